@@ -43,7 +43,7 @@ bench: $(VENV)/.dev ## Measure against the peers (results are printed, not kept)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 lock: ## Make the lock files anew (wants uv on the PATH)
-	cd requirements && for set in build run dev jdk worker worker-spark operator audit; do \
+	cd requirements && for set in build run dev jdk worker worker-spark operator audit moto; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --custom-compile-command "make lock" $$set.in -o $$set.txt || exit 1; done
 

@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import confluent_kafka
-import pyarrow.parquet  # noqa: F401  (the sink would import it at the first batch)
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from benchmarks.rollouts.work import handle
 from slackwater.pipeline.engines.python import table_of
-from slackwater.pipeline.sinks.parquet import ParquetSink
 
 POLL_S = 0.05
 BATCH = 5000
@@ -88,7 +88,7 @@ class Peer:
 
     def __init__(self, settings: Settings, pod: str) -> None:
         self._settings = settings
-        self._sink = ParquetSink(settings.sink)
+        self._folder = Path(settings.sink)
         self._consumer = confluent_kafka.Consumer(consumer_properties(settings, pod))
         self._uncommitted: dict[tuple[str, int], int] = {}
         self._stopping = threading.Event()
@@ -149,13 +149,12 @@ class Peer:
         for record in records:
             parts.setdefault((record.topic, record.partition), []).append(record)
         rows = table_of(handle([message for part in parts.values() for message in part]), None, "work:handle")
-        staged, at = [], 0
+        at = 0
         for (topic, partition), part in parts.items():
             own = rows.slice(at, len(part))
             at += len(part)
-            staged.append(self._sink.stage(topic, partition, part[0].offset, own))
-        for one_file in staged:
-            one_file.publish()
+            write(own, self._folder, f"{topic}-{partition}-{part[0].offset:020d}.parquet")
+        sync(self._folder)
         self._uncommitted |= {place: part[-1].offset + 1 for place, part in parts.items()}
         self._commit()
 
@@ -173,6 +172,25 @@ class Peer:
             say("refused", why=str(exc))
         else:
             self._uncommitted.clear()
+
+
+def write(rows: pa.Table, folder: Path, name: str) -> None:
+    """One Parquet file, which readers see when it is whole."""
+    temporary = folder / f".{name}"
+    with temporary.open("wb") as file:
+        pq.write_table(rows, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / name)
+
+
+def sync(folder: Path) -> None:
+    """Makes the names in ``folder`` last through a loss of power."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def record_of(message: confluent_kafka.Message) -> Record:

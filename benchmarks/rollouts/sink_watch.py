@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import select
 import struct
 import threading
@@ -13,11 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import pyarrow.parquet as pq
+
 from benchmarks.rollouts.measure import Published
 
 IN_MOVED_TO, IN_Q_OVERFLOW = 0x80, 0x4000
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name
-_NAME = re.compile(r".*-(\d+)-(\d{20})\.parquet")  # slackwater.pipeline.sinks.parquet.file_name
 _READ_BYTES = 1 << 20
 
 
@@ -27,7 +27,8 @@ class SinkWatch:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._found: list[Published] = []
+        self._found: list[tuple[float, str]] = []
+        """When which file appeared."""
         self._failure: str = ""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sink watch", daemon=True)
@@ -49,10 +50,15 @@ class SinkWatch:
         os.close(self._inotify)
 
     def published(self) -> list[Published]:
-        """What has appeared so far. Raises RuntimeError where events were lost."""
+        """What has appeared so far, from each file the partitions in it. Raises RuntimeError where events
+        were lost."""
         if self._failure:
             raise RuntimeError(self._failure)
-        return list(self._found)
+        return [
+            Published(at_ms, partition, first)
+            for at_ms, name in list(self._found)
+            for partition, first in firsts(self._folder / name)
+        ]
 
     def _run(self) -> None:
         while not self._ending.is_set():
@@ -63,8 +69,8 @@ class SinkWatch:
     def _take(self, mask: int, name: str) -> None:
         if mask & IN_Q_OVERFLOW:
             self._failure = f"too many files at once appeared in {self._folder}: the measurement is not whole"
-        elif (match := _NAME.fullmatch(name)) is not None:
-            self._found.append(Published(self._when_ms(name), int(match[1]), int(match[2])))
+        elif name.endswith(".parquet") and not name.startswith("."):
+            self._found.append((self._when_ms(name), name))
 
     def _when_ms(self, name: str) -> float:
         """When it was renamed: this thread may come late, the file system knows it (to a tick of 4 ms)."""
@@ -72,6 +78,13 @@ class SinkWatch:
             return (self._folder / name).stat().st_ctime_ns / 1e6
         except FileNotFoundError:
             return time.time_ns() / 1e6
+
+
+def firsts(file: Path) -> list[tuple[int, int]]:
+    """Each partition that a file has rows of, with the first offset in it."""
+    places = pq.read_table(file, columns=["partition", "offset"], partitioning=None)
+    rows = places.group_by("partition").aggregate([("offset", "min")]).to_pylist()
+    return sorted((row["partition"], row["offset_min"]) for row in rows)
 
 
 def events_of(data: bytes) -> list[tuple[int, str]]:

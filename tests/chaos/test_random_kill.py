@@ -43,7 +43,7 @@ import random
 import time
 import pyarrow as pa
 import pyarrow.compute as pc
-from slackwater.pipeline.sinks.parquet import StagedFile
+from slackwater.pipeline.sinks.parquet import StagedFiles
 from slackwater.runtime.delivery.dead_letters import DeadLetterTopic
 
 
@@ -59,7 +59,7 @@ def linger_after(owner, name):
     setattr(owner, name, lingering)
 
 
-linger_after(StagedFile, "publish")
+linger_after(StagedFiles, "publish")
 linger_after(DeadLetterTopic, "write")
 
 

@@ -81,7 +81,7 @@ def test_a_full_disk_loses_and_duplicates_no_record(site: LocalRunSite, disk: Sm
     before = site.committed()
     assert 0 < sum(before.values()) < sum(site.ends.values()), "it was to get full on the way"
     site.check_consistent()
-    assert [path for path in (site.out / ".staging").rglob("*") if path.is_file()] == []
+    assert [path for path in (site.out / ".slackwater").glob("*/staging/*") if path.is_file()] == []
 
     disk.free()
     with Command(*site.arguments(), before=disk.limit) as command:

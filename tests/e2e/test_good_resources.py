@@ -82,6 +82,26 @@ GOOD: dict[str, dict[str, Any]] = {
         }
     },
     "a folder as a URL": {"spec/pipeline/sink/path": "file:///data/flights"},
+    "files in folders": {"spec/pipeline/sink/partitionBy": ["day", "carrier"]},
+    "no new columns": {"spec/pipeline/sink/newColumns": "reject"},
+    "a table in a folder": {"spec/pipeline/sink/format": "delta"},
+    "a table in a bucket": {
+        "spec/pipeline/sink": {
+            "format": "delta",
+            "path": "s3://lake/tables/flights",
+            "options": {"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": "https://s3.example"},
+            "partitionBy": [f"c{number}" for number in range(10)],
+            "newColumns": "reject",
+        }
+    },
+    "a table in Google's store": {"spec/pipeline/sink": {"format": "delta", "path": "gs://lake/flights"}},
+    "a table in Azure's store": {"spec/pipeline/sink": {"format": "delta", "path": "az://lake/flights"}},
+    "a table in Azure's store, with its account": {
+        "spec/pipeline/sink": {
+            "format": "delta",
+            "path": "abfss://lake@storage.dfs.core.windows.net/flights",
+        }
+    },
     "the longest name": {"metadata/name": "f" * consumer_group.MAX_NAME},
 }
 
@@ -123,6 +143,9 @@ def test_defaults_are_filled_in(api_server: ControlPlane, home: str) -> None:
         "preflight": {"enabled": True, "timeout": "2m"},
     }
     assert spec["kafka"]["security"] == {"protocol": "PLAINTEXT"}
+    assert spec["pipeline"]["sink"] == {
+        "format": "parquet", "path": "/data/flights", "options": {}, "partitionBy": [], "newColumns": "add",
+    }  # fmt: skip
     assert spec["scaling"]["idleAfter"] == "5m"
     assert (spec["suspend"], spec["deletionPolicy"]) == (False, "Retain")
 

@@ -10,11 +10,13 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
+from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.engines.connect_server import ConnectServer
 from slackwater.pipeline.engines.spark import EngineLostError
 from slackwater.pipeline.engines.spark_session import SparkFailure
 from slackwater.pipeline.sinks.parquet import ParquetSink
 from slackwater.runtime.errors import HandlerError, StartError
+from slackwater.runtime.interfaces import Range
 from slackwater_operator.demo.source import read_rows, with_poison
 from tests.integration.pipeline_host import EngineHost, table
 from tests.support.workers.fakes import Bench
@@ -114,7 +116,7 @@ def test_a_record_that_a_query_fails_with_becomes_a_dead_letter(
     host.start(handler)
     host.warm_up()
     bench = Bench(retries=0)
-    bench.sink = ParquetSink(str(tmp_path))
+    bench.sink = ParquetSink("flights", str(tmp_path))
     bench.restart(engine=HostedEngine(host))
     produced = [str(number) for number in range(12)]
     produced[5] = "12,50"
@@ -211,11 +213,11 @@ def test_flights_are_joined_classified_and_checked(host: EngineHost) -> None:
 
 def test_spark_reads_the_sinks_folder_with_its_defaults(host: EngineHost, tmp_path: Path) -> None:
     host.start("keep")
-    sink = ParquetSink(str(tmp_path))
+    sink, tp = ParquetSink("flights", str(tmp_path)), TopicPartition("t", 0)
     for start in (0, 7):
-        rows = table([start, start + 1])
-        sink.stage("t", 0, start, rows).publish()
-    sink.stage("t", 0, 9, table([9]))
+        mark = sink.marks([tp]).get(tp, {}).get("")
+        sink.stage(table([start, start + 1]), {tp: Range("", start, start + 2, mark)}).publish()
+    sink.stage(table([9]), {tp: Range("", 9, 10, 9)})
     columns = host.read_with_spark(tmp_path)
     assert list(columns) == table([]).column_names
     assert sorted(columns["offset"]) == [0, 1, 7, 8]

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from tests.support import s3
 from tests.support.controlplane import build
 from tests.support.java import programs
 from tests.support.kafka.jars import RELEASES, KafkaUnavailable, kafka_libs
@@ -36,6 +37,7 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "kafka": _kafka,
     "java": _java,
     "spark": use_archive,
+    "s3": s3.installed,
     "kubectl": build.kubectl,
     "controlplane": build.binaries,
     "prometheus": lambda: (build.prometheus(), build.promtool()),
@@ -66,7 +68,7 @@ def make(names: Iterable[str], report: Callable[[str], None]) -> None:
         started = time.monotonic()
         try:
             PARTS[name]()
-        except (build.ToolsUnavailable, KafkaUnavailable, SparkUnavailable) as exc:
+        except (build.ToolsUnavailable, KafkaUnavailable, SparkUnavailable, s3.MotoUnavailable) as exc:
             raise PartsUnavailable(str(exc)) from exc
         if (seconds := time.monotonic() - started) >= 1:
             report(f"parts: {name} made in {seconds:.0f} s")

@@ -12,7 +12,11 @@ import sys
 from importlib import import_module
 from typing import Any, NoReturn
 
-COMMANDS = {"devbroker": "slackwater.devbroker.cli", "worker": "slackwater.worker_cli"}
+COMMANDS = {
+    "devbroker": "slackwater.devbroker.cli",
+    "rewind": "slackwater.rewind_cli",
+    "worker": "slackwater.worker_cli",
+}
 ENTRY_POINTS = "slackwater.commands"
 INTERRUPTED = 130
 

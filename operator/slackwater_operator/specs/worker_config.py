@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, Security
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, Security, Sink
 from slackwater_operator.api.v1alpha1.fields import FieldError
 from slackwater_operator.model import names
 
@@ -73,7 +73,7 @@ def worker_config(
         "handlerPath": list(handler_path),
         "engine": pipeline.engine,
         "spark": {"remote": pipeline.spark.remote, "conf": dict(pipeline.spark.conf)},
-        "sink": {"format": pipeline.sink.format, "path": sink_path},
+        "sink": _sink(pipeline.sink, sink_path),
         "retries": delivery.retries,
         "retryBackoffMs": delivery.retry_backoff_ms,
         "drainTimeoutMs": delivery.drain_timeout_ms,
@@ -91,6 +91,18 @@ def worker_config(
     if pipeline.dead_letter_topic:
         document["deadLetterTopic"] = pipeline.dead_letter_topic
     return document
+
+
+def _sink(sink: Sink, path: str) -> dict[str, Any]:
+    # Newer fields only where they differ from their defaults; see `worker_config`.
+    section: dict[str, Any] = {"format": sink.format, "path": path}
+    if sink.options:
+        section["options"] = dict(sink.options)
+    if sink.partition_by:
+        section["partitionBy"] = list(sink.partition_by)
+    if sink.new_columns != "add":
+        section["newColumns"] = sink.new_columns
+    return section
 
 
 def _topics(group: ConsumerGroup) -> dict[str, Any]:
@@ -148,7 +160,7 @@ def pod_config(group: ConsumerGroup) -> dict[str, Any]:
         FieldError: a path is relative.
     """
     pipeline = group.spec.pipeline
-    if not pipeline.sink.path.startswith(("/", "file:///")):
+    if not pipeline.sink.path.startswith("/") and "://" not in pipeline.sink.path:
         raise FieldError(
             "spec.pipeline.sink.path",
             f"{pipeline.sink.path!r} is relative, which means nothing in a pod; give an absolute path on a "

@@ -89,6 +89,10 @@ def _schedule(**changes: Any) -> dict[str, Any]:
     return {"spec/scaling/schedules": [window]}
 
 
+def _sink(**fields: Any) -> dict[str, Any]:
+    return {"spec/pipeline/sink": {"path": "/data/flights", **fields}}
+
+
 def _security(**fields: Any) -> dict[str, Any]:
     return {"spec/kafka/security": fields}
 
@@ -98,6 +102,7 @@ _PROPERTIES = "spec.kafka.properties"
 _SECURITY = "spec.kafka.security"
 _SCHEDULE = "spec.scaling.schedules[0]"
 _PIPELINE = "spec.pipeline"
+_SINK = f"{_PIPELINE}.sink"
 
 REFUSED = [
     Bad("no kafka", {"spec/kafka": GONE}, "spec.kafka", "Required value"),
@@ -141,9 +146,41 @@ REFUSED = [
     Bad("no sink", {"spec/pipeline/sink": GONE}, f"{_PIPELINE}.sink", "Required value"),
     Bad("a sink without a path", {"spec/pipeline/sink": {}}, f"{_PIPELINE}.sink.path", "Required value"),
     Bad("a format that is not there", {"spec/pipeline/sink/format": "csv"}, f"{_PIPELINE}.sink.format",
-        'supported values: "parquet"'),
-    Bad("a sink in a bucket", {"spec/pipeline/sink/path": "s3a://lake/flights"}, f"{_PIPELINE}.sink.path",
+        'supported values: "parquet", "delta"'),
+    Bad("a sink by another scheme", _sink(path="s3a://lake/flights"), f"{_SINK}.path",
         "such as /data/flights"),
+    Bad("a table by another scheme", _sink(format="delta", path="hdfs://lake/flights"), f"{_SINK}.path",
+        "s3://lake/flights"),
+    Bad("a table in a bucket without a key", _sink(format="delta", path="s3://lake"), f"{_SINK}.path",
+        "s3://lake/flights"),
+    Bad("a table in a container without an account", _sink(format="delta", path="abfss://lake/flights"),
+        f"{_SINK}.path", "s3://lake/flights"),
+    Bad("a table's address with a signature", _sink(format="delta", path="az://lake/flights?sig=abc"),
+        f"{_SINK}.path", "s3://lake/flights"),
+    Bad("files in a bucket", _sink(path="s3://lake/flights"), f"{_SINK}.path", "set format to delta"),
+    Bad("files in a container", _sink(path="abfss://lake@storage.dfs.core.windows.net/flights"),
+        f"{_SINK}.path", "set format to delta"),
+    Bad("storage options for files", _sink(options={"AWS_REGION": "eu-central-1"}), f"{_SINK}.options",
+        "requires format delta"),
+    Bad("a secret key in the storage options",
+        _sink(format="delta", options={"AWS_REGION": "eu-central-1", "AWS_SECRET_ACCESS_KEY": "x"}),
+        f"{_SINK}.options", "from a Secret (spec.template)", f"{_SINK}.options[AWS_SECRET_ACCESS_KEY]"),
+    Bad("a token in the storage options, in lower case",
+        _sink(format="delta", options={"azure_storage_sas_token": "x", "azure_client_id": "id"}),
+        f"{_SINK}.options",
+        "from a Secret (spec.template)", f"{_SINK}.options[azure_storage_sas_token]"),
+    Bad("a storage option that is a boolean", _sink(format="delta", options={"AWS_ALLOW_HTTP": True}),
+        f"{_SINK}.options.AWS_ALLOW_HTTP", "must be of type string", f"{_SINK}.options[AWS_ALLOW_HTTP]"),
+    Bad("a column for folders as text", _sink(partitionBy="day"), f"{_SINK}.partitionBy",
+        "must be of type array"),
+    Bad("a column for folders twice", _sink(partitionBy=["day", "day"]), f"{_SINK}.partitionBy[1]",
+        "Duplicate value"),
+    Bad("a column for folders without a name", _sink(partitionBy=["day", ""]), f"{_SINK}.partitionBy[1]",
+        "such as day"),
+    Bad("too many columns for folders", _sink(partitionBy=[f"c{number}" for number in range(11)]),
+        f"{_SINK}.partitionBy", "must have at most 10 items"),
+    Bad("something else with new columns", _sink(newColumns="ignore"), f"{_SINK}.newColumns",
+        'supported values: "add", "reject"'),
     Bad("an image with a blank", {"spec/pipeline/image": "flights 1.4"}, f"{_PIPELINE}.image",
         "such as registry.example/flights:1.4"),
     Bad("a timeout as long as max.poll.interval.ms", {"spec/pipeline/handlerTimeout": "5m"},

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_FILE = re.compile(r".*-(\d+)-(\d{20})\.parquet")
+import pyarrow.parquet as pq
 
 
 def written(sink: Path) -> dict[int, list[float]]:
     """Partition -> when each of its batches was written (wall clock, ms), in the order of their offsets."""
     times: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for path in sink.glob("*.parquet"):
-        name = _FILE.fullmatch(path.name)
-        if name is not None:
-            times[int(name[1])].append((int(name[2]), path.stat().st_mtime_ns / 1e6))
+        if path.name.startswith("."):
+            continue
+        places = pq.read_table(path, columns=["partition", "offset"], partitioning=None)
+        for row in places.group_by("partition").aggregate([("offset", "min")]).to_pylist():
+            times[row["partition"]].append((row["offset_min"], path.stat().st_mtime_ns / 1e6))
     return {partition: [at for _, at in sorted(batches)] for partition, batches in times.items()}
 
 

@@ -41,8 +41,10 @@ def after(owner, name):
 
 
 if DIE_AFTER == "publish":
-    from slackwater.pipeline.sinks.parquet import StagedFile
-    after(StagedFile, "publish")
+    from slackwater.pipeline.sinks.delta import DeltaStaged
+    from slackwater.pipeline.sinks.parquet import StagedFiles
+    after(StagedFiles, "publish")
+    after(DeltaStaged, "publish")
 if DIE_AFTER == "letters":
     from slackwater.runtime.delivery.dead_letters import DeadLetterTopic
     after(DeadLetterTopic, "write")

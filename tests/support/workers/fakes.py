@@ -28,8 +28,9 @@ from slackwater.kafka.structs import (
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.delivery.dead_letters import DeadLetters, Headers
 from slackwater.runtime.delivery.loop import Delivery
+from slackwater.runtime.delivery.marks import _read
 from slackwater.runtime.fault_points import Reached, go_on
-from slackwater.runtime.interfaces import AnyEngine
+from slackwater.runtime.interfaces import AnyEngine, Range, SinkFencedError
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
@@ -57,11 +58,23 @@ class VirtualClock:
 
 
 class VirtualTask:
-    """A call that was made at once and shows its end ``ends_at``."""
+    """A call that shows its end ``ends_at``. It is made at once or, if it is ``late``, then."""
 
-    def __init__(self, clock: VirtualClock, call: Callable[[], Any], ends_at: float) -> None:
+    def __init__(
+        self, clock: VirtualClock, call: Callable[[], Any], ends_at: float, *, late: bool = False
+    ) -> None:
         self._clock, self.ends_at = clock, ends_at
-        self._value, self._error = None, None
+        self._call: Callable[[], Any] | None = call
+        self._value: Any = None
+        self._error: BaseException | None = None
+        if not late:
+            self.run()
+
+    def run(self) -> None:
+        """Makes the call, unless it was made."""
+        call, self._call = self._call, None
+        if call is None:
+            return
         try:
             self._value = call()
         except BaseException as exc:
@@ -69,7 +82,10 @@ class VirtualTask:
 
     def wait(self, timeout_ms: float) -> bool:
         self._clock.now = min(max(self.ends_at, self._clock.now), self._clock.now + max(0.0, timeout_ms))
-        return self._clock.now >= self.ends_at
+        if self._clock.now < self.ends_at:
+            return False
+        self.run()
+        return True
 
     def result(self) -> Any:
         if self._error is not None:
@@ -78,17 +94,23 @@ class VirtualTask:
 
 
 class VirtualRunner:
-    """Each call takes the next of ``durations`` (ms), or no time."""
+    """Each call takes the next of ``durations`` (ms), or no time. Reading marks takes ``marks_ms``."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
         self.durations: deque[float] = deque()
+        self.marks_ms = 0.0
+        self._last: VirtualTask | None = None
         self._free_at = 0.0
 
     def submit(self, call: Callable[[], Any]) -> VirtualTask:
-        took = self.durations.popleft() if self.durations else 0.0
+        if self._last is not None:
+            self._last.run()
+        reads_marks = getattr(call, "func", None) is _read
+        took = self.marks_ms if reads_marks else self.durations.popleft() if self.durations else 0.0
         self._free_at = max(self._free_at, self._clock.now) + took
-        return VirtualTask(self._clock, call, self._free_at)
+        self._last = VirtualTask(self._clock, call, self._free_at, late=reads_marks and took > 0)
+        return self._last
 
 
 @dataclass
@@ -287,15 +309,16 @@ class FakeConsumer:
 
 
 class FakeSink:
-    """Keeps what is published, by (partition, start offset): the offsets and values of the rows."""
+    """A table in memory. ``published``: by (partition, start offset), the offsets and values of the rows."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
         self.published: dict[tuple[int, int], list[tuple[int, str | None]]] = {}
+        self.table_marks: dict[tuple[TopicPartition, str], int] = {}
+        """By partition and topic id."""
         self.staged = 0
-        self.identities: set[str] = set()
-        self.identified: list[tuple[TopicPartition, str, bool]] = []
-        self.claim_error: Exception | None = None
+        self.commits = 0
+        self.marks_error: Exception | None = None
         self.stage_error: Exception | None = None
         self.empty_error: Exception | None = None
         """Raised by ``stage`` for a table without rows."""
@@ -304,52 +327,71 @@ class FakeSink:
     def probe(self) -> str:
         return "a fake"
 
-    def claim(self, partitions: Collection[TopicPartition]) -> None:
-        if self.claim_error is not None:
-            raise self.claim_error
-        self._cluster.journal.append(("claim", sorted(tp.partition for tp in partitions)))
+    def marks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, dict[str, int]]:
+        if self.marks_error is not None:
+            raise self.marks_error
+        self._cluster.journal.append(("marks", sorted(tp.partition for tp in partitions)))
+        marks: dict[TopicPartition, dict[str, int]] = {}
+        for (tp, topic_id), end in self.table_marks.items():
+            if tp in partitions:
+                marks.setdefault(tp, {})[topic_id] = end
+        return marks
 
-    def topic_ids(self, topic: str) -> Collection[str]:
-        return self.identities
+    def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
+        raise NotImplementedError("no worker does that")
 
-    def identify(self, partition: TopicPartition, topic_id: str, *, continues: bool) -> None:
-        self.identified.append((partition, topic_id, continues))
-        if topic_id:
-            self.identities.add(topic_id)
-
-    def stage(self, topic: str, partition: int, start_offset: int, table: pa.Table) -> FakeStaged:
+    def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> FakeStaged:
+        assert ranges, "an empty batch"
         if self.stage_error is not None:
             raise self.stage_error
-        if self.empty_error is not None and not table.num_rows:
+        if self.empty_error is not None and not rows.num_rows:
             raise self.empty_error
         self.staged += 1
-        self._cluster.journal.append(("stage", partition, start_offset))
-        return FakeStaged(self, self._cluster, partition, start_offset, table)
+        for tp, span in sorted(ranges.items()):
+            assert (span.mark or 0) <= span.start < span.end
+            self._cluster.journal.append(("stage", tp.partition, span.start))
+        return FakeStaged(self, self._cluster, rows, ranges)
 
     def rows(self, partition: int) -> list[int]:
-        """All published offsets of a partition, in order of the files."""
+        """All published offsets of a partition, in the order of the batches."""
         batches = [(start, rows) for (p, start), rows in self.published.items() if p == partition]
         return [offset for _, rows in sorted(batches) for offset, _ in rows]
 
 
 class FakeStaged:
     def __init__(
-        self, sink: FakeSink, cluster: FakeCluster, partition: int, start: int, table: pa.Table
+        self, sink: FakeSink, cluster: FakeCluster, rows: pa.Table, ranges: Mapping[TopicPartition, Range]
     ) -> None:
-        self._sink, self._cluster, self._where, self._table = sink, cluster, (partition, start), table
+        self._sink, self._cluster, self._rows, self._ranges = sink, cluster, rows, dict(ranges)
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        for tp in partitions:
+            span = self._ranges.pop(tp)
+            self._cluster.journal.append(("discard", tp.partition, span.start))
+        assert self._ranges, "all is dropped: discard() is for that"
 
     def publish(self) -> None:
+        self._sink.staged -= 1
         if self._sink.publish_error is not None:
             raise self._sink.publish_error
-        self._sink.staged -= 1
-        rows = self._table.to_pylist()
-        values = [(row["offset"], row["value"] and row["value"].decode()) for row in rows]
-        self._sink.published[self._where] = values
-        self._cluster.journal.append(("publish", *self._where))
+        for tp, span in self._ranges.items():
+            if self._sink.table_marks.get((tp, span.topic_id)) != span.mark:
+                raise SinkFencedError(f"{tp} was written by another process")
+        self._sink.commits += 1
+        rows = self._rows.to_pylist()
+        for tp, span in sorted(self._ranges.items()):
+            self._sink.table_marks[tp, span.topic_id] = span.end
+            self._sink.published[tp.partition, span.start] = [
+                (row["offset"], row["value"] and row["value"].decode())
+                for row in rows
+                if row["partition"] == tp.partition
+            ]
+            self._cluster.journal.append(("publish", tp.partition, span.start))
 
     def discard(self) -> None:
         self._sink.staged -= 1
-        self._cluster.journal.append(("discard", *self._where))
+        for tp, span in sorted(self._ranges.items()):
+            self._cluster.journal.append(("discard", tp.partition, span.start))
 
 
 class FakeLetters:

@@ -98,7 +98,7 @@ def test_a_worker_is_named_after_the_group(tmp_path: Path) -> None:
         ("127.0.0.1:9092", "127.0.0.1", "spec.kafka.bootstrapServers: '127.0.0.1' has an invalid format"),
         ("name: flights", "name: Flights", "metadata.name: 'Flights' has an invalid format"),
         ("slackwater.dev/v1alpha1", "slackwater.dev/v1", "'slackwater.dev/v1' is not supported; did you"),
-        ("    sink: {path: out/flights}", "    sink: out/flights", "must be a mapping (of format, path)"),
+        ("    sink: {path: out/flights}", "    sink: out/flights", "must be a mapping (of format, path, "),
         ("rollout: {sessionBudget: 50%}", "rollout: {strategy: Recreate}", "values: Restart, Takeover"),
         ("    sink:", "    engine: no\n    sink:", "must be text, but is the boolean false; write it"),
     ],

@@ -11,30 +11,32 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from benchmarks.rollouts import manifests, run, work
+from benchmarks.rollouts import manifests, peer, run, work
 from benchmarks.rollouts.brokers import generation_of
 from benchmarks.rollouts.measure import Handled
 from benchmarks.rollouts.peer import Record, Settings, consumer_properties
 from benchmarks.rollouts.sink_watch import IN_MOVED_TO, SinkWatch, events_of
+from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.sinks.parquet import ParquetSink
+from slackwater.runtime.interfaces import Range
 from tests.support.controlplane import until
 
 
 def test_the_watch_sees_each_file_that_is_put_in_place(tmp_path: Path) -> None:
     folder = tmp_path / "sink"
+    tps = [TopicPartition("roll-a", 3), TopicPartition("roll-a", 11)]
+    rows = pa.table({"topic": ["roll-a"] * 3, "partition": [3, 11, 3], "offset": [43, 7, 42]})
     with SinkWatch(folder) as watch:
-        sink = ParquetSink(str(folder))
-        table = pa.table({"offset": [42]})
-        sink.stage("roll-a", 3, 42, table).publish()
-        sink.stage("roll-a", 3, 50, table)  # staged only
-        sink.stage("roll-a", 11, 7, table).publish()
-        sink.stage("roll-a", 3, 42, table).publish()  # replaced
+        sink = ParquetSink("g", str(folder))
+        sink.stage(rows, {tps[0]: Range("", 42, 44, None), tps[1]: Range("", 7, 8, None)}).publish()
+        sink.stage(rows.slice(2), {tps[0]: Range("", 44, 45, 44)})  # staged only
+        peer.write(rows.slice(1, 1), folder, "roll-a-11-7.parquet")
         (folder / "note.txt").write_text("")
-        until(lambda: len(watch.published()) == 3, "three files", 10)
+        until(lambda: len(watch.published()) == 3, "two files", 10)
         first, second, third = watch.published()
-    assert [(file.partition, file.first) for file in (first, second, third)] == [(3, 42), (11, 7), (3, 42)]
-    on_disk = (folder / "roll-a-3-00000000000000000042.parquet").stat().st_ctime_ns / 1e6
-    assert first.at_ms <= second.at_ms <= third.at_ms == on_disk
+    assert [(file.partition, file.first) for file in (first, second, third)] == [(3, 42), (11, 7), (11, 7)]
+    on_disk = (folder / "roll-a-11-7.parquet").stat().st_ctime_ns / 1e6
+    assert first.at_ms == second.at_ms <= third.at_ms == on_disk
 
 
 def test_a_watch_that_lost_events_says_so(tmp_path: Path) -> None:

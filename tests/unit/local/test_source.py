@@ -59,6 +59,26 @@ def test_the_resource_has_absolute_paths_and_no_namespace() -> None:
     assert made.namespace == ""
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("out/flights", "/here/out/flights"),
+        ("../out", "/out"),
+        ("/data/flights", "/data/flights"),
+        ("file:///data/flights", "file:///data/flights"),
+        ("s3://lake/flights", "s3://lake/flights"),
+        ("abfss://lake@storage.dfs.core.windows.net/a", "abfss://lake@storage.dfs.core.windows.net/a"),
+    ],
+)
+def test_only_a_relative_path_starts_at_the_current_folder(given: str, expected: str) -> None:
+    resource = manifest(1)
+    resource["spec"]["pipeline"]["sink"] = {"format": "delta", "path": given, "partitionBy": ["day"]}
+    source = Source(resource, Path("/files"), Path("/here"))
+    assert source.sink_path == expected
+    assert parse(source.resource()).spec.pipeline.sink.path == expected
+    assert source.resource()["spec"]["pipeline"]["sink"]["partitionBy"] == ["day"]
+
+
 def test_the_notes_name_what_processes_cannot_use() -> None:
     resource = manifest(1)
     assert Source(resource, Path("/"), Path("/")).notes() == []

@@ -1,10 +1,21 @@
+"""A folder of Parquet files: what readers see of it, whoever writes it and wherever a writer is stopped."""
+
+from __future__ import annotations
+
 import errno
+import itertools
 import os
+import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pandas as pd
 import pyarrow as pa
@@ -13,181 +24,518 @@ import pyarrow.parquet as pq
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.sinks import parquet
-from slackwater.pipeline.sinks.parquet import ParquetSink, file_name
-from slackwater.runtime.errors import ConfigError, SinkError
-from slackwater.runtime.interfaces import StagedGoneError
+from slackwater.pipeline.sinks import commit_log
+from slackwater.pipeline.sinks.parquet import ParquetSink, StagedFiles, file_stem
+from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
+from slackwater.runtime.interfaces import Range, SinkFencedError
 
-FLIGHTS_3 = TopicPartition("flights", 3)
+A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
+OLD, NEW = "nxyNPlt6TCGPAAEjRWeJqw", "-_xyNPlt6TCGPAAEjRWeJq"
+RECORDS = 40
+"""Of each partition."""
 
 
-def rows(offsets: list[int], topic: str = "flights", partition: int = 3) -> pa.Table:
+def rows(offsets: Sequence[int], partition: int = 0, **columns: Any) -> pa.Table:
     n = len(offsets)
     return pa.table(
         {
-            "topic": pa.array([topic] * n, pa.string()),
+            "topic": pa.array(["flights"] * n, pa.string()),
             "partition": pa.array([partition] * n, pa.int32()),
             "offset": pa.array(offsets, pa.int64()),
-            "carrier": pa.array(["UA"] * n, pa.string()),
+            **(columns or {"carrier": pa.array(["UA"] * n, pa.string())}),
         }
     )
 
 
-def files(folder: Path) -> list[str]:
-    """Everything below ``folder`` that is a file, published or not."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+def stage(
+    sink: ParquetSink, starts: dict[TopicPartition, int], most: int = 5, topic_id: str = OLD
+) -> StagedFiles:
+    """A batch of up to ``most`` records of each partition."""
+    ranges = {
+        tp: Range(topic_id, start, min(start + most, RECORDS), start or None)
+        for tp, start in starts.items()
+        if start < RECORDS
+    }
+    tables = [rows(range(span.start, span.end), tp.partition) for tp, span in ranges.items()]
+    return sink.stage(pa.concat_tables(tables), ranges)
 
 
-def offsets(folder: Path) -> list[int]:
-    stored = ds.dataset(folder, format="parquet").to_table()
-    return sorted(stored["offset"].to_pylist()) if stored.num_rows else []
+def marks(sink: ParquetSink, topic_id: str = OLD) -> dict[TopicPartition, int]:
+    read = sink.marks([A, B])
+    return {tp: read.get(tp, {}).get(topic_id, 0) for tp in (A, B)}
 
 
-def put(sink: ParquetSink, start: int, table: pa.Table, topic: str = "flights", partition: int = 3) -> None:
-    sink.stage(topic, partition, start, table).publish()
+def put(sink: ParquetSink, table: pa.Table, start: int, tp: TopicPartition = A, topic_id: str = OLD) -> int:
+    end = start + max(1, table.num_rows)
+    mark = sink.marks([tp]).get(tp, {}).get(topic_id)
+    sink.stage(table, {tp: Range(topic_id, start, end, mark)}).publish()
+    return end
+
+
+def places(folder: Path) -> Counter[tuple[int, int]]:
+    """By an independent reader."""
+    table = ds.dataset(folder, format="parquet").to_table()
+    if not table.num_rows:
+        return Counter()
+    return Counter(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
+
+
+def visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.parquet") if ".slackwater" not in path.parts)
+
+
+ALL = Counter({(partition, offset): 1 for partition in (0, 1) for offset in range(RECORDS)})
+
+
+class Died(BaseException):
+    """The process has ended: it does nothing any more."""
+
+
+class Steps:
+    """What the sink asks of the file system, one call after another. ``at``: called at call number ``turn``,
+    before or after it."""
+
+    def __init__(self, turn: int, at: Callable[[Steps], None], *, after: bool) -> None:
+        self._turn, self._at, self._after = turn, at, after
+        self.count = 0
+        self._dead = False
+
+    def made(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        if self._dead:
+            raise Died
+        self.count += 1
+        here = self.count == self._turn
+        if here and not self._after:
+            self._reach()
+        try:
+            return call(*args, **options)
+        finally:
+            if here and self._after:
+                self._reach()
+
+    def _reach(self) -> None:
+        try:
+            self._at(self)
+        except Died:
+            self._dead = True
+            raise
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watches the calls of this thread."""
+        own = threading.get_ident()
+
+        def watched(call: Callable[..., Any]) -> Callable[..., Any]:
+            def patched(*args: Any, **options: Any) -> Any:
+                if threading.get_ident() != own or self.paused:
+                    return call(*args, **options)
+                return self.made(call, *args, **options)
+
+            return patched
+
+        with (
+            mock.patch.object(os, "link", watched(os.link)),
+            mock.patch.object(os, "fsync", watched(os.fsync)),
+            mock.patch.object(Path, "replace", watched(Path.replace)),
+            mock.patch.object(Path, "unlink", watched(Path.unlink)),
+            mock.patch.object(pq, "write_table", watched(pq.write_table)),
+        ):
+            yield
+
+    paused = False
+    """While another process is at work."""
+
+
+def write_all(sink: ParquetSink, rng: random.Random) -> None:
+    """What a worker does that owns both partitions."""
+    at = marks(sink)
+    while any(start < RECORDS for start in at.values()):
+        stage(sink, at, rng.randrange(1, 9)).publish()
+        at = marks(sink)
 
 
 def test_staged_rows_are_invisible_until_published(tmp_path: Path) -> None:
-    staged = ParquetSink(str(tmp_path)).stage("flights", 3, 42, rows([42, 43]))
-    assert offsets(tmp_path) == []
+    sink = ParquetSink("g", str(tmp_path))
+    staged = stage(sink, {A: 0, B: 0})
+    assert places(tmp_path) == Counter()
+    assert marks(sink) == {A: 0, B: 0}
     staged.publish()
-    assert files(tmp_path) == ["flights-3-00000000000000000042.parquet"]
-    assert offsets(tmp_path) == [42, 43]
+    assert len(visible(tmp_path)) == 1, "one file a batch, whatever its partitions"
+    assert places(tmp_path) == Counter({(p, offset): 1 for p in (0, 1) for offset in range(5)})
+    assert marks(ParquetSink("g", str(tmp_path))) == {A: 5, B: 5}
 
 
-@pytest.mark.parametrize("replayed", [[42], [42, 43, 44], [42, 43]])
-def test_a_replay_replaces_the_file_wherever_it_ends(tmp_path: Path, replayed: list[int]) -> None:
-    put(ParquetSink(str(tmp_path)), 42, rows([42, 43]))
-    put(ParquetSink(str(tmp_path)), 42, rows(replayed))
-    assert offsets(tmp_path) == replayed
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_worker_that_dies_at_any_call_leaves_each_record_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 3)
+
+    def die(_: Steps) -> None:
+        raise Died
+
+    for turn in itertools.count(1):
+        folder = tmp_path / str(turn)
+        rng = random.Random(turn)
+        steps = Steps(turn, die, after=after)
+        try:
+            with steps.watching():
+                write_all(ParquetSink("g", str(folder)), rng)
+            break
+        except Died:
+            pass
+        write_all(ParquetSink("g", str(folder)), rng)
+        assert places(folder) == ALL, f"died at call {turn}"
+    assert turn > 60, "all calls of many batches, and of some checkpoints"
 
 
-def test_a_replay_without_rows_takes_the_earlier_ones_away(tmp_path: Path) -> None:
-    sink = ParquetSink(str(tmp_path))
-    put(sink, 40, rows([40]))
-    put(sink, 42, rows([42, 43]))
-    staged = sink.stage("flights", 3, 42, rows([]))
-    assert offsets(tmp_path) == [40, 42, 43]
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_worker_that_goes_on_after_its_heir_has_written_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 3)
+    fenced = 0
+    for turn in itertools.count(1):
+        folder = tmp_path / str(turn)
+        rng = random.Random(turn)
+
+        def inherit(steps: Steps, folder: Path = folder, rng: random.Random = rng) -> None:
+            steps.paused = True
+            write_all(ParquetSink("g", str(folder)), rng)
+            steps.paused = False
+
+        steps = Steps(turn, inherit, after=after)
+        try:
+            with steps.watching():
+                write_all(ParquetSink("g", str(folder)), rng)
+        except SinkFencedError:
+            fenced += 1
+        if steps.count < turn:
+            break
+        assert places(folder) == ALL, f"stopped at call {turn}"
+    assert turn > 60
+    assert fenced > 30
+
+
+def test_a_commit_whose_number_is_free_again_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer was stopped before it made commit 2, and goes on when a checkpoint has removed it."""
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 4)
+    late = ParquetSink("g", str(tmp_path))
+    stage(late, {A: 0}, 1).publish()
+    staged = stage(late, {A: 1}, 1)
+    heir = ParquetSink("g", str(tmp_path))
+    link = os.link
+
+    def stopped(source: Path, target: Path) -> None:
+        monkeypatch.setattr(os, "link", link)
+        for start in range(1, 10):
+            stage(heir, {A: start}, 1).publish()
+        assert not Path(target).exists(), "it was removed"
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", stopped)
+    with pytest.raises(SinkFencedError):
+        staged.publish()
+    assert places(tmp_path) == Counter({(0, offset): 1 for offset in range(10)})
+    assert marks(late) == {A: 10, B: 0}
+
+
+def test_three_workers_at_once_write_each_record_once(tmp_path: Path) -> None:
+    tps = [TopicPartition("flights", partition) for partition in range(3)]
+    errors: list[BaseException] = []
+
+    def work(tp: TopicPartition) -> None:
+        try:
+            sink = ParquetSink("g", str(tmp_path))
+            at = sink.marks([tp]).get(tp, {}).get(OLD, 0)
+            rng = random.Random(tp.partition)
+            while at < RECORDS:
+                stage(sink, {tp: at}, rng.randrange(1, 4)).publish()
+                at = sink.marks([tp])[tp][OLD]
+        except BaseException as exc:
+            errors.append(exc)
+
+    threads = [threading.Thread(target=work, args=(tp,)) for tp in tps]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert places(tmp_path) == Counter({(tp.partition, o): 1 for tp in tps for o in range(RECORDS)})
+
+
+def test_an_offset_that_is_set_back_writes_nothing_twice(tmp_path: Path) -> None:
+    """The batches of the replay have other ends: this made 11,100 rows of 6,000 once."""
+    sink = ParquetSink("g", str(tmp_path))
+    for start in range(0, RECORDS, 5):
+        stage(sink, {A: start}).publish()
+    again = ParquetSink("g", str(tmp_path))
+    assert marks(again)[A] == RECORDS, "a worker begins there"
+    with pytest.raises(SinkFencedError, match="another process has written flights-0"):
+        again.stage(rows(range(3)), {A: Range(OLD, 0, 3, None)}).publish()
+    assert places(tmp_path) == Counter({(0, offset): 1 for offset in range(RECORDS)})
+
+
+def test_what_is_dropped_is_neither_written_nor_marked(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    staged = stage(sink, {A: 0, B: 0})
+    staged.drop([A])
     staged.publish()
-    assert offsets(tmp_path) == [40]
-    put(sink, 99, rows([]))
-    assert offsets(tmp_path) == [40]
+    assert places(tmp_path) == Counter({(1, offset): 1 for offset in range(5)})
+    assert marks(sink) == {A: 0, B: 5}
+    staged = stage(sink, {A: 0})
+    staged.drop([A])
+    staged.publish()
+    assert marks(sink) == {A: 0, B: 5}
+    assert left(tmp_path) == []
 
 
 def test_discard_removes_and_forgives(tmp_path: Path) -> None:
-    staged = ParquetSink(str(tmp_path)).stage("flights", 3, 42, rows([42]))
+    staged = stage(ParquetSink("g", str(tmp_path)), {A: 0})
     staged.discard()
     staged.discard()
-    assert files(tmp_path) == []
+    assert left(tmp_path) == []
 
 
-def test_a_claim_takes_all_that_is_staged_of_its_partitions_and_of_no_others(tmp_path: Path) -> None:
-    former = ParquetSink(str(tmp_path))
-    staged = former.stage("flights", 3, 42, rows([42]))
-    other = former.stage("flights", 33, 1, rows([1]))
-    sink = ParquetSink(str(tmp_path))
-    sink.claim([FLIGHTS_3])
-    assert [name for name in files(tmp_path) if "flights-3@" in name] == []
-    with pytest.raises(StagedGoneError, match=r"flights-3-0+42\.parquet.*another process has claimed"):
-        staged.publish()
-    staged.discard()
-    other.publish()
-    first, second = sink.stage("flights", 3, 42, rows([42])), sink.stage("flights", 3, 43, rows([43]))
-    first.publish()
-    second.publish()
-    assert offsets(tmp_path) == [1, 42, 43]
+def test_a_batch_without_rows_moves_the_mark_and_makes_no_file(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    put(sink, rows([]), 0)
+    assert marks(sink) == {A: 1, B: 0}
+    assert visible(tmp_path) == []
 
 
-def test_a_claim_takes_away_what_the_same_process_has_staged_as_a_former_owner(tmp_path: Path) -> None:
-    first, second = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
-    for owner, former in ((first, second), (second, first), (first, second), (first, first)):
-        late = former.stage("flights", 3, 42, rows([42, 43, 44]))
-        owner.claim([FLIGHTS_3])
-        put(owner, 42, rows([42, 43]))
-        with pytest.raises(StagedGoneError):
-            late.publish()
-        assert offsets(tmp_path) == [42, 43]
-        assert files(tmp_path) == ["flights-3-00000000000000000042.parquet"]
+def test_a_topic_made_anew_and_another_group_have_marks_of_their_own(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    put(sink, rows([0, 1]), 0)
+    put(sink, rows([0]), 0, topic_id=NEW)
+    put(ParquetSink("g/2", str(tmp_path)), rows([0]), 0)
+    assert sink.marks([A, B]) == {A: {OLD: 2, NEW: 1}}
+    assert places(tmp_path) == Counter({(0, 0): 3, (0, 1): 1})
 
 
-def test_a_former_owner_without_rows_does_not_remove_its_heirs_file(tmp_path: Path) -> None:
-    put(ParquetSink(str(tmp_path)), 42, rows([42]))
-    former, successor = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
-    former.claim([FLIGHTS_3])
-    late = former.stage("flights", 3, 42, rows([]))
-    successor.claim([FLIGHTS_3])
-    put(successor, 42, rows([42, 43]))
-    with pytest.raises(StagedGoneError):
-        late.publish()
-    assert offsets(tmp_path) == [42, 43]
+# ---- the schema
 
 
-def test_what_a_former_owner_stages_after_a_claim_hurts_nobody_and_goes_with_the_next(tmp_path: Path) -> None:
-    """The broker refuses its fence; that it gets so far is no error of the disk."""
-    former, successor = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
-    former.claim([FLIGHTS_3])
-    former.stage("flights", 3, 42, rows([42])).discard()
-    successor.claim([FLIGHTS_3])
-    former.stage("flights", 3, 42, rows([42]))
-    put(successor, 42, rows([42, 43]))
-    assert offsets(tmp_path) == [42, 43]
-    successor.claim([FLIGHTS_3])
-    assert files(tmp_path) == ["flights-3-00000000000000000042.parquet"]
+def test_a_column_keeps_its_type(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    put(sink, rows([0], delay=pa.array([1], pa.int64())), 0)
+    heir = ParquetSink("g", str(tmp_path))
+    put(heir, rows([1], delay=pa.array([2.0], pa.float64())), 1)
+    put(heir, rows([2], carrier=pa.array(["UA"])), 2)
+    put(sink, rows([3], delay=pa.array([3], pa.int8()), carrier=pa.array(["AA"])), 3)
+    for bad in (pa.array([1.5]), pa.array(["1"]), pa.array([b"1"])):
+        with pytest.raises(RecordsError, match="the column delay of the table is int64"):
+            put(heir, rows([4], delay=bad), 4)
+    files = visible(tmp_path)
+    assert {pq.read_schema(file).field("delay").type for file in files} == {pa.int64()}
+    table = pa.concat_tables([pq.read_table(file) for file in files], promote_options="default")
+    assert table.select(["delay", "carrier"]).to_pylist() == [
+        {"delay": 1, "carrier": None},
+        {"delay": 2, "carrier": None},
+        {"delay": None, "carrier": "UA"},
+        {"delay": 3, "carrier": "AA"},
+    ]
 
 
-def test_a_claim_while_a_former_owner_writes_ends_its_batch_and_not_its_process(
+def test_two_workers_that_begin_at_once_make_one_schema(tmp_path: Path) -> None:
+    first, second = ParquetSink("g", str(tmp_path)), ParquetSink("g", str(tmp_path))
+    staged = second.stage(rows([0], 1, delay=pa.array([2.0])), {B: Range(OLD, 0, 1, None)})
+    unfit = second.stage(rows([1], 1, delay=pa.array([1.5])), {B: Range(OLD, 1, 2, 1)})
+    put(first, rows([0], delay=pa.array([1])), 0)
+    staged.publish()
+    with pytest.raises(RecordsError, match="delay"):
+        unfit.publish()
+    assert {pq.read_schema(file).field("delay").type for file in visible(tmp_path)} == {pa.int64()}
+    assert left(tmp_path) == []
+
+
+def test_new_columns_can_be_refused(tmp_path: Path) -> None:
+    put(ParquetSink("g", str(tmp_path)), rows([0]), 0)
+    sink = ParquetSink("g", str(tmp_path), new_columns=False)
+    with pytest.raises(RecordsError, match="columns delay, which the table lacks"):
+        put(sink, rows([1], carrier=pa.array(["UA"]), delay=pa.array([1])), 1)
+
+
+# ---- partitionBy
+
+
+def test_rows_lie_in_the_folders_of_their_values(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path), partition_by=["carrier", "day"])
+    carriers = pa.array(["UA", "A/=A", None, "UA"])
+    days = pa.array([1, 2, 3, 1], pa.int32())
+    put(sink, rows([0, 1, 2, 3], carrier=carriers, day=days), 0)
+    assert sorted(str(file.parent.relative_to(tmp_path)) for file in visible(tmp_path)) == [
+        "carrier=A%2F%3DA/day=2",
+        "carrier=UA/day=1",
+        "carrier=__HIVE_DEFAULT_PARTITION__/day=3",
+    ]
+    table = ds.dataset(tmp_path, format="parquet", partitioning="hive").to_table().sort_by("offset")
+    assert table["carrier"].to_pylist() == ["UA", "A/=A", None, "UA"]
+    assert table["day"].to_pylist() == [1, 2, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"delay": pa.array([1])}, "no column carrier, which sink.partitionBy names"),
+        (
+            {"carrier": pa.array([1.5])},
+            "the column carrier is double; sink.partitionBy takes columns of text",
+        ),
+    ],
+)
+def test_what_cannot_be_partitioned_by_is_named(tmp_path: Path, columns: dict[str, Any], words: str) -> None:
+    sink = ParquetSink("g", str(tmp_path), partition_by=["carrier"])
+    with pytest.raises(HandlerError, match=words):
+        put(sink, rows([0], **columns), 0)
+
+
+def test_a_batch_for_too_many_folders_is_refused(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path), partition_by=["number"])
+    with pytest.raises(HandlerError, match="for 1001 folders .* 1000 is the most"):
+        put(sink, rows(range(1001), number=pa.array(range(1001))), 0)
+
+
+# ---- the log
+
+
+def left(folder: Path) -> list[str]:
+    """What is staged, and what is half made in the log."""
+    own = folder / ".slackwater" / "g"
+    return [path.name for path in (own / "staging").iterdir()] + [
+        path.name for path in (own / "log").iterdir() if path.suffix != ".json"
+    ]
+
+
+def test_the_log_stays_short_and_is_read_by_whoever_comes(tmp_path: Path) -> None:
+    sink, watcher = ParquetSink("g", str(tmp_path)), ParquetSink("g", str(tmp_path))
+    for offset in range(3 * commit_log.CHECKPOINT_EVERY + 3):
+        put(sink, rows([offset]), offset)
+    names = sorted(path.name for path in (tmp_path / ".slackwater/g/log").iterdir())
+    assert names == [
+        *(f"{number:020d}.json" for number in range(97, 100)),
+        "checkpoint-00000000000000000096.json",
+    ]
+    for reader in (watcher, ParquetSink("g", str(tmp_path))):
+        assert marks(reader)[A] == 99
+    with pytest.raises(RecordsError):
+        put(ParquetSink("g", str(tmp_path), new_columns=False), rows([200], x=pa.array([1])), 200)
+
+
+def test_staged_files_that_cannot_be_committed_any_more_are_removed_with_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    former, successor = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
-    write = parquet._write
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 2)
+    now = 1_000_000_000.0
+    sink = ParquetSink("g", str(tmp_path), now_s=lambda: now)
+    staging = tmp_path / ".slackwater/g/staging"
+    stage(sink, {A: 0})  # of a worker that died
+    (dead,) = staging.iterdir()
+    stage(sink, {B: 0})  # of one that is at work
+    (alive,) = set(staging.iterdir()) - {dead}
+    old, new = staging / "old.parquet", staging / "new.parquet"
+    for path, age_s in ((old, 90_000), (new, 80_000)):
+        path.write_bytes(b"PAR1")  # not written to its end
+        os.utime(path, (now - age_s, now - age_s))
+    put(sink, rows([0]), 0)
+    put(sink, rows([1]), 1)
+    assert set(staging.iterdir()) == {alive, new}
 
-    def claimed_before(table: pa.Table, path: Path) -> None:
-        successor.claim([FLIGHTS_3])
-        write(table, path)
 
-    monkeypatch.setattr(parquet, "_write", claimed_before)
-    with pytest.raises(StagedGoneError):
-        former.stage("flights", 3, 42, rows([42]))
-    assert files(tmp_path) == []
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[]", '{"marks": [["t", "", "0"]], "schema": ""}', '{"marks": [], "schema": 1}', "[" * 99_999],
+)
+def test_a_log_that_is_damaged_is_named(tmp_path: Path, text: str) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    entry = tmp_path / ".slackwater/g/log/00000000000000000001.json"
+    entry.write_text(text)
+    with pytest.raises(SinkError, match=rf"{entry} is no commit of Slackwater's .*restore it from a backup"):
+        sink.marks([A])
+
+
+def test_a_file_that_is_too_large_is_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    put(sink, rows([0]), 0)
+    monkeypatch.setattr(commit_log, "MOST_BYTES", 10)
+    with pytest.raises(SinkError, match="more than 10 bytes"):
+        ParquetSink("g", str(tmp_path)).marks([A])
+
+
+# ---- rewind
+
+
+def test_rows_are_written_again_from_the_offset_that_is_named(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path), partition_by=["carrier"])
+    other = ParquetSink("h", str(tmp_path))
+    put(other, rows([0, 1, 2]), 0)
+    for start in range(0, RECORDS, 5):
+        stage(sink, {A: start, B: start}).publish()
+    put(sink, rows([0, 1, 2]), 0, topic_id=NEW)
+    assert ParquetSink("g", str(tmp_path)).rewind({A: (OLD, 12), B: (OLD, RECORDS)}) == RECORDS - 12
+    heir = ParquetSink("g", str(tmp_path))
+    assert marks(heir) == {A: 12, B: RECORDS}
+    assert marks(heir, NEW)[A] == 3
+    expected = Counter({(1, offset): 1 for offset in range(RECORDS)})
+    expected.update((0, offset) for offset in range(12))
+    expected.update((0, offset) for offset in [0, 1, 2, 0, 1, 2])
+    assert places(tmp_path) == expected
+    with pytest.raises(SinkFencedError):
+        stage(sink, {A: RECORDS - 1}).publish()
+    stage(heir, {A: 12}, RECORDS).publish()
+    assert sum(places(tmp_path).values()) == 2 * RECORDS + 6
+    assert heir.rewind({A: (OLD, RECORDS)}) == 0
+    assert heir.rewind({A: (OLD, 0), B: (OLD, 0)}) == 2 * RECORDS
+    assert marks(heir) == {A: 0, B: 0}
+    again = heir.stage(rows([0]), {A: Range(OLD, 0, 1, 0)})
+    again.publish()
+    assert marks(heir)[A] == 1
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_rewind_that_dies_at_any_call_is_made_or_not_made(tmp_path: Path, after: bool) -> None:
+    def die(_: Steps) -> None:
+        raise Died
+
+    def died() -> bool:
+        try:
+            with steps.watching():
+                ParquetSink("g", str(folder)).rewind({A: (OLD, 7)})
+        except Died:
+            return True
+        return False
+
+    for turn in itertools.count(1):
+        folder, steps = tmp_path / str(turn), Steps(turn, die, after=after)
+        sink = ParquetSink("g", str(folder))
+        for start in range(0, 20, 4):
+            stage(sink, {A: start}, 4).publish()
+        if not died():
+            break
+        end = marks(ParquetSink("g", str(folder)))[A]
+        assert end in (7, 20)
+        assert places(folder) == Counter({(0, offset): 1 for offset in range(end)}), f"died at call {turn}"
+    assert turn > 8
+
+
+def test_rows_without_their_position_cannot_be_removed(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path), partition_by=["partition"])
+    with pytest.raises(SinkError, match="the files lack partition, because sink.partitionBy names it"):
+        sink.rewind({A: (OLD, 0)})
+
+
+# ---- errors
 
 
 def test_a_folder_that_is_gone_altogether_is_the_sinks_failure(tmp_path: Path) -> None:
-    sink = ParquetSink(str(tmp_path / "out"))
-    sink.claim([FLIGHTS_3])
+    sink = ParquetSink("g", str(tmp_path / "out"))
+    staged = stage(sink, {A: 0})
     shutil.rmtree(tmp_path / "out")
-    with pytest.raises(SinkError, match="No such file"):
-        sink.stage("flights", 3, 42, rows([42]))
-    with pytest.raises(SinkError, match="No such file"):
-        sink.claim([FLIGHTS_3])
-
-
-def test_what_an_older_release_left_is_removed(tmp_path: Path) -> None:
-    old = tmp_path / ".staging" / "flights-3"
-    old.mkdir(parents=True)
-    (old / "00000000000000000042-abc").write_bytes(b"x")
-    ParquetSink(str(tmp_path)).claim([FLIGHTS_3])
-    assert files(tmp_path) == []
-    assert not old.exists()
-
-
-def test_files_that_cannot_be_removed_do_not_keep_a_claim_from_taking_them_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """NFS keeps a file that a process has open, under another name."""
-
-    def busy(path: Path, missing_ok: bool = False) -> None:
-        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-
-    former, successor = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
-    late = former.stage("flights", 3, 42, rows([42]))
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", busy)
-        successor.claim([FLIGHTS_3])
-    with pytest.raises(StagedGoneError):
-        late.publish()
-    assert len(files(tmp_path)) == 1
-    successor.claim([FLIGHTS_3])
-    assert files(tmp_path) == []
+    for call in (lambda: stage(sink, {A: 0}), lambda: sink.marks([A]), staged.publish):
+        with pytest.raises(SinkError, match="No such file"):
+            call()
 
 
 def test_a_write_that_fails_half_way_leaves_nothing_and_says_what_to_do(
@@ -196,22 +544,23 @@ def test_a_write_that_fails_half_way_leaves_nothing_and_says_what_to_do(
     def full(fd: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    sink = ParquetSink(str(tmp_path))
-    put(sink, 40, rows([40]))
-    monkeypatch.setattr(parquet.os, "fsync", full)
-    table = rows([42, 43])
-    with pytest.raises(SinkError) as raised:
-        sink.stage("flights", 3, 42, table)
-    for part in (f"{table.nbytes} bytes", "flights-3-", "No space left", "free some space"):
-        assert part in str(raised.value)
-    assert files(tmp_path) == ["flights-3-00000000000000000040.parquet"]
+    sink = ParquetSink("g", str(tmp_path))
+    put(sink, rows([0]), 0)
+    staged = stage(sink, {A: 1})
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SinkError, match=r"write \d+ bytes \(5 rows\) .*No space left.*free some space"):
+        stage(sink, {A: 1})
+    with pytest.raises(SinkError, match="commit to .*No space left.*free some space"):
+        staged.publish()
+    assert places(tmp_path) == Counter({(0, 0): 1})
+    assert marks(ParquetSink("g", str(tmp_path))) == {A: 1, B: 0}
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
 def test_arrows_own_error_of_a_full_disk_is_understood(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink = ParquetSink(str(tmp_path))
+    sink = ParquetSink("g", str(tmp_path))
     real = Path.open
 
     def to_full(path: Path, mode: str = "r") -> object:
@@ -219,51 +568,72 @@ def test_arrows_own_error_of_a_full_disk_is_understood(
 
     monkeypatch.setattr(Path, "open", to_full)
     with pytest.raises(SinkError, match="No space left on device; free some space"):
-        sink.stage("flights", 3, 42, rows(list(range(200_000))))
+        sink.stage(rows(range(200_000)), {A: Range(OLD, 0, 200_000, None)})
+
+
+def test_a_file_system_without_hard_links_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    sink = ParquetSink("g", str(tmp_path))
+    monkeypatch.setattr(os, "link", refused)
+    for call in (sink.probe, stage(sink, {A: 0}).publish):
+        with pytest.raises(SinkError, match="give the sink a path on a file system that has hard links"):
+            call()
+
+
+def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
+    assert ParquetSink("g", str(tmp_path)).probe() == str(tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_a_path_that_is_a_file_or_below_one(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("x")
     for path in ("taken", "taken/below"):
         with pytest.raises(SinkError, match=r"taken.*give the sink a path that is a folder"):
-            ParquetSink(str(tmp_path / path))
+            ParquetSink("g", str(tmp_path / path))
 
 
 @pytest.mark.parametrize("path", ["s3a://lake/flights", "hdfs://x/y", "file:/x"])
 def test_other_file_systems_are_refused_by_name(path: str) -> None:
-    with pytest.raises(ConfigError, match=f"sink.path: {path} is not on a local file system"):
-        ParquetSink(path)
+    with pytest.raises(ConfigError, match=rf"sink.path: {path} is not on a local file system.*format delta"):
+        ParquetSink("g", path)
 
 
 def test_a_file_url_is_a_folder(tmp_path: Path) -> None:
-    put(ParquetSink(f"file://{tmp_path}/out"), 0, rows([0]))
-    assert offsets(tmp_path / "out") == [0]
+    put(ParquetSink("g", f"file://{tmp_path}/out"), rows([0]), 0)
+    assert places(tmp_path / "out") == Counter({(0, 0): 1})
 
 
-@pytest.mark.parametrize("topic", [".hidden", "_internal", "a.b_c-9"])
-def test_readers_see_every_topic(tmp_path: Path, topic: str) -> None:
-    put(ParquetSink(str(tmp_path)), 0, rows([0], topic), topic)
-    assert ds.dataset(tmp_path, format="parquet").to_table()["topic"].to_pylist() == [topic]
+# ---- readers
 
 
-def test_file_names_differ_where_topics_and_partitions_do() -> None:
-    places = [(topic, p) for topic in ("a", "a-1", "a-1-1", "_a", ".a", "a.") for p in (0, 1, 11)]
-    assert len({file_name(topic, p, 1) for topic, p in places}) == len(places)
-    assert file_name("a", 1, 5) < file_name("a", 1, 10)
+@pytest.mark.parametrize("group", [".hidden", "_internal", "a/../../b", "ä b", "x" * 300, ".."])
+def test_readers_see_the_files_of_every_group(tmp_path: Path, group: str) -> None:
+    put(ParquetSink(group, str(tmp_path / "out")), rows([0]), 0)
+    assert places(tmp_path / "out") == Counter({(0, 0): 1})
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_groups_have_names_of_their_own() -> None:
+    groups: Collection[str] = ["a", "_a", "%5Fa", "a/b", "a%2Fb", "x" * 300, "x" * 301, ".a", "a.b"]
+    assert len({file_stem(group) for group in groups}) == len(groups)
 
 
 def test_pandas_and_arrow_read_the_folder_with_their_defaults(tmp_path: Path) -> None:
-    sink = ParquetSink(str(tmp_path))
-    put(sink, 0, rows([0, 1], partition=0), partition=0)
-    put(sink, 0, rows([0], partition=1), partition=1)
-    sink.stage("flights", 1, 1, rows([1], partition=1))
+    sink = ParquetSink("g", str(tmp_path))
+    stage(sink, {A: 0, B: 0}, 2).publish()
+    stage(sink, {A: 2}, 1).publish()
+    stage(sink, {B: 2}, 1)
     expected = ["topic", "partition", "offset", "carrier"]
     for table in (ds.dataset(tmp_path).to_table(), pq.read_table(tmp_path)):
         assert table.column_names == expected
-        assert table.num_rows == 3
+        assert table.num_rows == 5
     frame = pd.read_parquet(tmp_path)
     assert list(frame.columns) == expected
-    assert sorted(zip(frame["partition"], frame["offset"], strict=True)) == [(0, 0), (0, 1), (1, 0)]
+    assert sorted(zip(frame["partition"], frame["offset"], strict=True)) == [
+        (0, 0), (0, 1), (0, 2), (1, 0), (1, 1)
+    ]  # fmt: skip
 
 
 def test_what_writes_is_loaded_before_the_first_batch(tmp_path: Path) -> None:
@@ -271,129 +641,16 @@ def test_what_writes_is_loaded_before_the_first_batch(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from slackwater.pipeline.sinks.parquet import ParquetSink\n"
+        "from slackwater.runtime.interfaces import Range\n"
+        "from slackwater.kafka.structs import TopicPartition\n"
         "before = set(sys.modules)\n"
-        "sink = ParquetSink(sys.argv[1])\n"
+        "sink = ParquetSink('g', sys.argv[1])\n"
         "assert 'pyarrow.parquet' in set(sys.modules) - before\n"
         "import pyarrow as pa\n"
         "loaded = set(sys.modules)\n"
-        "sink.stage('flights', 3, 0, pa.table({'offset': [0]})).publish()\n"
+        "tp = TopicPartition('flights', 3)\n"
+        "sink.marks([tp])\n"
+        "sink.stage(pa.table({'offset': [0]}), {tp: Range('', 0, 1, None)}).publish()\n"
         "assert set(sys.modules) == loaded, set(sys.modules) - loaded\n"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
-
-
-# -- topics made anew
-
-
-OLD, NEW = "nxyNPlt6TCGPAAEjRWeJqw", "-_xyNPlt6TCGPAAEjRWeJq"
-
-
-def sink_of(folder: Path, topic_id: str, *, continues: bool = False) -> ParquetSink:
-    sink = ParquetSink(str(folder))
-    sink.claim([FLIGHTS_3])
-    sink.identify(FLIGHTS_3, topic_id, continues=continues)
-    return sink
-
-
-def published(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.glob("*.parquet"))
-
-
-PLAIN = "flights-3-00000000000000000000.parquet"
-
-
-def test_a_later_topic_of_the_name_overwrites_nothing(tmp_path: Path) -> None:
-    put(sink_of(tmp_path, OLD), 0, rows([0, 1]))
-    assert published(tmp_path) == [PLAIN]
-    put(sink_of(tmp_path, NEW), 0, rows([0]))
-    named = f"flights-3-00000000000000000000.{NEW}.parquet"
-    assert published(tmp_path) == sorted([PLAIN, named])
-    assert offsets(tmp_path) == [0, 0, 1]
-    # Replays of either replace their own, in whichever order and process.
-    put(sink_of(tmp_path, NEW, continues=True), 0, rows([0, 1, 2]))
-    put(sink_of(tmp_path, OLD, continues=True), 0, rows([0]))
-    assert offsets(tmp_path) == [0, 0, 1, 2]
-    # Also one that comes to nothing.
-    put(sink_of(tmp_path, NEW, continues=True), 0, rows([]))
-    assert published(tmp_path) == [PLAIN]
-    assert set(ParquetSink(str(tmp_path)).topic_ids("flights")) == {OLD, NEW}
-
-
-def test_a_topic_made_anew_while_the_old_ones_rows_are_staged_overwrites_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The main thread gets the partition back with another topic while the handler's thread stages."""
-    sink = sink_of(tmp_path, OLD)
-    is_first = sink._topics.is_first
-
-    def interrupted(topic: str, topic_id: str, may_become: Callable[[], bool]) -> bool:
-        stored = is_first(topic, topic_id, may_become)
-        if topic_id == OLD:
-            sink.identify(FLIGHTS_3, NEW, continues=False)
-        return stored
-
-    monkeypatch.setattr(sink._topics, "is_first", interrupted)
-    put(sink, 0, rows([0, 1]))
-    put(sink, 0, rows([0]))
-    assert published(tmp_path) == sorted([PLAIN, f"flights-3-00000000000000000000.{NEW}.parquet"])
-    assert offsets(tmp_path) == [0, 0, 1]
-
-
-def test_a_folder_knows_no_topic_at_first(tmp_path: Path) -> None:
-    assert not ParquetSink(str(tmp_path)).topic_ids("flights")
-    put(sink_of(tmp_path, ""), 0, rows([0]))
-    assert not ParquetSink(str(tmp_path)).topic_ids("flights")
-
-
-def test_a_group_of_an_older_release_keeps_its_names(tmp_path: Path) -> None:
-    """Its replay of a batch that was published and not committed replaces the file."""
-    put(ParquetSink(str(tmp_path)), 0, rows([0, 1]))
-    put(sink_of(tmp_path, OLD, continues=True), 0, rows([0, 1, 2]))
-    assert published(tmp_path) == [PLAIN]
-    assert offsets(tmp_path) == [0, 1, 2]
-
-
-def test_files_of_an_older_release_that_no_commit_speaks_of_are_not_overwritten(tmp_path: Path) -> None:
-    """The topic was made anew before the update: the broker has dropped the offsets."""
-    put(ParquetSink(str(tmp_path)), 0, rows([0, 1]))
-    put(sink_of(tmp_path, NEW), 0, rows([0]))
-    assert offsets(tmp_path) == [0, 0, 1]
-    put(sink_of(tmp_path, NEW, continues=True), 0, rows([0]))
-    assert offsets(tmp_path) == [0, 0, 1]
-
-
-def test_names_with_ids_are_kept_where_the_record_was_lost(tmp_path: Path) -> None:
-    put(sink_of(tmp_path, OLD), 0, rows([0, 1]))
-    put(sink_of(tmp_path, NEW), 0, rows([0]))
-    shutil.rmtree(tmp_path / ".topics")
-    put(sink_of(tmp_path, NEW, continues=True), 0, rows([0]))
-    assert offsets(tmp_path) == [0, 0, 1]
-
-
-def test_another_partitions_files_are_no_reason_for_names_with_ids(tmp_path: Path) -> None:
-    sink = ParquetSink(str(tmp_path))
-    put(sink, 0, rows([0], partition=33), partition=33)
-    put(sink, 0, rows([0], topic="flights-3"), topic="flights-3")
-    put(sink_of(tmp_path, OLD), 0, rows([0]))
-    assert PLAIN in published(tmp_path)
-
-
-def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
-    put(sink_of(tmp_path, OLD), 0, rows([0]))
-    put(sink_of(tmp_path, NEW), 0, rows([0]))
-    assert offsets(tmp_path) == [0, 0]
-    assert set(ParquetSink(str(tmp_path)).topic_ids("flights")) == {OLD, NEW}
-
-
-def test_a_record_of_topics_that_cannot_be_kept_is_an_error(tmp_path: Path) -> None:
-    sink = sink_of(tmp_path, OLD)
-    assert not sink.topic_ids("flights"), "nothing was staged yet"
-    (tmp_path / ".topics").write_text("in the way")
-    with pytest.raises(SinkError, match=r"\.topics"):
-        sink.stage("flights", 3, 0, rows([0]))
-    with pytest.raises(SinkError, match=r"\.topics"):
-        sink.topic_ids("flights")

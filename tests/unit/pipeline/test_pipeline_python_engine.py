@@ -15,7 +15,7 @@ from slackwater.kafka.records import BatchBuilder, decode
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.engines.arrow import ArrowEngine
 from slackwater.pipeline.engines.python import PythonEngine, RowFailed
-from slackwater.runtime.delivery.batch import split_output
+from slackwater.runtime.delivery.batch import checked_output
 from slackwater.runtime.errors import HandlerError, HandlerTimeoutError
 from slackwater.runtime.interfaces import RecordEngine
 
@@ -184,17 +184,17 @@ def test_the_manual_s_example_keeps_each_position_whatever_the_payload_says(tmp_
         )
         table = engine.transform_records(polled)
         batch = pa.RecordBatch.from_pylist([{"offset": record.offset} for record in polled])
-        part = split_output(table, {TopicPartition("t", 2): batch})[TopicPartition("t", 2)]
+        made = checked_output(table, {TopicPartition("t", 2): batch})
     finally:
         engine.close()
         del sys.modules["manual_example"]
         sys.path.remove(str(tmp_path))
-    assert part.rows.select(["topic", "partition", "offset", "n"]).to_pylist() == [
+    assert made.rows.select(["topic", "partition", "offset", "n"]).to_pylist() == [
         {"topic": "t", "partition": 2, "offset": 40, "n": 1},
         {"topic": "t", "partition": 2, "offset": 41, "n": 2},
     ]
-    assert [offset for offset, _ in part.dead] == [42, 43, 44, 45, 46, 47, 48]
-    assert part.dead[0][1] == "'int' object is not a mapping"
+    assert [offset for offset, _ in made.dead[TopicPartition("t", 2)]] == [42, 43, 44, 45, 46, 47, 48]
+    assert made.dead[TopicPartition("t", 2)][0][1] == "'int' object is not a mapping"
 
 
 def test_warm_up_shows_one_that_cannot_take_an_empty_list(engine_of: Make) -> None:

@@ -41,6 +41,7 @@ SMALL: dict[str, Any] = {
     "handler": "m:f",
     "sink": {"format": "parquet", "path": "out"},
 }
+DELTA = {"format": "delta", "path": "s3://lake/flights", "options": {"aws_secret_access_key": "hush"}}
 
 
 def write(folder: Path, text: str) -> Path:
@@ -77,6 +78,29 @@ def test_dump_is_read_back_as_the_same(tmp_path: Path) -> None:
     assert parse(dump(parse(SMALL))) == parse(SMALL)
 
 
+def test_a_delta_sink_has_options_partitions_and_a_rule_for_new_columns() -> None:
+    given = {
+        **DELTA,
+        "options": {"allow_http": True},
+        "partitionBy": ["day", "carrier"],
+        "newColumns": "reject",
+    }
+    config = parse({**SMALL, "sink": given})
+    expected = SinkConfig("delta", "s3://lake/flights", {"allow_http": "true"}, ("day", "carrier"), "reject")
+    assert config.sink == expected
+    assert parse(dump(config)) == config
+
+
+def test_dump_writes_the_newer_fields_of_a_sink_only_where_they_differ_from_their_defaults() -> None:
+    assert dump(parse(SMALL))["sink"] == SMALL["sink"]
+    defaults = {"options": {}, "partitionBy": [], "newColumns": "add"}
+    assert dump(parse({**SMALL, "sink": {**SMALL["sink"], **defaults}}))["sink"] == SMALL["sink"]
+
+
+def test_a_config_that_is_printed_does_not_show_storage_options() -> None:
+    assert "hush" not in repr(parse({**SMALL, "sink": DELTA}))
+
+
 def test_the_handlers_time_follows_the_poll_interval() -> None:
     config = parse({**SMALL, "properties": {"max.poll.interval.ms": "60000"}})
     assert config.handler_timeout_ms == 54_000
@@ -96,7 +120,12 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
         ({"zzz": 1}, "zzz", "known: groupId"),
         ({"sink": {"format": "parquet", "path": "o", "pth": 1}}, "sink.pth", "did you mean path"),
         ({"sink": {"format": "parquet"}}, "sink.path", "is missing"),
-        ({"sink": {"format": "parqet", "path": "o"}}, "sink.format", "must be parquet"),
+        ({"sink": {"format": "parqet", "path": "o"}}, "sink.format", "must be parquet or delta"),
+        ({"sink": {**DELTA, "partitionBy": "day"}}, "sink.partitionBy", r"must be a list of names.*\[day\]"),
+        ({"sink": {**DELTA, "partitionBy": ["day", "day"]}}, "sink.partitionBy", "duplicates"),
+        ({"sink": {**DELTA, "newColumns": "drop"}}, "sink.newColumns", "must be add or reject"),
+        ({"sink": {**DELTA, "options": {"k": ["v"]}}}, "sink.options.k", "must be text, not a list"),
+        ({"sink": {**DELTA, "format": "parquet"}}, "sink.options", "are for format delta; remove them"),
         ({"sink": "out"}, "sink", "must be a mapping"),
         ({"groupId": None}, "groupId", "is missing"),
         ({"groupId": 7}, "groupId", "must be text, not a number"),

@@ -19,7 +19,6 @@ from slackwater.kafka.errors import (
 from slackwater.kafka.structs import OffsetAndMetadata, SkippedRecords
 from slackwater.runtime.delivery.partition import CommitNote
 from slackwater.runtime.errors import DeadLetterError, FencedError, HandlerError, SinkError, WorkerError
-from slackwater.runtime.interfaces import StagedGoneError
 from tests.support.workers.fakes import START_MS, Bench
 
 
@@ -37,7 +36,7 @@ def test_a_batch_is_staged_fenced_published_and_committed_in_this_order(bench: B
     bench.assign(a, b)
     bench.until_idle()
     assert bench.cluster.journal == [
-        ("claim", [0, 1]),
+        ("marks", [0, 1]),
         ("stage", 0, 0),
         ("stage", 1, 0),
         ("commit", {"flights-0": 0, "flights-1": 0}),
@@ -131,7 +130,7 @@ def test_a_committed_offset_that_may_not_be_read_ends_the_worker(bench: Bench) -
     bench.assign(a, b)
     with pytest.raises(WorkerError, match="the committed offsets of flights-0, flights-1: no"):
         bench.until_idle()
-    assert bench.cluster.journal == [("claim", [0, 1])]
+    assert bench.cluster.journal == [("marks", [0, 1])]
 
 
 def test_a_held_delivery_polls_and_takes_nothing(bench: Bench) -> None:
@@ -146,18 +145,13 @@ def test_a_held_delivery_polls_and_takes_nothing(bench: Bench) -> None:
     assert bench.sink.rows(0) == [0, 1, 2]
 
 
-def test_a_file_is_named_by_the_committed_offset_and_not_by_its_first_record(bench: Bench) -> None:
+def test_a_batch_begins_at_the_committed_offset_and_not_at_its_first_record(bench: Bench) -> None:
     tp = bench.produce(0, *values(6))
     bench.cluster.committed[tp] = OffsetAndMetadata(1, "")
-    bench.assign(tp)
-    bench.consumer.commit_errors.extend([None, *[KafkaTimeoutError("gone")] * 5])
-    bench.steps(4)  # killed between the publish and the commit
-    assert bench.sink.published.keys() == {(0, 1)}
     bench.cluster.compacted[tp] = 3
-    bench.restart()
     bench.assign(tp)
     bench.until_idle()
-    assert bench.sink.rows(0) == [3, 4, 5], "the replay takes the place of the first try"
+    assert bench.sink.published == {(0, 1): [(3, "v3"), (4, "v4"), (5, "v5")]}
 
 
 def test_a_position_that_was_reset_backwards_starts_at_its_first_record(bench: Bench) -> None:
@@ -252,7 +246,7 @@ def test_a_refused_fence_publishes_nothing_and_reads_the_records_again(bench: Be
     bench.consumer.commit_errors.append(CommitFailedError())
     bench.until_idle()
     assert bench.cluster.journal == [
-        ("claim", [0]),
+        ("marks", [0]),
         ("stage", 0, 0),
         ("refused", "CommitFailedError"),
         ("discard", 0, 0),
@@ -263,40 +257,95 @@ def test_a_refused_fence_publishes_nothing_and_reads_the_records_again(bench: Be
     ]
 
 
-def test_partitions_are_claimed_once_at_each_assignment(bench: Bench) -> None:
+def test_marks_are_read_once_at_each_assignment(bench: Bench) -> None:
     a, b = bench.produce(0, *values(3)), bench.produce(1, *values(3))
     bench.assign(a)
     bench.until_idle()
     bench.assign(b, generation=2)
     bench.produce(0, *values(3))
     bench.until_idle()
-    assert bench.journal("claim") == [("claim", [0]), ("claim", [1])]
+    assert bench.journal("marks") == [("marks", [0]), ("marks", [1])]
     bench.consumer.at_poll.append(lambda: bench.consumer.lose(a))
     bench.steps(1)
     bench.assign(a, generation=3)
     bench.until_idle()
-    assert bench.journal("claim")[2:] == [("claim", [0])]
+    assert bench.journal("marks")[2:] == [("marks", [0])]
 
 
-def test_a_claim_that_fails_ends_the_worker_before_anything_is_staged(bench: Bench) -> None:
+def test_marks_that_cannot_be_read_end_the_worker_before_anything_is_staged(bench: Bench) -> None:
     tp = bench.produce(0, *values(3))
-    bench.sink.claim_error = OSError(errno.EIO, "Input/output error", "/out/.staging")
+    bench.sink.marks_error = OSError(errno.EIO, "Input/output error", "/out/log")
     bench.assign(tp)
-    with pytest.raises(SinkError, match="take over flights-0: Input/output error"):
+    with pytest.raises(SinkError, match="read how far it has rows of flights-0: Input/output error"):
         bench.until_idle()
     assert bench.cluster.journal == []
 
 
-@pytest.mark.parametrize("where", ["stage_error", "publish_error"])
-def test_what_another_owner_has_taken_away_is_given_back_and_not_committed(bench: Bench, where: str) -> None:
-    a, b = bench.produce(0, *values(3)), bench.produce(1, *values(3))
-    bench.assign(a, b)
-    setattr(bench.sink, where, StagedGoneError("gone"))
-    bench.steps(2)
-    assert all(at.offset == 0 for at in bench.cluster.committed.values())
-    setattr(bench.sink, where, None)
+def test_the_group_is_polled_while_marks_are_read(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.runner.marks_ms = 1000
+    bench.assign(tp)
+    polls = bench.consumer.polls
+    bench.steps(15)
+    assert bench.engine.calls == 0
+    assert bench.consumer.polls - polls == 15
     bench.until_idle()
-    assert (bench.sink.rows(0), bench.sink.rows(1)) == ([0, 1, 2], [0, 1, 2])
+    assert bench.sink.rows(0) == [0, 1, 2]
+
+
+def test_reading_begins_at_the_mark_where_that_is_beyond_the_committed_offset(bench: Bench) -> None:
+    """A worker was stopped between the table's commit and Kafka's, or a person has set the offset back."""
+    a, b, c = (bench.produce(partition, *values(6)) for partition in range(3))
+    bench.cluster.committed[a] = OffsetAndMetadata(0, "")
+    bench.cluster.committed[b] = OffsetAndMetadata(4, "")
+    bench.sink.table_marks = {(a, ""): 4, (b, ""): 2, (c, ""): 6}
+    bench.assign(a, b, c)
+    bench.until_idle()
+    assert (bench.sink.rows(0), bench.sink.rows(1), bench.sink.rows(2)) == ([4, 5], [4, 5], [])
+    assert bench.sink.table_marks == {(a, ""): 6, (b, ""): 6, (c, ""): 6}
+    assert {at.offset for at in bench.cluster.committed.values()} == {6}
+    log = bench.stderr.getvalue()
+    assert "flights-0: offset 0 is committed, and the sink has all rows up to 4; continuing there" in log
+    assert "flights-2: no offset is committed, and the sink has all rows up to 6; continuing there" in log
+    assert "flights-1:" not in log
+
+
+def test_what_another_process_has_written_meanwhile_is_given_back_and_not_written_again(
+    bench: Bench,
+) -> None:
+    a, b = bench.produce(0, *values(3)), bench.produce(1, *values(3))
+    bench.runner.durations.append(1000)
+    bench.assign(a, b)
+    bench.steps(2)
+    bench.sink.table_marks[a, ""] = 2
+    bench.until_idle()
+    assert (bench.sink.rows(0), bench.sink.rows(1)) == ([2], [0, 1, 2])
+    assert bench.journal("marks") == [("marks", [0, 1]), ("marks", [0, 1])]
+    assert "flights-0 was written by another process" in bench.stderr.getvalue()
+
+
+def test_a_batch_is_one_commit_of_the_table_however_many_partitions_it_has(bench: Bench) -> None:
+    bench.assign(*(bench.produce(partition, *values(3)) for partition in range(12)))
+    bench.until_idle()
+    assert bench.sink.commits == 1
+
+
+def test_a_batch_without_rows_moves_the_marks(bench: Bench) -> None:
+    tp = bench.produce(0, "skip0", "bad1", "skip2")
+    bench.assign(tp)
+    bench.until_idle()
+    assert bench.sink.rows(0) == []
+    assert bench.sink.table_marks == {(tp, ""): 3}
+
+
+def test_a_sink_that_does_not_come_back_from_its_commit_ends_the_worker_at_the_time_limit() -> None:
+    bench = Bench(handlerTimeoutMs=5000)
+    tp = bench.produce(0, *values(3))
+    bench.runner.durations.extend([0, 60_000])
+    bench.assign(tp)
+    with pytest.raises(SinkError, match=r"did not commit the batch \(flights-0 offsets 0 to 2\) within"):
+        bench.until_idle()
+    assert bench.clock.now < 10_000
 
 
 def test_a_signature_counts_from_its_first_commit(bench: Bench) -> None:
@@ -314,7 +363,7 @@ def test_a_signature_counts_from_its_first_commit(bench: Bench) -> None:
     assert bench.delivery.position_commits.since_ms == START_MS + 5_001
 
 
-def test_a_commit_refused_after_the_publish_is_replayed_over_the_same_file(bench: Bench) -> None:
+def test_a_commit_refused_after_the_publish_is_not_needed(bench: Bench) -> None:
     bench.restart(max_records=3)
     tp = bench.produce(0, *values(5))
     bench.assign(tp)
@@ -325,8 +374,8 @@ def test_a_commit_refused_after_the_publish_is_replayed_over_the_same_file(bench
     bench.restart(max_records=2)  # the replay ends elsewhere
     bench.assign(tp, generation=2)
     bench.until_idle()
+    assert sorted(bench.sink.published) == [(0, 0), (0, 3)]
     assert bench.sink.rows(0) == [0, 1, 2, 3, 4]
-    assert sorted(bench.sink.published) == [(0, 0), (0, 2), (0, 4)]
 
 
 def test_a_fence_during_a_rebalance_is_repeated_after_a_poll(bench: Bench) -> None:
@@ -521,15 +570,9 @@ def test_a_wrong_schema_is_not_tried_again(bench: Bench) -> None:
 def test_a_full_disk_ends_the_worker_and_leaves_nothing_staged(bench: Bench) -> None:
     a, b = bench.produce(0, *values(3)), bench.produce(1, *values(3))
     bench.assign(a, b)
-    stage = bench.sink.stage
-
-    def full(topic: str, partition: int, start: int, table: pa.Table) -> object:
-        if partition == 1:
-            raise OSError(errno.ENOSPC, "No space left on device", "/out/x")
-        return stage(topic, partition, start, table)
-
-    bench.sink.stage = full  # type: ignore[method-assign, assignment]
-    with pytest.raises(SinkError, match="flights-1 from offset 0: No space left on device") as raised:
+    bench.sink.stage_error = OSError(errno.ENOSPC, "No space left on device", "/out/x")
+    where = "flights-0 offsets 0 to 2, flights-1 offsets 0 to 2: No space left on device"
+    with pytest.raises(SinkError, match=where) as raised:
         bench.steps(10)
     assert raised.value.exit_code == 4
     assert bench.sink.staged == 0
@@ -555,7 +598,7 @@ def test_rejected_records_become_dead_letters_after_they_were_announced(bench: B
     assert bench.letters.origins() == ["flights-3@1"]
     assert bench.sink.rows(3) == [0, 2]
     assert bench.cluster.journal == [
-        ("claim", [3]),
+        ("marks", [3]),
         ("stage", 3, 0),
         ("commit", {"flights-3": 0}),
         ("letters", 1),
@@ -588,7 +631,7 @@ def test_letters_of_an_unfinished_batch_are_not_written_again(bench: Bench) -> N
     assert bench.letters.origins() == ["flights-0@0", "flights-0@3"]
     bench.restart(max_records=2)
     bench.assign(tp)
-    bench.runner.durations.extend([0, 0, 10**6])
+    bench.runner.durations.extend([0, 0, 0, 10**6])
     bench.steps(8)  # a batch of two, whose commit carries on that letters up to offset 4 may exist
     assert bench.cluster.committed[tp].offset == 2
     assert bench.note(tp)["letters"][1] == 4
@@ -851,7 +894,7 @@ def test_a_return_is_reported_after_the_sync_that_shows_it(bench: Bench) -> None
     bench.produce(0)
     bench.steps(2)
     assert bench.events("joined") == []
-    assert bench.status.generation == 9
+    assert (bench.status.generation, bench.status.joined_ms) == (-1, None), "who waits for one waits for both"
     bench.consumer.sync(returned=True)
     bench.steps(2)
     assert [event["returned"] for event in bench.events("joined")] == [True]
@@ -887,7 +930,7 @@ def test_lag_counts_from_the_committed_offset(bench: Bench) -> None:
     bench.restart(max_records=2)
     tp = bench.produce(0, *values(10))
     bench.assign(tp)
-    bench.runner.durations.extend([0, 1500, 0])
+    bench.runner.durations.extend([0, 0, 1500, 0])
     bench.steps(3)
     bench.steps(25)
     assert bench.status.lag == {"flights-0": 8}

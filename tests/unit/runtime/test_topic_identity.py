@@ -74,9 +74,8 @@ def test_a_recreated_topic_has_a_predecessor(
 def test_what_is_committed_names_its_topic(bench: Bench) -> None:
     tp = run(bench, "v0", "v1")
     assert bench.note(tp)["topic"] == OLD
-    assert bench.sink.identified == [(tp, OLD, False)]
+    assert bench.sink.table_marks == {(tp, OLD): 2}
     restart(bench, tp)
-    assert bench.sink.identified[1:] == [(tp, OLD, True)]
     assert not bench.status.stopped
 
 
@@ -86,7 +85,7 @@ def test_a_broker_without_ids_is_worked_with_as_before(bench: Bench) -> None:
     tp = run(bench, "v0", "v1")
     assert "topic" not in bench.note(tp)
     assert bench.sink.rows(0) == [0, 1]
-    assert bench.sink.identified == [(tp, "", False)]
+    assert bench.sink.table_marks == {(tp, ""): 2}
 
 
 def test_an_older_workers_note_is_gone_on_from(bench: Bench) -> None:
@@ -95,7 +94,7 @@ def test_an_older_workers_note_is_gone_on_from(bench: Bench) -> None:
     bench.assign(tp)
     bench.steps(30)
     assert bench.sink.rows(0) == [1]
-    assert bench.sink.identified == [(tp, OLD, True)]
+    assert bench.sink.table_marks == {(tp, OLD): 2}
     assert bench.note(tp)["topic"] == OLD
 
 

@@ -12,6 +12,7 @@ from slackwater.runtime.config import worker_config as runtime
 from slackwater_operator.api.v1alpha1.consumer_group import parse
 from slackwater_operator.local.source import Source, read_source
 from slackwater_operator.specs.worker_config import pod_config
+from tests.unit.specs.built_group import group
 
 
 def source(folder: Path, **pipeline: Any) -> Source:
@@ -29,8 +30,8 @@ def source(folder: Path, **pipeline: Any) -> Source:
 
 
 def written(worker_source: Source, folder: Path, remote: str = "") -> runtime.WorkerConfig:
-    group = parse(worker_source.on_spark(remote).resource())
-    (folder / "worker.json").write_text(json.dumps(pod_config(group)))
+    document = pod_config(parse(worker_source.on_spark(remote).resource()))
+    (folder / "worker.json").write_text(json.dumps(document))
     return runtime.load(folder / "worker.json")
 
 
@@ -56,6 +57,58 @@ def test_the_handler_is_looked_for_at_the_file_and_above(tmp_path: Path) -> None
 def test_a_sink_elsewhere_is_left_as_it_is(tmp_path: Path) -> None:
     config = written(source(tmp_path, sink={"path": "file:///data/flights"}), tmp_path)
     assert config.sink.path == "file:///data/flights"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "s3://lake/tables/flights",
+        "gs://lake/flights",
+        "az://lake/flights",
+        "abfss://lake@storage.dfs.core.windows.net/flights",
+        "file:///data/flights",
+    ],
+)
+def test_the_address_of_a_table_is_left_as_it_is(tmp_path: Path, path: str) -> None:
+    config = written(source(tmp_path, sink={"format": "delta", "path": path}), tmp_path)
+    assert (config.sink.format, config.sink.path) == ("delta", path)
+
+
+def test_a_table_in_a_relative_folder_starts_at_the_current_folder(tmp_path: Path) -> None:
+    config = written(source(tmp_path, sink={"format": "delta", "path": "tables/out"}), tmp_path)
+    assert config.sink.path == str(tmp_path / "tables" / "out")
+
+
+def test_the_runtime_reads_the_fields_of_a_table(tmp_path: Path) -> None:
+    sink = {
+        "format": "delta",
+        "path": "s3://lake/flights",
+        "options": {"AWS_REGION": "eu-central-1", "AWS_ALLOW_HTTP": "true"},
+        "partitionBy": ["day", "carrier"],
+        "newColumns": "reject",
+    }
+    assert written(source(tmp_path, sink=sink), tmp_path).sink == runtime.SinkConfig(
+        format="delta",
+        path="s3://lake/flights",
+        options={"AWS_REGION": "eu-central-1", "AWS_ALLOW_HTTP": "true"},
+        partition_by=("day", "carrier"),
+        new_columns="reject",
+    )
+
+
+@pytest.mark.parametrize("given", [{}, {"options": {}, "partitionBy": [], "newColumns": "add"}])
+def test_defaults_of_the_sink_are_not_written(given: dict[str, Any]) -> None:
+    """So that an upgrade of the operator, or of the CRD with its defaults, restarts no worker."""
+    document = pod_config(group(**{f"spec/pipeline/sink/{name}": value for name, value in given.items()}))
+    assert document["sink"] == {"format": "parquet", "path": "/data/flights"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("options", {"AWS_REGION": "eu"}), ("partitionBy", ["day"]), ("newColumns", "reject")]
+)
+def test_only_the_changed_field_of_the_sink_is_written(name: str, value: object) -> None:
+    sink = {"format": "delta", "path": "/data/flights", name: value}
+    assert pod_config(group(**{"spec/pipeline/sink": sink}))["sink"] == sink
 
 
 @pytest.mark.parametrize(("own", "expected"), [("", "sc://127.0.0.1:9"), ("sc://else:1", "sc://else:1")])

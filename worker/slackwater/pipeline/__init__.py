@@ -38,6 +38,18 @@ def make_engine(config: WorkerConfig) -> AnyEngine:
 
 def make_sink(config: WorkerConfig) -> Sink:
     """The sink that ``config.sink`` names. Raises SinkError for a path that it cannot write to."""
+    sink = config.sink
+    new_columns = sink.new_columns == "add"
+    if sink.format == "delta":
+        from slackwater.pipeline.sinks.delta import DeltaSink
+
+        return DeltaSink(
+            config.group_id,
+            sink.path,
+            options=sink.options,
+            partition_by=sink.partition_by,
+            new_columns=new_columns,
+        )
     from slackwater.pipeline.sinks.parquet import ParquetSink
 
-    return ParquetSink(config.sink.path)
+    return ParquetSink(config.group_id, sink.path, partition_by=sink.partition_by, new_columns=new_columns)

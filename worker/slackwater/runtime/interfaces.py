@@ -8,6 +8,7 @@ the handler's and is tried again, any other of a sink as the sink's.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -71,64 +72,86 @@ class RecordEngine(Protocol):
 AnyEngine = Engine | RecordEngine
 
 
-class StagedGoneError(Exception):
-    """What this process had staged of a partition is gone: a later owner has claimed the partition."""
+@dataclass(frozen=True)
+class Range:
+    """The offsets of one partition that a batch covers: from ``start`` up to ``end``, not included.
+
+    ``topic_id``: of the topic that they belong to; "": not known. ``mark``: the table's mark for this topic
+    and partition, as far as the writer knows; None: none. It is at most ``start``, and less where the offsets
+    in between have no records.
+    """
+
+    topic_id: str
+    start: int
+    end: int
+    mark: int | None
+
+
+class SinkFencedError(Exception):
+    """A mark is not where the writer has left it: another process has written the partition since.
+
+    Nothing of the batch was written.
+    """
 
 
 class Staged(Protocol):
-    """One partition's part of a batch, written but not yet visible. Exactly one of the calls is made."""
+    """A batch's rows, not yet visible. At most one of :meth:`publish` and :meth:`discard` is called, once."""
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Leaves rows and ranges of ``partitions`` out of what :meth:`publish` writes.
+
+        Called by the main thread, not while ``publish`` runs. Must return at once: the work is left to
+        ``publish``.
+        """
 
     def publish(self) -> None:
-        """Makes it visible, in place of what an earlier try with this start offset has left.
+        """Writes the rows and moves each range's mark to its end, in one commit of the table.
 
-        Visible or not is decided by one atomic operation that fails when another process has claimed the
-        partition (:meth:`Sink.claim`) since this was staged: raises ``StagedGoneError``, and changes nothing.
-        Must be quick (a rename).
+        Raises ``SinkFencedError`` where the table has a mark that is not the range's ``mark``; nothing is
+        written then, and nothing is left behind. Raises ``SinkError``, OSError or ``RecordsError`` where it
+        cannot write; the rows may have been written then, with their marks.
         """
 
     def discard(self) -> None:
-        """Removes it. Never raises for something that is already gone."""
+        """Removes what is staged. Raises nothing; what it cannot remove is never published."""
 
 
 class Sink(Protocol):
-    """Stores a batch's output, a partition at a time."""
+    """A table that holds, beside its rows, a mark for each (group, topic, partition): the next offset.
 
-    def claim(self, partitions: Collection[TopicPartition]) -> None:
-        """Takes ``partitions`` that were just assigned: all that was staged of them so far, by whichever
-        process, can not be published any more.
+    Rows and marks change in one commit, which the table refuses if a mark has moved since the writer read it.
+    So a replay writes nothing twice, and a former owner of a partition writes nothing, however long it was
+    suspended and at which step. Neither depends on Kafka's committed offset.
 
-        The worker calls it once for each assignment (a first one, a return, a takeover, one taken back), when
-        its own membership is in force and before it stages anything. Together with the fence that leaves a
-        former owner nothing that it could publish, however long it was stopped and at which step: what it
-        staged before the claim is gone, and what it stages after is never fenced, since the broker refuses
-        its commits. Raises ``SinkError`` or OSError; nothing of ``partitions`` may be staged then.
+    All methods are called by one thread at a time, and may take seconds.
+    """
+
+    def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
+        """The marks of ``partitions``, as they are in the table now, by topic id.
+
+        A topic that was deleted and created again has another id, and so a mark of its own. Partitions
+        without a mark may be left out. Called after each assignment, and after a ``SinkFencedError``. Raises
+        ``SinkError`` or OSError.
         """
 
-    def topic_ids(self, topic: str) -> Collection[str]:
-        """The ids of the topics of this name that it holds rows of, as far as :meth:`identify` gave them.
+    def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> Staged:
+        """Prepares a batch to be published. ``ranges``: its partitions, each with at least one record.
 
-        Raises ``SinkError`` or OSError.
+        Every row carries ``topic``, ``partition`` and ``offset`` of a record in ``ranges``; there may be no
+        rows. Raises ``RecordsError`` where the table cannot hold a value, ``SinkError`` or OSError where it
+        cannot write; leaves nothing behind then.
         """
 
-    def identify(self, partition: TopicPartition, topic_id: str, *, continues: bool) -> None:
-        """What is staged of ``partition`` from now on is of the topic with this id ("": not known). It is
-        never published in place of rows of another topic of that name.
+    def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
+        """Removes rows so that they are written again, and lowers the marks, in one commit.
 
-        ``continues``: a worker's commit says that rows of this very partition were delivered before. Looks
-        nothing up and raises nothing: that is for the first ``stage``.
-        """
-
-    def stage(self, topic: str, partition: int, start_offset: int, table: pa.Table) -> Staged:
-        """Writes ``table`` where no reader sees it, durably enough to be published by a rename.
-
-        Called also with no rows, because then a publish removes what an earlier try has left.
-        ``start_offset`` names the result: the partition's committed offset before the batch.
-        Raises ``SinkError`` or OSError, and ``StagedGoneError`` where another process claims the partition
-        meanwhile; leaves nothing behind.
+        ``starts``: by partition, the topic id and the offset from which on. A mark that is lower already
+        stays as it is. Returns how many rows were removed. For a group without members: a worker that is at
+        work is fenced. Raises ``SinkError`` or OSError; nothing has changed then.
         """
 
     def probe(self) -> str:
-        """Writes something, makes it visible to nobody, removes it, and says where. Raises ``SinkError``."""
+        """Checks that it can write, leaves nothing visible, and says where. Raises ``SinkError``."""
 
 
 class Columns(Protocol):

@@ -18,7 +18,7 @@ from slackwater.kafka.protocol.assignors import JAVA_NAMES
 from slackwater_operator.api.v1alpha1 import fields, validation, yaml_file as yamlfile
 from slackwater_operator.api.v1alpha1.fields import FieldError, ResourceError, Rule, required, spec
 from slackwater_operator.api.v1alpha1.kafka import Kafka, Security, check_security
-from slackwater_operator.api.v1alpha1.pipeline import Delivery, Pipeline, Sink, Spark, topic
+from slackwater_operator.api.v1alpha1.pipeline import Delivery, Pipeline, Sink, Spark, check_sink, topic
 from slackwater_operator.api.v1alpha1.rollout import Preflight, Rollout, Takeover
 from slackwater_operator.api.v1alpha1.scaling import (
     MAX_REPLICAS,
@@ -375,6 +375,7 @@ def _check_pipeline(wanted: ConsumerGroupSpec) -> None:
             "spec.pipeline.spark",
             f"applies only to engine spark, but spec.pipeline.engine is {pipeline.engine}; remove it",
         )
+    check_sink(pipeline.sink)
     interval = validation.milliseconds(
         wanted.kafka.properties, "max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS
     )

@@ -3,11 +3,12 @@
 # ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
 from slackwater_operator.api.v1alpha1 import fields
-from slackwater_operator.api.v1alpha1.fields import Rule, required, spec
+from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, required, spec
 
 TOPIC = r"\.{0,2}[a-zA-Z0-9_-][a-zA-Z0-9._-]*|\.{3}[a-zA-Z0-9._-]*"
 """A topic's name that brokers accept (Kafka's `Topic.validate`): neither `.` nor `..`."""
@@ -19,6 +20,22 @@ _HANDLER = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 _IMAGE = r"[a-zA-Z0-9][a-zA-Z0-9._:/@-]*"
 _FOLDER = r"(file://)?/[^:]*[^:\s]|[^/:\s]([^:]*[^:\s])?"
 _PLAIN = r"\S(.*\S)?"
+
+_NAME = r"[a-zA-Z0-9][a-zA-Z0-9._-]*"
+_KEY = r"/[^\s/?#][^\s?#]*"
+_OBJECT_STORE = rf"(s3|gs|az)://{_NAME}{_KEY}|abfss://{_NAME}@[a-z0-9]+\.dfs\.core\.windows\.net{_KEY}"
+_OBJECT_STORE_SCHEME = r"(s3|gs|az|abfss)://"
+_CREDENTIAL = r"(?i:.*(key|token)(_base64|_dynamodb)?|.*(secret|password).*)"
+"""The storage options of delta-rs that are credentials, in any case: names that end in key or token, such as
+azure_storage_account_key, and names with secret or password. Options that name a file (..._token_file) or an
+identifier (aws_access_key_id) are none."""
+_IS_CREDENTIAL = (
+    "must not be set here, because everybody who can read the ConsumerGroup would see the credential; set it "
+    "as an environment variable of the container worker, from a Secret (spec.template), or use a service "
+    "account"
+)
+_REMEDY_FOR_STORE = "set format to delta, or give a folder"
+_REMEDY_FOR_OPTIONS = "remove it, or set format to delta"
 
 
 def topic(example: str) -> fields.Kind:
@@ -44,14 +61,65 @@ class Spark:
 class Sink:
     """Where the handler's rows are written."""
 
+    RULES: ClassVar[list[Rule]] = [
+        Rule(
+            f"self.format == 'delta' || !self.path.matches(r'^{_OBJECT_STORE_SCHEME}')",
+            f"is in an object store, which format parquet does not support; {_REMEDY_FOR_STORE}",
+            ".path",
+        ),
+        Rule(
+            "self.format == 'delta' || self.options.size() == 0",
+            f"requires format delta; {_REMEDY_FOR_OPTIONS}",
+            ".options",
+        ),
+    ]
+
     format: str = spec(
-        "format", fields.text(choices=["parquet"]), "The format of the output files.", default="parquet"
+        "format",
+        fields.text(choices=["parquet", "delta"]),
+        "The format of the output: Parquet files in a folder (parquet), or a Delta Lake table (delta).",
+        default="parquet",
     )
     path: str = required(
         "path",
-        fields.text(pattern=_FOLDER, example="/data/flights (a folder; no URL but file:/// is supported)"),
+        fields.text(
+            pattern=f"{_FOLDER}|{_OBJECT_STORE}",
+            example="/data/flights or file:///data/flights (a folder), or, for format delta, "
+            "s3://lake/flights (also gs://, az:// and abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY)",
+        ),
         "The folder to write to. In a pod: an absolute path on a volume that all workers mount (see "
-        "template). Locally, a relative path starts at the current folder.",
+        "template). Locally, a relative path starts at the current folder. With format delta also an object "
+        "store: s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY or "
+        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY.",
+    )
+    options: dict[str, str] = spec(
+        "options",
+        fields.text_map(
+            rules=[
+                Rule(
+                    f"!self.exists(name, name.matches(r'^{_CREDENTIAL}$'))",
+                    "a credential (a name that ends in key or token, or contains secret or password) "
+                    f"{_IS_CREDENTIAL}",
+                )
+            ]
+        ),
+        "Storage options of the Delta library (delta-rs), such as AWS_REGION or AWS_ENDPOINT_URL. Only for "
+        "format delta. Credentials are not allowed here: set them as environment variables of the container "
+        "worker, from a Secret (see template), or use a service account.",
+        default={},
+    )
+    partition_by: tuple[str, ...] = spec(
+        "partitionBy",
+        fields.text_list(fields.text(pattern=_PLAIN, example="day", max_length=255), at_most=10),
+        "Columns of the output by whose values the rows are split into folders (column=value), at most 10.",
+        default=[],
+    )
+    new_columns: str = spec(
+        "newColumns",
+        fields.text(choices=["add", "reject"]),
+        "What happens when the handler's rows have columns that the output does not have yet: add adds the "
+        "columns. With reject, the records of such rows go to the dead-letter topic.",
+        default="add",
     )
 
 
@@ -145,3 +213,28 @@ class Delivery:
         "longer.",
         default="15s",
     )
+
+
+def check_sink(sink: Sink) -> None:
+    """Refuses an object store and storage options without a table, and credentials among the options, as the
+    CEL rules do.
+
+    Raises:
+        FieldError: names the field.
+    """
+    path = "spec.pipeline.sink"
+    if sink.format != "delta":
+        if re.match(_OBJECT_STORE_SCHEME, sink.path):
+            raise FieldError(
+                f"{path}.path",
+                f"{sink.path!r} is in an object store, which format {sink.format} does not support; "
+                f"{_REMEDY_FOR_STORE}",
+            )
+        if sink.options:
+            raise FieldError(
+                f"{path}.options",
+                f"requires format delta, but {path}.format is {sink.format}; {_REMEDY_FOR_OPTIONS}",
+            )
+    for name in sink.options:
+        if re.fullmatch(_CREDENTIAL, name, re.ASCII):
+            raise FieldError(f"{path}.options[{name}]", _IS_CREDENTIAL)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.pipeline.engines import handler as handlers
 from slackwater.pipeline.engines.handler import InProcessEngine
-from slackwater.runtime.delivery.batch import split_output
+from slackwater.runtime.delivery.batch import checked_output
 from slackwater.runtime.errors import HandlerError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class ArrowEngine(InProcessEngine):
                 f"handler {self._spec} fails on a table without rows, which it must accept: "
                 f"{handlers.describe(exc)}"
             ) from exc
-        split_output(output, {})
+        checked_output(output, {})
 
     def transform(self, table: pa.Table) -> pa.Table:
         """The handler's result. Raises HandlerError after ``timeout_ms``, else what the handler raises."""

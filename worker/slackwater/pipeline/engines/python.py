@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.engines import handler as handlers
 from slackwater.pipeline.engines.handler import InProcessEngine
-from slackwater.runtime.delivery.batch import split_output
+from slackwater.runtime.delivery.batch import checked_output
 from slackwater.runtime.errors import HandlerError, RecordsError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
 
@@ -44,7 +44,7 @@ class PythonEngine(InProcessEngine):
                 f"handler {self._spec} fails on an empty list, which it must accept: "
                 f"{handlers.describe(cause)}"
             ) from exc
-        split_output(output, {})
+        checked_output(output, {})
 
     def transform_records(self, records: list[ConsumerRecord]) -> pa.Table:
         """The handler's rows for ``records``, as Arrow.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from slackwater.pipeline.engines import handler as handlers
 from slackwater.pipeline.engines.spark_session import Backend, SparkFailure, failure_of, make_backend, summary
 from slackwater.runtime.call_threads import CallTimedOut, TimedCalls
-from slackwater.runtime.delivery.batch import split_output
+from slackwater.runtime.delivery.batch import checked_output
 from slackwater.runtime.errors import HandlerError, HandlerTimeoutError, StartError, WorkerError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class SparkEngine:
             raise HandlerError(
                 f"handler {self._spec} fails on a batch without rows, which it must accept: {problem}"
             ) from exc
-        split_output(output, {})
+        checked_output(output, {})
 
     def transform(self, table: pa.Table) -> pa.Table:
         """The handler's rows for ``table``, as Arrow.

@@ -1,58 +1,73 @@
-"""Parquet files that a replay overwrites: one file a (topic, partition, start offset).
+"""A folder of Parquet files in which readers find each row once. The marks are in a log beside the files.
 
-``PATH/flights-3-00000000000000000042.parquet`` holds the rows of the batch of flights-3 that began at
-offset 42. A worker that dies between the rename and the commit is followed by one that starts at the same
-committed offset, wherever its batch then ends, so it replaces the file: every row is there once
-(docs/design/spark.md). The next file starts where this batch's commit says.
+``PATH/flights-00000000000000000042-8c6f2d1e.parquet`` holds the rows of commit 42 of the group ``flights``.
+With ``partitionBy`` the files are in folders ``column=value``, as Hive has them. Readers leave out names that
+begin with a dot:
 
-A batch is staged in ``PATH/.staging/flights-3@OWNERSHIP``, a folder of one assignment of the partition to one
-process, and published by a rename out of it. The next owner's claim removes that folder, in one operation:
-from then on the former owner's rename fails, at whichever step it was stopped.
+- ``PATH/.slackwater/GROUP/log``: the commits (:mod:`slackwater.pipeline.sinks.commit_log`), each with the
+  marks that it moves and the names of its files.
+- ``PATH/.slackwater/GROUP/staging``: files that are not in their place yet.
 
-``PATH/.topics/flights/first`` holds the id of the topic whose files are named by topic, partition and offset
-alone. Each later topic of that name has an empty file there, named by its id, and that id is part of the
-names of its files. So a topic that was deleted and created again overwrites nothing.
+1. A batch is written to the staging folder and synced.
+2. The commit is created. From here on the batch is written.
+3. The files are renamed into their place. If a worker dies before that, the next worker that reads the log
+   does it: the partition's next owner, which reads the marks, or another one with its next commit.
 
-All files lie in one folder, because then ``pyarrow.dataset``, pandas and Spark read it with their defaults
-and show the columns that the handler made, no more: folders named ``key=value`` would add columns, and
-clash with ``topic`` and ``partition`` of the rows.
+So rows become visible once, some milliseconds after their commit. A writer whose marks have moved creates no
+commit. Its files stay in the staging folder, and a later checkpoint removes them.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import errno
 import glob
+import json
 import logging
 import os
 import re
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-from slackwater.runtime.errors import ConfigError, SinkError
-from slackwater.runtime.interfaces import StagedGoneError
+from slackwater.pipeline.sinks.commit_log import (
+    Commit,
+    CommitLog,
+    LogError,
+    MarkKey,
+    StaleError,
+    sync_folder,
+    write_synced,
+)
+from slackwater.pipeline.sinks.table_schema import fit
+from slackwater.runtime.errors import ConfigError, HandlerError, SinkError
+from slackwater.runtime.interfaces import Range, SinkFencedError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     import pyarrow as pa
 
     from slackwater.kafka.structs import TopicPartition
-    from slackwater.runtime.interfaces import Staged
 
-STAGING = ".staging"
-"""Folder of what is not published yet. Readers leave out names that begin with a dot."""
-_DIGITS = "[0-9]" * 20
-GONE = ".gone-"
-"""How the name of a folder begins that a claim has taken away, and whose files are to be removed."""
+OWN_FOLDER = ".slackwater"
+MOST_FOLDERS = 1000
+"""The most values of ``partitionBy`` in one batch: each is a file of its own."""
+UNFINISHED_S = 86_400
+"""After this time a file that is not written to its end counts as left behind."""
+_RANGES = b"slackwater.ranges"
+_MOST_NAME = 100
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 _ADVICE = {
     errno.ENOSPC: "free some space or give the sink another path",
     errno.EDQUOT: "raise the quota or give the sink another path",
     errno.EACCES: "give this user the right to write there",
-    errno.EPERM: "give this user the right to write there",
+    errno.EPERM: "give this user the right to write there, on a file system that has hard links",
+    errno.ENOTSUP: "give the sink a path on a file system that has hard links",
+    errno.ENOSYS: "give the sink a path on a file system that has hard links",
     errno.EROFS: "mount it for writing or give the sink another path",
     errno.ENOTDIR: "give the sink a path that is a folder",
     errno.EEXIST: "give the sink a path that is a folder",
@@ -61,249 +76,434 @@ _ADVICE = {
 log = logging.getLogger(__name__)
 
 
-def file_name(topic: str, partition: int, start_offset: int, topic_id: str = "") -> str:
-    """The name of a batch's file, with the ``topic_id`` of a topic that is not the first of its name here. A
-    leading dot or underscore would hide it from readers: it is escaped.
-    """
-    name = f"{topic}-{partition}-{start_offset:020d}{'.' if topic_id else ''}{topic_id}.parquet"
-    return f"%{ord(name[0]):02X}{name[1:]}" if name[0] in "._" else name
-
-
 class ParquetSink:
     """Writes into the local folder ``path`` (also as ``file:///...``), which is made where it is missing.
+
+    Args:
+        group_id: whose marks it reads and moves. Groups that write to one folder do not see each other's.
+        path: the folder.
+        partition_by: columns by whose values the rows lie in folders; the files lack them then.
+        new_columns: whether the table gets the columns that it lacks; else rows with such are refused.
+        now_s: the wall clock.
 
     Raises ConfigError for a path of another file system, SinkError for one that cannot be written to.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self,
+        group_id: str,
+        path: str,
+        *,
+        partition_by: Sequence[str] = (),
+        new_columns: bool = True,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
         self._folder = _local(path)
-        self._owned: dict[tuple[str, int], Path] = {}
-        """Where each partition is staged."""
-        self._topics = SinkTopics(self._folder)
-        self._identities: dict[tuple[str, int], tuple[str, bool]] = {}
-        """The arguments of :meth:`identify` by partition, set by the main thread while another thread
-        stages."""
-        self._plain: dict[tuple[str, str], bool] = {}
-        """By topic and its id, whether its files have plain names, without the id."""
-        staging = self._folder / STAGING
+        self._by, self._new_columns, self._now_s = tuple(partition_by), new_columns, now_s
+        self._name = file_stem(group_id)
+        own = self._folder / OWN_FOLDER / self._name
+        self._staging = own / "staging"
         try:
-            staging.mkdir(parents=True, exist_ok=True)
+            self._staging.mkdir(parents=True, exist_ok=True)
+            (own / "log").mkdir(exist_ok=True)
         except OSError as exc:
-            raise _sink_error(f"make the folder {self._folder}", exc) from exc
-        if not os.access(staging, os.W_OK | os.X_OK):
-            raise SinkError(f"the sink cannot write to {staging}: {_ADVICE[errno.EACCES]}")
+            raise _sink_error(f"make the folder {self._staging}", exc) from exc
+        if not os.access(self._staging, os.W_OK | os.X_OK):
+            raise SinkError(f"the sink cannot write to {self._staging}: {_ADVICE[errno.EACCES]}")
+        self._log = CommitLog(own / "log")
         _warm_up()
 
-    def stage(self, topic: str, partition: int, start_offset: int, table: pa.Table) -> Staged:
-        """Writes ``table`` below ``.staging`` and syncs it. Raises SinkError, StagedGoneError, and leaves
-        nothing then."""
-        named_id = self._named_id(topic, partition)
-        target = self._folder / file_name(topic, partition, start_offset, named_id)
-        folder = self._owned.get((topic, partition)) or self._own(topic, partition)
-        temporary = folder / f"{start_offset:020d}-{uuid.uuid4().hex}"
-        made = False
-        try:
-            if table.num_rows == 0 and not target.exists():
-                return StagedNothing()
-            folder.mkdir(exist_ok=True)
-            made = True
-            if table.num_rows == 0:
-                return StagedRemoval(temporary, target)
-            _write(table, temporary)
-        except BaseException as exc:
-            temporary.unlink(missing_ok=True)
-            if isinstance(exc, FileNotFoundError) and made:
-                raise _gone(target) from exc
-            if isinstance(exc, OSError):
-                raise _sink_error(
-                    f"write {table.nbytes} bytes ({table.num_rows} rows) for {target}", exc
-                ) from exc
-            raise
-        return StagedFile(temporary, target)
+    def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
+        """The marks in the log. Puts the files in place that a worker has committed and not put there. Raises
+        SinkError."""
+        self.refresh()
+        wanted = {(tp.topic, tp.partition): tp for tp in partitions}
+        marks: dict[TopicPartition, dict[str, int]] = {}
+        for (topic, topic_id, partition), end in self._log.state.marks.items():
+            if tp := wanted.get((topic, partition)):
+                marks.setdefault(tp, {})[topic_id] = end
+        return marks
 
-    def topic_ids(self, topic: str) -> Collection[str]:
-        """The ids of the topics of this name whose rows lie here. Raises SinkError."""
-        try:
-            return self._topics.ids(topic)
-        except OSError as exc:
-            raise _sink_error(f"read {self._folder / TOPICS}", exc) from exc
+    def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> StagedFiles:
+        """Writes the rows into the staging folder. Raises SinkError, RecordsError, HandlerError."""
+        return StagedFiles(self, rows, ranges)
 
-    def identify(self, partition: TopicPartition, topic_id: str, *, continues: bool) -> None:
-        """Makes the files of any topic but the first of its name carry the topic's id in their names. Looks
-        nothing up before something is staged.
-        """
-        self._identities[partition] = topic_id, continues
-        self._plain.pop((partition.topic, topic_id), None)
-
-    def _named_id(self, topic: str, partition: int) -> str:
-        """The topic id for the names of a partition's files. Raises SinkError."""
-        topic_id, continues = self._identities.get((topic, partition), ("", False))
-        if not topic_id:
-            return ""
-        plain = self._plain.get((topic, topic_id))
-        if plain is None:
+    def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
+        """Writes the files anew that have rows to be removed. Readers see each file change as a whole, not
+        all at once. Raises SinkError."""
+        if taken := {"topic", "partition", "offset"} & set(self._by):
+            raise SinkError(
+                f"the sink cannot find the rows: the files lack {', '.join(sorted(taken))}, because "
+                "sink.partitionBy names it. Move the files away, and start the group with another sink.path"
+            )
+        while True:
+            self.refresh()
+            marks = {
+                (tp.topic, topic_id, tp.partition): start
+                for tp, (topic_id, start) in starts.items()
+                if self._log.state.marks.get((tp.topic, topic_id, tp.partition), 0) > start
+            }
             try:
-                plain = self._topics.is_first(
-                    topic, topic_id, lambda: self._is_plain(topic, partition, topic_id, continues)
-                )
+                commit, count = self._without(marks)
+                with contextlib.suppress(FileExistsError):
+                    self._log.append(commit)
+                    self._put_in_place([commit])
+                    return count
+                self.remove([name for name, _ in commit.files])
+            except (StaleError, LogError) as exc:
+                raise SinkError(f"the sink cannot commit: {exc}; try again") from exc
             except OSError as exc:
-                raise _sink_error(f"write to {self._folder / TOPICS}", exc) from exc
-            self._plain[topic, topic_id] = plain
-        return "" if plain else topic_id
+                raise _sink_error(f"remove rows from {self._folder}", exc) from exc
 
-    def _is_plain(self, topic: str, partition: int, topic_id: str, continues: bool) -> bool:
-        """Whether files with plain names are those of this topic, in a folder without a record: of an older
-        release, or where the record was lost. Where nothing says so, they may be another topic's.
-        """
-        stem = glob.escape(file_name(topic, partition, 0).removesuffix(f"{0:020d}.parquet"))
-        if any(self._folder.glob(f"{stem}{_DIGITS}.{topic_id}.parquet")):
-            return False
-        return continues or not any(self._folder.glob(f"{stem}{_DIGITS}.parquet"))
+    def _without(self, starts: Mapping[MarkKey, int]) -> tuple[Commit, int]:
+        """The commit that takes the rows from ``starts`` on out of this group's files, and how many these
+        are."""
+        import pyarrow.parquet as pq
 
-    def claim(self, partitions: Collection[TopicPartition]) -> None:
-        """Removes the folders below ``.staging`` that are of ``partitions``. Raises SinkError."""
-        names = {_staging_name(tp.topic, tp.partition) for tp in partitions}
-        staging = self._folder / STAGING
-        try:
-            for folder in list(staging.iterdir()):
-                # Without an @: of an older release, whose folders had no ownership.
-                if folder.name.partition("@")[0] in names:
-                    _take_away(folder)
-                elif folder.name.startswith(GONE):
-                    _remove_gone(folder)
-        except OSError as exc:
-            raise _sink_error(f"remove what is left in {staging}", exc) from exc
-        for tp in partitions:
-            self._own(tp.topic, tp.partition)
-
-    def _own(self, topic: str, partition: int) -> Path:
-        folder = self._folder / STAGING / f"{_staging_name(topic, partition)}@{uuid.uuid4().hex}"
-        self._owned[topic, partition] = folder
-        return folder
+        files, removed, count = [], [], 0
+        for path in sorted(self._folder.rglob(f"{glob.escape(self._name)}-*.parquet")):
+            own = {key: start for key, start in starts.items() if key in (_marks_of(path) or {})}
+            if OWN_FOLDER in path.relative_to(self._folder).parts or not own:
+                continue
+            rows = pq.read_table(path, partitioning=None)
+            kept = _before(rows, own)
+            if kept.num_rows == rows.num_rows:
+                continue
+            count += rows.num_rows - kept.num_rows
+            place = str(path.relative_to(self._folder))
+            if not kept.num_rows:
+                removed.append(place)
+                continue
+            name = f"{uuid.uuid4().hex}.parquet"
+            _write_synced(kept, self._staging / name)
+            files.append((name, place))
+        return Commit(starts, tuple(files), "", tuple(removed)), count
 
     def probe(self) -> str:
-        """Makes a file below ``.staging``, renames it into the folder (readers pass over a name that begins
-        with a dot), and removes it. Returns the folder. Raises SinkError.
-        """
+        """Writes a file as a batch's is written and committed, under names that begin with a dot, and removes
+        it. Returns the folder. Raises SinkError."""
         name = f".probe-{uuid.uuid4().hex}"
-        temporary, target = self._folder / STAGING / name, self._folder / name
+        places = [self._staging / name, self._staging / f"{name}-linked", self._folder / name]
         try:
-            with temporary.open("xb") as file:
-                file.write(b"probe")
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-            _sync_folder(self._folder)
+            write_synced(places[0], b"probe")
+            os.link(places[0], places[1])
+            places[1].replace(places[2])
+            sync_folder(self._folder)
         except OSError as exc:
             raise _sink_error(f"write to {self._folder}", exc) from exc
         finally:
-            for path in (temporary, target):
+            for path in places:
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)
         return str(self._folder)
 
+    # ---- for what is staged
 
-class StagedFile:
-    """A batch's file before it is in place."""
+    def fitted(self, rows: pa.Table) -> tuple[pa.Table, str]:
+        """``rows`` as the table has them, and the table's schema with them, as text."""
+        schema = self._log.state.schema
+        kept = _schema(schema) if schema else None
+        fitted = fit(rows, kept, new_columns=self._new_columns)
+        return fitted, schema if kept == fitted.schema else _text(fitted.schema)
 
-    def __init__(self, temporary: Path, target: Path) -> None:
-        self._temporary, self._target = temporary, target
+    @property
+    def schema(self) -> str:
+        """The table's schema as text; "": there is none yet."""
+        return self._log.state.schema
 
-    def publish(self) -> None:
-        """Puts the file in its place by a rename. Raises SinkError, StagedGoneError."""
+    def write(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> dict[str, str]:
+        """Writes ``rows`` to the staging folder. Returns the folder that each staged file is for, by name."""
+        folders = _by_folder(rows, self._by) if rows.num_rows else {}
+        written: dict[str, str] = {}
         try:
-            self._temporary.replace(self._target)
-            _sync_folder(self._target.parent)
-        except FileNotFoundError as exc:
-            raise _gone(self._target) from exc
-        except OSError as exc:
-            raise _sink_error(f"put {self._target} in place", exc) from exc
-
-    def discard(self) -> None:
-        """Removes the file."""
-        _discard(self._temporary)
-
-
-class StagedRemoval:
-    """A batch without rows: publishing removes the file that an earlier try of it has left."""
-
-    def __init__(self, temporary: Path, target: Path) -> None:
-        """``temporary``: where the file is moved to, in a folder that is there only as long as the partition
-        is ours: a plain unlink could remove a later owner's file.
-        """
-        self._temporary, self._target = temporary, target
-
-    def publish(self) -> None:
-        """Removes the file by a rename. Raises SinkError, StagedGoneError."""
-        try:
-            self._target.replace(self._temporary)
-            _sync_folder(self._target.parent)
-        except FileNotFoundError as exc:
-            if not self._temporary.parent.exists():
-                raise _gone(self._target) from exc
-        except OSError as exc:
-            raise _sink_error(f"remove {self._target}", exc) from exc
-        _discard(self._temporary)
-
-    def discard(self) -> None:
-        """There is nothing to remove."""
-
-
-class StagedNothing:
-    """A batch without rows that was not tried before: nothing is to be done."""
-
-    def publish(self) -> None:
-        """Changes nothing."""
-
-    def discard(self) -> None:
-        """There is nothing to remove."""
-
-
-def _staging_name(topic: str, partition: int) -> str:
-    """What the names of a partition's folders below ``.staging`` begin with. No topic's name has an @."""
-    return file_name(topic, partition, 0).rsplit("-", 1)[0]
-
-
-def _gone(target: Path) -> StagedGoneError:
-    return StagedGoneError(f"what was staged for {target} is gone: another process has claimed its partition")
-
-
-def _take_away(folder: Path) -> None:
-    """Ends an ownership: nothing can be renamed out of ``folder`` or into it any more.
-
-    A folder with files in it is renamed first, because removing it one by one would let its owner add more.
-    """
-    try:
-        folder.rmdir()
-        return
-    except FileNotFoundError:
-        return
-    except OSError as exc:
-        if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            for folder, part in folders.items():
+                name = f"{uuid.uuid4().hex}.parquet"
+                written[name] = folder
+                _write(part, self._staging / name, ranges)
+            if written:
+                sync_folder(self._staging)
+        except BaseException as exc:
+            self.remove(written)
+            if isinstance(exc, OSError):
+                raise _sink_error(
+                    f"write {rows.nbytes} bytes ({rows.num_rows} rows) to {self._staging}", exc
+                ) from exc
             raise
-    gone = folder.with_name(f"{GONE}{uuid.uuid4().hex}")
+        return written
+
+    def remove(self, staged: Collection[str]) -> None:
+        """Removes staged files, as far as it can."""
+        for name in staged:
+            try:
+                (self._staging / name).unlink(missing_ok=True)
+            except OSError:
+                log.warning("cannot remove %s", self._staging / name, exc_info=True)
+
+    def commit(self, ranges: Mapping[TopicPartition, Range], staged: Mapping[str, str], schema: str) -> bool:
+        """Commits ``staged`` and moves the marks of ``ranges``. False: the table's schema has changed since
+        ``schema`` was made; nothing is committed then. Raises SinkFencedError, SinkError."""
+        base = self.schema
+        try:
+            while True:
+                self._check_marks(ranges)
+                if self.schema != base:
+                    return False
+                version = self._log.state.version + 1
+                files = [
+                    (name, f"{folder}{self._name}-{version:020d}-{name[:8]}.parquet")
+                    for name, folder in staged.items()
+                ]
+                marks = {(tp.topic, span.topic_id, tp.partition): span.end for tp, span in ranges.items()}
+                commit = Commit(marks, tuple(files), schema if schema != base else "")
+                with contextlib.suppress(FileExistsError):
+                    self._log.append(commit)
+                    break
+                self.refresh()
+            self._put_in_place([commit])
+        except StaleError as exc:
+            raise SinkFencedError(str(exc)) from exc
+        except LogError as exc:
+            raise SinkError(f"the sink cannot commit: {exc}") from exc
+        except OSError as exc:
+            raise _sink_error(f"commit to {self._folder}", exc) from exc
+        if self._log.checkpoint_due:
+            self._tidy()
+        return True
+
+    def _check_marks(self, ranges: Mapping[TopicPartition, Range]) -> None:
+        for tp, span in ranges.items():
+            mark = self._log.state.marks.get((tp.topic, span.topic_id, tp.partition))
+            if mark != span.mark:
+                raise SinkFencedError(
+                    f"another process has written {tp} to {self._folder}: its rows are there up to {mark}, "
+                    f"this worker knows of {span.mark}"
+                )
+
+    def refresh(self) -> None:
+        """Reads what others have committed. Raises SinkError."""
+        try:
+            self._put_in_place(self._log.refresh())
+        except LogError as exc:
+            raise SinkError(f"the sink cannot read its log: {exc}") from exc
+        except OSError as exc:
+            raise _sink_error(f"read {self._folder / OWN_FOLDER}", exc) from exc
+
+    def _put_in_place(self, commits: Sequence[Commit]) -> None:
+        """Makes the files of commits visible. Any process may do so, several times: a file that is not in the
+        staging folder is in its place."""
+        folders = set()
+        for commit in commits:
+            for place in commit.removed:
+                (self._folder / place).unlink(missing_ok=True)
+                folders.add((self._folder / place).parent)
+            for name, place in commit.files:
+                target = self._folder / place
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    (self._staging / name).replace(target)
+                    folders.add(target.parent)
+        for folder in folders:
+            sync_folder(folder)
+
+    def _tidy(self) -> None:
+        """Makes a checkpoint, and removes staged files that nobody can commit any more. What fails here is
+        left to the next checkpoint."""
+        try:
+            self._log.checkpoint()
+            for file in self._staging.iterdir():
+                if self._is_left(file):
+                    log.info("removing %s, left by a worker that did not commit it", file)
+                    file.unlink(missing_ok=True)
+        except OSError:
+            log.warning("cannot tidy up %s", self._staging, exc_info=True)
+
+    def _is_left(self, file: Path) -> bool:
+        """Whether a staged file cannot be committed any more, because one of its marks has moved on. (This
+        process may know older marks than the writer of the file.) A file without marks is not written to its
+        end."""
+        marks = _marks_of(file)
+        if marks is None:
+            return self._now_s() - file.stat().st_mtime > UNFINISHED_S
+        known = self._log.state.marks
+        return any(known.get(key, -1) > (-1 if mark is None else mark) for key, mark in marks.items())
+
+
+class StagedFiles:
+    """A batch in the staging folder."""
+
+    def __init__(self, sink: ParquetSink, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> None:
+        self._sink, self._rows, self._ranges = sink, rows, dict(ranges)
+        self._files: dict[str, str] = {}
+        self._schema = ""
+        self._dropped = False
+        self._write()
+
+    def _write(self) -> None:
+        rows, self._schema = self._sink.fitted(self._rows)
+        self._fitted_to = self._sink.schema
+        self._files = self._sink.write(rows, self._ranges)
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Leaves ``partitions`` out of the commit."""
+        self._ranges = {tp: span for tp, span in self._ranges.items() if tp not in partitions}
+        self._dropped = True
+
+    def publish(self) -> None:
+        """Commits, and puts the files in place. Raises SinkFencedError, SinkError, RecordsError."""
+        try:
+            self._sink.refresh()
+            while self._ranges:
+                if self._dropped or self._sink.schema != self._fitted_to:
+                    self._write_again()
+                if self._sink.commit(self._ranges, self._files, self._schema):
+                    return
+        except SinkFencedError:
+            self.discard()
+            raise
+        self.discard()
+
+    def _write_again(self) -> None:
+        """Without what was dropped, with the schema that the table has now."""
+        self._sink.remove(self._files)
+        if self._dropped:
+            self._rows, self._dropped = rows_of(self._rows, self._ranges), False
+        self._write()
+
+    def discard(self) -> None:
+        """Removes the files."""
+        self._sink.remove(self._files)
+
+
+def rows_of(rows: pa.Table, partitions: Collection[TopicPartition]) -> pa.Table:
+    """The rows whose positions are in ``partitions``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    mask = pa.repeat(pa.scalar(False), rows.num_rows)
+    for tp in partitions:
+        own = pc.and_(pc.equal(rows["topic"], tp.topic), pc.equal(rows["partition"], tp.partition))
+        mask = pc.or_(mask, own)
+    return rows.filter(mask)
+
+
+def file_stem(group_id: str) -> str:
+    """What the names of a group's files begin with. A leading dot or underscore would hide them from readers:
+    it is escaped, as are characters that a file's name cannot have. Of a long id a part and a hash."""
+    name = quote(group_id, safe="")
+    name = f"%{ord(name[0]):02X}{name[1:]}" if name[0] in "._" else name
+    if len(name) <= _MOST_NAME:
+        return name
+    return f"{name[:_MOST_NAME]}-{uuid.uuid5(uuid.NAMESPACE_URL, group_id).hex}"
+
+
+def _by_folder(rows: pa.Table, by: Sequence[str]) -> dict[str, pa.Table]:
+    """``rows`` by the folder that they belong to, as ``column=value/``; "": the table's own folder."""
+    if not by:
+        return {"": rows}
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name in by:
+        if name not in rows.column_names:
+            have = ", ".join(rows.column_names)
+            raise HandlerError(
+                f"the rows have no column {name}, which sink.partitionBy names (they have: {have})"
+            )
+        kind = rows.schema.field(name).type
+        if not _is_plain(kind):
+            raise HandlerError(
+                f"the column {name} is {kind}; sink.partitionBy takes columns of text, integers, booleans "
+                "or dates"
+            )
+    values = rows.select(by).group_by(list(by)).aggregate([]).to_pylist()
+    if len(values) > MOST_FOLDERS:
+        raise HandlerError(
+            f"the batch has rows for {len(values)} folders of sink.partitionBy ({', '.join(by)}); "
+            f"{MOST_FOLDERS} is the most: partition by columns with fewer values"
+        )
+    folders = {}
+    for value in values:
+        mask = pa.repeat(pa.scalar(True), rows.num_rows)
+        for name, item in value.items():
+            column = rows.column(name)
+            own = pc.is_null(column) if item is None else pc.fill_null(pc.equal(column, item), False)
+            mask = pc.and_(mask, own)
+        folder = "".join(f"{quote(name, safe='')}={_folder_name(item)}/" for name, item in value.items())
+        folders[folder] = rows.filter(mask).drop_columns(list(by))
+    return folders
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_integer(kind)
+        or types.is_boolean(kind)
+        or types.is_date(kind)
+    )
+
+
+def _folder_name(value: object) -> str:
+    if value is None or value == "":
+        return _NULL_FOLDER
+    return quote(str(value).lower() if isinstance(value, bool) else str(value), safe=" ")
+
+
+def _schema(text: str) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def _text(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
+
+
+def _write(rows: pa.Table, path: Path, ranges: Mapping[TopicPartition, Range]) -> None:
+    marks = [[tp.topic, span.topic_id, tp.partition, span.mark] for tp, span in sorted(ranges.items())]
+    metadata = {**(rows.schema.metadata or {}), _RANGES: json.dumps(marks).encode()}
+    _write_synced(rows.replace_schema_metadata(metadata), path)
+
+
+def _write_synced(rows: pa.Table, path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    with path.open("xb") as file:
+        pq.write_table(rows, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _before(rows: pa.Table, starts: Mapping[MarkKey, int]) -> pa.Table:
+    """The rows that are not of ``starts``' partitions, or below their offsets."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    mask = pa.repeat(pa.scalar(True), rows.num_rows)
+    for (topic, _, partition), start in starts.items():
+        own = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], partition))
+        mask = pc.and_(mask, pc.invert(pc.and_(own, pc.greater_equal(rows["offset"], start))))
+    return rows.filter(mask)
+
+
+def _marks_of(file: Path) -> dict[MarkKey, int | None] | None:
+    """What the marks were when a staged file was written; None: it is not written to its end."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
-        folder.rename(gone)
+        metadata = pq.read_metadata(file).metadata or {}
+        return {
+            (topic, topic_id, partition): mark
+            for topic, topic_id, partition, mark in json.loads(metadata[_RANGES])
+        }
     except FileNotFoundError:
-        return
-    log.info("removing %s, left by a worker that did not end its batch", folder)
-    _remove_gone(gone)
-
-
-def _remove_gone(folder: Path) -> None:
-    """Frees the space. Where that fails (NFS keeps open files renamed), a later claim tries again."""
-    with contextlib.suppress(OSError):
-        for file in folder.iterdir():
-            with contextlib.suppress(OSError):
-                file.unlink(missing_ok=True)
-        folder.rmdir()
-
-
-def _discard(file: Path) -> None:
-    try:
-        file.unlink(missing_ok=True)
-    except OSError:
-        log.warning("cannot remove %s", file, exc_info=True)
+        return {}
+    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError):
+        return None
 
 
 def _local(path: str) -> Path:
@@ -313,7 +513,7 @@ def _local(path: str) -> Path:
     if scheme[1] == "file" and path.startswith("file:///"):
         return Path(path.removeprefix("file://"))
     raise ConfigError(
-        f"{path} is not on a local file system; {scheme[1]}: is not supported yet, give a folder",
+        f"{path} is not on a local file system: give a folder, or use format delta for an object store",
         field="sink.path",
     )
 
@@ -327,93 +527,7 @@ def _warm_up() -> None:
     pq.write_table(pa.table({"offset": [0]}), pa.BufferOutputStream())
 
 
-def _write(table: pa.Table, path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    with path.open("xb") as file:
-        pq.write_table(table, file)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes a rename last through a loss of power (POSIX: a folder is synced by itself)."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _sink_error(what: str, exc: OSError) -> SinkError:
     why = os.strerror(exc.errno) if exc.errno else str(exc)
     advice = _ADVICE.get(exc.errno or 0, "")
     return SinkError(f"the sink cannot {what}: {why}{'; ' + advice if advice else ''}")
-
-
-TOPICS = ".topics"
-"""Readers leave out names that begin with a dot."""
-_FIRST = "first"
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-
-
-class SinkTopics:
-    """The record in ``folder``. Its methods raise OSError."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / TOPICS
-
-    def ids(self, topic: str) -> frozenset[str]:
-        """The ids of the topics of this name that there are rows of."""
-        try:
-            names = [file.name for file in (self._folder / topic).iterdir()]
-        except FileNotFoundError:
-            return frozenset()
-        ids = {name for name in names if name != _FIRST and not name.startswith(".")}
-        first = self._first(topic)
-        return frozenset(ids | {first} if first else ids)
-
-    def is_first(self, topic: str, topic_id: str, may_become: Callable[[], bool]) -> bool:
-        """Whether the topic with this id is the one whose files have plain names; notes what it is.
-
-        ``may_become``: whether it can become that, where none is yet.
-        """
-        first = self._first(topic)
-        if not first and not self._marker(topic, topic_id).exists() and may_become():
-            first = self._become_first(topic, topic_id)
-        if first != topic_id:
-            self._marker(topic, topic_id).parent.mkdir(parents=True, exist_ok=True)
-            self._marker(topic, topic_id).touch()
-        return first == topic_id
-
-    def _marker(self, topic: str, topic_id: str) -> Path:
-        return self._folder / topic / topic_id
-
-    def _first(self, topic: str) -> str:
-        try:
-            return (self._folder / topic / _FIRST).read_text("ascii").strip()
-        except FileNotFoundError:
-            return ""
-
-    def _become_first(self, topic: str, topic_id: str) -> str:
-        """Records ``topic_id`` as the first, unless another id is recorded already. Safe with several workers
-        at once. Returns the id that is recorded."""
-        folder = self._folder / topic
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f".{uuid.uuid4().hex}"
-        try:
-            with temporary.open("x", encoding="ascii") as file:
-                file.write(topic_id)
-                file.flush()
-                os.fsync(file.fileno())
-            try:
-                os.link(temporary, folder / _FIRST)
-            except FileExistsError:
-                pass
-            except OSError as exc:
-                if exc.errno not in _NO_LINKS:
-                    raise
-                temporary.replace(folder / _FIRST)
-        finally:
-            temporary.unlink(missing_ok=True)
-        return self._first(topic)

@@ -60,10 +60,18 @@ class SparkConfig:
 
 @dataclass(frozen=True)
 class SinkConfig:
-    """Where the output goes. ``format``: ``parquet``."""
+    """Where the output goes.
+
+    ``format``: ``parquet`` or ``delta``. ``options``: of Delta's object store; they may be secrets.
+    ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``: ``add``, or
+    ``reject`` rows with columns that the table lacks.
+    """
 
     format: str
     path: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    partition_by: tuple[str, ...] = ()
+    new_columns: str = "add"
 
 
 @dataclass(frozen=True)
@@ -256,7 +264,13 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
         "sink",
         section(
             SinkConfig,
-            {"format": ("format", one_of("parquet")), "path": ("path", name_of)},
+            {
+                "format": ("format", one_of("parquet", "delta")),
+                "path": ("path", name_of),
+                "options": ("options", settings_of),
+                "partitionBy": ("partition_by", list_of_names(may_be_empty=True)),
+                "newColumns": ("new_columns", one_of("add", "reject")),
+            },
             ("format", "path"),
         ),
     ),
@@ -305,6 +319,8 @@ def parse(document: Any, file: str = "") -> WorkerConfig:
 def _check_together(config: WorkerConfig) -> None:
     _check_topics(config)
     _check_security(config.security)
+    if config.sink.options and config.sink.format == "parquet":
+        raise Fault("sink.options", "are for format delta; remove them")
     if config.handler_timeout_ms >= config.max_poll_interval_ms:
         raise Fault(
             "handlerTimeoutMs",
@@ -387,6 +403,18 @@ def _document(text: str, file: str) -> Any:
         ) from None
 
 
+def _sink_document(sink: SinkConfig) -> dict[str, Any]:
+    """Fields that are newer than the first release only where they differ from their defaults."""
+    document: dict[str, Any] = {"format": sink.format, "path": sink.path}
+    if sink.options:
+        document["options"] = dict(sink.options)
+    if sink.partition_by:
+        document["partitionBy"] = list(sink.partition_by)
+    if sink.new_columns != "add":
+        document["newColumns"] = sink.new_columns
+    return document
+
+
 def dump(config: WorkerConfig) -> dict[str, Any]:
     """The document that :func:`parse` reads as ``config``: plain values, all fields written out."""
 
@@ -397,7 +425,7 @@ def dump(config: WorkerConfig) -> dict[str, Any]:
     document["topics"], document["handlerPath"] = list(config.topics), list(config.handler_path)
     document["properties"] = dict(config.properties)
     document["spark"] = {"remote": config.spark.remote, "conf": dict(config.spark.conf)}
-    document["sink"] = {"format": config.sink.format, "path": config.sink.path}
+    document["sink"] = _sink_document(config.sink)
     document["security"] = {
         key: item
         for key, (argument, _) in _SECURITY_FIELDS.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, partial
@@ -21,10 +21,11 @@ from slackwater.runtime.interfaces import (
     PLACE_COLUMNS,
     AnyEngine,
     Columns,
+    Range,
     RecordEngine,
     Sink,
+    SinkFencedError,
     Staged,
-    StagedGoneError,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Stage(Enum):
     WRITING = "writing dead letters"
     READY = "ready"
     """To be fenced and published."""
+    PUBLISHING = "publishing"
+    """The sink writes rows and marks in one commit."""
     PUBLISHED = "published"
     """To be committed."""
 
@@ -59,14 +62,17 @@ class Part:
     columns: Columns
     start: int
     end: int
-    staged: Staged | None = None
     letters: list[Letter] = field(default_factory=list)
     stored_letters: int = 0
     """How many of its records are dead letters that an earlier try has stored; ``columns`` lacks them."""
     rejected: int = 0
     """How many of ``letters`` the worker has rejected, because the handler or the sink fails on them."""
     rows_out: int = 0
-    published: bool = False
+
+    @property
+    def range(self) -> Range:
+        """What the sink is to know of it."""
+        return Range(self.owned.topic_id, self.start, self.end, self.owned.mark)
 
     @property
     def records(self) -> int:
@@ -90,12 +96,6 @@ class Part:
         self.stored_letters = len(offsets) - len(rows)
         self.columns = Selected(Whole(self.columns, tp), rows)
 
-    def discard(self) -> None:
-        """Removes what is written and not visible yet."""
-        if self.staged is not None and not self.published:
-            self.staged.discard()
-        self.staged = None
-
 
 @dataclass
 class Batch:
@@ -106,6 +106,8 @@ class Batch:
     task: Task | None
     since_ms: float
     """Monotonic time at which the stage began."""
+    staged: Staged | None = None
+    """The rows of all ``parts``, until they are published."""
     attempt: int = 0
     retry_at_ms: float = 0.0
     late_letters: int = 0
@@ -119,6 +121,20 @@ class Batch:
             self.ms.get(self.stage.name.lower(), 0.0) + now_ms - self.since_ms, 3
         )
         self.stage, self.task, self.since_ms = stage, task, now_ms
+
+    def give_up(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Part]:
+        """Takes the parts of ``partitions`` out, and out of what is staged. Returns them.
+
+        What the sink commits at this moment is left alone: it can not be stopped, and is right all the same.
+        """
+        gone = {tp: self.parts.pop(tp) for tp in partitions if tp in self.parts}
+        if gone and self.staged is not None and self.stage is not Stage.PUBLISHING:
+            if self.parts:
+                self.staged.drop(gone)
+            else:
+                self.staged.discard()
+                self.staged = None
+        return gone
 
     def __str__(self) -> str:
         return describe(self.parts)
@@ -137,56 +153,77 @@ class TransformError(Exception):
 
 @dataclass
 class Handled:
-    """What the handler's thread made of a batch."""
+    """What the handler's thread made of a batch. ``staged``: None where nothing was left of the batch."""
 
-    staged: dict[TopicPartition, Staged]
-    rows: dict[TopicPartition, int]
+    staged: Staged | None
+    rows: Mapping[TopicPartition, int]
     letters: dict[TopicPartition, list[Letter]]
     ms: dict[str, float]
 
 
-def handle(batch: Batch, engine: AnyEngine, sink: Sink, clock: Clock, reached: Reached) -> Handled:
+def handle(
+    batch: Batch,
+    engine: AnyEngine,
+    sink: Sink,
+    clock: Clock,
+    reached: Reached,
+    ranges: Mapping[TopicPartition, Range] | None = None,
+) -> Handled:
     """Runs the handler on the batch and stages what comes out. On the handler's thread.
 
-    Raises TransformError, HandlerError (RecordsError where single records are at fault), SinkError or
-    StagedGoneError; nothing stays staged then.
+    ``ranges``: what is staged covers; None: what the batch does.
+
+    Raises TransformError, HandlerError (RecordsError where single records are at fault), SinkError, or
+    SinkFencedError where rows of the batch are in the table already; nothing stays staged then.
     """
     from slackwater.kafka.records import ARROW_SCHEMA
-    from slackwater.runtime.delivery.batch import split_output
 
     marks = [clock.mono_ms()]
     parts = sorted(dict(batch.parts).items())
     inputs = {tp: part.columns.to_arrow(tp.topic, tp.partition) for tp, part in parts if len(part.columns)}
-    if not parts:
-        return Handled({}, {}, {}, {})
+    _check_marks(batch.parts)
+    covered = dict(ranges) if ranges is not None else {tp: part.range for tp, part in parts}
+    if not covered:
+        return Handled(None, {}, {}, {})
     call = _call(engine, batch, inputs) if inputs else None
     marks.append(clock.mono_ms())
     try:
-        output = call() if call is not None else None
+        result = call() if call is not None else None
     except WorkerError:
         raise
     except BaseException as exc:  # also SystemExit: a handler that calls exit() has failed
         raise TransformError(f"{type(exc).__name__}: {exc}") from exc
     marks.append(clock.mono_ms())
     reached(Step.HANDLED)
-    outputs = split_output(output, inputs) if call is not None else {}
-    # Where all records are dead letters already, a file of an earlier try is removed all the same.
-    tables = {tp: outputs[tp].rows if tp in outputs else ARROW_SCHEMA.empty_table() for tp, _ in parts}
-    staged = stage_tables(batch, sink, tables)
+    if call is not None:
+        output = checked_output(result, inputs)
+    else:  # all records are dead letters already
+        output = Output(ARROW_SCHEMA.empty_table().select(PLACE_COLUMNS), {}, {})
+    try:
+        staged = sink.stage(output.rows, covered)
+    except BaseException as exc:
+        raise sink_error(f"write {describe(batch.parts)}", exc) from exc
     marks.append(clock.mono_ms())
     reached(Step.STAGED)
     return Handled(
         staged,
-        {tp: table.num_rows for tp, table in tables.items()},
-        {
-            tp: letters_of(inputs[tp], outputs[tp].dead) if tp in outputs and outputs[tp].dead else []
-            for tp, _ in parts
-        },
+        {tp: output.counts.get(tp, 0) for tp in covered},
+        {tp: letters_of(inputs[tp], dead) for tp, dead in output.dead.items()},
         {
             name: round(after - before, 3)
             for name, before, after in zip(("arrow", "transform", "stage"), marks, marks[1:], strict=False)
         },
     )
+
+
+def _check_marks(parts: Mapping[TopicPartition, Part]) -> None:
+    """Raises SinkFencedError where a part begins below its mark: its start was handed over, and its mark was
+    read after that."""
+    for tp, part in dict(parts).items():
+        if part.owned.marks is None:
+            raise SinkFencedError(f"it is not known how far the sink has rows of {tp}")
+        if (part.owned.mark or 0) > part.start:
+            raise SinkFencedError(f"the sink has the rows of {tp} up to {part.owned.mark} already")
 
 
 def _call(
@@ -204,27 +241,15 @@ def _call(
     return partial(engine.transform, pa.Table.from_batches(inputs.values()))
 
 
-def stage_tables(
-    batch: Batch, sink: Sink, tables: Mapping[TopicPartition, Any]
-) -> dict[TopicPartition, Staged]:
-    """Writes the parts' tables, without those of partitions that were given up meanwhile.
-
-    Raises as :func:`handle` does for the sink; nothing stays staged then.
-    """
-    staged: dict[TopicPartition, Staged] = {}
-    for tp, rows in tables.items():
-        part = batch.parts.get(tp)
-        if part is None:
-            continue  # given up meanwhile
-        try:
-            staged[tp] = sink.stage(tp.topic, tp.partition, part.start, rows)
-        except BaseException as exc:
-            for written in staged.values():
-                written.discard()
-            if isinstance(exc, StagedGoneError):
-                raise
-            raise sink_error(f"write {tp} from offset {part.start}", exc) from exc
-    return staged
+def publish(batch: Batch) -> None:
+    """Writes what is staged. On the handler's thread. Raises SinkFencedError, SinkError or RecordsError."""
+    assert batch.staged is not None
+    try:
+        batch.staged.publish()
+    except SinkFencedError:
+        raise
+    except BaseException as exc:
+        raise sink_error(f"publish {describe(batch.parts)}", exc) from exc
 
 
 def sink_error(what: str, exc: BaseException) -> WorkerError:
@@ -295,17 +320,22 @@ _KEEP = f"each row must carry {', '.join(PLACE_COLUMNS)} of its record, unchange
 
 
 @dataclass(frozen=True)
-class PartOutput:
-    """One partition's output. ``rows`` has no error column; ``dead`` is (source offset, error), by offset."""
+class Output:
+    """What a handler returned for a batch.
+
+    ``rows``: without the error column and the rows that it rejects; topic, partition and offset are string,
+    int32 and int64. ``counts``: how many there are of each
+    partition. ``dead``: what is rejected, as (source offset, error), by offset; partitions without are left
+    out.
+    """
 
     rows: pa.Table
-    dead: list[tuple[int, str]]
+    counts: Mapping[TopicPartition, int]
+    dead: Mapping[TopicPartition, list[tuple[int, str]]]
 
 
-def split_output(
-    output: Any, inputs: Mapping[TopicPartition, pa.RecordBatch]
-) -> dict[TopicPartition, PartOutput]:
-    """The parts of ``output``, one for each of ``inputs``, in the handler's order of rows.
+def checked_output(output: Any, inputs: Mapping[TopicPartition, pa.RecordBatch]) -> Output:
+    """``output`` of a handler that was given ``inputs``, in the handler's order of rows.
 
     A record of ``inputs`` may have no row, one or several. Every row must carry the position of one of them.
 
@@ -314,19 +344,35 @@ def split_output(
     whose position is no record's of ``inputs``: of another partition, outside the batch, or in a gap that
     compaction has left in it.
     """
+    import pyarrow.compute as pc
+
     places = _places(output)
     errors = _errors(output)
     rows = output.drop_columns([ERROR_COLUMN]) if errors is not None else output
-    parts = {}
+    for name, column in zip(PLACE_COLUMNS, places, strict=True):
+        if rows.column(name).type != column.type:
+            rows = rows.set_column(rows.column_names.index(name), name, column)
+    rejected = pc.is_valid(errors) if errors is not None and errors.null_count < len(errors) else None
+    counts, dead = {}, {}
     taken = 0
     for tp, batch in inputs.items():
         mask = _rows_of(places, tp, batch)
-        part = rows.filter(mask)
-        taken += part.num_rows
-        parts[tp] = _part(part, mask, places[2], errors)
+        counts[tp] = count = pc.sum(mask).as_py() or 0
+        taken += count
+        if rejected is not None and (letters := _dead(pc.and_(mask, rejected), places[2], errors)):
+            dead[tp] = sorted(letters.items())
+            counts[tp] -= pc.sum(pc.and_(mask, rejected)).as_py()
     if taken != output.num_rows:
         raise RecordsError(_stray(places, inputs, output.num_rows - taken))
-    return parts
+    return Output(rows.filter(pc.invert(rejected)) if rejected is not None else rows, counts, dead)
+
+
+def _dead(mask: Any, offsets: Any, errors: Any) -> dict[int, str]:
+    """The first error of each offset in the rows of ``mask``."""
+    dead: dict[int, str] = {}
+    for offset, error in zip(offsets.filter(mask).to_pylist(), errors.filter(mask).to_pylist(), strict=True):
+        dead.setdefault(offset, error)
+    return dead
 
 
 def _places(output: Any) -> tuple[Any, Any, Any]:
@@ -411,23 +457,6 @@ def _rows_of(places: tuple[Any, Any, Any], tp: TopicPartition, batch: pa.RecordB
     if high - low + 1 == len(offsets):
         return mask
     return pc.and_(mask, pc.is_in(offset, value_set=offsets))
-
-
-def _part(part: pa.Table, mask: Any, offsets: Any, errors: Any) -> PartOutput:
-    import pyarrow.compute as pc
-
-    if errors is None:
-        return PartOutput(part, [])
-    part_errors = errors.filter(mask)
-    if part_errors.null_count == len(part_errors):
-        return PartOutput(part, [])
-    bad = pc.is_valid(part_errors)
-    dead: dict[int, str] = {}
-    for offset, error in zip(
-        offsets.filter(mask).filter(bad).to_pylist(), part_errors.filter(bad).to_pylist(), strict=True
-    ):
-        dead.setdefault(offset, error)
-    return PartOutput(part.filter(pc.invert(bad)), sorted(dead.items()))
 
 
 def _stray(places: tuple[Any, Any, Any], inputs: Mapping[TopicPartition, pa.RecordBatch], count: int) -> str:

@@ -1,8 +1,10 @@
 """The batch in flight, from the handler's call to the commit; one at a time.
 
 ``advance`` takes it as far as it goes without waiting: the handler (on the runner's thread), dead
-letters read back, announced in a fence and written, then fence, publish, commit. The fence is a commit
-that moves nothing: the broker takes it only from the partition's owner.
+letters read back, announced in a fence and written, then fence, publish (on the runner's thread), commit. The
+fence is a commit that moves nothing: the broker takes it only from the partition's owner. So a former owner
+writes neither dead letters nor rows. If it is suspended after its fence, the table refuses its rows, because
+the marks have moved.
 """
 
 from __future__ import annotations
@@ -20,15 +22,15 @@ from slackwater.runtime.delivery.batch import (
     TransformError,
     describe,
     handle,
-    sink_error,
+    publish,
 )
 from slackwater.runtime.delivery.bisection import Fault
 from slackwater.runtime.delivery.commits import Committer, Outcome, PositionCommits
 from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError
 from slackwater.runtime.delivery.isolation import Isolation, IsolationError, attempt, fault_of
-from slackwater.runtime.errors import DeadLetterError, HandlerError, RecordsError
+from slackwater.runtime.errors import DeadLetterError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.fault_points import Step
-from slackwater.runtime.interfaces import StagedGoneError
+from slackwater.runtime.interfaces import SinkFencedError
 from slackwater.runtime.worker_context import WorkerContext
 
 GRACE_MS = 2000
@@ -54,14 +56,15 @@ class InFlight:
         position_commits: PositionCommits,
         *,
         seek_back: Callable[[Mapping[TopicPartition, int]], None],
+        marks_moved: Callable[[Collection[TopicPartition]], None],
         ended: Callable[[Batch | None], None],
     ) -> None:
-        """``seek_back``: reads partitions again from offsets. ``ended``: told the batch that is
-        committed, or None."""
+        """``seek_back``: reads partitions again from offsets. ``marks_moved``: the marks of partitions must
+        be read again. ``ended``: told the batch that is committed, or None."""
         self._context, self._config, self._clock = context, context.config, context.clock
         self._reached = context.reached
         self._committer, self._position_commits = committer, position_commits
-        self._seek_back, self._ended = seek_back, ended
+        self._seek_back, self._marks_moved, self._ended = seek_back, marks_moved, ended
         self.batch: Batch | None = None
         self._isolation: Isolation | None = None
         """Of this batch, when it has failed as a whole."""
@@ -95,9 +98,7 @@ class InFlight:
         batch = self.batch
         if batch is None:
             return
-        gone = {tp: batch.parts.pop(tp) for tp in partitions if tp in batch.parts}
-        for part in gone.values():
-            part.discard()
+        gone = batch.give_up(partitions)
         if gone:
             self._context.log.line(f"abandons {describe(gone)}: {why}")
             self._context.metrics.count("batches", ("abandoned",))
@@ -156,10 +157,14 @@ class InFlight:
 
     def _check_time(self, batch: Batch) -> None:
         limit = self._config.handler_timeout_ms
-        if (
-            batch.stage in (Stage.HANDLING, Stage.ISOLATING)
-            and self._clock.mono_ms() - batch.since_ms > limit + GRACE_MS
-        ):
+        if self._clock.mono_ms() - batch.since_ms <= limit + GRACE_MS:
+            return
+        if batch.stage is Stage.PUBLISHING:
+            raise SinkError(
+                f"the sink did not commit the batch ({batch}) within handlerTimeoutMs ({limit}): check that "
+                "the table can be reached"
+            )
+        if batch.stage in (Stage.HANDLING, Stage.ISOLATING):
             raise HandlerError(
                 f"the handler {self._config.handler} did not return within handlerTimeoutMs ({limit}); "
                 f"the batch ({batch}) is not committed"
@@ -178,7 +183,9 @@ class InFlight:
             return
         except HandlerError as exc:
             raise HandlerError(f"{exc} (handler {self._config.handler}, batch {batch})") from exc
-        except StagedGoneError as exc:
+        except SinkFencedError as exc:
+            batch.staged = None
+            self._marks_moved(batch.parts)
             self._give_back(batch, str(exc))
             return
         except LateError:
@@ -196,6 +203,8 @@ class InFlight:
             self._enter(batch, Stage.WRITING)
         elif batch.stage is Stage.ISOLATING:
             self._judge(batch, result)
+        elif batch.stage is Stage.PUBLISHING:
+            self._published(batch)
         else:
             self._reached(Step.LETTERS_WRITTEN)
             self._enter(batch, Stage.READY)
@@ -285,14 +294,16 @@ class InFlight:
         )
 
     def _take_in(self, batch: Batch, handled: Handled) -> None:
-        """Takes in the handler's results. Those of partitions that were given up meanwhile are removed."""
+        """Takes in the handler's results, without those of partitions that were given up meanwhile."""
         batch.ms.update(handled.ms)
-        for tp, staged in handled.staged.items():
-            part = batch.parts.get(tp)
-            if part is None:
-                staged.discard()
-                continue
-            part.staged, part.rows_out, part.letters = staged, handled.rows[tp], handled.letters[tp]
+        batch.staged = handled.staged
+        if handled.staged is not None and (gone := handled.rows.keys() - batch.parts.keys()):
+            if batch.parts:
+                handled.staged.drop(gone)
+            else:
+                handled.staged.discard()
+        for tp, part in batch.parts.items():
+            part.rows_out, part.letters = handled.rows[tp], handled.letters.get(tp, [])
             part.rejected = len(self._isolation.rejected.get(tp, ())) if self._isolation is not None else 0
         self._read_letters_back(batch)
 
@@ -373,21 +384,15 @@ class InFlight:
         if not self._commit(batch, fences):
             return False
         self._reached(Step.FENCED)
-        for number, (tp, part) in enumerate(batch.parts.items()):
-            assert part.staged is not None
-            if number:
-                self._reached(Step.PUBLISHING)
-            try:
-                part.staged.publish()
-            except StagedGoneError as exc:
-                self._give_back(batch, str(exc))
-                return False
-            except Exception as exc:
-                raise sink_error(f"publish {tp} from offset {part.start}", exc) from exc
-            part.published = True
+        self._enter(batch, Stage.PUBLISHING, partial(publish, batch))
+        return True
+
+    def _published(self, batch: Batch) -> None:
+        batch.staged = None
+        for part in batch.parts.values():
+            part.owned.written_to(part.end)
         self._reached(Step.PUBLISHED)
         self._enter(batch, Stage.PUBLISHED)
-        return True
 
     def _commit_ends(self, batch: Batch) -> bool:
         rejected_in_a_row = self._rejected_with(batch)

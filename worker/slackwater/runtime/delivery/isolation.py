@@ -15,7 +15,6 @@ from slackwater.runtime.delivery.batch import (
     TransformError,
     Whole,
     handle,
-    stage_tables,
 )
 from slackwater.runtime.delivery.bisection import (
     ALWAYS,
@@ -162,21 +161,16 @@ class Isolation:
 
         Raises as :func:`~slackwater.runtime.delivery.batch.handle`; nothing stays staged then.
         """
-        from slackwater.kafka.records import ARROW_SCHEMA
-
-        handled = handle(self.batch, engine, sink, clock, reached)
+        ranges = {tp: part.range for tp, part in self._parts.items()}
+        handled = handle(self.batch, engine, sink, clock, reached, ranges)
         try:
-            rejected = {tp: ARROW_SCHEMA.empty_table() for tp in self._parts if tp not in handled.staged}
-            handled.staged.update(stage_tables(replace(self.batch, parts=self._parts), sink, rejected))
-            handled.rows.update(dict.fromkeys(rejected, 0))
-            handled.letters.update({tp: [] for tp in rejected})
-            for tp, part in self._parts.items():
-                records = part.columns.to_arrow(tp.topic, tp.partition)
-                letters = handled.letters[tp] + letters_of(records, self.rejected.get(tp, []))
+            for tp, rejected in self.rejected.items():
+                records = self._parts[tp].columns.to_arrow(tp.topic, tp.partition)
+                letters = handled.letters.get(tp, []) + letters_of(records, rejected)
                 handled.letters[tp] = sorted(letters, key=lambda letter: letter.offset)
         except BaseException:
-            for staged in handled.staged.values():
-                staged.discard()
+            if handled.staged is not None:
+                handled.staged.discard()
             raise
         return handled
 
@@ -193,6 +187,6 @@ def attempt(batch: Batch, engine: AnyEngine, sink: Sink, clock: Clock, reached: 
         if fault is None:
             raise
         return fault
-    for staged in handled.staged.values():
-        staged.discard()
+    if handled.staged is not None:
+        handled.staged.discard()
     return None

@@ -5,10 +5,10 @@ polling meanwhile, with all partitions paused, so that rebalances and max.poll.i
 A poll may call the listener methods below. Their errors are raised after the poll, because the client must
 be able to end its rebalance.
 
-At least once: offsets are committed after the write. Effectively once in files: a batch's file is named
-by the committed offset, so a replay overwrites it; and a fence before the publish shows that the
-partition is still this member's. A claim at each assignment takes away what former owners have staged, so
-that one that was stopped behind its fence publishes nothing when it goes on (docs/design/spark.md).
+At least once: offsets are committed after the write. Exactly once in tables: beside its rows a table holds
+the mark of each partition, the next offset to write. At an assignment the marks are read, and reading begins
+at the mark if it is beyond the committed offset. A publish moves the marks in the same commit as the rows,
+and is refused if another process has moved one (docs/design/worker.md).
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from slackwater.kafka.errors import (
     TopicRecreatedError,
 )
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from slackwater.runtime.delivery.batch import Batch, Part, Stage, sink_error
+from slackwater.runtime.delivery.batch import Batch, Part, Stage
 from slackwater.runtime.delivery.commits import Committer, HandedOverOffsets, PositionCommits, fenced
 from slackwater.runtime.delivery.in_flight import InFlight
+from slackwater.runtime.delivery.marks import MarkReader
 from slackwater.runtime.delivery.partition import OwnedPartition, Stopped
 from slackwater.runtime.delivery.stopped_partitions import (
     LOG_TRUNCATED,
@@ -64,7 +65,7 @@ class Delivery:
         self._owned: dict[TopicPartition, OwnedPartition] = {}
         self._report = Report(consumer, context, self._owned)
         self._held = held
-        self._identities = TopicIdentities(consumer, context)
+        self._identities = TopicIdentities(consumer)
         self._pace = BatchInterval(context.config.batch_interval_ms)
         self._failure: Exception | None = None
         self.closing = False
@@ -75,8 +76,14 @@ class Delivery:
         self._handed_over = HandedOverOffsets()
         committer = Committer(consumer, context.clock, context.metrics, context.log)
         self.position_commits = PositionCommits(consumer, committer, context, self._owned)
+        self._mark_reader = MarkReader(context, self._owned)
         self.in_flight = InFlight(
-            context, committer, self.position_commits, seek_back=self._seek_back, ended=self._batch_ended
+            context,
+            committer,
+            self.position_commits,
+            seek_back=self._seek_back,
+            marks_moved=self._marks_moved,
+            ended=self._batch_ended,
         )
 
     # ---- the loop
@@ -108,12 +115,15 @@ class Delivery:
         Raises WorkerError where the worker must end.
         """
         busy = self.in_flight.batch is not None
-        if self.in_flight.wait(min(timeout_ms, SLICE_MS)):
+        self._mark_reader.advance()
+        slice_ms = min(timeout_ms, SLICE_MS)
+        if self.in_flight.wait(slice_ms) or self._mark_reader.wait(slice_ms):
             timeout_ms = 0
         polled = self._poll(min(timeout_ms, SLICE_MS) if busy else self._rest(timeout_ms))
-        self._claim()
+        self._mark_reader.advance()
         self._look_up()
         self._identify()
+        self._go_to_starts()
         polled = self._readable(polled)
         if self.in_flight.batch is not None:
             self._advance()
@@ -189,14 +199,15 @@ class Delivery:
     # ---- the listener, called within a poll
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """New partitions: nothing is taken of them before their committed offset is known, or what a
-        predecessor has left of it."""
+        """New partitions: nothing is taken of them before their committed offset and their mark are known, or
+        what a predecessor has left of them."""
         new = [tp for tp in assigned if tp not in self._owned]
         signature, now = self.position_commits.signature(), self._clock.mono_ms()
         self._owned.update({tp: OwnedPartition(tp, now, signature=signature) for tp in new})
         for tp, left in self._handed_over.take(new, self._consumer.membership().generation).items():
             self._set_committed(self._owned[tp], left)
-        waiting = [tp for tp in new if self._held or not self._owned[tp].looked_up]
+            self._owned[tp].handed_over = True
+        waiting = [tp for tp in new if self._held or not self._owned[tp].handed_over]
         if waiting:
             self._consumer.pause(*waiting)
         self._report.moved("assigned", assigned)
@@ -271,22 +282,6 @@ class Delivery:
             )
         return polled
 
-    def _claim(self) -> None:
-        """Takes new partitions from their former owners, as soon as there is a sink: a returning worker gets
-        its partitions before it has loaded one, and takes no records until then.
-        """
-        new = [owned for owned in self._owned.values() if not owned.claimed]
-        if not new or self._context.sink is None:
-            return
-        self._context.reached(Step.ASSIGNED)
-        partitions = [owned.tp for owned in new]
-        try:
-            self._context.sink.claim(partitions)
-        except Exception as exc:
-            raise sink_error(f"take over {', '.join(map(str, sorted(partitions)))}", exc) from exc
-        for owned in new:
-            owned.claimed = True
-
     def _log_lost(self, error: LogTruncationError) -> None:
         """Logs that end before what was read of them: another place is for a person to choose."""
         for tp, position in error.offsets.items():
@@ -307,13 +302,43 @@ class Delivery:
         self._consumer.pause(tp)
         self._report.stopped(owned)
 
+    # ---- where to begin
+
+    def _go_to_starts(self) -> None:
+        """Goes to where each new partition is to be read from, and takes from it."""
+        new = [owned for owned in self._owned.values() if owned.has_start and not owned.at_start]
+        if not new:
+            return
+        for owned in new:
+            owned.at_start = True
+            if owned.stopped is None and owned.mark is not None and owned.mark > (owned.committed or 0):
+                self._skip_written(owned, owned.mark)
+        self._resume()
+        self._report.show()
+
+    def _skip_written(self, owned: OwnedPartition, mark: int) -> None:
+        """Goes to the mark: the rows of what lies before it are in the table. Either a worker was stopped
+        between the table's commit and Kafka's, or a person has set the offset back."""
+        committed = "no offset" if owned.committed is None else f"offset {owned.committed}"
+        self._context.log.line(
+            f"{owned.tp}: {committed} is committed, and the sink has all rows up to {mark}; continuing there "
+            "(slackwater rewind has rows written again)"
+        )
+        self._seek_back({owned.tp: mark})
+
+    def _marks_moved(self, partitions: Collection[TopicPartition]) -> None:
+        """Another process has written some of these: their marks are to be read anew."""
+        for tp in partitions:
+            owned = self._owned[tp]
+            owned.marks, owned.at_start, owned.handed_over = None, False, False
+
     # ---- which topic it is
 
     def _identify(self) -> None:
         """Makes sure that new partitions are of the topics that their positions belong to; then takes from
         these."""
         new = [owned for owned in self._owned.values() if owned.looked_up and not owned.identified]
-        new = [owned for owned in new if owned.claimed]
+        new = [owned for owned in new if owned.marks is not None or owned.handed_over]
         if not new:
             return
         if any(self._identities.predecessor(owned) for owned in new):
@@ -325,8 +350,6 @@ class Delivery:
         for owned in new:
             owned.identified = True
             self._take_identity(owned)
-        self._resume()
-        self._report.show()
 
     def _take_identity(self, owned: OwnedPartition) -> None:
         """Goes on with the topic that has the name, or stops where that is another one."""
@@ -364,8 +387,6 @@ class Delivery:
             return
         for tp in new:
             self._set_committed(self._owned[tp], committed[tp])
-        self._resume()
-        self._report.show()
 
     def _not_looked_up(self, what: str, exc: KafkaError) -> None:
         """Continues without ``what``, which is looked up again. Raises for an error that a repetition does
@@ -413,7 +434,7 @@ class Delivery:
             f"{owned.tp}: {before} was handed over, but {owned.committed} is committed; continuing there"
         )
         self.in_flight.abandon([owned.tp], "more was committed than was handed over")
-        self._seek_back({owned.tp: owned.committed})
+        self._seek_back({owned.tp: owned.start or owned.committed})
 
     def _rest(self, timeout_ms: float) -> float:
         """How long to poll for: not beyond the rest between two batches. At its end there is a moment for the
@@ -449,8 +470,8 @@ class Delivery:
         parts = {}
         for tp, columns in polled.items():
             owned, first = self._owned[tp], columns.first_offset
-            # The committed offset, not the first record's: compaction may remove records in between.
-            start = first if owned.committed is None else min(owned.committed, first)
+            # Not the first record's offset: compaction may remove records in between.
+            start = first if owned.start is None else min(owned.start, first)
             parts[tp] = Part(owned, columns, start, columns.next_offset)
         self._consumer.pause(*self._consumer.assignment())
         self._context.reached(Step.POLLED)
@@ -475,7 +496,7 @@ class Delivery:
             if self._awaits_first(owned, now):
                 return True
             taken += len(part.columns) if part is not None else 0
-            at = part.end if part is not None else owned.committed
+            at = part.end if part is not None else owned.start
             left += max(0, end - at) if at is not None and end is not None else 0
         return left >= taken
 

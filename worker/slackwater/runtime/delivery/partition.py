@@ -117,12 +117,12 @@ class OwnedPartition:
     tp: TopicPartition
     assigned_ms: float = 0.0
     """When it was assigned (monotonic clock)."""
-    claimed: bool = False
-    """Whether the sink knows that it is ours (:meth:`slackwater.runtime.interfaces.Sink.claim`)."""
+    marks: dict[str, int] | None = None
+    """The table's marks by topic id (:class:`slackwater.runtime.interfaces.Sink`); None: to be read."""
     looked_up: bool = False
     """Whether the committed offset is known. Nothing is taken before."""
     committed: int | None = None
-    """The committed offset, which names the next batch's file. None: never committed."""
+    """The committed offset. None: never committed."""
     metadata: str = ""
     """The committed metadata as it stands at the broker."""
     initial_note: CommitNote | None = None
@@ -137,6 +137,10 @@ class OwnedPartition:
     """What commits are signed with, if they are."""
     signed: bool = False
     """Whether that was tried."""
+    handed_over: bool = False
+    """Whether ``committed`` is what a predecessor has handed over, and no batch has shown it to be wrong."""
+    at_start: bool = False
+    """Whether the consumer was brought to where it is to be read from."""
     identified: bool = False
     """Whether the topic that has the name is known to be the one that the committed offset belongs to."""
     topic_id: str = ""
@@ -147,7 +151,29 @@ class OwnedPartition:
     @property
     def readable(self) -> bool:
         """Whether records of it may be taken."""
-        return self.looked_up and self.identified and self.stopped is None
+        return self.at_start and self.stopped is None
+
+    @property
+    def has_start(self) -> bool:
+        """Whether it is known where to read it from. What a predecessor has handed over is handled before the
+        mark is known, and not written before."""
+        return self.looked_up and self.identified and (self.marks is not None or self.handed_over)
+
+    @property
+    def mark(self) -> int | None:
+        """The table's mark for the topic that is read; None: it has none."""
+        return (self.marks or {}).get(self.topic_id)
+
+    @property
+    def start(self) -> int | None:
+        """Where to go on: at the committed offset, or at the mark if rows beyond that are in the table. None:
+        nothing is committed, and there is no mark."""
+        return max((at for at in (self.committed, self.mark) if at is not None), default=None)
+
+    def written_to(self, end: int) -> None:
+        """Takes in that the table has this worker's rows up to ``end``."""
+        assert self.marks is not None
+        self.marks[self.topic_id] = end
 
     def set_committed(self, offset: int | None, metadata: str) -> None:
         """Takes in what the broker has committed for the partition."""

@@ -2,7 +2,7 @@
 
 A topic that is deleted and created again has the same name and a new id (KIP-516). Kafka drops the committed
 offsets of a deleted topic, but a commit may arrive later. So the notes in the commits say which topic was
-read, and where nothing is committed, the sink says which topic's rows it holds.
+read, and where nothing is committed, the sink's marks say which topic's rows it holds.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from collections.abc import Collection
 from uuid import UUID
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.batch import sink_error
 from slackwater.runtime.delivery.partition import CommitNote, OwnedPartition
 from slackwater.runtime.interfaces import Consumer
-from slackwater.runtime.worker_context import WorkerContext
 
 TOPIC_RECREATED = "TopicRecreated"
 """The topic that was read was deleted, and another one has its name."""
@@ -29,39 +27,29 @@ def id_text(topic_id: UUID | None) -> str:
 class TopicIdentities:
     """Compares the topic that a position belongs to with the topic that has its name now."""
 
-    def __init__(self, consumer: Consumer, context: WorkerContext) -> None:
-        self._consumer, self._context = consumer, context
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
 
     def current(self, tp: TopicPartition) -> str:
         """The id of the topic that has the name now, as far as the consumer knows it; "": it does not."""
         return id_text(self._consumer.topic_id(tp))
 
     def predecessor(self, owned: OwnedPartition) -> str:
-        """The id of the topic that the position belongs to, if another topic has its name now; else "".
-
-        Raises SinkError where the sink cannot say which topics' rows it holds.
-        """
-        current, sink = self.current(owned.tp), self._context.sink
+        """The id of the topic that the position belongs to, if another topic has its name now; else ""."""
+        current = self.current(owned.tp)
         if owned.topic_id:
             return owned.topic_id if current not in ("", owned.topic_id) else ""
-        delivered: Collection[str] = ()
-        if current and owned.committed is None and sink is not None:
-            try:
-                delivered = sink.topic_ids(owned.tp.topic)
-            except Exception as exc:
-                raise sink_error(f"identify the topic of its rows of {owned.tp}", exc) from exc
+        delivered = [topic_id for topic_id in owned.marks or () if topic_id]
         return predecessor(owned.initial_note, owned.committed, current, delivered)
 
     def take(self, owned: OwnedPartition) -> bool:
-        """Sets the partition's ``topic_id``, and tells the sink. False: another topic has the name now."""
+        """Sets the partition's ``topic_id``. False: another topic has the name now."""
         if before := self.predecessor(owned):
             owned.topic_id = before
             return False
-        note, sink = owned.initial_note, self._context.sink
-        assert sink is not None
+        note = owned.initial_note
         known = owned.topic_id or (note.topic_id if note is not None else "")
         owned.topic_id = self.current(owned.tp) or known
-        sink.identify(owned.tp, owned.topic_id, continues=note is not None)
         return True
 
 
@@ -71,8 +59,8 @@ def predecessor(
     """The id of the topic that a position belongs to, where that is not ``current``, which has the name now.
 
     "": it is, or nobody knows. ``note`` and ``committed``: what is committed. ``delivered``: the ids of the
-    topics of this name that the sink holds rows of. An offset without a note was set by a person, who has
-    decided where to go on.
+    topics of this name for which the sink has a mark of the partition. An offset without a note was set by a
+    person, who has decided where to go on.
     """
     if not current:
         return ""
@@ -103,7 +91,11 @@ def truncated(tp: TopicPartition, position: int, end: int | None, group: str) ->
     where = "somewhere before" if end is None else f"at offset {end}"
     return (
         f"{tp}: the group {group} has read up to offset {position}, but the log ends {where}. The "
-        f"log was truncated or replaced. The worker stopped reading it. {go_on(tp.topic, group)}"
+        "log was truncated or replaced. The worker stopped reading it. To continue: stop the group "
+        "(spec.suspend: true), remove the rows of records that are gone and set the offset to begin at "
+        f"(slackwater rewind --config FILE {tp.topic}:{tp.partition}:OFFSET; if no such rows are written, "
+        f"kafka-consumer-groups.sh --group {group} --topic {tp.topic} --reset-offsets is enough), and start "
+        "it again"
     )
 
 

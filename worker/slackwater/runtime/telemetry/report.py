@@ -219,10 +219,12 @@ class Report:
         self.show()
 
     def show(self) -> None:
-        """Brings /status up to date."""
+        """Brings /status up to date. A generation is shown when its Sync is answered, as it is reported."""
         status, now, metrics = self._context.status, self._consumer.membership(), self._context.metrics
-        status.generation, status.member_id, status.is_leader = now.generation, now.member_id, now.is_leader
-        if now.generation >= 0:
+        if now.state != SYNCING:
+            status.generation, status.member_id = now.generation, now.member_id
+            status.is_leader = now.is_leader
+        if status.generation >= 0:
             status.holder = status.pod or status.instance
         owned = dict(sorted(self._owned.items()))
         status.assignment = [[tp.topic, tp.partition] for tp in owned]
@@ -238,8 +240,8 @@ class Report:
         ]
         reasons = Counter(why.reason for why in stopped.values())
         metrics.replace("stopped_partitions", {(reason,): float(n) for reason, n in reasons.items()})
-        metrics.set("generation", now.generation)
-        metrics.set("leader", now.is_leader)
+        metrics.set("generation", status.generation)
+        metrics.set("leader", status.is_leader)
         metrics.set("assigned_partitions", len(owned))
 
     def lag(self) -> None:

@@ -1,4 +1,4 @@
-"""The handler's output taken apart, and what is said where it is not what it must be."""
+"""The check of a handler's output, and the errors where it is not what it must be."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from slackwater.kafka.records import ARROW_SCHEMA
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.batch import split_output
+from slackwater.runtime.delivery.batch import checked_output
 from slackwater.runtime.delivery.dead_letters import letters_of
 from slackwater.runtime.errors import HandlerError
 
@@ -48,50 +48,61 @@ def output(**changes: Any) -> pa.Table:
     return table
 
 
-def test_rows_go_to_their_partition_in_order() -> None:
+def offsets(rows: pa.Table, tp: TopicPartition) -> list[int]:
+    return [row["offset"] for row in rows.to_pylist() if row["partition"] == tp.partition]
+
+
+def test_rows_stay_in_the_handlers_order_and_are_counted_by_partition() -> None:
     table = output().take([3, 0, 4, 2, 1])
-    parts = split_output(table, INPUTS)
-    assert parts[A].rows.column("offset").to_pylist() == [5, 9, 6]
-    assert parts[B].rows.column("offset").to_pylist() == [0, 1]
-    assert parts[A].dead == parts[B].dead == []
+    made = checked_output(table, INPUTS)
+    assert made.rows.column("offset").to_pylist() == [0, 5, 1, 9, 6]
+    assert made.counts == {A: 3, B: 2}
+    assert made.dead == {}
 
 
 def test_rows_with_an_error_are_dead_and_the_column_goes() -> None:
-    parts = split_output(output(_error=pa.array([None, "bad", None, "worse", None])), INPUTS)
-    assert parts[A].dead == [(6, "bad")]
-    assert parts[A].rows.column("offset").to_pylist() == [5, 9]
-    assert parts[B].dead == [(0, "worse")]
-    assert "_error" not in parts[A].rows.column_names
+    made = checked_output(output(_error=pa.array([None, "bad", None, "worse", None])), INPUTS)
+    assert made.dead == {A: [(6, "bad")], B: [(0, "worse")]}
+    assert (offsets(made.rows, A), offsets(made.rows, B)) == ([5, 9], [1])
+    assert made.counts == {A: 2, B: 1}
+    assert "_error" not in made.rows.column_names
 
 
 def test_a_record_that_became_several_rows_dies_once() -> None:
     table = output(_error=pa.array(["a", None, "c", None, None]))
     table = pa.concat_tables([table, output(_error=pa.array(["b", None, None, None, None]))])
-    assert split_output(table, INPUTS)[A].dead == [(5, "a"), (9, "c")]
+    made = checked_output(table, INPUTS)
+    assert made.dead == {A: [(5, "a"), (9, "c")]}
+    assert made.counts == {A: 3, B: 4}
 
 
-def test_no_rows_for_a_partition_is_a_part_without_rows() -> None:
-    parts = split_output(output().slice(0, 3), INPUTS)
-    assert parts[B].rows.num_rows == 0
-    assert parts[B].rows.column_names == ARROW_SCHEMA.names
+def test_a_partition_without_rows_is_counted_too() -> None:
+    made = checked_output(output().slice(0, 3), INPUTS)
+    assert made.counts == {A: 3, B: 0}
+    assert made.rows.column_names == ARROW_SCHEMA.names
 
 
-def test_other_number_types_of_the_place_are_taken() -> None:
+def test_other_types_of_the_position_are_taken_and_made_alike() -> None:
     for topic in (
         pa.array(["flights"] * 5, pa.large_string()),
         pa.array(["flights"] * 5).dictionary_encode(),
     ):
         table = output(partition=pa.array([0, 0, 0, 1, 1], pa.int64()), topic=topic)
-        assert split_output(table, INPUTS)[B].rows.num_rows == 2
+        made = checked_output(table, INPUTS)
+        assert made.counts == {A: 3, B: 2}
+        assert made.rows.schema == ARROW_SCHEMA
 
 
 def test_a_record_may_have_several_rows_in_a_batch_with_gaps() -> None:
-    parts = split_output(output().take([0, 0, 2, 2, 2]), INPUTS)
-    assert parts[A].rows.column("offset").to_pylist() == [5, 5, 9, 9, 9]
+    made = checked_output(output().take([0, 0, 2, 2, 2]), INPUTS)
+    assert made.counts[A] == 5
+    assert offsets(made.rows, A) == [5, 5, 9, 9, 9]
 
 
 def test_an_error_column_of_nulls_only_is_no_error() -> None:
-    assert split_output(output(_error=pa.nulls(5)), INPUTS)[A].dead == []
+    made = checked_output(output(_error=pa.nulls(5)), INPUTS)
+    assert made.dead == {}
+    assert made.counts == {A: 3, B: 2}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +138,7 @@ def test_an_error_column_of_nulls_only_is_no_error() -> None:
 )
 def test_a_wrong_result_is_reported(result: Any, words: str) -> None:
     with pytest.raises(HandlerError, match=words) as raised:
-        split_output(result, INPUTS)
+        checked_output(result, INPUTS)
     assert raised.value.exit_code == 4
 
 

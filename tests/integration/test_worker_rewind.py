@@ -1,0 +1,95 @@
+"""``slackwater rewind``, and an offset that is set back without it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.devbroker import DevBroker
+from tests.support.kafka import KafkaCluster
+from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
+
+
+@pytest.fixture
+def site(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
+    with DeliverySite(broker.bootstrap, tmp_path) as site:
+        yield site
+
+
+def rewind(site: DeliverySite, *starts: str) -> subprocess.CompletedProcess[str]:
+    file = site.folder / "rewind.yaml"
+    file.write_text(json.dumps(site.config()))
+    command = [sys.executable, "-m", "slackwater", "rewind", "--config", str(file), *starts]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def offsets(site: DeliverySite) -> dict[int, list[int]]:
+    return site.output.offsets(range(PARTITIONS))
+
+
+def run_to_the_end(site: DeliverySite) -> str:
+    """With one worker, which is taken out of the group afterwards. What it has logged."""
+    worker = site.worker()
+    site.until_committed(why=site.why)
+    assert worker.terminate() == 0
+    site.remove_members("w-0")
+    return worker.stderr
+
+
+def test_an_offset_that_is_set_back_duplicates_nothing_and_a_rewind_writes_again(site: DeliverySite) -> None:
+    site.produce(400)
+    run_to_the_end(site)
+    first = offsets(site)
+    assert first == {partition: list(range(100)) for partition in range(PARTITIONS)}
+
+    site.commit(dict.fromkeys(range(PARTITIONS), 7))
+    log = run_to_the_end(site)
+    assert f"{site.topic}-0: offset 7 is committed, and the sink has all rows up to 100; continuing" in log
+    assert offsets(site) == first
+
+    done = rewind(site, f"{site.topic}:0:30", f"{site.topic}:1:100")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "removed 70 rows",
+        f"{site.topic}-0: the group continues at offset 30",
+        f"{site.topic}-1: the group continues at offset 100",
+    ]
+    assert offsets(site) == {**first, 0: list(range(30))}
+    assert site.committed()[0] == 30
+    run_to_the_end(site)
+    assert offsets(site) == first
+    assert Counter(site.rows()) == Counter(site.produced)
+
+
+def test_a_group_with_members_is_not_rewound(site: DeliverySite) -> None:
+    site.produce(40)
+    worker = site.worker()
+    site.until_committed(why=site.why)
+    done = rewind(site, f"{site.topic}:0:3")
+    assert done.returncode == 1
+    assert f"the group {site.group} has 1 members: stop it first (spec.suspend: true" in done.stderr
+    assert offsets(site)[0] == list(range(10))
+    assert worker.terminate() == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "code", "words"),
+    [
+        ("{topic}:99:0", 2, "-99 does not exist: the topic has 4 partitions"),
+        ("no-such-topic:0:0", 1, "no-such-topic"),
+        ("{topic}:0", 2, "is not TOPIC:PARTITION:OFFSET"),
+    ],
+)
+def test_what_cannot_be_rewound_is_named_in_one_line(
+    site: DeliverySite, start: str, code: int, words: str
+) -> None:
+    done = rewind(site, start.format(topic=site.topic))
+    assert done.returncode == code
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1

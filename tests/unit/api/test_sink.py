@@ -1,0 +1,192 @@
+"""spec.pipeline.sink: the addresses that each format takes, and the storage options that are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slackwater_operator.api.v1alpha1.consumer_group import ResourceError, Sink, parse
+from tests.support.operator.bad_resources import good
+
+ADVICE = "of the container worker, from a Secret (spec.template), or use a service account"
+
+
+def sink(**fields: Any) -> Sink:
+    return parse(good(**{"spec/pipeline/sink": {"path": "/data/flights", **fields}})).spec.pipeline.sink
+
+
+def problem(**fields: Any) -> str:
+    with pytest.raises(ResourceError) as raised:
+        sink(**fields)
+    return str(raised.value).removeprefix("resource: spec.pipeline.sink")
+
+
+def test_the_defaults() -> None:
+    made = sink()
+    assert (made.format, made.path) == ("parquet", "/data/flights")
+    assert (made.options, made.partition_by, made.new_columns) == ({}, (), "add")
+
+
+@pytest.mark.parametrize("format_", ["parquet", "delta"])
+@pytest.mark.parametrize(
+    "path", ["/data/flights", "out/flights", "../out", "out put", "file:///data/flights"]
+)
+def test_both_formats_take_a_folder(format_: str, path: str) -> None:
+    assert sink(format=format_, path=path).path == path
+
+
+STORES = [
+    "s3://lake/flights",
+    "s3://lake.eu-central-1/tables/year=2026/flights_1/",
+    "gs://the_lake/flights",
+    "az://lake/flights",
+    "abfss://lake@storage.dfs.core.windows.net/tables/flights",
+]
+
+
+@pytest.mark.parametrize("path", STORES)
+def test_delta_takes_an_object_store(path: str) -> None:
+    assert sink(format="delta", path=path).path == path
+
+
+@pytest.mark.parametrize("path", STORES)
+def test_files_in_an_object_store_are_refused(path: str) -> None:
+    assert problem(path=path) == (
+        f".path: {path!r} is in an object store, which format parquet does not support; set format to delta, "
+        "or give a folder"
+    )
+
+
+@pytest.mark.parametrize("format_", ["parquet", "delta"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "s3:/lake/flights",
+        "s3://lake",
+        "s3://lake/",
+        "s3://lake//flights",
+        "s3:///flights",
+        "S3://lake/flights",
+        "s3a://lake/flights",
+        "hdfs://lake/flights",
+        "https://lake.example/flights",
+        "s3://lake/my flights",
+        "s3://user:password@lake/flights",
+        "s3://lake/flights#1",
+        "az://lake/flights?sig=abc",
+        "az://lake@storage.dfs.core.windows.net/flights",
+        "abfss://lake/flights",
+        "abfss://lake@storage/flights",
+        "abfss://lake@storage.dfs.core.windows.net",
+        "abfss://lake@storage.dfs.core.windows.net.example/flights",
+        "abfss://storage.dfs.core.windows.net/flights",
+        "file://data/flights",
+    ],
+)
+def test_other_addresses_are_refused(format_: str, path: str) -> None:
+    message = problem(format=format_, path=path)
+    assert message.startswith(f".path: {path!r} has an invalid format; use a value such as /data/flights")
+    assert "for format delta, s3://lake/flights" in message
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AWS_SECRET_ACCESS_KEY",
+        "aws_secret_access_key",
+        "Aws_Secret_Access_Key",
+        "secret_access_key",
+        "AWS_SECRET_ACCESS_KEY_DYNAMODB",
+        "AWS_SESSION_TOKEN",
+        "AWS_SESSION_TOKEN_DYNAMODB",
+        "aws_token",
+        "session_token",
+        "token",
+        "aws_sse_customer_key_base64",
+        "AZURE_STORAGE_ACCOUNT_KEY",
+        "azure_storage_access_key",
+        "azure_storage_master_key",
+        "account_key",
+        "access_key",
+        "master_key",
+        "AZURE_STORAGE_SAS_KEY",
+        "AZURE_STORAGE_SAS_TOKEN",
+        "sas_key",
+        "sas_token",
+        "azure_storage_client_secret",
+        "AZURE_CLIENT_SECRET",
+        "client_secret",
+        "azure_storage_token",
+        "bearer_token",
+        "azure_fabric_session_token",
+        "GOOGLE_SERVICE_ACCOUNT_KEY",
+        "service_account_key",
+        "password",
+        "accountKey",
+    ],
+)
+def test_options_with_credentials_are_refused_without_their_value(name: str) -> None:
+    message = problem(format="delta", options={"AWS_REGION": "eu-central-1", name: "hidden"})
+    assert message.startswith(f".options[{name}]: must not be set here")
+    assert message.endswith(ADVICE)
+    assert "hidden" not in message
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AWS_REGION",
+        "AWS_ENDPOINT_URL",
+        "AWS_ACCESS_KEY_ID",
+        "aws_access_key_id",
+        "AWS_ALLOW_HTTP",
+        "aws_role_arn",
+        "aws_web_identity_token_file",
+        "aws_container_authorization_token_file",
+        "aws_sse_kms_key_id",
+        "aws_sse_bucket_key_enabled",
+        "azure_storage_account_name",
+        "azure_client_id",
+        "azure_federated_token_file",
+        "azure_fabric_token_service_url",
+        "google_service_account",
+        "google_application_credentials",
+        "timeout",
+    ],
+)
+def test_other_options_are_taken(name: str) -> None:
+    assert sink(format="delta", path="s3://lake/flights", options={name: "x"}).options == {name: "x"}
+
+
+def test_options_need_a_table() -> None:
+    assert problem(options={"AWS_REGION": "eu-central-1"}) == (
+        ".options: requires format delta, but spec.pipeline.sink.format is parquet; remove it, or set format "
+        "to delta"
+    )
+
+
+@pytest.mark.parametrize("format_", ["parquet", "delta"])
+def test_both_formats_have_folders_by_column_and_keep_new_columns_out(format_: str) -> None:
+    made = sink(format=format_, partitionBy=["day", "Carrier Code", "year.month"], newColumns="reject")
+    assert (made.partition_by, made.new_columns) == (("day", "Carrier Code", "year.month"), "reject")
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ("day", ".partitionBy: must be a list"),
+        (["day", ""], ".partitionBy[1]: '' has an invalid format; use a value such as day"),
+        ([" day"], ".partitionBy[0]: ' day' has an invalid format"),
+        (["day", "day"], ".partitionBy[1]: 'day' is listed twice"),
+        (["c" * 256], ".partitionBy[0]: is 256 characters long; the limit is 255"),
+        ([f"c{number}" for number in range(11)], ".partitionBy: has 11 entries; the limit is 10"),
+    ],
+)
+def test_bad_columns_are_refused(columns: object, expected: str) -> None:
+    assert problem(partitionBy=columns).startswith(expected)
+
+
+def test_new_columns_are_added_or_rejected() -> None:
+    assert problem(newColumns="ignore") == ".newColumns: 'ignore' is not supported; valid values: add, reject"

@@ -1,0 +1,282 @@
+"""A Delta Lake table: a batch's rows and the marks of its partitions are one commit of the table's log.
+
+A mark is a ``txn`` action, Delta's application transaction: the id names group, topic, topic id and
+partition, the version is the next offset. In Delta's log only one commit has each number. A writer whose
+number is taken reads the commits in between, and deltalake refuses it if one of them has moved one of its
+marks. So a worker that was stopped at any step, for however long, writes nothing that its successor has
+written. Object stores must support conditional puts (``If-None-Match``).
+
+The ids hold the topic's id, which a worker does not know beforehand, so marks are listed, from the log
+(:mod:`slackwater.pipeline.sinks.delta_log`). Properties of commits (``commitInfo``) would be lost with old
+commits, and a change of table properties makes every concurrent commit fail.
+
+Anybody may run OPTIMIZE, VACUUM, a checkpoint or a clean-up of the log at any time; the sink runs neither.
+When others change the schema or delete rows, the sink fits and writes its rows again. A write that is refused
+leaves a data file that belongs to no version of the table; VACUUM removes it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from slackwater.pipeline.sinks.delta_store import DeltaStore
+from slackwater.pipeline.sinks.delta_table import MarkedTable
+from slackwater.pipeline.sinks.delta_types import check_names, check_partition_columns, with_delta_types
+from slackwater.pipeline.sinks.table_schema import fit
+from slackwater.runtime.errors import ConfigError, HandlerError, SinkError, WorkerError
+from slackwater.runtime.interfaces import SinkFencedError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from slackwater.kafka.structs import TopicPartition
+    from slackwater.runtime.interfaces import Range
+
+_TRIES = 20
+"""How often a batch is written anew because others change the schema or delete rows."""
+_APP = "slackwater"
+
+
+class DeltaSink:
+    """Appends to the Delta table at ``path``, which the first batch creates.
+
+    Args:
+        group_id: the consumer group; each group has marks of its own in the table.
+        path: a local folder, ``file:///...``, or an address such as ``s3://bucket/key``.
+        options: storage options of deltalake. What they lack comes from the environment.
+        partition_by: the table's partition columns; empty: those that the table has, or none.
+        new_columns: whether columns that the table lacks are added to it.
+
+    Raises ConfigError for a path or an option that cannot be used, and where deltalake is not installed.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        path: str,
+        *,
+        options: Mapping[str, str] | None = None,
+        partition_by: Sequence[str] = (),
+        new_columns: bool = True,
+    ) -> None:
+        try:
+            import deltalake  # noqa: F401
+            import pyarrow.parquet  # noqa: F401
+        except ImportError:
+            raise ConfigError(
+                "delta needs the package deltalake, which is not installed: pip install 'slackwater[delta]'",
+                field="sink.format",
+            ) from None
+        self._store = DeltaStore(path, options or {})
+        self._table = MarkedTable(self._store)
+        self._prefix = f"{_APP}/{_quoted(group_id)}/"
+        self._by, self._new_columns = list(partition_by), new_columns
+        self._unsaved: dict[TopicPartition, tuple[str, int]] = {}
+        """Topic ids and ends of batches without rows, as long as only rows can tell the columns of the table
+        that is to be created."""
+
+    def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
+        """The marks in the table's log. Raises SinkError, ConfigError."""
+        self._refresh()
+        wanted = {(_quoted(tp.topic), str(tp.partition)): tp for tp in partitions}
+        marks: dict[TopicPartition, dict[str, int]] = {}
+        for app_id, end in self._table.transactions.items():
+            if app_id.startswith(self._prefix):
+                topic, topic_id, partition = app_id.removeprefix(self._prefix).split("/")
+                if (topic, partition) in wanted:
+                    marks.setdefault(wanted[topic, partition], {})[unquote(topic_id)] = end
+        for tp in partitions:
+            self._unsaved.pop(tp, None)
+        return marks
+
+    def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> DeltaStaged:
+        """Fits the rows to the table, and writes nothing. Raises RecordsError, HandlerError, SinkError,
+        ConfigError."""
+        if not self._table.exists:
+            self._refresh()
+        staged = DeltaStaged(self, with_delta_types(rows), ranges, rows.column_names)
+        self._fitted(staged)
+        return staged
+
+    def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
+        """Deletes the rows and lowers the marks. Rows don't tell their group and topic id, so it raises
+        SinkError if those of another one would be deleted, too. Raises SinkError, ConfigError."""
+
+        def attempt(batch: str) -> int:
+            saved = self._table.transactions
+            lowered = {
+                self._app_id(tp, topic_id): (tp, start)
+                for tp, (topic_id, start) in starts.items()
+                if saved.get(self._app_id(tp, topic_id), 0) > start
+            }
+            if not lowered:
+                return 0
+            for app_id, (tp, start) in lowered.items():
+                self._check_alone(app_id, tp, start)
+            predicate = " OR ".join(_rows_from(tp, start) for tp, start in lowered.values())
+            versions = {app_id: start for app_id, (_, start) in lowered.items()}
+            return self._table.delete(predicate, versions, batch)
+
+        return self._until_committed(attempt, lambda: None)
+
+    def probe(self) -> str:
+        """Reads the table if there is one, makes an empty table in a folder beneath it, whose name begins
+        with a dot, and removes that. Returns where. Raises SinkError, ConfigError."""
+        import pyarrow as pa
+        from deltalake import DeltaTable
+
+        self._refresh()
+        uri, name = self._store.uri, f".slackwater-probe-{uuid.uuid4().hex}"
+        try:
+            with self._store.without_traces(name):
+                DeltaTable.create(
+                    f"{uri}/{name}", pa.schema([("probe", pa.int64())]), storage_options=self._store.options
+                )
+        except Exception as exc:
+            raise self._store.error("write to", exc) from None
+        return uri
+
+    def commit(self, staged: DeltaStaged) -> None:
+        """Writes what is staged. Raises SinkFencedError, SinkError, RecordsError, HandlerError,
+        ConfigError."""
+        ends = {self._app_id(tp, span.topic_id): span.end for tp, span in staged.ranges.items()}
+
+        def attempt(batch: str) -> int | None:
+            rows = self._fitted(staged)
+            if self._table.exists:
+                self._table.append(rows, ends, batch)
+                return 0
+            if rows.num_columns and set(self._by) <= set(rows.column_names):
+                self._table.create(rows.schema, self._by)
+                return None
+            self._unsaved |= {tp: (span.topic_id, span.end) for tp, span in staged.ranges.items()}
+            return 0
+
+        self._until_committed(attempt, lambda: self._check_marks(staged.ranges))
+
+    def _until_committed(self, attempt: Callable[[str], int | None], check: Callable[[], None]) -> int:
+        """Calls ``attempt(id of the commit)``, and again if it returns None or another commit came first;
+        before that ``check``, each time with the table as it is then. Returns how many rows were removed."""
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        batch = uuid.uuid4().hex
+        failure: DeltaError | None = None
+        for _ in range(_TRIES):
+            self._refresh()
+            if (commit := self._table.commit_of(batch)) is not None:
+                # The store has made the commit, and its answer was lost.
+                return int(commit.get("operationMetrics", {}).get("num_deleted_rows") or 0)
+            check()
+            if failure is not None and not isinstance(failure, CommitFailedError):
+                raise self._store.error("write to", failure) from None
+            try:
+                if (removed := attempt(batch)) is not None:
+                    return removed
+            except DeltaError as exc:
+                failure = exc
+            except WorkerError:
+                raise
+            except Exception as exc:
+                raise self._store.error("write to", exc) from None
+        raise SinkError(
+            f"the sink cannot write to the Delta table {self._store.uri}: other commits came first {_TRIES} "
+            f"times ({self._store.reason(failure)}); stop what changes its schema or deletes rows"
+        )
+
+    def _refresh(self) -> None:
+        self._table.refresh()
+        has = self._table.partition_columns
+        if self._table.exists and self._by and has != self._by:
+            raise ConfigError(
+                f"names {', '.join(self._by)}, and the table {self._store.uri} is partitioned by "
+                f"{', '.join(has) or 'no column'}: name the same, or change sink.path",
+                field="sink.partitionBy",
+            )
+
+    def _app_id(self, tp: TopicPartition, topic_id: str) -> str:
+        return f"{self._prefix}{_quoted(tp.topic)}/{_quoted(topic_id)}/{tp.partition}"
+
+    def _check_marks(self, ranges: Mapping[TopicPartition, Range]) -> None:
+        for tp, span in ranges.items():
+            topic_id, unsaved = self._unsaved.get(tp, (None, None))
+            mark = self._table.transactions.get(
+                self._app_id(tp, span.topic_id), unsaved if topic_id == span.topic_id else None
+            )
+            if mark != span.mark:
+                raise SinkFencedError(
+                    f"another process has written {tp} to {self._store.uri}: its rows are there up to "
+                    f"{mark}, and this worker knows of {span.mark}"
+                )
+
+    def _check_alone(self, app_id: str, tp: TopicPartition, start: int) -> None:
+        for other, end in self._table.transactions.items():
+            app, _, place = other.partition("/")
+            if app == _APP and other != app_id and end > start:
+                group, topic, topic_id, partition = place.split("/")
+                if (topic, partition) == (_quoted(tp.topic), str(tp.partition)):
+                    raise SinkError(
+                        f"the sink cannot tell which rows of {tp} to remove: {self._store.uri} also "
+                        f"has rows of the group {unquote(group)}, topic id {unquote(topic_id) or 'unknown'}. "
+                        "Start the group with another sink.path"
+                    )
+
+    def _fitted(self, staged: DeltaStaged) -> pa.Table:
+        """The rows as the table will have them. Raises RecordsError, HandlerError."""
+        kept = self._table.schema
+        by = self._by if kept is None else self._table.partition_columns
+        missing = [name for name in by if name not in staged.names]
+        if missing and staged.rows.num_rows:
+            raise HandlerError(
+                f"the rows have no column {missing[0]}, by which the table is partitioned (they have: "
+                f"{', '.join(staged.names)})"
+            )
+        rows = fit(staged.rows, kept, new_columns=self._new_columns)
+        check_names(list(rows.schema), () if kept is None else kept.names)
+        if kept is None and rows.num_rows:
+            check_partition_columns(rows.schema, by)
+        return rows
+
+
+class DeltaStaged:
+    """A batch that fits the table, kept in memory. ``names``: the columns that the handler gave."""
+
+    def __init__(
+        self, sink: DeltaSink, rows: pa.Table, ranges: Mapping[TopicPartition, Range], names: Sequence[str]
+    ) -> None:
+        self._sink = sink
+        self.rows, self.ranges, self.names = rows, dict(ranges), names
+        self._dropped: set[TopicPartition] = set()
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Leaves ``partitions`` out of the commit."""
+        self._dropped.update(partitions)
+
+    def publish(self) -> None:
+        """Commits. Raises SinkFencedError, SinkError, RecordsError, HandlerError, ConfigError."""
+        for tp in self._dropped & set(self.ranges):
+            del self.ranges[tp]
+            self.rows = _without(self.rows, tp)
+        if self.ranges:
+            self._sink.commit(self)
+
+    def discard(self) -> None:
+        """There is nothing to remove."""
+
+
+def _without(rows: pa.Table, tp: TopicPartition) -> pa.Table:
+    import pyarrow.compute as pc
+
+    own = pc.and_(pc.equal(rows["topic"], tp.topic), pc.equal(rows["partition"], tp.partition))
+    return rows.filter(pc.invert(own))
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="", errors="surrogatepass")
+
+
+def _rows_from(tp: TopicPartition, start: int) -> str:
+    topic = tp.topic.replace("'", "''")
+    return f'("topic" = \'{topic}\' AND "partition" = {tp.partition} AND "offset" >= {start})'

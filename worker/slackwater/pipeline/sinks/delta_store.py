@@ -1,0 +1,174 @@
+"""Where a Delta table is: its address, the storage options, and what an error of deltalake means."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from slackwater.runtime.errors import ConfigError, RecordsError, SinkError, WorkerError
+
+if TYPE_CHECKING:
+    from deltalake.fs import DeltaStorageHandler
+
+SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "hdfs")
+DEFAULTS = {"connect_timeout": "5s", "timeout": "30s", "max_retries": "4", "retry_timeout": "60s"}
+"""Storage options that the user may set otherwise: no call may wait for minutes."""
+_MOST_TEXT = 600
+_PIECE = 4 << 20
+"""Larger files are read with two more requests."""
+_LARGE = 1 << 40
+_ADVICE = (
+    (r"No space left|quota", "free some space or give the sink another path"),
+    (r"NoSuchBucket|bucket does not exist|ContainerNotFound", "create the bucket, or correct sink.path"),
+    (
+        r"Permission denied|Read-only file system|Operation not permitted",
+        "give this user the right to write there",
+    ),
+    (
+        r"\b40[13]\b|AccessDenied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|credential|token req",
+        "check the credentials (environment or sink.options) and their rights to read, write and list there",
+    ),
+    (r"timed? ?out|connect|dns|error sending request", "check that the store can be reached from here"),
+    (r"Not a directory|File exists|Path does not exist", "give the sink a path that is a folder"),
+)
+_QUERY_SECRET = re.compile(r"([?&](?:sig|[\w-]*(?:signature|token|credential))=)[^&\s]+", re.IGNORECASE)
+
+
+class DeltaStore:
+    """``path`` and storage ``options`` as a user gives them. Raises ConfigError for what cannot be used."""
+
+    def __init__(self, path: str, options: Mapping[str, str]) -> None:
+        self.uri = _uri(path)
+        self.options = {**DEFAULTS, **{_option(name): value for name, value in options.items()}}
+        self._secrets = sorted(
+            (
+                value
+                for value in options.values()
+                if len(value) > 3 and value.lower() not in ("true", "false")
+            ),
+            key=len,
+            reverse=True,
+        )
+
+    def files(self) -> DeltaFiles:
+        """The files below the table's folder."""
+        return DeltaFiles(self)
+
+    @contextlib.contextmanager
+    def without_traces(self, name: str) -> Iterator[None]:
+        """Removes, at the end of the block, the folder ``name`` below the table's, and folders above it that
+        were not there before. Raises OSError if it cannot."""
+        if "://" in self.uri:
+            from deltalake.fs import DeltaStorageHandler
+
+            yield
+            DeltaStorageHandler(self.uri, self.options).delete_dir(name)
+            return
+        folder = Path(self.uri)
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        try:
+            yield
+        finally:
+            shutil.rmtree(folder / name, ignore_errors=True)
+            for path in missing:
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+
+    def error(self, what: str, exc: BaseException) -> WorkerError:
+        """What to raise where the sink cannot do ``what`` because of ``exc``; to be raised ``from None``, as
+        ``exc`` may tell storage options."""
+        reason = self.reason(exc)
+        if "Invalid data found" in reason:  # The rest of the message shows rows.
+            return RecordsError(
+                f"the Delta table {self.uri} does not take the rows: a value breaks a constraint of the "
+                "table, or a column that must not be null lacks a value"
+            )
+        advice = next(
+            (advice for pattern, advice in _ADVICE if re.search(pattern, reason, re.IGNORECASE)), ""
+        )
+        return SinkError(
+            f"the sink cannot {what} the Delta table {self.uri}: {reason}{'; ' + advice if advice else ''}"
+        )
+
+    def reason(self, exc: BaseException | None) -> str:
+        """The message on one line, without backtrace, colours and storage options."""
+        text = re.sub(r"\x1b\[[0-9;]*m|↳", "", str(exc) or type(exc).__name__)
+        text = " ".join(text.split("\n   0: ")[0].split())
+        for secret in self._secrets:
+            text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
+        text = _QUERY_SECRET.sub(r"\1***", text)
+        return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
+
+
+class DeltaFiles:
+    """Reads files below a table's folder. Raises FileNotFoundError for one that is missing, and OSError."""
+
+    def __init__(self, store: DeltaStore) -> None:
+        self._uri, self._options = store.uri, store.options
+
+    def reader(self, paths: Iterable[str]) -> Callable[[str], bytes]:
+        """A function that reads each of ``paths``, once or several times, also by several threads at once."""
+        if "://" not in self._uri:
+            return lambda path: (Path(self._uri) / path).read_bytes()
+        from deltalake.fs import DeltaStorageHandler
+
+        # deltalake asks for a file's size with the interpreter's lock held: no thread could send a heartbeat
+        # while a store does not answer. With a size that is known it does not ask; it may be too large.
+        handler = DeltaStorageHandler(self._uri, self._options, dict.fromkeys(paths, _LARGE))
+        return lambda path: self._read(handler, path)
+
+    def _read(self, handler: DeltaStorageHandler, path: str) -> bytes:
+        from deltalake.fs import DeltaStorageHandler
+        from pyarrow.fs import PyFileSystem
+
+        content = bytes(handler.open_input_file(path).read(_PIECE))
+        if len(content) < _PIECE:
+            return content
+        size = PyFileSystem(handler).get_file_info(path).size
+        return bytes(DeltaStorageHandler(self._uri, self._options, {path: size}).open_input_file(path).read())
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder. In a store it holds the interpreter's lock meanwhile."""
+        if "://" not in self._uri:
+            with contextlib.suppress(FileNotFoundError):
+                return [path.name for path in (Path(self._uri) / folder).iterdir()]
+            return []
+        from deltalake.fs import DeltaStorageHandler
+        from pyarrow.fs import FileSelector, PyFileSystem
+
+        files = PyFileSystem(DeltaStorageHandler(self._uri, self._options))
+        return [info.base_name for info in files.get_file_info(FileSelector(folder, allow_not_found=True))]
+
+
+def _uri(path: str) -> str:
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):/", path)
+    if scheme is None or path.startswith("file:///"):
+        local = str(Path(path.removeprefix("file://")).absolute())
+        if "%" in local:
+            raise ConfigError(
+                f"{local} contains %, which deltalake cannot read: rename it", field="sink.path"
+            )
+        return local
+    if scheme[1] in SCHEMES and re.match(r"[a-z0-9]+://[^/]+", path):
+        return path.rstrip("/")
+    raise ConfigError(
+        f"{path} cannot hold a Delta table: give a folder, file:///..., or an address that begins with "
+        f"{', '.join(f'{name}://' for name in SCHEMES)}",
+        field="sink.path",
+    )
+
+
+def _option(name: str) -> str:
+    """The name of a storage option as deltalake has it. Raises ConfigError for one that allows two writers to
+    make the same commit."""
+    if name.lower().endswith("allow_unsafe_rename"):
+        raise ConfigError(
+            "allows two writers to make the same commit, and so rows that are lost: remove it",
+            field=f"sink.options.{name}",
+        )
+    return name.lower() if name.lower() in DEFAULTS else name

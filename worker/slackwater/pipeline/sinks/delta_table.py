@@ -1,0 +1,169 @@
+"""A Delta table with its application transactions: what it is now, and commits that move transactions.
+
+deltalake refuses a commit if another one, made since the table was read, has moved one of its transactions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from slackwater.pipeline.sinks.delta_log import TransactionLog
+from slackwater.pipeline.sinks.delta_store import DeltaStore
+from slackwater.runtime.errors import SinkError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+BATCH = "slackwaterBatch"
+"""Name of the field of ``commitInfo`` that holds the id which a writer has given its commit."""
+_READ_TRIES = 20
+_COMMIT_TRIES = 50
+"""How often a commit is tried because others append rows."""
+_CLEAN_UP_EVERY = 100
+"""Versions after which deltalake looks for expired commits, for which it lists the log. It makes as many
+between two checkpoints."""
+_FORGETS = "delta.setTransactionRetentionDuration"
+
+
+class MarkedTable:
+    """The table in ``store``, as of the last :meth:`refresh`. Its other methods raise deltalake's errors and
+    OSError."""
+
+    def __init__(self, store: DeltaStore) -> None:
+        self._store = store
+        self._table: DeltaTable | None = None
+        self._log: TransactionLog | None = None
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a table."""
+        return self._table is not None
+
+    @property
+    def transactions(self) -> Mapping[str, int]:
+        """The version of each application id."""
+        return {} if self._log is None else self._log.transactions
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """None: there is no table."""
+        import pyarrow as pa
+
+        return None if self._table is None else pa.schema(self._table.schema().to_arrow())
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """None of them where there is no table."""
+        return [] if self._table is None else self._table.metadata().partition_columns
+
+    def commit_of(self, batch: str) -> dict[str, Any] | None:
+        """The ``commitInfo`` of the commit with that id, if the last :meth:`refresh` has met it."""
+        commits = [] if self._log is None else self._log.commits
+        return next((commit for commit in commits if commit.get(BATCH) == batch), None)
+
+    def refresh(self) -> None:
+        """Reads what the table is now. Raises SinkError."""
+        from deltalake.exceptions import TableNotFoundError
+
+        for _ in range(_READ_TRIES):
+            try:
+                if self._table is None or self._log is None or self._log.is_replaced():
+                    self._table = None
+                    self._table = self._load()
+                else:
+                    self._table.update_incremental()
+                    self._log.read_to(self._table.version())
+                return
+            except FileNotFoundError:  # Old commits were removed meanwhile.
+                self._table = None
+            except TableNotFoundError:
+                self._table = self._log = None
+                return
+            except SinkError:
+                raise
+            except Exception as exc:
+                self._table = None
+                raise self._store.error("read", exc) from None
+        raise SinkError(f"the sink cannot read the Delta table {self._store.uri}: its log lacks commits")
+
+    def _load(self) -> DeltaTable:
+        from deltalake import DeltaTable
+
+        log = TransactionLog(self._store.files())
+        table = DeltaTable(self._store.uri, storage_options=self._store.options)
+        if _FORGETS in table.metadata().configuration:
+            raise SinkError(
+                f"the Delta table {self._store.uri} has the property {_FORGETS}, and so would forget which "
+                f"offsets it holds: run ALTER TABLE ... UNSET TBLPROPERTIES ('{_FORGETS}')"
+            )
+        log.read_to(table.version())
+        self._log = log
+        return table
+
+    def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """Creates it, unless another process does so at the same time. To be refreshed then."""
+        from deltalake import CommitProperties, DeltaTable
+        from deltalake.exceptions import CommitFailedError
+
+        with contextlib.suppress(CommitFailedError):
+            DeltaTable.create(
+                self._store.uri,
+                schema,
+                mode="ignore",
+                partition_by=list(partition_by),
+                storage_options=self._store.options,
+                # With another try, deltalake would replace the schema of the table that is there by then.
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+
+    def append(self, rows: pa.Table | None, versions: Mapping[str, int], batch: str) -> None:
+        """One commit: the rows, if there are any, and the versions of transactions."""
+        from deltalake import write_deltalake
+
+        table, options = self._existing(), self._options(versions, batch)
+        before = table.version()
+        if rows is not None and rows.num_rows:
+            write_deltalake(table, rows, mode="append", schema_mode="merge", **options)
+        else:
+            table.create_write_transaction([], "append", table.schema(), self.partition_columns, **options)
+        self._committed(before, versions, batch)
+
+    def delete(self, predicate: str, versions: Mapping[str, int], batch: str) -> int:
+        """One commit: without the rows, and the versions of transactions. Returns how many were removed."""
+        table = self._existing()
+        before = table.version()
+        metrics = table.delete(predicate, **self._options(versions, batch))
+        if table.version() == before:  # No row was found, and no commit made.
+            self.append(None, versions, batch)
+            return 0
+        self._committed(before, versions, batch)
+        return int(metrics["num_deleted_rows"] or 0)
+
+    def _existing(self) -> DeltaTable:
+        assert self._table is not None, "to be created first"
+        return self._table
+
+    def _options(self, versions: Mapping[str, int], batch: str) -> dict[str, Any]:
+        from deltalake import CommitProperties, PostCommitHookProperties, Transaction
+
+        now_ms = time.time_ns() // 1_000_000
+        is_due = (self._existing().version() + 1) % _CLEAN_UP_EVERY == 0
+        return {
+            "commit_properties": CommitProperties(
+                custom_metadata={BATCH: batch},
+                max_commit_retries=_COMMIT_TRIES,
+                app_transactions=[Transaction(app_id, end, now_ms) for app_id, end in versions.items()],
+            ),
+            "post_commithook_properties": PostCommitHookProperties(
+                cleanup_expired_logs=None if is_due else False
+            ),
+        }
+
+    def _committed(self, before: int, versions: Mapping[str, int], batch: str) -> None:
+        """Spares the next refresh the commit that was just made, if no other one lies in between."""
+        if self._log is not None and self._existing().version() == before + 1:
+            self._log.add(versions, batch)

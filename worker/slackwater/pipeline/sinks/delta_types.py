@@ -1,0 +1,81 @@
+"""What a Delta table can hold: types, names of columns, partition columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from slackwater.pipeline.sinks.table_schema import retyped
+from slackwater.runtime.errors import HandlerError, RecordsError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BAD_CHARACTERS = re.compile(r"[ ,;{}()\n\t=]")
+
+
+def with_delta_types(rows: pa.Table) -> pa.Table:
+    """``rows`` with types that Delta has. Raises RecordsError for what none of them holds."""
+    return retyped(retyped(rows, lambda leaf: leaf), _delta_type)
+
+
+def _delta_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type for values of ``kind``; None: there is none."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_unsigned_integer(kind):
+        return {8: pa.int16(), 16: pa.int32()}.get(kind.bit_width, pa.int64())
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if types.is_decimal(kind):
+        return pa.decimal128(kind.precision, kind.scale) if 0 <= kind.scale <= kind.precision <= 38 else None
+    if types.is_float16(kind):
+        return pa.float32()
+    if types.is_date(kind):
+        return pa.date32()
+    if types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_large_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
+        return pa.binary()
+    held = (types.is_integer, types.is_floating, types.is_boolean, types.is_string, types.is_binary)
+    return kind if any(is_held(kind) for is_held in held) else None
+
+
+def check_names(fields: Sequence[pa.Field], kept: Collection[str] = ()) -> None:
+    """Checks names of columns, and of fields within them. ``kept``: columns that the table has.
+
+    Raises RecordsError for names that differ only in case, or have characters that Delta does not allow.
+    """
+    first: dict[str, str] = {}
+    for field in fields:
+        name = field.name
+        other = first.setdefault(name.lower(), name)
+        if other is not name:
+            raise RecordsError(
+                f"the rows have {name}, and there is {other}: Delta Lake does not tell upper from lower "
+                "case; rename it in the handler"
+            )
+        if name in kept:
+            continue
+        if not name or _BAD_CHARACTERS.search(name):
+            raise RecordsError(
+                f"a Delta table cannot have a column {name!r}: a name has at least one character, and none "
+                "of space , ; { } ( ) = tab and line feed; rename it in the handler"
+            )
+        check_names([field.type.field(at) for at in range(field.type.num_fields)])
+
+
+def check_partition_columns(schema: pa.Schema, by: Sequence[str]) -> None:
+    """Checks that a table with ``schema`` can be partitioned ``by``. Raises RecordsError, HandlerError."""
+    import pyarrow as pa
+
+    for name in by:
+        if schema.get_field_index(name) < 0:
+            raise RecordsError(
+                f"the column {name}, by which to partition the table, has no value, and so no type"
+            )
+        kind = schema.field(name).type
+        if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+            raise HandlerError(f"the column {name} is {kind}: a table cannot be partitioned by it")

@@ -1,0 +1,201 @@
+"""A table's schema: taken from its first rows and then kept, so that a column never changes its type.
+
+A value that does not fit its column is an error of its record, never a file that others cannot read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from slackwater.runtime.errors import RecordsError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_COLUMNS = 1000
+"""The most columns that a table may get: rows made of a payload's fields could add any number."""
+
+
+def fit(rows: pa.Table, kept: pa.Schema | None, *, new_columns: bool = True) -> pa.Table:
+    """``rows`` with the columns and types of the table.
+
+    Args:
+        rows: what a handler returned. Columns of type null, and fields of that type within structs, are left
+            out. Encodings are removed: of a dictionary column the type of its values is kept.
+        kept: the table's schema; None: there is no table yet, and ``rows`` make its schema.
+        new_columns: whether ``rows`` may have columns that ``kept`` lacks.
+
+    Returns:
+        The columns of ``kept`` in their order, null where ``rows`` lack one, then the new ones.
+
+    Raises:
+        RecordsError: a value cannot be held by its column without loss, a name is there twice, or there is a
+            column too many.
+    """
+    import pyarrow as pa
+
+    count, rows = rows.num_rows, retyped(rows, lambda leaf: leaf)
+    if kept is None:
+        kept, new_columns = pa.schema([]), True
+    added = [field for field in rows.schema if kept.get_field_index(field.name) < 0]
+    if added and not new_columns:
+        raise RecordsError(
+            f"the rows have {_named(added)}, which the table lacks ({_named(list(kept))}): remove them in "
+            "the handler, or set sink.newColumns to add"
+        )
+    if len(kept) + len(added) > MOST_COLUMNS:
+        raise RecordsError(
+            f"the rows would give the table {len(kept) + len(added)} columns; it may have {MOST_COLUMNS}"
+        )
+    present = set(rows.column_names)
+    columns = [
+        _held(rows.column(field.name), field) if field.name in present else pa.nulls(count, field.type)
+        for field in kept
+    ]
+    columns += [rows.column(field.name) for field in added]
+    return pa.table(columns, schema=pa.schema([*kept, *added]))
+
+
+def retyped(rows: pa.Table, leaf: Callable[[pa.DataType], pa.DataType | None]) -> pa.Table:
+    """``rows`` without encodings, and with the type ``leaf(type)`` in place of each type that is not nested.
+
+    Columns whose type is null, or lists of null, are left out, as are such fields of structs. ``leaf``
+    returns None for a type that the table cannot hold. Raises RecordsError for such a type, for a value that
+    the new type cannot hold, and for a name that is there twice.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if twice := [name for name, count in Counter(rows.column_names).items() if count > 1]:
+        raise RecordsError(f"the rows have more than one column {twice[0]}: give each a name of its own")
+    columns, fields = [], []
+    for field in rows.schema:
+        column = rows.column(field.name)
+        if pa.types.is_run_end_encoded(field.type):
+            column = pa.chunked_array(
+                [pc.run_end_decode(chunk) for chunk in column.chunks], field.type.value_type
+            )
+        try:
+            kind = _retyped(column.type, leaf)
+            if kind is None:
+                continue
+            columns.append(column if column.type == kind else column.cast(kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as exc:
+            raise RecordsError(
+                f"the table cannot hold the column {field.name}, which is {field.type}: {_one_line(exc)}"
+            ) from None
+        fields.append(pa.field(field.name, kind))
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def _retyped(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType | None]) -> pa.DataType | None:
+    """None: there is nothing to be held. Raises ArrowTypeError for a type that cannot be held."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_null(kind):
+        return None
+    if isinstance(kind, pa.BaseExtensionType):
+        return _retyped(kind.storage_type, leaf)
+    if types.is_dictionary(kind):
+        return _retyped(kind.value_type, leaf)
+    if types.is_struct(kind):
+        inner = [
+            pa.field(field.name, part) for field in kind if (part := _retyped(field.type, leaf)) is not None
+        ]
+        return pa.struct(inner) if inner else None
+    if types.is_map(kind):
+        key, item = _retyped(kind.key_type, leaf), _retyped(kind.item_type, leaf)
+        if key is None or item is None:
+            raise pa.ArrowTypeError("declare the type of the map's values")
+        return pa.map_(key, item)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        item = _retyped(kind.value_type, leaf)
+        return None if item is None else pa.list_(item)
+    # Casts of list views: pyarrow 26 makes lists of other values.
+    if kind.num_fields or types.is_list_view(kind) or types.is_large_list_view(kind):
+        raise pa.ArrowTypeError("there is no such type in tables; cast it to another one in the handler")
+    held = leaf(kind)
+    if held is None:
+        raise pa.ArrowTypeError("there is no such type in the table; cast it to another one in the handler")
+    return held
+
+
+def _held(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    """``column`` with the type of ``field``. Raises RecordsError if a value would become another one."""
+    import pyarrow as pa
+
+    if column.type == field.type:
+        return column
+    try:
+        if not _comparable(column.type, field.type):
+            raise pa.ArrowInvalid(f"{column.type} is no {field.type}")
+        if pa.types.is_integer(column.type) and pa.types.is_decimal(field.type):
+            # In one step, Arrow wants room for the largest integer.
+            result = column.cast(pa.decimal256(76, field.type.scale)).cast(field.type)
+        else:
+            result = column.cast(field.type)
+        if not _equal(result.cast(column.type), column):
+            raise pa.ArrowInvalid("some would lose a part")
+        return result
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as exc:
+        raise RecordsError(
+            f"the column {field.name} of the table is {field.type}, and rows have {column.type} values that "
+            f"it cannot hold: {_one_line(exc)}"
+        ) from None
+
+
+def _equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+    """Whether the values are the same; NaN is the same as NaN."""
+    return bool(one.equals(other)) or repr(one.to_pylist()) == repr(other.to_pylist())
+
+
+def _comparable(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of ``given`` mean the same as ``wanted``, at each depth: a text is no number, even if it
+    reads as one, and a number is no text."""
+    import pyarrow as pa
+
+    if _kind(given) != _kind(wanted):
+        return False
+    if pa.types.is_struct(given):
+        return all(
+            _comparable(field.type, wanted.field(field.name).type)
+            for field in given
+            if wanted.get_field_index(field.name) >= 0
+        )
+    if pa.types.is_map(given):
+        return _comparable(given.key_type, wanted.key_type) and _comparable(given.item_type, wanted.item_type)
+    return _kind(given) != "list" or _comparable(given.value_type, wanted.value_type)
+
+
+def _kind(kind: pa.DataType) -> str:
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "number"
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "text"
+    if (
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_binary_view(kind)
+        or types.is_fixed_size_binary(kind)
+    ):
+        return "binary"
+    if types.is_date(kind) or types.is_timestamp(kind):
+        return "time"
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return "list"
+    return str(kind.id)
+
+
+def _one_line(exc: Exception) -> str:
+    return " ".join(str(exc).split())
+
+
+def _named(fields: list[pa.Field], most: int = 5) -> str:
+    names = ", ".join(field.name for field in fields[:most])
+    return f"{names} and {len(fields) - most} more columns" if len(fields) > most else f"columns {names}"

@@ -1,0 +1,60 @@
+"""Reads the sink's marks of new partitions on the handler's thread; the main thread polls meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.call_threads import Task
+from slackwater.runtime.delivery.batch import sink_error
+from slackwater.runtime.delivery.partition import OwnedPartition
+from slackwater.runtime.fault_points import Step
+from slackwater.runtime.interfaces import Sink
+from slackwater.runtime.worker_context import WorkerContext
+
+
+class MarkReader:
+    """For the partitions in ``owned``, which the delivery keeps: those whose ``marks`` are None."""
+
+    def __init__(self, context: WorkerContext, owned: Mapping[TopicPartition, OwnedPartition]) -> None:
+        self._context, self._owned = context, owned
+        self._task: Task | None = None
+        self._asked: dict[TopicPartition, OwnedPartition] = {}
+
+    def wait(self, timeout_ms: float) -> bool:
+        """Waits for marks that are being read; False where none are."""
+        if self._task is None:
+            return False
+        self._task.wait(timeout_ms)
+        return True
+
+    def advance(self) -> None:
+        """Begins to read. Does not wait. A returning worker gets partitions before it has loaded its sink;
+        their marks are read when it has.
+
+        Raises SinkError where the marks could not be read.
+        """
+        if self._task is not None and self._task.wait(0):
+            self._end(self._task)
+        asked = {tp: owned for tp, owned in self._owned.items() if owned.marks is None}
+        if self._task is not None or not asked or self._context.sink is None:
+            return
+        self._context.reached(Step.ASSIGNED)
+        self._asked = asked
+        self._task = self._context.runner.submit(partial(_read, self._context.sink, asked))
+
+    def _end(self, task: Task) -> None:
+        self._task = None
+        try:
+            task.result()
+        except Exception as exc:
+            partitions = ", ".join(map(str, sorted(self._asked)))
+            raise sink_error(f"read how far it has rows of {partitions}", exc) from exc
+
+
+def _read(sink: Sink, asked: Mapping[TopicPartition, OwnedPartition]) -> None:
+    """On the handler's thread, so that a batch that is handed over after it finds the marks."""
+    marks = sink.marks(list(asked))
+    for tp, owned in asked.items():
+        owned.marks = dict(marks.get(tp, {}))
