@@ -153,6 +153,7 @@ class S3Gate:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
 
             def handle_one_request(self) -> None:
                 try:
@@ -185,9 +186,9 @@ class S3Gate:
     def _forward(self, client: http.server.BaseHTTPRequestHandler) -> None:
         body = client.rfile.read(int(client.headers.get("Content-Length") or 0))
         with self._lock:
+            # Within the lock: while one request is held up, the client's others are, too.
             self.count += 1
-            number = self.count
-        action = self._passing(number, client.command, client.path)
+            action = self._passing(self.count, client.command, client.path)
         if action == self.REFUSE:
             client.close_connection = True
             return

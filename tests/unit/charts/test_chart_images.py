@@ -121,7 +121,12 @@ def pins(lock: str) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize(
     ("lock", "project", "extra"),
-    [("worker.txt", "worker", ""), ("worker-spark.txt", "worker", "spark"), ("operator.txt", "operator", "")],
+    [
+        ("worker.txt", "worker", "delta"),
+        ("worker-spark.txt", "worker", "delta"),
+        ("worker-spark.txt", "worker", "spark"),
+        ("operator.txt", "operator", ""),
+    ],
 )
 def test_locks_contain_the_dependencies_of_the_packages(lock: str, project: str, extra: str) -> None:
     declared = tomllib.loads((chart.ROOT / project / "pyproject.toml").read_text(encoding="utf-8"))["project"]

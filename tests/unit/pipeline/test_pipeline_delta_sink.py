@@ -28,9 +28,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline import make_sink
 from slackwater.pipeline.sinks import delta_table
 from slackwater.pipeline.sinks.delta import DeltaSink, DeltaStaged
 from slackwater.pipeline.sinks.delta_log import TransactionLog
+from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support.delta import DeltaFolder
@@ -771,10 +773,14 @@ def test_addresses_of_stores_are_taken(path: str) -> None:
     DeltaSink("g", path, options={"timeout": "9s"})
 
 
-def test_an_option_that_breaks_exactly_once_is_refused() -> None:
-    with pytest.raises(ConfigError, match="allows two writers to make the same commit") as caught:
-        DeltaSink("g", "s3://b/k", options={"AWS_S3_ALLOW_UNSAFE_RENAME": "true"})
-    assert caught.value.field == "sink.options.AWS_S3_ALLOW_UNSAFE_RENAME"
+def test_an_option_that_breaks_exactly_once_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_S3_ALLOW_UNSAFE_RENAME", "mount_allow_unsafe_rename"):
+        with pytest.raises(ConfigError, match=f"sink.options: {name} must not be set: .* rows are lost"):
+            DeltaSink("g", "s3://b/k", options={name: "true"})
+        DeltaSink("g", "s3://b/k", options={name: "false"})
+    monkeypatch.setenv("MOUNT_ALLOW_UNSAFE_RENAME", "1")
+    with pytest.raises(ConfigError, match="environment: MOUNT_ALLOW_UNSAFE_RENAME must not be set"):
+        DeltaSink("g", "/data/out")
 
 
 @pytest.mark.parametrize(
@@ -830,6 +836,22 @@ def test_the_probe_leaves_nothing(tmp_path: Path) -> None:
     before = sorted(folder.rglob("*"))
     assert sink.probe() == str(folder)
     assert sorted(folder.rglob("*")) == before
+
+
+def test_a_configuration_makes_the_sink(tmp_path: Path) -> None:
+    document = {
+        "groupId": "g", "topics": ["flights"], "bootstrapServers": "h:1", "handler": "m:f",
+        "sink": {
+            "format": "delta", "path": str(tmp_path), "options": {"timeout": "9s"},
+            "partitionBy": ["carrier"], "newColumns": "reject",
+        },
+    }  # fmt: skip
+    sink = make_sink(parse(document))
+    assert isinstance(sink, DeltaSink)
+    put(sink, rows([0]), 0)
+    assert DeltaFolder(tmp_path).metadata["partitionColumns"] == ["carrier"]
+    with pytest.raises(RecordsError, match="set sink.newColumns to add"):
+        put(sink, rows([1], carrier=pa.array(["UA"]), gate=pa.array(["B4"])), 1)
 
 
 def test_importing_the_module_loads_no_library() -> None:

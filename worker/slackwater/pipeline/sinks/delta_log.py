@@ -44,14 +44,15 @@ class TransactionLog:
         """The ``commitInfo`` actions that the last :meth:`read_to` has met."""
         self._proof = b""
         """Is in the file of the commit :attr:`version`, and in no other."""
-        self._searched = True
+        self._is_whole = True
+        """Whether the commits after :attr:`version` are there."""
         self.version = self._read_checkpoint()
 
     def read_to(self, version: int) -> None:
         """Reads the commits up to ``version``, which exists."""
         self.commits = []
-        if not self._searched:
-            self._searched, self.version = True, self._search_checkpoint(version)
+        if not self._is_whole:
+            self._is_whole, self.version = True, self._search_checkpoint(version)
         if version - self.version > 1:
             self._expect(self.version + 1)
             with ThreadPoolExecutor(_THREADS) as pool:
@@ -99,14 +100,18 @@ class TransactionLog:
             # It is only a hint: it may be missing, or name a checkpoint that is gone.
             hint = json.loads(self._reader(_HINT))
             return self._read_files(hint["version"], _names(hint))
-        with contextlib.suppress(FileNotFoundError):
-            self._read(0)
-            return -1
-        self._searched = False
+        self._is_whole = self._has_all()
         return -1
 
+    def _has_all(self) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return bool(self._read(0))
+        return False
+
     def _search_checkpoint(self, version: int) -> int:
-        """The last one up to ``version``."""
+        """The version of the last one up to ``version``; -1: none is needed."""
+        if self._has_all():  # The table was created meanwhile.
+            return -1
         found: dict[tuple[int, int], list[str]] = {}
         for name in self._files.names(_FOLDER):
             if (match := _CHECKPOINT.fullmatch(name)) and int(match[1]) <= version:
@@ -148,5 +153,6 @@ def _transactions(content: bytes) -> Iterable[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    column = pq.read_table(pa.BufferReader(content), columns=["txn"])["txn"].combine_chunks()
-    return ({"txn": transaction} for transaction in column.drop_null().to_pylist())
+    table = pq.read_table(pa.BufferReader(content), columns=["txn"])
+    columns = [column.drop_null() for column in table.columns]  # None where there are no transactions.
+    return ({"txn": transaction} for column in columns for transaction in column.to_pylist())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -43,6 +44,8 @@ class DeltaStore:
     """``path`` and storage ``options`` as a user gives them. Raises ConfigError for what cannot be used."""
 
     def __init__(self, path: str, options: Mapping[str, str]) -> None:
+        _check_safe(options, "sink.options")
+        _check_safe(os.environ, "environment")
         self.uri = _uri(path)
         self.options = {**DEFAULTS, **{_option(name): value for name, value in options.items()}}
         self._secrets = sorted(
@@ -164,11 +167,16 @@ def _uri(path: str) -> str:
 
 
 def _option(name: str) -> str:
-    """The name of a storage option as deltalake has it. Raises ConfigError for one that allows two writers to
-    make the same commit."""
-    if name.lower().endswith("allow_unsafe_rename"):
-        raise ConfigError(
-            "allows two writers to make the same commit, and so rows that are lost: remove it",
-            field=f"sink.options.{name}",
-        )
+    """The name of a storage option as deltalake has it."""
     return name.lower() if name.lower() in DEFAULTS else name
+
+
+def _check_safe(settings: Mapping[str, str], field: str) -> None:
+    """Raises ConfigError for an option with which commits replace each other. deltalake takes options from the
+    environment, too."""
+    for name, value in settings.items():
+        if name.lower().endswith("allow_unsafe_rename") and value.lower() not in ("", "0", "false"):
+            raise ConfigError(
+                f"{name} must not be set: with it, two workers can make the same commit, and rows are lost",
+                field=field,
+            )

@@ -107,7 +107,7 @@ class ParquetSink:
             self._staging.mkdir(parents=True, exist_ok=True)
             (own / "log").mkdir(exist_ok=True)
         except OSError as exc:
-            raise _sink_error(f"make the folder {self._staging}", exc) from exc
+            raise _sink_error(f"make the folder {self._folder}", exc) from exc
         if not os.access(self._staging, os.W_OK | os.X_OK):
             raise SinkError(f"the sink cannot write to {self._staging}: {_ADVICE[errno.EACCES]}")
         self._log = CommitLog(own / "log")
