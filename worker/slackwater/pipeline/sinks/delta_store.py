@@ -172,8 +172,8 @@ def _option(name: str) -> str:
 
 
 def _check_safe(settings: Mapping[str, str], field: str) -> None:
-    """Raises ConfigError for an option with which commits replace each other. deltalake takes options from the
-    environment, too."""
+    """Raises ConfigError for an option with which commits replace each other. deltalake takes options from
+    the environment, too."""
     for name, value in settings.items():
         if name.lower().endswith("allow_unsafe_rename") and value.lower() not in ("", "0", "false"):
             raise ConfigError(
