@@ -1,0 +1,374 @@
+"""A Delta table on S3: writers that end, stop or lose an answer at any request, and stores that refuse.
+
+The gate in front of the store is in this process: a call of deltalake that held the interpreter's lock while
+it waits would never get its answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline.sinks import delta_store
+from slackwater.pipeline.sinks.delta import DeltaSink
+from slackwater.runtime.errors import SinkError
+from slackwater.runtime.interfaces import Range, SinkFencedError
+from tests.support.delta import DeltaFolder
+from tests.support.processes import reserve_ports
+from tests.support.s3 import S3Gate, S3Server
+
+pytestmark = pytest.mark.parts("s3")
+
+TPS = [TopicPartition("flights", partition) for partition in range(2)]
+ID = "nxyNPlt6TCGPAAEjRWeJqw"
+RECORDS = 5
+"""Of each partition."""
+BUCKET = "lake"
+ALL = Counter({(tp.partition, offset): 1 for tp in TPS for offset in range(RECORDS)})
+NO_RETRIES = {"max_retries": "0", "retry_timeout": "1s"}
+"""For a worker that ends: what it would try again, it does not."""
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    with S3Server() as server:
+        server.make_bucket(BUCKET)
+        yield server
+
+
+@pytest.fixture
+def table(s3: S3Server, tmp_path: Path) -> Table:
+    return Table(s3, tmp_path)
+
+
+class Table:
+    """A table of its own for a test, and copies of it."""
+
+    def __init__(self, s3: S3Server, scratch: Path) -> None:
+        self.s3, self._scratch = s3, scratch
+        self.begin()
+
+    def begin(self) -> None:
+        """From now on: another table, that is not there yet."""
+        self.key = f"tables/{uuid.uuid4().hex}"
+
+    def sink(self, url: str = "", **options: str) -> DeltaSink:
+        return DeltaSink("g", f"s3://{BUCKET}/{self.key}", options=self.s3.options(url, **options))
+
+    def read(self) -> DeltaFolder:
+        folder = self._scratch / uuid.uuid4().hex
+        return DeltaFolder(self.s3.download(BUCKET, self.key, folder))
+
+
+def rows(tp: TopicPartition, start: int, end: int) -> pa.Table:
+    n = end - start
+    return pa.table(
+        {
+            "topic": [tp.topic] * n,
+            "partition": pa.array([tp.partition] * n, pa.int32()),
+            "offset": pa.array(range(start, end), pa.int64()),
+        }
+    )
+
+
+def write_all(sink: DeltaSink, most: int = 5, tps: list[TopicPartition] = TPS) -> None:
+    """What a worker does that owns the partitions. It asks for the marks once."""
+    marks = sink.marks(tps)
+    at: dict[TopicPartition, int | None] = {tp: marks.get(tp, {}).get(ID) for tp in tps}
+    rng = random.Random(most)
+    while any((start or 0) < RECORDS for start in at.values()):
+        ranges = {
+            tp: Range(ID, start or 0, min(RECORDS, (start or 0) + rng.randrange(1, most + 1)), start)
+            for tp, start in at.items()
+            if (start or 0) < RECORDS
+        }
+        batch = pa.concat_tables([rows(tp, span.start, span.end) for tp, span in ranges.items()])
+        sink.stage(batch, ranges).publish()
+        at |= {tp: span.end for tp, span in ranges.items()}
+
+
+def test_each_record_is_there_once(table: Table) -> None:
+    write_all(table.sink())
+    assert table.read().places() == ALL
+    assert table.sink().marks(TPS) == {tp: {ID: RECORDS} for tp in TPS}
+
+
+class Requests:
+    """Counts requests of a worker: ``all``, or those that write and each first one after them. They are
+    counted, too, when they are tried again."""
+
+    def __init__(self, turn: int, kind: str) -> None:
+        self._turn, self._all = turn, kind == "all"
+        self._count = 0
+        self._wrote = False
+
+    def next(self, method: str) -> int:
+        """Is below 0 before request number ``turn``, 0 at it, and above 0 after it."""
+        counted = self._all or method == "PUT" or self._wrote
+        self._wrote = method == "PUT"
+        self._count += counted
+        return self._count - self._turn if counted or self._count != self._turn else 1
+
+    @property
+    def over(self) -> bool:
+        """Whether the worker has made less than ``turn`` of them."""
+        return self._count < self._turn
+
+
+of_requests = pytest.mark.parametrize("kind", ["writes", pytest.param("all", marks=pytest.mark.long)])
+
+
+@of_requests
+def test_a_worker_that_ends_at_any_request_leaves_each_record_once(table: Table, kind: str) -> None:
+    for turn in itertools.count(1):
+        table.begin()
+        requests = Requests(turn, kind)
+
+        def passing(number: int, method: str, path: str, requests: Requests = requests) -> str:
+            at = requests.next(method)
+            return S3Gate.PASS if at < 0 else S3Gate.REFUSE if at else S3Gate.LOSE
+
+        with S3Gate(table.s3, passing) as gate, contextlib.suppress(SinkError):
+            write_all(table.sink(gate.url, **NO_RETRIES))
+        write_all(table.sink(), 4)
+        assert table.read().places() == ALL, f"ended at request {turn}"
+        if requests.over:
+            break
+    assert turn > 10
+
+
+@of_requests
+def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
+    table: Table, kind: str
+) -> None:
+    """It is stopped within deltalake, too, such as between the data file and the commit."""
+    fenced = 0
+    for turn in itertools.count(1):
+        table.begin()
+        requests = Requests(turn, kind)
+
+        def passing(number: int, method: str, path: str, requests: Requests = requests) -> str:
+            if requests.next(method) == 0:
+                write_all(table.sink(), 4)
+            return S3Gate.PASS
+
+        with S3Gate(table.s3, passing) as gate:
+            try:
+                write_all(table.sink(gate.url))
+            except SinkFencedError:
+                fenced += 1
+        if requests.over:
+            break
+        assert table.read().places() == ALL, f"stopped at request {turn}"
+    assert turn > 10
+    assert fenced > 5
+
+
+@of_requests
+def test_an_answer_that_is_lost_is_borne(table: Table, kind: str) -> None:
+    """The store refuses the second try of a commit whose answer was lost; the sink finds that it was made."""
+    for turn in itertools.count(1):
+        table.begin()
+        requests = Requests(turn, kind)
+
+        def passing(number: int, method: str, path: str, requests: Requests = requests) -> str:
+            return S3Gate.LOSE if requests.next(method) == 0 else S3Gate.PASS
+
+        with S3Gate(table.s3, passing) as gate:
+            write_all(table.sink(gate.url))
+        assert table.read().places() == ALL, f"request {turn}"
+        if requests.over:
+            break
+    assert turn > 10
+
+
+def test_three_workers_at_once_write_each_record_once(table: Table) -> None:
+    tps = [TopicPartition("flights", partition) for partition in range(3)]
+    errors: list[BaseException] = []
+    barrier = threading.Barrier(len(tps))
+
+    def work(tp: TopicPartition) -> None:
+        try:
+            sink = table.sink()
+            barrier.wait()
+            write_all(sink, 2, [tp])
+        except BaseException as exc:
+            errors.append(exc)
+
+    threads = [threading.Thread(target=work, args=(tp,)) for tp in tps]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert table.read().places() == Counter({(tp.partition, o): 1 for tp in tps for o in range(RECORDS)})
+
+
+def test_a_table_that_another_worker_creates_first_keeps_its_columns(table: Table) -> None:
+    """It does so when this worker's request to create the table is on its way."""
+
+    def put(sink: DeltaSink, tp: TopicPartition, column: str) -> None:
+        batch = rows(tp, 0, 1).append_column(column, pa.array([1.5]))
+        sink.stage(batch, {tp: Range(ID, 0, 1, None)}).publish()
+
+    def passing(number: int, method: str, path: str) -> str:
+        if method == "PUT" and not created:
+            created.append(path)
+            put(table.sink(), TPS[0], "other")
+        return S3Gate.PASS
+
+    created: list[str] = []
+    with S3Gate(table.s3, passing) as gate:
+        put(table.sink(gate.url), TPS[1], "own")
+    assert created[0].endswith("/_delta_log/00000000000000000000.json")
+    read = table.read()
+    assert list(read.columns) == ["topic", "partition", "offset", "other", "own"]
+    assert [(row["other"], row["own"]) for row in read.rows()] == [(1.5, None), (None, 1.5)]
+    assert read.version == 2
+
+
+def test_rows_can_be_written_again(table: Table) -> None:
+    write_all(table.sink())
+    assert table.sink().rewind({TPS[0]: (ID, 2)}) == RECORDS - 2
+    assert sum(table.read().places().values()) == RECORDS + 2
+    write_all(table.sink())
+    assert table.read().places() == ALL
+
+
+def test_a_rewind_whose_answer_is_lost_tells_how_many_rows_it_removed(table: Table) -> None:
+    write_all(table.sink())
+    version = table.read().version
+
+    def passing(number: int, method: str, path: str) -> str:
+        first = method == "PUT" and path.endswith(f"{version + 1:020d}.json") and not lost
+        lost.extend([path] * first)
+        return S3Gate.LOSE if first else S3Gate.PASS
+
+    lost: list[str] = []
+    with S3Gate(table.s3, passing) as gate:
+        assert table.sink(gate.url).rewind({TPS[0]: (ID, 2)}) == RECORDS - 2
+    assert len(lost) == 1
+    assert table.read().version == version + 1
+
+
+@pytest.mark.parametrize("case", ["as they are", "larger than a piece", "without a hint"])
+def test_marks_are_found_in_a_checkpoint(table: Table, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = table.sink()
+    write_all(old)
+    uri = f"s3://{BUCKET}/{table.key}"
+    DeltaTable(uri, storage_options=table.s3.options()).create_checkpoint()
+    gone = [f"{number:020d}.json" for number in range(table.read().version)]
+    gone += ["_last_checkpoint"] if case == "without a hint" else []
+    for name in gone:
+        table.s3.request("DELETE", f"/{BUCKET}/{table.key}/_delta_log/{name}")
+    if case == "larger than a piece":
+        monkeypatch.setattr(delta_store, "_PIECE", 100)
+    assert table.sink().marks(TPS) == old.marks(TPS) == {tp: {ID: RECORDS} for tp in TPS}
+
+
+def test_another_table_in_the_same_place_is_noticed(table: Table) -> None:
+    sink = table.sink()
+    write_all(sink)
+    for key in table.s3.keys(BUCKET, table.key):
+        table.s3.request("DELETE", f"/{BUCKET}/{key}")
+    with pytest.raises(SinkFencedError):
+        sink.stage(
+            rows(TPS[0], RECORDS, RECORDS + 1), {TPS[0]: Range(ID, RECORDS, RECORDS + 1, RECORDS)}
+        ).publish()
+    write_all(sink)
+    assert table.read().places() == ALL
+
+
+def test_the_probe_leaves_nothing(table: Table) -> None:
+    sink = table.sink()
+    assert sink.probe() == f"s3://{BUCKET}/{table.key}"
+    assert table.s3.keys(BUCKET, table.key) == []
+    write_all(sink)
+    before = table.s3.keys(BUCKET)
+    sink.probe()
+    assert table.s3.keys(BUCKET) == before
+
+
+# ---- stores that refuse
+
+
+def failing_calls(sink: DeltaSink) -> list[str]:
+    """What the calls of a sink say that cannot write."""
+    said = []
+    staged_by = [
+        lambda: sink.marks(TPS),
+        sink.probe,
+        lambda: sink.stage(rows(TPS[0], 0, 1), {TPS[0]: Range(ID, 0, 1, None)}).publish(),
+    ]
+    for call in staged_by:
+        try:
+            call()
+        except SinkError as exc:
+            said.append(str(exc))
+    return said
+
+
+def check_no_secret(said: list[str]) -> None:
+    for text in said:
+        assert "\n" not in text
+        assert "\x1b" not in text
+        assert "test-secret-key" not in text
+        assert "test-key-id" not in text
+
+
+def test_wrong_credentials_are_named(table: Table) -> None:
+    table.s3.check_credentials(True)
+    try:
+        said = failing_calls(table.sink())
+    finally:
+        table.s3.check_credentials(False)
+    assert len(said) == 3
+    check_no_secret(said)
+    for text in said:
+        assert f"the Delta table s3://{BUCKET}/{table.key}: " in text
+        assert "check the credentials (environment or sink.options)" in text
+
+
+def test_a_missing_bucket_is_named(table: Table) -> None:
+    sink = DeltaSink("g", "s3://missing/key", options=table.s3.options())
+    said = failing_calls(sink)
+    assert len(said) >= 2, "there is no table, and none can be made"
+    check_no_secret(said)
+    for text in said:
+        assert "the Delta table s3://missing/key: " in text
+        assert "create the bucket, or correct sink.path" in text
+
+
+def test_a_store_that_is_away_is_named(table: Table) -> None:
+    (port,) = reserve_ports(1)
+    said = failing_calls(table.sink(f"http://127.0.0.1:{port}", **NO_RETRIES))
+    assert len(said) == 3
+    check_no_secret(said)
+    for text in said:
+        assert "check that the store can be reached from here" in text
+
+
+def test_a_store_that_does_not_answer_is_left_after_the_time_that_is_set(table: Table) -> None:
+    ended = threading.Event()
+
+    def passing(number: int, method: str, path: str) -> str:
+        ended.wait()
+        return S3Gate.REFUSE
+
+    with S3Gate(table.s3, passing) as gate:
+        try:
+            with pytest.raises(SinkError, match="check that the store can be reached from here"):
+                table.sink(gate.url, timeout="1s", **NO_RETRIES).marks(TPS)
+        finally:
+            ended.set()
