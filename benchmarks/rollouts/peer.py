@@ -35,6 +35,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.rollouts.work import handle
 from slackwater.pipeline.engines.python import table_of
+from slackwater.pipeline.sinks.commit_log import sync_folder
 
 POLL_S = 0.05
 BATCH = 5000
@@ -154,7 +155,7 @@ class Peer:
             own = rows.slice(at, len(part))
             at += len(part)
             write(own, self._folder, f"{topic}-{partition}-{part[0].offset:020d}.parquet")
-        sync(self._folder)
+        sync_folder(self._folder)
         self._uncommitted |= {place: part[-1].offset + 1 for place, part in parts.items()}
         self._commit()
 
@@ -182,15 +183,6 @@ def write(rows: pa.Table, folder: Path, name: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(folder / name)
-
-
-def sync(folder: Path) -> None:
-    """Makes the names in ``folder`` last through a loss of power."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def record_of(message: confluent_kafka.Message) -> Record:

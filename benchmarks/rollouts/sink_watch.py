@@ -12,9 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import pyarrow.parquet as pq
-
 from benchmarks.rollouts.measure import Published
+from tests.support.site.sink import first_offsets
 
 IN_MOVED_TO, IN_Q_OVERFLOW = 0x80, 0x4000
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name
@@ -57,7 +56,7 @@ class SinkWatch:
         return [
             Published(at_ms, partition, first)
             for at_ms, name in list(self._found)
-            for partition, first in firsts(self._folder / name)
+            for partition, first in first_offsets(self._folder / name).items()
         ]
 
     def _run(self) -> None:
@@ -78,13 +77,6 @@ class SinkWatch:
             return (self._folder / name).stat().st_ctime_ns / 1e6
         except FileNotFoundError:
             return time.time_ns() / 1e6
-
-
-def firsts(file: Path) -> list[tuple[int, int]]:
-    """Each partition that a file has rows of, with the first offset in it."""
-    places = pq.read_table(file, columns=["partition", "offset"], partitioning=None)
-    rows = places.group_by("partition").aggregate([("offset", "min")]).to_pylist()
-    return sorted((row["partition"], row["offset_min"]) for row in rows)
 
 
 def events_of(data: bytes) -> list[tuple[int, str]]:

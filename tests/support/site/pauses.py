@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.parquet as pq
+from tests.support.site.sink import first_offsets
 
 
 def written(sink: Path) -> dict[int, list[float]]:
@@ -17,9 +17,8 @@ def written(sink: Path) -> dict[int, list[float]]:
     for path in sink.glob("*.parquet"):
         if path.name.startswith("."):
             continue
-        places = pq.read_table(path, columns=["partition", "offset"], partitioning=None)
-        for row in places.group_by("partition").aggregate([("offset", "min")]).to_pylist():
-            times[row["partition"]].append((row["offset_min"], path.stat().st_mtime_ns / 1e6))
+        for partition, first in first_offsets(path).items():
+            times[partition].append((first, path.stat().st_mtime_ns / 1e6))
     return {partition: [at for _, at in sorted(batches)] for partition, batches in times.items()}
 
 

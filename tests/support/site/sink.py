@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from tests.support.site.load import Produced
 
@@ -30,6 +31,13 @@ class Verdict:
     def exact(self) -> bool:
         """Every record is there once."""
         return self.lost == self.duplicated == self.strangers == 0
+
+
+def first_offsets(file: Path) -> dict[int, int]:
+    """Each partition that a file has rows of, with the first offset in it."""
+    places = pq.read_table(file, columns=["partition", "offset"], partitioning=None)
+    rows = places.group_by("partition").aggregate([("offset", "min")]).to_pylist()
+    return {row["partition"]: row["offset_min"] for row in sorted(rows, key=lambda row: row["partition"])}
 
 
 def handled(sink: Path) -> Counter[tuple[int, int]]:

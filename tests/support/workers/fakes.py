@@ -28,7 +28,7 @@ from slackwater.kafka.structs import (
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.delivery.dead_letters import DeadLetters, Headers
 from slackwater.runtime.delivery.loop import Delivery
-from slackwater.runtime.delivery.marks import _read
+from slackwater.runtime.delivery.marks import read_marks
 from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.interfaces import AnyEngine, Range, SinkFencedError
 from slackwater.runtime.telemetry.events import EventLog, Log
@@ -106,7 +106,7 @@ class VirtualRunner:
     def submit(self, call: Callable[[], Any]) -> VirtualTask:
         if self._last is not None:
             self._last.run()
-        reads_marks = getattr(call, "func", None) is _read
+        reads_marks = getattr(call, "func", None) is read_marks
         took = self.marks_ms if reads_marks else self.durations.popleft() if self.durations else 0.0
         self._free_at = max(self._free_at, self._clock.now) + took
         self._last = VirtualTask(self._clock, call, self._free_at, late=reads_marks and took > 0)

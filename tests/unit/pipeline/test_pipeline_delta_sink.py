@@ -5,7 +5,6 @@ The tables are read by :mod:`tests.support.delta`, which knows nothing of deltal
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import itertools
 import random
@@ -15,10 +14,10 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import deltalake
 import pyarrow as pa
@@ -35,122 +34,28 @@ from slackwater.pipeline.sinks.delta_log import TransactionLog
 from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
+from tests.support import sinks
 from tests.support.delta import DeltaFolder
+from tests.support.sinks import NEW, OLD, A, B, Died, Steps, die, marks, put, rows
 
-A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
-OLD, NEW = "nxyNPlt6TCGPAAEjRWeJqw", "-_xyNPlt6TCGPAAEjRWeJq"
 RECORDS = 20
 """Of each partition."""
 ALL = Counter({(partition, offset): 1 for partition in (0, 1) for offset in range(RECORDS)})
 
 
-def rows(offsets: Sequence[int], partition: int = 0, **columns: Any) -> pa.Table:
-    n = len(offsets)
-    return pa.table(
-        {
-            "topic": pa.array(["flights"] * n, pa.string()),
-            "partition": pa.array([partition] * n, pa.int32()),
-            "offset": pa.array(offsets, pa.int64()),
-            **(columns or {"carrier": pa.array(["UA"] * n, pa.string())}),
-        }
-    )
-
-
-def stage(
-    sink: DeltaSink, starts: dict[TopicPartition, int], most: int = 5, topic_id: str = OLD
-) -> DeltaStaged:
-    """A batch of up to ``most`` records of each partition."""
-    ranges = {
-        tp: Range(topic_id, start, min(start + most, RECORDS), start or None)
-        for tp, start in starts.items()
-        if start < RECORDS
-    }
-    tables = [rows(range(span.start, span.end), tp.partition) for tp, span in ranges.items()]
-    return sink.stage(pa.concat_tables(tables), ranges)
-
-
-def marks(sink: DeltaSink, topic_id: str = OLD) -> dict[TopicPartition, int]:
-    read = sink.marks([A, B])
-    return {tp: read.get(tp, {}).get(topic_id, 0) for tp in (A, B)}
-
-
-def put(sink: DeltaSink, table: pa.Table, start: int, tp: TopicPartition = A, topic_id: str = OLD) -> int:
-    end = start + max(1, table.num_rows)
-    mark = sink.marks([tp]).get(tp, {}).get(topic_id)
-    sink.stage(table, {tp: Range(topic_id, start, end, mark)}).publish()
-    return end
-
-
-def write_all(sink: DeltaSink, rng: random.Random) -> None:
-    """What a worker does that owns both partitions."""
-    at = marks(sink)
-    while any(start < RECORDS for start in at.values()):
-        stage(sink, at, rng.randrange(1, 9)).publish()
-        at = marks(sink)
-
-
-class Died(BaseException):
-    """The process has ended: it does nothing any more."""
-
-
-class Steps:
-    """What the sink does, one call after another. ``at``: called at call number ``turn``, before or after."""
-
-    def __init__(self, turn: int, at: Callable[[Steps], None], *, after: bool) -> None:
-        self._turn, self._at, self._after = turn, at, after
-        self.count = 0
-        self.paused = False
-        """While another process is at work."""
-        self._dead = False
-
-    def _made(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        if self.paused:
-            return call(*args, **options)
-        if self._dead:
-            raise Died
-        self.count += 1
-        here = self.count == self._turn
-        if here and not self._after:
-            self._reach()
-        result = call(*args, **options)
-        if here and self._after:
-            self._reach()
-        return result
-
-    def _reach(self) -> None:
-        self.paused = True
-        try:
-            self._at(self)
-        except Died:
-            self._dead = True
-            raise
-        finally:
-            self.paused = False
-
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        calls: list[tuple[Any, str]] = [
-            (deltalake, "write_deltalake"),
-            (DeltaTable, "create"),
-            (DeltaTable, "create_write_transaction"),
-            (DeltaTable, "delete"),
-            (DeltaTable, "update_incremental"),
-            (TransactionLog, "__init__"),
-            (TransactionLog, "read_to"),
-            (TransactionLog, "add"),
-            (DeltaSink, "stage"),
-            (DeltaStaged, "publish"),
-        ]
-        with contextlib.ExitStack() as stack:
-            for owner, name in calls:
-                stack.enter_context(mock.patch.object(owner, name, self._watched(getattr(owner, name))))
-            yield
-
-    def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*args: Any, **options: Any) -> Any:
-            return self._made(call, *args, **options)
-
-        return watched
+stage, write_all = partial(sinks.stage, records=RECORDS), partial(sinks.write_all, records=RECORDS)
+CALLS: list[tuple[Any, str]] = [
+    (deltalake, "write_deltalake"),
+    (DeltaTable, "create"),
+    (DeltaTable, "create_write_transaction"),
+    (DeltaTable, "delete"),
+    (DeltaTable, "update_incremental"),
+    (TransactionLog, "__init__"),
+    (TransactionLog, "read_to"),
+    (TransactionLog, "add"),
+    (DeltaSink, "stage"),
+    (DeltaStaged, "publish"),
+]
 
 
 # ---- exactly once
@@ -174,13 +79,10 @@ def test_staged_rows_are_invisible_until_published(tmp_path: Path) -> None:
 def test_a_worker_that_dies_at_any_step_leaves_each_record_once(tmp_path: Path, after: bool) -> None:
     """Also between the table's commit and the worker's knowledge of it: it asks for the marks anew."""
 
-    def die(_: Steps) -> None:
-        raise Died
-
     for turn in itertools.count(1):
         folder, rng, steps = tmp_path / str(turn), random.Random(turn), Steps(turn, die, after=after)
         try:
-            with steps.watching():
+            with steps.watching(CALLS):
                 write_all(DeltaSink("g", str(folder)), rng)
             break
         except Died:
@@ -203,7 +105,7 @@ def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
 
         steps = Steps(turn, succeed, after=after)
         try:
-            with steps.watching():
+            with steps.watching(CALLS):
                 write_all(DeltaSink("g", str(folder)), rng)
         except SinkFencedError:
             fenced += 1
@@ -721,16 +623,13 @@ def test_a_rewind_of_marks_without_rows_moves_the_marks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_rewind_that_dies_at_any_step_is_made_or_not_made(tmp_path: Path, after: bool) -> None:
-    def die(_: Steps) -> None:
-        raise Died
-
     for turn in itertools.count(1):
         folder, steps = tmp_path / str(turn), Steps(turn, die, after=after)
         sink = DeltaSink("g", str(folder))
         for start in range(0, RECORDS, 5):
             stage(sink, {A: start}).publish()
         try:
-            with steps.watching():
+            with steps.watching(CALLS):
                 DeltaSink("g", str(folder)).rewind({A: (OLD, 7)})
             break
         except Died:

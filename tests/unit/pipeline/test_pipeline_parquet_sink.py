@@ -11,11 +11,10 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pandas as pd
 import pyarrow as pa
@@ -25,51 +24,19 @@ import pytest
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.sinks import commit_log
-from slackwater.pipeline.sinks.parquet import ParquetSink, StagedFiles, file_stem
+from slackwater.pipeline.sinks.parquet import ParquetSink, file_stem
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
+from tests.support import sinks
+from tests.support.sinks import NEW, OLD, A, B, Died, Steps, die, marks, put, rows
 
-A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
-OLD, NEW = "nxyNPlt6TCGPAAEjRWeJqw", "-_xyNPlt6TCGPAAEjRWeJq"
 RECORDS = 40
 """Of each partition."""
 
 
-def rows(offsets: Sequence[int], partition: int = 0, **columns: Any) -> pa.Table:
-    n = len(offsets)
-    return pa.table(
-        {
-            "topic": pa.array(["flights"] * n, pa.string()),
-            "partition": pa.array([partition] * n, pa.int32()),
-            "offset": pa.array(offsets, pa.int64()),
-            **(columns or {"carrier": pa.array(["UA"] * n, pa.string())}),
-        }
-    )
-
-
-def stage(
-    sink: ParquetSink, starts: dict[TopicPartition, int], most: int = 5, topic_id: str = OLD
-) -> StagedFiles:
-    """A batch of up to ``most`` records of each partition."""
-    ranges = {
-        tp: Range(topic_id, start, min(start + most, RECORDS), start or None)
-        for tp, start in starts.items()
-        if start < RECORDS
-    }
-    tables = [rows(range(span.start, span.end), tp.partition) for tp, span in ranges.items()]
-    return sink.stage(pa.concat_tables(tables), ranges)
-
-
-def marks(sink: ParquetSink, topic_id: str = OLD) -> dict[TopicPartition, int]:
-    read = sink.marks([A, B])
-    return {tp: read.get(tp, {}).get(topic_id, 0) for tp in (A, B)}
-
-
-def put(sink: ParquetSink, table: pa.Table, start: int, tp: TopicPartition = A, topic_id: str = OLD) -> int:
-    end = start + max(1, table.num_rows)
-    mark = sink.marks([tp]).get(tp, {}).get(topic_id)
-    sink.stage(table, {tp: Range(topic_id, start, end, mark)}).publish()
-    return end
+stage, write_all = partial(sinks.stage, records=RECORDS), partial(sinks.write_all, records=RECORDS)
+CALLS = [(os, "link"), (os, "fsync"), (Path, "replace"), (Path, "unlink"), (pq, "write_table")]
+"""What changes the file system."""
 
 
 def places(folder: Path) -> Counter[tuple[int, int]]:
@@ -85,73 +52,6 @@ def visible(folder: Path) -> list[Path]:
 
 
 ALL = Counter({(partition, offset): 1 for partition in (0, 1) for offset in range(RECORDS)})
-
-
-class Died(BaseException):
-    """The process has ended: it does nothing any more."""
-
-
-class Steps:
-    """What the sink asks of the file system, one call after another. ``at``: called at call number ``turn``,
-    before or after it."""
-
-    def __init__(self, turn: int, at: Callable[[Steps], None], *, after: bool) -> None:
-        self._turn, self._at, self._after = turn, at, after
-        self.count = 0
-        self._dead = False
-
-    def made(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        if self._dead:
-            raise Died
-        self.count += 1
-        here = self.count == self._turn
-        if here and not self._after:
-            self._reach()
-        try:
-            return call(*args, **options)
-        finally:
-            if here and self._after:
-                self._reach()
-
-    def _reach(self) -> None:
-        try:
-            self._at(self)
-        except Died:
-            self._dead = True
-            raise
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Watches the calls of this thread."""
-        own = threading.get_ident()
-
-        def watched(call: Callable[..., Any]) -> Callable[..., Any]:
-            def patched(*args: Any, **options: Any) -> Any:
-                if threading.get_ident() != own or self.paused:
-                    return call(*args, **options)
-                return self.made(call, *args, **options)
-
-            return patched
-
-        with (
-            mock.patch.object(os, "link", watched(os.link)),
-            mock.patch.object(os, "fsync", watched(os.fsync)),
-            mock.patch.object(Path, "replace", watched(Path.replace)),
-            mock.patch.object(Path, "unlink", watched(Path.unlink)),
-            mock.patch.object(pq, "write_table", watched(pq.write_table)),
-        ):
-            yield
-
-    paused = False
-    """While another process is at work."""
-
-
-def write_all(sink: ParquetSink, rng: random.Random) -> None:
-    """What a worker does that owns both partitions."""
-    at = marks(sink)
-    while any(start < RECORDS for start in at.values()):
-        stage(sink, at, rng.randrange(1, 9)).publish()
-        at = marks(sink)
 
 
 def test_staged_rows_are_invisible_until_published(tmp_path: Path) -> None:
@@ -171,15 +71,12 @@ def test_a_worker_that_dies_at_any_call_leaves_each_record_once(
 ) -> None:
     monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 3)
 
-    def die(_: Steps) -> None:
-        raise Died
-
     for turn in itertools.count(1):
         folder = tmp_path / str(turn)
         rng = random.Random(turn)
         steps = Steps(turn, die, after=after)
         try:
-            with steps.watching():
+            with steps.watching(CALLS):
                 write_all(ParquetSink("g", str(folder)), rng)
             break
         except Died:
@@ -199,14 +96,12 @@ def test_a_worker_that_goes_on_after_its_heir_has_written_changes_nothing(
         folder = tmp_path / str(turn)
         rng = random.Random(turn)
 
-        def inherit(steps: Steps, folder: Path = folder, rng: random.Random = rng) -> None:
-            steps.paused = True
+        def inherit(_: Steps, folder: Path = folder, rng: random.Random = rng) -> None:
             write_all(ParquetSink("g", str(folder)), rng)
-            steps.paused = False
 
         steps = Steps(turn, inherit, after=after)
         try:
-            with steps.watching():
+            with steps.watching(CALLS):
                 write_all(ParquetSink("g", str(folder)), rng)
         except SinkFencedError:
             fenced += 1
@@ -496,12 +391,9 @@ def test_rows_are_written_again_from_the_offset_that_is_named(tmp_path: Path) ->
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_rewind_that_dies_at_any_call_is_made_or_not_made(tmp_path: Path, after: bool) -> None:
-    def die(_: Steps) -> None:
-        raise Died
-
     def died() -> bool:
         try:
-            with steps.watching():
+            with steps.watching(CALLS):
                 ParquetSink("g", str(folder)).rewind({A: (OLD, 7)})
         except Died:
             return True

@@ -107,9 +107,10 @@ class Staged(Protocol):
     def publish(self) -> None:
         """Writes the rows and moves each range's mark to its end, in one commit of the table.
 
-        Raises ``SinkFencedError`` where the table has a mark that is not the range's ``mark``; nothing is
-        written then, and nothing is left behind. Raises ``SinkError``, OSError or ``RecordsError`` where it
-        cannot write; the rows may have been written then, with their marks.
+        Raises ``SinkFencedError`` where the table has a mark that is not the range's ``mark``; no row is
+        written then, and what may be left in the storage is never part of the table. Raises ``SinkError``,
+        OSError or ``RecordsError`` where it cannot write; the rows may have been written then, with their
+        marks.
         """
 
     def discard(self) -> None:

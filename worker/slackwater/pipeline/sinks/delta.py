@@ -25,9 +25,9 @@ from urllib.parse import quote, unquote
 from slackwater.pipeline.sinks.delta_store import DeltaStore
 from slackwater.pipeline.sinks.delta_table import MarkedTable
 from slackwater.pipeline.sinks.delta_types import check_names, check_partition_columns, with_delta_types
+from slackwater.pipeline.sinks.ranges import check_mark, rows_of
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.errors import ConfigError, HandlerError, SinkError, WorkerError
-from slackwater.runtime.interfaces import SinkFencedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -205,11 +205,7 @@ class DeltaSink:
             mark = self._table.transactions.get(
                 self._app_id(tp, span.topic_id), unsaved if topic_id == span.topic_id else None
             )
-            if mark != span.mark:
-                raise SinkFencedError(
-                    f"another process has written {tp} to {self._store.uri}: its rows are there up to "
-                    f"{mark}, and this worker knows of {span.mark}"
-                )
+            check_mark(tp, span, mark, self._store.uri)
 
     def _check_alone(self, app_id: str, tp: TopicPartition, start: int) -> None:
         for other, end in self._table.transactions.items():
@@ -248,29 +244,23 @@ class DeltaStaged:
     ) -> None:
         self._sink = sink
         self.rows, self.ranges, self.names = rows, dict(ranges), names
-        self._dropped: set[TopicPartition] = set()
+        self._dropped = False
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         """Leaves ``partitions`` out of the commit."""
-        self._dropped.update(partitions)
+        self.ranges = {tp: span for tp, span in self.ranges.items() if tp not in partitions}
+        self._dropped = True
 
     def publish(self) -> None:
         """Commits. Raises SinkFencedError, SinkError, RecordsError, HandlerError, ConfigError."""
-        for tp in self._dropped & set(self.ranges):
-            del self.ranges[tp]
-            self.rows = _without(self.rows, tp)
-        if self.ranges:
-            self._sink.commit(self)
+        if not self.ranges:
+            return
+        if self._dropped:
+            self.rows = rows_of(self.rows, self.ranges)
+        self._sink.commit(self)
 
     def discard(self) -> None:
         """There is nothing to remove."""
-
-
-def _without(rows: pa.Table, tp: TopicPartition) -> pa.Table:
-    import pyarrow.compute as pc
-
-    own = pc.and_(pc.equal(rows["topic"], tp.topic), pc.equal(rows["partition"], tp.partition))
-    return rows.filter(pc.invert(own))
 
 
 def _quoted(text: str) -> str:

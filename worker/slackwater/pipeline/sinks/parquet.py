@@ -43,6 +43,7 @@ from slackwater.pipeline.sinks.commit_log import (
     sync_folder,
     write_synced,
 )
+from slackwater.pipeline.sinks.ranges import check_mark, rows_of
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.errors import ConfigError, HandlerError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
@@ -162,21 +163,26 @@ class ParquetSink:
 
         files, removed, count = [], [], 0
         for path in sorted(self._folder.rglob(f"{glob.escape(self._name)}-*.parquet")):
-            own = {key: start for key, start in starts.items() if key in (_marks_of(path) or {})}
-            if OWN_FOLDER in path.relative_to(self._folder).parts or not own:
+            place = str(path.relative_to(self._folder))
+            if place.startswith(OWN_FOLDER):
+                continue
+            covered = _marks_of(path) or {}
+            own = {key: start for key, start in starts.items() if key in covered}
+            if not own:
                 continue
             rows = pq.read_table(path, partitioning=None)
             kept = _before(rows, own)
             if kept.num_rows == rows.num_rows:
                 continue
             count += rows.num_rows - kept.num_rows
-            place = str(path.relative_to(self._folder))
             if not kept.num_rows:
                 removed.append(place)
                 continue
             name = f"{uuid.uuid4().hex}.parquet"
             _write_synced(kept, self._staging / name)
             files.append((name, place))
+        if files:
+            sync_folder(self._staging)
         return Commit(starts, tuple(files), "", tuple(removed)), count
 
     def probe(self) -> str:
@@ -273,11 +279,7 @@ class ParquetSink:
     def _check_marks(self, ranges: Mapping[TopicPartition, Range]) -> None:
         for tp, span in ranges.items():
             mark = self._log.state.marks.get((tp.topic, span.topic_id, tp.partition))
-            if mark != span.mark:
-                raise SinkFencedError(
-                    f"another process has written {tp} to {self._folder}: its rows are there up to {mark}, "
-                    f"this worker knows of {span.mark}"
-                )
+            check_mark(tp, span, mark, str(self._folder))
 
     def refresh(self) -> None:
         """Reads what others have committed. Raises SinkError."""
@@ -372,18 +374,6 @@ class StagedFiles:
     def discard(self) -> None:
         """Removes the files."""
         self._sink.remove(self._files)
-
-
-def rows_of(rows: pa.Table, partitions: Collection[TopicPartition]) -> pa.Table:
-    """The rows whose positions are in ``partitions``."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    mask = pa.repeat(pa.scalar(False), rows.num_rows)
-    for tp in partitions:
-        own = pc.and_(pc.equal(rows["topic"], tp.topic), pc.equal(rows["partition"], tp.partition))
-        mask = pc.or_(mask, own)
-    return rows.filter(mask)
 
 
 def file_stem(group_id: str) -> str:

@@ -125,7 +125,7 @@ class Batch:
     def give_up(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Part]:
         """Takes the parts of ``partitions`` out, and out of what is staged. Returns them.
 
-        What the sink commits at this moment is left alone: it can not be stopped, and is right all the same.
+        A commit of the sink that is under way cannot be stopped. It is left alone: the marks keep it right.
         """
         gone = {tp: self.parts.pop(tp) for tp in partitions if tp in self.parts}
         if gone and self.staged is not None and self.stage is not Stage.PUBLISHING:
@@ -178,7 +178,7 @@ def handle(
     """
     from slackwater.kafka.records import ARROW_SCHEMA
 
-    marks = [clock.mono_ms()]
+    times = [clock.mono_ms()]
     parts = sorted(dict(batch.parts).items())
     inputs = {tp: part.columns.to_arrow(tp.topic, tp.partition) for tp, part in parts if len(part.columns)}
     _check_marks(batch.parts)
@@ -186,14 +186,14 @@ def handle(
     if not covered:
         return Handled(None, {}, {}, {})
     call = _call(engine, batch, inputs) if inputs else None
-    marks.append(clock.mono_ms())
+    times.append(clock.mono_ms())
     try:
         result = call() if call is not None else None
     except WorkerError:
         raise
     except BaseException as exc:  # also SystemExit: a handler that calls exit() has failed
         raise TransformError(f"{type(exc).__name__}: {exc}") from exc
-    marks.append(clock.mono_ms())
+    times.append(clock.mono_ms())
     reached(Step.HANDLED)
     if call is not None:
         output = checked_output(result, inputs)
@@ -203,7 +203,7 @@ def handle(
         staged = sink.stage(output.rows, covered)
     except BaseException as exc:
         raise sink_error(f"write {describe(batch.parts)}", exc) from exc
-    marks.append(clock.mono_ms())
+    times.append(clock.mono_ms())
     reached(Step.STAGED)
     return Handled(
         staged,
@@ -211,7 +211,7 @@ def handle(
         {tp: letters_of(inputs[tp], dead) for tp, dead in output.dead.items()},
         {
             name: round(after - before, 3)
-            for name, before, after in zip(("arrow", "transform", "stage"), marks, marks[1:], strict=False)
+            for name, before, after in zip(("arrow", "transform", "stage"), times, times[1:], strict=False)
         },
     )
 

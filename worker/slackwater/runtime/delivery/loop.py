@@ -306,7 +306,8 @@ class Delivery:
 
     def _go_to_starts(self) -> None:
         """Goes to where each new partition is to be read from, and takes from it."""
-        new = [owned for owned in self._owned.values() if owned.has_start and not owned.at_start]
+        known = [owned for owned in self._owned.values() if owned.has_start and owned.identified]
+        new = [owned for owned in known if not owned.at_start]
         if not new:
             return
         for owned in new:
@@ -322,7 +323,7 @@ class Delivery:
         committed = "no offset" if owned.committed is None else f"offset {owned.committed}"
         self._context.log.line(
             f"{owned.tp}: {committed} is committed, and the sink has all rows up to {mark}; continuing there "
-            "(slackwater rewind has rows written again)"
+            "(to write rows again, use slackwater rewind)"
         )
         self._seek_back({owned.tp: mark})
 
@@ -337,8 +338,7 @@ class Delivery:
     def _identify(self) -> None:
         """Makes sure that new partitions are of the topics that their positions belong to; then takes from
         these."""
-        new = [owned for owned in self._owned.values() if owned.looked_up and not owned.identified]
-        new = [owned for owned in new if owned.marks is not None or owned.handed_over]
+        new = [owned for owned in self._owned.values() if owned.has_start and not owned.identified]
         if not new:
             return
         if any(self._identities.predecessor(owned) for owned in new):

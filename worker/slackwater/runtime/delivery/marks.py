@@ -42,7 +42,7 @@ class MarkReader:
             return
         self._context.reached(Step.ASSIGNED)
         self._asked = asked
-        self._task = self._context.runner.submit(partial(_read, self._context.sink, asked))
+        self._task = self._context.runner.submit(partial(read_marks, self._context.sink, asked))
 
     def _end(self, task: Task) -> None:
         self._task = None
@@ -53,8 +53,8 @@ class MarkReader:
             raise sink_error(f"read how far it has rows of {partitions}", exc) from exc
 
 
-def _read(sink: Sink, asked: Mapping[TopicPartition, OwnedPartition]) -> None:
-    """On the handler's thread, so that a batch that is handed over after it finds the marks."""
+def read_marks(sink: Sink, asked: Mapping[TopicPartition, OwnedPartition]) -> None:
+    """Sets the marks of ``asked``, on the handler's thread: a batch that is submitted after it finds them."""
     marks = sink.marks(list(asked))
     for tp, owned in asked.items():
         owned.marks = dict(marks.get(tp, {}))

@@ -155,9 +155,9 @@ class OwnedPartition:
 
     @property
     def has_start(self) -> bool:
-        """Whether it is known where to read it from. What a predecessor has handed over is handled before the
-        mark is known, and not written before."""
-        return self.looked_up and self.identified and (self.marks is not None or self.handed_over)
+        """Whether it is known where to read it from, if it is of the topic that it is taken to be of. What a
+        predecessor has handed over is handled before the mark is known, and not written before."""
+        return self.looked_up and (self.marks is not None or self.handed_over)
 
     @property
     def mark(self) -> int | None:

@@ -1,0 +1,131 @@
+"""Batches of two partitions for the tests of sinks, and writers that are stopped at any call they make."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.interfaces import Range, Sink
+
+A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
+OLD, NEW = "nxyNPlt6TCGPAAEjRWeJqw", "-_xyNPlt6TCGPAAEjRWeJq"
+"""Ids of two topics of the same name."""
+
+
+def rows(offsets: Sequence[int], partition: int = 0, **columns: Any) -> pa.Table:
+    """Rows of these offsets, with ``columns`` or one column."""
+    n = len(offsets)
+    return pa.table(
+        {
+            "topic": pa.array(["flights"] * n, pa.string()),
+            "partition": pa.array([partition] * n, pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            **(columns or {"carrier": pa.array(["UA"] * n, pa.string())}),
+        }
+    )
+
+
+def stage(
+    sink: Sink,
+    starts: dict[TopicPartition, int],
+    most: int = 5,
+    topic_id: str = OLD,
+    *,
+    records: int,
+) -> Any:
+    """A batch of up to ``most`` records of each partition, which has ``records``."""
+    ranges = {
+        tp: Range(topic_id, start, min(start + most, records), start or None)
+        for tp, start in starts.items()
+        if start < records
+    }
+    tables = [rows(range(span.start, span.end), tp.partition) for tp, span in ranges.items()]
+    return sink.stage(pa.concat_tables(tables), ranges)
+
+
+def marks(sink: Sink, topic_id: str = OLD) -> dict[TopicPartition, int]:
+    """The marks of both partitions; 0: none."""
+    read = sink.marks([A, B])
+    return {tp: read.get(tp, {}).get(topic_id, 0) for tp in (A, B)}
+
+
+def put(sink: Sink, table: Any, start: int, tp: TopicPartition = A, topic_id: str = OLD) -> int:
+    """Writes a batch of one partition. Returns its end."""
+    end: int = start + max(1, table.num_rows)
+    mark = sink.marks([tp]).get(tp, {}).get(topic_id)
+    sink.stage(table, {tp: Range(topic_id, start, end, mark)}).publish()
+    return end
+
+
+def write_all(sink: Sink, rng: random.Random, *, records: int) -> None:
+    """What a worker does that owns both partitions."""
+    at = marks(sink)
+    while any(start < records for start in at.values()):
+        stage(sink, at, rng.randrange(1, 9), records=records).publish()
+        at = marks(sink)
+
+
+class Died(BaseException):
+    """The process has ended: it does nothing any more."""
+
+
+def die(_: Steps) -> None:
+    """For :class:`Steps`: the process ends."""
+    raise Died
+
+
+class Steps:
+    """The calls that a writer makes, one after another. ``at``: called at call number ``turn``, before or
+    after it, also where that fails."""
+
+    def __init__(self, turn: int, at: Callable[[Steps], None], *, after: bool) -> None:
+        self._turn, self._at, self._after = turn, at, after
+        self.count = 0
+        self._paused = False
+        """While another process is at work."""
+        self._dead = False
+
+    @contextlib.contextmanager
+    def watching(self, calls: Sequence[tuple[Any, str]]) -> Iterator[None]:
+        """Counts ``calls``, each an attribute of an object by its name, within the block."""
+        with contextlib.ExitStack() as stack:
+            for owner, name in calls:
+                stack.enter_context(mock.patch.object(owner, name, self._watched(getattr(owner, name))))
+            yield
+
+    def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*args: Any, **options: Any) -> Any:
+            return self._made(call, *args, **options)
+
+        return watched
+
+    def _made(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        if self._paused:
+            return call(*args, **options)
+        if self._dead:
+            raise Died
+        self.count += 1
+        here = self.count == self._turn
+        if here and not self._after:
+            self._reach()
+        try:
+            return call(*args, **options)
+        finally:
+            if here and self._after:
+                self._reach()
+
+    def _reach(self) -> None:
+        self._paused = True
+        try:
+            self._at(self)
+        except Died:
+            self._dead = True
+            raise
+        finally:
+            self._paused = False
