@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
 import os
 import random
 import shutil
@@ -135,6 +136,50 @@ def test_a_commit_whose_number_is_free_again_does_not_count(
         staged.publish()
     assert places(tmp_path) == Counter({(0, offset): 1 for offset in range(10)})
     assert marks(late) == {A: 10, B: 0}
+
+
+def test_a_commit_that_another_worker_s_checkpoint_has_overtaken_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers want number 4. The faster one makes a checkpoint at once, and 4 is free for the other."""
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 4)
+    faster, slower = ParquetSink("g", str(tmp_path)), ParquetSink("g", str(tmp_path))
+    for start in range(3):
+        stage(faster, {A: start}, 1).publish()
+    slower.marks([B])
+    staged = stage(slower, {B: 0}, 2)
+    link = os.link
+
+    def overtaken(source: Path, target: Path) -> None:
+        monkeypatch.setattr(os, "link", link)
+        stage(faster, {A: 3}, 1).publish()
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", overtaken)
+    staged.publish()
+    assert marks(ParquetSink("g", str(tmp_path))) == {A: 4, B: 2}
+    assert places(tmp_path) == Counter([*((0, offset) for offset in range(4)), (1, 0), (1, 1)])
+
+
+def test_a_commit_that_does_not_count_is_not_read_even_if_its_checkpoint_is_seen_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing of a folder may show a file that was created meanwhile, and not an earlier one."""
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 4)
+    sink, reader = ParquetSink("g", str(tmp_path)), ParquetSink("g", str(tmp_path))
+    for start in range(3):
+        stage(sink, {A: start}, 1).publish()
+    reader.marks([A])
+    stage(sink, {A: 3}, 1).publish()
+    stage(sink, {B: 0})
+    (left_over,) = (tmp_path / ".slackwater/g/staging").iterdir()
+    late = {"files": [[left_over.name, "late.parquet"]], "marks": [["flights", OLD, 1, 5]], "schema": ""}
+    (tmp_path / ".slackwater/g/log/00000000000000000004.json").write_text(json.dumps(late))
+    listed = commit_log.CommitLog._list
+    listings = iter([({4}, 0)])
+    monkeypatch.setattr(commit_log.CommitLog, "_list", lambda log: next(listings, None) or listed(log))
+    assert marks(reader) == {A: 4, B: 0}
+    assert places(tmp_path) == Counter((0, offset) for offset in range(4))
 
 
 def test_three_workers_at_once_write_each_record_once(tmp_path: Path) -> None:

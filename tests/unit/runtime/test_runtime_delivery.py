@@ -378,6 +378,19 @@ def test_a_commit_refused_after_the_publish_is_not_needed(bench: Bench) -> None:
     assert bench.sink.rows(0) == [0, 1, 2, 3, 4]
 
 
+def test_a_worker_whose_commit_is_refused_after_the_publish_does_not_read_these_records_again(
+    bench: Bench,
+) -> None:
+    bench.restart(max_records=3)
+    tp = bench.produce(0, *values(5))
+    bench.assign(tp)
+    bench.consumer.commit_errors.extend([None, CommitFailedError()])
+    bench.until_idle()
+    assert sorted(bench.sink.published) == [(0, 0), (0, 3)]
+    assert bench.engine.calls == 2
+    assert bench.journal("marks") == [("marks", [0])], "it knows what it has written"
+
+
 def test_a_fence_during_a_rebalance_is_repeated_after_a_poll(bench: Bench) -> None:
     tp = bench.produce(0, *values(3))
     bench.assign(tp)

@@ -6,9 +6,10 @@ them creates the 42nd; the other reads it and decides again. After every 32nd co
 checkpoint, ``FOLDER/checkpoint-00000000000000000064.json``, which holds the result of all commits up to that
 number, and removes these commits.
 
-A writer that was stopped for long may create a commit whose number has become free again. So a commit counts
-only if, after it was created, no checkpoint has its number or a higher one: until then no commit of that
-number was removed, so the name was free because there was none.
+A checkpoint frees numbers, and a writer that has not read so far may create a commit with one of them. Such a
+commit does not count. So after a commit was created or read, the folder is listed again: if there is a
+checkpoint with its number or a higher one, the checkpoint tells what counts. If there is none, no commit of
+that number was removed before it was created, because a checkpoint comes before the removal.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,6 @@ MarkKey = tuple[str, str, int]
 
 class LogError(Exception):
     """A file of the log that no release of Slackwater has written. The message names it."""
-
-
-class StaleError(Exception):
-    """The log has gone on, beyond what this process has read of it: nothing was committed."""
 
 
 @dataclass(frozen=True)
@@ -77,27 +74,34 @@ class CommitLog:
     def refresh(self) -> list[Commit]:
         """Reads what other processes have committed since. Returns those commits, without those that a
         checkpoint covers: their files are in place."""
-        commits: list[Commit] = []
         for _ in range(_READ_TRIES):
             try:
-                for commit in self._read():
-                    commits.append(commit)  # those before an error count, too
-                return commits
+                base, commits = self._read()
             except FileNotFoundError:  # a checkpoint was made meanwhile
                 if not self._folder.exists():
                     raise
+                continue
+            if not commits or self._list()[1] <= base.version:
+                self.state = base
+                for commit in commits:
+                    self.state.apply(commit)
+                return commits
         raise LogError(f"{self._folder} could not be read: commits disappear while they are read")
 
-    def _read(self) -> Iterator[Commit]:
+    def _read(self) -> tuple[State, list[Commit]]:
+        """The state of the last checkpoint, or the present one if that is newer, and the commits after it."""
         numbers, checkpoint = self._list()
-        if checkpoint > self.state.version:
+        base = self.state
+        if checkpoint > base.version:
             document = _load(self._folder / _checkpoint(checkpoint))
-            self.state = State(checkpoint, _marks(document), document["schema"])
-        while self.state.version + 1 in numbers:
-            document = _load(self._folder / _entry(self.state.version + 1))
-            commit = Commit(_marks(document), document["files"], document["schema"], document["removed"])
-            self.state.apply(commit)
-            yield commit
+            base = State(checkpoint, _marks(document), document["schema"])
+        commits: list[Commit] = []
+        while (number := base.version + len(commits) + 1) in numbers:
+            document = _load(self._folder / _entry(number))
+            commits.append(
+                Commit(_marks(document), document["files"], document["schema"], document["removed"])
+            )
+        return base, commits
 
     def _list(self) -> tuple[set[int], int]:
         """The numbers of the commits that are there, and that of the last checkpoint; 0: none."""
@@ -111,9 +115,9 @@ class CommitLog:
                 checkpoints.append(int(number))
         return numbers, max(checkpoints)
 
-    def append(self, commit: Commit) -> None:
-        """Makes ``commit`` the next one. Raises FileExistsError where another process was faster, and
-        StaleError; nothing is committed then."""
+    def append(self, commit: Commit) -> bool:
+        """Makes ``commit`` the next one. False: the log has gone on. To be refreshed then: ``commit`` does
+        not count, or it counts and is part of a checkpoint, as its marks tell."""
         version = self.state.version + 1
         document = {
             "files": commit.files,
@@ -125,12 +129,15 @@ class CommitLog:
         try:
             write_synced(temporary, json.dumps(document).encode())
             os.link(temporary, self._folder / _entry(version))
+        except FileExistsError:
+            return False
         finally:
             temporary.unlink(missing_ok=True)
         sync_folder(self._folder)
         if self._list()[1] >= version:
-            raise StaleError(f"{self._folder} has a checkpoint beyond commit {version}")
+            return False
         self.state.apply(commit)
+        return True
 
     @property
     def checkpoint_due(self) -> bool:

@@ -39,7 +39,6 @@ from slackwater.pipeline.sinks.commit_log import (
     CommitLog,
     LogError,
     MarkKey,
-    StaleError,
     sync_folder,
     write_synced,
 )
@@ -146,13 +145,12 @@ class ParquetSink:
             }
             try:
                 commit, count = self._without(marks)
-                with contextlib.suppress(FileExistsError):
-                    self._log.append(commit)
+                if self._log.append(commit):
                     self._put_in_place([commit])
                     return count
                 self.remove([name for name, _ in commit.files])
-            except (StaleError, LogError) as exc:
-                raise SinkError(f"the sink cannot commit: {exc}; try again") from exc
+            except LogError as exc:
+                raise SinkError(f"the sink cannot commit: {exc}") from exc
             except OSError as exc:
                 raise _sink_error(f"remove rows from {self._folder}", exc) from exc
 
@@ -261,13 +259,10 @@ class ParquetSink:
                 ]
                 marks = {(tp.topic, span.topic_id, tp.partition): span.end for tp, span in ranges.items()}
                 commit = Commit(marks, tuple(files), schema if schema != base else "")
-                with contextlib.suppress(FileExistsError):
-                    self._log.append(commit)
+                if self._log.append(commit):
                     break
                 self.refresh()
             self._put_in_place([commit])
-        except StaleError as exc:
-            raise SinkFencedError(str(exc)) from exc
         except LogError as exc:
             raise SinkError(f"the sink cannot commit: {exc}") from exc
         except OSError as exc:

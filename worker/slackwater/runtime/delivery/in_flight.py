@@ -370,7 +370,7 @@ class InFlight:
     def _give_back(self, batch: Batch, why: str) -> None:
         """Gives up the batch, to be read again where this member still owns its partitions: the next poll
         tells."""
-        starts = {tp: part.start for tp, part in batch.parts.items()}
+        starts = {tp: max(part.start, part.owned.mark or 0) for tp, part in batch.parts.items()}
         self.abandon(list(starts), why)
         if starts:
             self._seek_back(starts)
