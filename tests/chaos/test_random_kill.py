@@ -43,7 +43,7 @@ import random
 import time
 import pyarrow as pa
 import pyarrow.compute as pc
-from slackwater.pipeline.sinks.parquet import StagedFiles
+from slackwater.pipeline.sinks.parquet.sink import StagedFiles
 from slackwater.runtime.delivery.dead_letters import DeadLetterTopic
 
 

@@ -20,8 +20,8 @@ import pytest
 from deltalake import DeltaTable
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.sinks import delta_store
-from slackwater.pipeline.sinks.delta import DeltaSink
+from slackwater.pipeline.sinks.delta import store
+from slackwater.pipeline.sinks.delta.sink import DeltaSink
 from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support.delta import DeltaFolder
@@ -273,7 +273,7 @@ def test_marks_are_found_in_a_checkpoint(table: Table, case: str, monkeypatch: p
     for name in gone:
         table.s3.request("DELETE", f"/{BUCKET}/{table.key}/_delta_log/{name}")
     if case == "larger than a piece":
-        monkeypatch.setattr(delta_store, "_PIECE", 100)
+        monkeypatch.setattr(store, "_PIECE", 100)
     assert table.sink().marks(TPS) == old.marks(TPS) == {tp: {ID: RECORDS} for tp in TPS}
 
 

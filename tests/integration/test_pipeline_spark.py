@@ -14,7 +14,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.engines.connect_server import ConnectServer
 from slackwater.pipeline.engines.spark import EngineLostError
 from slackwater.pipeline.engines.spark_session import SparkFailure
-from slackwater.pipeline.sinks.parquet import ParquetSink
+from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from slackwater.runtime.errors import HandlerError, StartError
 from slackwater.runtime.interfaces import Range
 from slackwater_operator.demo.source import read_rows, with_poison

@@ -41,8 +41,8 @@ def after(owner, name):
 
 
 if DIE_AFTER == "publish":
-    from slackwater.pipeline.sinks.delta import DeltaStaged
-    from slackwater.pipeline.sinks.parquet import StagedFiles
+    from slackwater.pipeline.sinks.delta.sink import DeltaStaged
+    from slackwater.pipeline.sinks.parquet.sink import StagedFiles
     after(StagedFiles, "publish")
     after(DeltaStaged, "publish")
 if DIE_AFTER == "letters":

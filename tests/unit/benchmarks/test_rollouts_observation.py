@@ -17,7 +17,7 @@ from benchmarks.rollouts.measure import Handled
 from benchmarks.rollouts.peer import Record, Settings, consumer_properties
 from benchmarks.rollouts.sink_watch import IN_MOVED_TO, SinkWatch, events_of
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.sinks.parquet import ParquetSink
+from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from slackwater.runtime.interfaces import Range
 from tests.support.controlplane import until
 

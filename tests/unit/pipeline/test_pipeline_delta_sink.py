@@ -28,9 +28,9 @@ from deltalake.exceptions import CommitFailedError
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_sink
-from slackwater.pipeline.sinks import delta_table
-from slackwater.pipeline.sinks.delta import DeltaSink, DeltaStaged
-from slackwater.pipeline.sinks.delta_log import TransactionLog
+from slackwater.pipeline.sinks.delta import table as delta_table
+from slackwater.pipeline.sinks.delta.log import TransactionLog
+from slackwater.pipeline.sinks.delta.sink import DeltaSink, DeltaStaged
 from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError

@@ -13,7 +13,7 @@ import pytest
 
 from slackwater.pipeline.engines.arrow import ArrowEngine
 from slackwater.pipeline.engines.python import PythonEngine
-from slackwater.pipeline.sinks.parquet import ParquetSink
+from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from tests.support.workers.fakes import Bench
 
 HANDLERS = """

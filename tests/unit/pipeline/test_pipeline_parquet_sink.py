@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.sinks import commit_log
-from slackwater.pipeline.sinks.parquet import ParquetSink, file_stem
+from slackwater.pipeline.sinks.parquet import commit_log
+from slackwater.pipeline.sinks.parquet.sink import ParquetSink, file_stem
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks
@@ -577,7 +577,7 @@ def test_what_writes_is_loaded_before_the_first_batch(tmp_path: Path) -> None:
     """A standby has its sink before it takes over; what it loads later would lengthen its first batch."""
     program = (
         "import sys\n"
-        "from slackwater.pipeline.sinks.parquet import ParquetSink\n"
+        "from slackwater.pipeline.sinks.parquet.sink import ParquetSink\n"
         "from slackwater.runtime.interfaces import Range\n"
         "from slackwater.kafka.structs import TopicPartition\n"
         "before = set(sys.modules)\n"

@@ -18,7 +18,7 @@ import pytest
 from slackwater.kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError
 from slackwater.kafka.records import RecordColumns
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from slackwater.pipeline.sinks.parquet import ParquetSink
+from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from slackwater.runtime.errors import FencedError
 from slackwater.runtime.fault_points import Step, StopAt
 from tests.support.workers.fakes import (

@@ -41,7 +41,7 @@ def make_sink(config: WorkerConfig) -> Sink:
     sink = config.sink
     new_columns = sink.new_columns == "add"
     if sink.format == "delta":
-        from slackwater.pipeline.sinks.delta import DeltaSink
+        from slackwater.pipeline.sinks.delta.sink import DeltaSink
 
         return DeltaSink(
             config.group_id,
@@ -50,6 +50,6 @@ def make_sink(config: WorkerConfig) -> Sink:
             partition_by=sink.partition_by,
             new_columns=new_columns,
         )
-    from slackwater.pipeline.sinks.parquet import ParquetSink
+    from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 
     return ParquetSink(config.group_id, sink.path, partition_by=sink.partition_by, new_columns=new_columns)

@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline.sinks.delta_log import TransactionLog
-from slackwater.pipeline.sinks.delta_store import DeltaStore
+from slackwater.pipeline.sinks.delta.log import TransactionLog
+from slackwater.pipeline.sinks.delta.store import DeltaStore
 from slackwater.runtime.errors import SinkError
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@
 With ``partitionBy`` the files are in folders ``column=value``, as Hive has them. Readers leave out names that
 begin with a dot:
 
-- ``PATH/.slackwater/GROUP/log``: the commits (:mod:`slackwater.pipeline.sinks.commit_log`), each with the
-  marks that it moves and the names of its files.
+- ``PATH/.slackwater/GROUP/log``: the commits (:mod:`slackwater.pipeline.sinks.parquet.commit_log`), each
+  with the marks that it moves and the names of its files.
 - ``PATH/.slackwater/GROUP/staging``: files that are not in their place yet.
 
 1. A batch is written to the staging folder and synced.
@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from slackwater.pipeline.sinks.commit_log import (
+from slackwater.pipeline.sinks.parquet.commit_log import (
     Commit,
     CommitLog,
     LogError,

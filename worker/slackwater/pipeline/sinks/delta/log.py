@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from slackwater.pipeline.sinks.delta_store import DeltaFiles
+    from slackwater.pipeline.sinks.delta.store import DeltaFiles
 
 _FOLDER = "_delta_log"
 _HINT = f"{_FOLDER}/_last_checkpoint"

@@ -7,7 +7,7 @@ marks. So a worker that was stopped at any step, for however long, writes nothin
 written. Object stores must support conditional puts (``If-None-Match``).
 
 The ids hold the topic's id, which a worker does not know beforehand, so marks are listed, from the log
-(:mod:`slackwater.pipeline.sinks.delta_log`). Properties of commits (``commitInfo``) would be lost with old
+(:mod:`slackwater.pipeline.sinks.delta.log`). Properties of commits (``commitInfo``) would be lost with old
 commits, and a change of table properties makes every concurrent commit fail.
 
 Anybody may run OPTIMIZE, VACUUM, a checkpoint or a clean-up of the log at any time; the sink runs neither.
@@ -22,9 +22,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from slackwater.pipeline.sinks.delta_store import DeltaStore
-from slackwater.pipeline.sinks.delta_table import MarkedTable
-from slackwater.pipeline.sinks.delta_types import check_names, check_partition_columns, with_delta_types
+from slackwater.pipeline.sinks.delta.store import DeltaStore
+from slackwater.pipeline.sinks.delta.table import MarkedTable
+from slackwater.pipeline.sinks.delta.types import check_names, check_partition_columns, with_delta_types
 from slackwater.pipeline.sinks.ranges import check_mark, rows_of
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.errors import ConfigError, HandlerError, SinkError, WorkerError

@@ -1,0 +1,1 @@
+"""The sink `delta`: a Delta Lake table."""
