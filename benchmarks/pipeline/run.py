@@ -1,0 +1,215 @@
+"""Runs the ways one after the other and prints a row for each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from benchmarks.pipeline.load import create, fill, values
+from benchmarks.pipeline.ours import DETAILS, ROOT, Batch, Worker, config, worker
+from benchmarks.pipeline.processes import Watch
+from slackwater.kafka import KafkaProducer
+from tests.support.kafka import LONG_LIVED, KafkaCluster
+
+OURS: Mapping[str, dict[str, Any]] = {
+    "spark": {"engine": "spark", "handler": "benchmarks.pipeline.handlers:spark"},
+    "connect": {"engine": "spark", "handler": "benchmarks.pipeline.handlers:spark"},
+    "arrow": {"engine": "arrow", "handler": "benchmarks.pipeline.handlers:arrow"},
+    "python": {"engine": "python", "handler": "benchmarks.pipeline.handlers:python"},
+}
+"""Name -> fields of the worker's configuration."""
+STREAMING = "streaming"
+SHARE = {"python": 0.3}
+"""What is slow is given a part of the records."""
+WARM = 8
+"""Batches before the latency is measured."""
+BATCHES = 15
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One way in bulk. ``batches``: records and ms of each. ``phases``: ms a thousand records."""
+
+    records: int
+    seconds: float
+    cpu_s: float
+    most_mb: float
+    batches: Sequence[tuple[int, float]]
+    phases: Mapping[str, float]
+
+    def row(self, name: str, peer: Outcome | None) -> str:
+        rate, cpu = self.records / self.seconds, self.cpu_s / self.records * 1e6
+        times = sorted(ms for _, ms in self.batches)
+        size = statistics.median(records for records, _ in self.batches)
+        ratio = f"{rate / (peer.records / peer.seconds):5.2f}x" if peer is not None else " " * 6
+        cells = (
+            f"{name:<12}{rate / 1e3:>7.0f}k {ratio} {cpu:>7.1f} {self.most_mb:>7.0f} "
+            f"{len(times):>5} {size:>9,.0f} {times[len(times) // 2]:>7.0f} {times[-1]:>7.0f}  "
+        )
+        return cells + ", ".join(f"{phase} {ms:.2f}" for phase, ms in self.phases.items())
+
+
+HEAD = (
+    f"{'':<12}{'rec/s':>8} {'ratio':>6} {'CPU s/M':>7} {'RSS MB':>7} {'batch':>5} {'records':>9} "
+    f"{'ms p50':>7} {'ms max':>7}  ms a thousand records by phase"
+)
+
+
+def our_bulk(name: str, bootstrap: str, topic: str, total: int, folder: Path, **fields: Any) -> Outcome:
+    """A worker of engine ``name`` reads the whole topic."""
+    settings = config(bootstrap, topic, f"{name}-{uuid.uuid4().hex[:6]}", folder, **OURS[name], **fields)
+    with worker(settings, folder) as running:
+        batches = running.wait(lambda done: sum(batch.records for batch in done) >= total)
+        time.sleep(0.3)  # the next sample of the CPU time
+        began, ended = batches[0].began, batches[-1].ended
+        cpu_s, most_mb = running.watch.cpu_s(began, ended), running.watch.most_mb
+    _check(folder, total)
+    return Outcome(
+        total,
+        ended - began,
+        cpu_s,
+        most_mb,
+        [(batch.records, (batch.ended - batch.began) * 1000) for batch in batches],
+        _phases(batches),
+    )
+
+
+def _phases(batches: Sequence[Batch]) -> dict[str, float]:
+    total = sum(batch.records for batch in batches) / 1000
+    names = dict.fromkeys(name for batch in batches for name in batch.ms if name != "handling")
+    sums = {name: sum(batch.ms.get(name, 0.0) for batch in batches) / total for name in names}
+    return {name: ms for name, ms in sums.items() if ms >= 0.005}
+
+
+def _check(folder: Path, total: int) -> None:
+    """Each record is there, once: as many rows as records, and as many different places."""
+    table = ds.dataset(folder / "out", exclude_invalid_files=True).to_table(columns=["partition", "offset"])
+    places = table.group_by(["partition", "offset"]).aggregate([]).num_rows
+    if (table.num_rows, places) != (total, total):
+        raise RuntimeError(f"{table.num_rows} rows of {places} records are in the table, not {total}")
+
+
+def streaming_bulk(bootstrap: str, topic: str, total: int, folder: Path, per_trigger: int = 0) -> Outcome:
+    """Structured Streaming reads the whole topic."""
+    command = [sys.executable, "-m", "benchmarks.pipeline.streaming", bootstrap, topic, str(folder)]
+    with (folder / "streaming.log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, str(per_trigger)], cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        watch = Watch(process.pid)
+        out, _ = process.communicate()
+        watch.stop()
+    if process.returncode:
+        raise RuntimeError(f"Structured Streaming failed:\n{(folder / 'streaming.log').read_text()[-3000:]}")
+    told = json.loads(out.splitlines()[-1])
+    _check(folder, total)
+    seconds, cpu_s = told["ended"] - told["began"], watch.cpu_s(told["began"], told["ended"])
+    return Outcome(total, seconds, cpu_s, watch.most_mb, told["batches"], {})
+
+
+def latency(name: str, bootstrap: str, folder: Path, size: int, **fields: Any) -> str:
+    """How long a warm worker takes from the write of ``size`` records to the commit of the last of them."""
+    topic = f"trickle-{name}-{size}-{uuid.uuid4().hex[:6]}"
+    create(bootstrap, topic)
+    samples, sent = values(size), 0
+    producer = KafkaProducer(bootstrap_servers=bootstrap, compression_type="lz4", linger_ms=0)
+    with worker(config(bootstrap, topic, topic, folder, **OURS[name], **fields), folder) as running:
+        took: list[float] = []
+        batch_ms: list[float] = []
+        for _ in range(WARM + BATCHES):
+            began, known = time.time(), len(running.batches)
+            for value in samples:
+                producer.send(topic, value=value)
+            producer.flush()
+            sent += size
+            done = running.wait(lambda batches: sum(batch.records for batch in batches) >= sent)  # noqa: B023
+            took.append((done[-1].ended - began) * 1000)
+            batch_ms.append(sum((batch.ended - batch.began) * 1000 for batch in done[known:]))
+    producer.close()
+    whole, work = sorted(took[WARM:]), sorted(batch_ms[WARM:])
+    return (
+        f"{name:<12}{size:>7,} records: written to committed p50 {whole[len(whole) // 2]:.0f} ms, "
+        f"the worker's batch p50 {work[len(work) // 2]:.0f} ms, max {work[-1]:.0f} ms"
+    )
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="bench-pipeline-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def _fields(name: str) -> Iterator[dict[str, Any]]:
+    """What the configuration of a way has on top: the address of a Connect server that runs meanwhile."""
+    if name != "connect":
+        yield {}
+        return
+    from slackwater.pipeline.engines.connect_server import ConnectServer
+
+    with scratch() as folder, ConnectServer(log_path=folder / "connect.log") as server:
+        yield {"spark": {"remote": server.remote}}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs it with these arguments. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline")
+    parser.add_argument("--records", type=int, default=3_000_000)
+    parser.add_argument("--only", default=f"{STREAMING},{','.join(OURS)}", help="ways, separated by commas")
+    parser.add_argument("--rounds", type=int, default=2, help="how often each way runs; the best counts")
+    parser.add_argument("--no-latency", action="store_true", help="only the bulk")
+    options = parser.parse_args(arguments)
+    names = options.only.split(",")
+    with KafkaCluster(java_options=LONG_LIVED) as cluster:
+        fill(cluster.bootstrap, "load", options.records)
+        print(HEAD, flush=True)
+        best: dict[str, Outcome] = {}
+        for name in names * options.rounds:
+            outcome = _bulk(name, cluster.bootstrap, options.records)
+            if name not in best or outcome.seconds < best[name].seconds:
+                best[name] = outcome
+        for name in names:
+            print(best[name].row(name, best.get(STREAMING)), flush=True)
+        if not options.no_latency:
+            for name in names:
+                for size in (10_000, 1):
+                    if name != STREAMING:
+                        with scratch() as folder, _fields(name) as fields:
+                            print(latency(name, cluster.bootstrap, folder, size, **fields), flush=True)
+    return 0
+
+
+def _bulk(name: str, bootstrap: str, total: int) -> Outcome:
+    with scratch() as folder, _fields(name) as fields:
+        if name == STREAMING:
+            return streaming_bulk(bootstrap, "load", total, folder)
+        share = SHARE.get(name, 1.0)
+        if share < 1:
+            part = f"load-{name}"
+            total = int(total * share)
+            _fill_once(bootstrap, part, total)
+            return our_bulk(name, bootstrap, part, total, folder, **fields)
+        return our_bulk(name, bootstrap, "load", total, folder, **fields)
+
+
+_filled: set[str] = set()
+
+
+def _fill_once(bootstrap: str, topic: str, total: int) -> None:
+    if topic not in _filled:
+        fill(bootstrap, topic, total)
+        _filled.add(topic)

@@ -1,0 +1,73 @@
+"""Structured Streaming on the same topic, in a process of its own: `format("kafka")` to Parquet, availableNow.
+
+Its settings are the best that were found on two cores: no adaptive execution and no limit a trigger in bulk.
+Prints one line of JSON: begin and end of the query, and its batches (rows and ms), as it reports them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pipeline.handlers import spark as handler
+from tests.support.kafka.jars import CACHE, fetch_jars, made_once
+
+VERSION = "4.2.0"
+
+
+def jars() -> list[Path]:
+    """Spark's own Kafka source and what it needs; Maven fetches them the first time."""
+    pom, source = Path(__file__).with_name("pom.xml"), f"spark-sql-kafka-0-10_2.13-{VERSION}.jar"
+    folder = made_once(
+        CACHE / f"spark-kafka-{VERSION}" / "jars",
+        lambda target: fetch_jars(pom, target, f"Spark's Kafka source {VERSION}", source),
+    )
+    return sorted(folder.glob("*.jar"))
+
+
+def query(bootstrap: str, topic: str, folder: Path, per_trigger: int) -> dict[str, Any]:
+    """Reads ``topic`` to its end into ``folder``. ``per_trigger``: most records of a batch; 0: no limit."""
+    from pyspark.sql import SparkSession
+
+    from slackwater.pipeline.engines.spark_session import prepare_environment
+
+    prepare_environment()
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.jars", ",".join(map(str, jars())))
+        .config("spark.driver.memory", "3g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    spark.range(10).selectExpr("sum(id)").collect()
+    source = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+    )
+    if per_trigger:
+        source = source.option("maxOffsetsPerTrigger", per_trigger)
+    writer = handler(source.load()).writeStream.format("parquet").trigger(availableNow=True)
+    began = time.time()
+    running = writer.start(str(folder / "out"), checkpointLocation=str(folder / "checkpoint"))
+    running.awaitTermination()
+    ended = time.time()
+    batches = [
+        (progress["numInputRows"], progress["durationMs"]["triggerExecution"])
+        for progress in map(dict, running.recentProgress)
+        if progress["numInputRows"]
+    ]
+    return {"began": began, "ended": ended, "batches": batches}
+
+
+if __name__ == "__main__":
+    result = query(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
+    print(json.dumps(result), flush=True)
+    os._exit(0)
