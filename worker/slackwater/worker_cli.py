@@ -90,6 +90,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
         events,
         log,
         ThreadRunner("handler"),
+        ThreadRunner("writer"),
         ThreadRunner("closer"),
         os.getpid(),
         str(file),

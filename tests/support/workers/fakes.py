@@ -222,7 +222,7 @@ class FakeConsumer:
             self.at_poll.popleft()()
         if self.poll_errors:
             raise self.poll_errors.popleft()
-        left, polled = self._max, {}
+        left, polled = self._max if max_records is None else min(self._max, max_records), {}
         for tp, position in self.positions.items():
             if tp in self.paused or not left:
                 continue
@@ -515,7 +515,7 @@ class Bench:
     ) -> None:
         """``engine``: a real one in place of ``self.engine``."""
         self.engine = ValueEngine()
-        self.runner = VirtualRunner(self.clock)
+        self.runner, self.writer = VirtualRunner(self.clock), VirtualRunner(self.clock)
         self.consumer = self.make_consumer(max_records)
         self.stdout, self.stderr = io.StringIO(), io.StringIO()
         self.stop = 0
@@ -527,6 +527,7 @@ class Bench:
             self.config,
             instance,
             self.runner,
+            self.writer,
             self.clock,
             EventLog(instance, self.clock, self.stdout),
             Log(instance, self.clock, self.stderr),

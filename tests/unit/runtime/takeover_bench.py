@@ -295,7 +295,7 @@ class Scene:
             self.group.instance_owner = "another pod"
         takeover = {"keyFile": "key", "deadlineMs": DEADLINE_MS} if keyed else None
         self.config = worker_config(**{"takeover": takeover, "deadLetterTopic": None, **changes})
-        self.runner, self.watcher, self.caller = (VirtualRunner(self.clock) for _ in range(3))
+        self.runner, self.writer, self.watcher, self.caller = (VirtualRunner(self.clock) for _ in range(4))
         self.neighbour = Neighbour(self.clock)
         self.parts = Parts(self.group, self.clock, POD)
         self.stopping = Stopping()
@@ -306,6 +306,7 @@ class Scene:
             self.events_log,
             Log(POD, self.clock, self.stderr),
             self.runner,
+            self.writer,
             VirtualRunner(self.clock),
             42,
             "worker.yaml",

@@ -121,12 +121,12 @@ class Stage:
         self.clock = VirtualClock()
         self.config = worker_config(**changes)
         self.parts = FakeParts(self.clock, self.config, known=known)
-        self.runner = VirtualRunner(self.clock)
+        self.runner, self.writer = VirtualRunner(self.clock), VirtualRunner(self.clock)
         self.stopping = Stopping()
         self.stdout, self.stderr = io.StringIO(), io.StringIO()
         events, log = EventLog("w-0", self.clock, self.stdout), Log("w-0", self.clock, self.stderr)
         closer = VirtualRunner(self.clock)
-        around = Surroundings(self.clock, events, log, self.runner, closer, 42, "worker.yaml")
+        around = Surroundings(self.clock, events, log, self.runner, self.writer, closer, 42, "worker.yaml")
         self.worker = Worker(self.config, "w-0", self.parts, around, self.stopping)
 
     def stop_when_committed(self) -> None:

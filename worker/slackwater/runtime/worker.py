@@ -59,6 +59,8 @@ class Surroundings:
     log: Log
     runner: Runner
     """For the handler."""
+    writer: Runner
+    """For the sink and the dead-letter topic."""
     closer: Runner
     """For what is closed while the handler may still run."""
     pid: int
@@ -92,6 +94,7 @@ class Worker:
             config,
             instance,
             around.runner,
+            around.writer,
             around.clock,
             around.events,
             around.log,

@@ -28,6 +28,9 @@ class WorkerContext:
     config: WorkerConfig
     instance: str
     runner: Runner
+    """For the handler."""
+    writer: Runner
+    """For the sink and the dead-letter topic."""
     clock: Clock
     events: EventLog
     log: Log

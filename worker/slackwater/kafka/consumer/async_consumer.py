@@ -171,7 +171,8 @@ class AsyncConsumer(ConsumerBase):
     async def poll_columns(
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, RecordColumns]:
-        """Up to ``max_records`` records as columns, waiting up to ``timeout_ms`` for the first."""
+        """Up to ``max_records`` records as columns, waiting up to ``timeout_ms`` for the first; 0: as
+        :meth:`KafkaConsumer.poll`."""
         self._give_back()
         return await self._poll(timeout_ms, max_records)
 
@@ -179,10 +180,8 @@ class AsyncConsumer(ConsumerBase):
         limit = self.config.max_poll_records if max_records is None else max_records
         if not isinstance(limit, int):
             raise TypeError(f"max_records must be an integer, not {limit!r}")
-        if limit < 1 or timeout_ms < 0:
-            raise ValueError(
-                f"max_records={limit} must be at least 1, and timeout_ms={timeout_ms} at least 0"
-            )
+        if limit < 0 or timeout_ms < 0:
+            raise ValueError(f"max_records={limit} and timeout_ms={timeout_ms} must not be negative")
         if self._polling:
             raise IllegalStateError("another task, or a listener, is polling this consumer")
         core, loop, self._polling = self._core, asyncio.get_running_loop(), True

@@ -200,6 +200,7 @@ class KafkaConsumer(ConsumerBase):
         self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Up to ``max_records`` records (default ``max_poll_records``); waits ``timeout_ms`` for the first.
+        0: serves the group for ``timeout_ms`` and hands nothing over, while the client fetches ahead.
 
         ``update_offsets=False`` leaves the positions where they were. After an iteration that was broken off
         it goes on behind the last record that was given. Raises :class:`FencedInstanceIdError`
@@ -247,8 +248,8 @@ class KafkaConsumer(ConsumerBase):
         limit = self.config.max_poll_records if max_records is None else max_records
         if not isinstance(limit, int):
             raise TypeError(f"max_records must be an integer, not {limit!r}")
-        if limit < 1:
-            raise ValueError(f"max_records must be at least 1, not {limit}")
+        if limit < 0:
+            raise ValueError(f"max_records must not be negative, but is {limit}")
         if timeout_ms < 0:
             raise ValueError(f"timeout_ms must not be negative, but is {timeout_ms}")
         with self._wakeups.call(self._wake_poll) as waiter:

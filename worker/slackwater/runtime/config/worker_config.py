@@ -30,17 +30,21 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
 DEFAULT_SESSION_TIMEOUT_MS = 45_000
-LONGEST_BATCH_INTERVAL_MS = 5_000
+LONGEST_BATCH_INTERVAL_MS = LONGEST_BATCH_DURATION_MS = 5_000
 """The operator takes a group's rates from its commits, over 20 s."""
+SHORTEST_BATCH_DURATION_MS = 10
+LEAST_BATCH_BYTES = 1024
 
 WORKER_PROPERTIES = {
     "auto.offset.reset": "earliest",
-    "max.poll.records": "5000",
+    "max.partition.fetch.bytes": "4194304",
+    "max.poll.records": "500000",
     "metadata.max.age.ms": "20000",
     "subscription.change.max.delay.ms": "600000",
 }
-"""Defaults that differ from Kafka's: a new group starts with what is there, and a batch is worth a query; new
-topics and partitions are read within half a minute; a rolling change of the topics costs one rebalance."""
+"""Defaults that differ from Kafka's: a new group starts with what is there; of a partition that is behind enough
+is fetched for a large batch, whose size the worker chooses; new topics and partitions are read within half a
+minute; a rolling change of the topics costs one rebalance."""
 
 RESERVED_PROPERTIES = {
     "group.id": "set the field groupId instead",
@@ -171,6 +175,10 @@ class WorkerConfig:
     dead_letter_topic: str | None = None
     batch_interval_ms: int = 0
     """How long after one batch the next may begin, where there is no more to read; 0: as soon as it can."""
+    batch_duration_ms: int = 1_000
+    """How long a batch may take where records are waiting: its number of records is chosen for that."""
+    max_batch_bytes: int = 32 * 1024 * 1024
+    """The size of a batch's records, as columns, that large batches keep to."""
     drain_timeout_ms: int = 15_000
     join_gate_ms: int = 0
     start_timeout_ms: int = 30_000
@@ -195,6 +203,11 @@ class WorkerConfig:
     def session_timeout_ms(self) -> int:
         """``session.timeout.ms`` of the properties, or Kafka's default."""
         return int(self.properties.get("session.timeout.ms", DEFAULT_SESSION_TIMEOUT_MS))
+
+    @property
+    def max_poll_records(self) -> int:
+        """``max.poll.records`` of the properties, or the worker's default: the most records of a batch."""
+        return int(self.properties.get("max.poll.records", WORKER_PROPERTIES["max.poll.records"]))
 
     @property
     def max_poll_interval_ms(self) -> int:
@@ -276,6 +289,8 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
     ),
     "deadLetterTopic": ("dead_letter_topic", name_of),
     "batchIntervalMs": ("batch_interval_ms", number(0, LONGEST_BATCH_INTERVAL_MS)),
+    "batchDurationMs": ("batch_duration_ms", number(SHORTEST_BATCH_DURATION_MS, LONGEST_BATCH_DURATION_MS)),
+    "maxBatchBytes": ("max_batch_bytes", number(LEAST_BATCH_BYTES)),
     "drainTimeoutMs": ("drain_timeout_ms", number(0)),
     "joinGateMs": ("join_gate_ms", number(0)),
     "startTimeoutMs": ("start_timeout_ms", number(1)),

@@ -1,4 +1,4 @@
-"""A batch: the records of one poll, by partition, and the handler's call and the staging for them."""
+"""A batch: the records of one poll, by partition; the handler's call for them, and what the sink does."""
 
 from __future__ import annotations
 
@@ -38,12 +38,20 @@ if TYPE_CHECKING:
 class Stage(Enum):
     """How far a batch is."""
 
+    WAITING = "waiting"
+    """The batch before is not committed yet, and this one is not handled beside it."""
     HANDLING = "handling"
-    """The handler runs, then the sink writes."""
+    """The handler runs."""
+    HANDLED = "handled"
+    """The handler has returned; the batch before is not committed yet."""
+    STAGING = "staging"
+    """The sink prepares the rows."""
     BACKING_OFF = "backing off"
     """The handler raised; it is called again later."""
     ISOLATING = "finding the records at fault"
-    """The batch fails as a whole; parts of it are tried."""
+    """The batch fails as a whole; the handler tries parts of it."""
+    TRIAL_STAGING = "finding records that the sink refuses"
+    """The sink tries a part that the handler takes."""
     READING = "reading dead letters back"
     WRITING = "writing dead letters"
     READY = "ready"
@@ -52,6 +60,9 @@ class Stage(Enum):
     """The sink writes rows and marks in one commit."""
     PUBLISHED = "published"
     """To be committed."""
+
+
+_WORK = {stage.name.lower() for stage in Stage} - {Stage.WAITING.name.lower(), Stage.HANDLED.name.lower()}
 
 
 @dataclass
@@ -110,10 +121,22 @@ class Batch:
     """The rows of all ``parts``, until they are published."""
     attempt: int = 0
     retry_at_ms: float = 0.0
+    bytes: int = 0
+    """The size of its records, as columns."""
     late_letters: int = 0
     """How often dead letters were not written because that would have been too late after their fence."""
     ms: dict[str, float] = field(default_factory=dict)
     """Time by phase."""
+
+    @property
+    def records(self) -> int:
+        """How many were polled, of the parts that are left."""
+        return sum(part.records for part in self.parts.values())
+
+    @property
+    def work_ms(self) -> float:
+        """The time that it took so far, without waiting for the batch before."""
+        return sum(ms for name, ms in self.ms.items() if name in _WORK)
 
     def enter(self, stage: Stage, now_ms: float, task: Task | None = None) -> None:
         """Goes to ``stage``; the time in the old one is noted."""
@@ -151,75 +174,115 @@ class TransformError(Exception):
     """The handler raised; its exception is the cause."""
 
 
-@dataclass
-class Handled:
-    """What the handler's thread made of a batch. ``staged``: None where nothing was left of the batch."""
+@dataclass(frozen=True)
+class Transformed:
+    """What the handler made of a batch's records. ``inputs``: the records that it was given, by partition.
+    ``ms``: time by phase."""
 
-    staged: Staged | None
-    rows: Mapping[TopicPartition, int]
-    letters: dict[TopicPartition, list[Letter]]
+    inputs: Mapping[TopicPartition, pa.RecordBatch]
+    output: Output
     ms: dict[str, float]
 
+    @property
+    def bytes(self) -> int:
+        """The size of the records, as columns."""
+        return sum(batch.nbytes for batch in self.inputs.values())
 
-def handle(
-    batch: Batch,
-    engine: AnyEngine,
-    sink: Sink,
-    clock: Clock,
-    reached: Reached,
-    ranges: Mapping[TopicPartition, Range] | None = None,
-) -> Handled:
-    """Runs the handler on the batch and stages what comes out. On the handler's thread.
 
-    ``ranges``: what is staged covers; None: what the batch does.
+def transform(batch: Batch, engine: AnyEngine, clock: Clock, reached: Reached) -> Transformed:
+    """Runs the handler on the batch. On the handler's thread.
 
-    Raises TransformError, HandlerError (RecordsError where single records are at fault), SinkError, or
-    SinkFencedError where rows of the batch are in the table already; nothing stays staged then.
+    Raises TransformError, or HandlerError (RecordsError where single records are at fault).
     """
     from slackwater.kafka.records import ARROW_SCHEMA
 
-    times = [clock.mono_ms()]
+    began = clock.mono_ms()
     parts = sorted(dict(batch.parts).items())
     inputs = {tp: part.columns.to_arrow(tp.topic, tp.partition) for tp, part in parts if len(part.columns)}
-    _check_marks(batch.parts)
-    covered = dict(ranges) if ranges is not None else {tp: part.range for tp, part in parts}
-    if not covered:
-        return Handled(None, {}, {}, {})
     call = _call(engine, batch, inputs) if inputs else None
-    times.append(clock.mono_ms())
+    ready = clock.mono_ms()
     try:
         result = call() if call is not None else None
     except WorkerError:
         raise
     except BaseException as exc:  # also SystemExit: a handler that calls exit() has failed
         raise TransformError(f"{type(exc).__name__}: {exc}") from exc
-    times.append(clock.mono_ms())
+    ended = clock.mono_ms()
     reached(Step.HANDLED)
     if call is not None:
         output = checked_output(result, inputs)
     else:  # all records are dead letters already
         output = Output(ARROW_SCHEMA.empty_table().select(PLACE_COLUMNS), {}, {})
+    return Transformed(
+        inputs, output, {"arrow": round(ready - began, 3), "transform": round(ended - ready, 3)}
+    )
+
+
+@dataclass
+class Handled:
+    """A batch whose rows are staged. ``staged``: None where nothing was left of the batch."""
+
+    staged: Staged | None
+    rows: Mapping[TopicPartition, int]
+    letters: dict[TopicPartition, list[Letter]]
+
+
+def stage(
+    batch: Batch,
+    transformed: Transformed,
+    sink: Sink,
+    reached: Reached,
+    ranges: Mapping[TopicPartition, Range] | None = None,
+) -> Handled:
+    """Has the sink stage the rows of the batch that are still the batch's. On the sink's thread.
+
+    ``ranges``: what is staged covers; None: what the batch does.
+
+    Raises SinkError, RecordsError where single records are at fault, or SinkFencedError where rows of the
+    batch are in the table already; nothing stays staged then.
+    """
+    parts = dict(sorted(dict(batch.parts).items()))
+    _check_marks(parts)
+    covered = dict(ranges) if ranges is not None else {tp: part.range for tp, part in parts.items()}
+    if not covered:
+        return Handled(None, {}, {})
+    output = transformed.output
+    rows = output.rows if output.counts.keys() <= covered.keys() else rows_of(output.rows, covered)
     try:
-        staged = sink.stage(output.rows, covered)
+        staged = sink.stage(rows, covered)
     except BaseException as exc:
         raise sink_error(f"write {describe(batch.parts)}", exc) from exc
-    times.append(clock.mono_ms())
     reached(Step.STAGED)
     return Handled(
         staged,
         {tp: output.counts.get(tp, 0) for tp in covered},
-        {tp: letters_of(inputs[tp], dead) for tp, dead in output.dead.items()},
-        {
-            name: round(after - before, 3)
-            for name, before, after in zip(("arrow", "transform", "stage"), times, times[1:], strict=False)
-        },
+        {tp: letters_of(transformed.inputs[tp], dead) for tp, dead in output.dead.items() if tp in covered},
     )
+
+
+def try_to_stage(batch: Batch, transformed: Transformed, sink: Sink, reached: Reached) -> None:
+    """As :func:`stage`, and nothing stays staged: shows whether the sink takes the rows."""
+    handled = stage(batch, transformed, sink, reached)
+    if handled.staged is not None:
+        handled.staged.discard()
+
+
+def rows_of(rows: pa.Table, partitions: Collection[TopicPartition]) -> pa.Table:
+    """The rows whose positions are in ``partitions``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    mask = pa.repeat(pa.scalar(False), rows.num_rows)
+    for tp in partitions:
+        own = pc.and_(pc.equal(rows["topic"], tp.topic), pc.equal(rows["partition"], tp.partition))
+        mask = pc.or_(mask, own)
+    return rows.filter(mask)
 
 
 def _check_marks(parts: Mapping[TopicPartition, Part]) -> None:
     """Raises SinkFencedError where a part begins below its mark: its start was handed over, and its mark was
     read after that."""
-    for tp, part in dict(parts).items():
+    for tp, part in parts.items():
         if part.owned.marks is None:
             raise SinkFencedError(f"it is not known how far the sink has rows of {tp}")
         if (part.owned.mark or 0) > part.start:
@@ -242,7 +305,7 @@ def _call(
 
 
 def publish(batch: Batch) -> None:
-    """Writes what is staged. On the handler's thread. Raises SinkFencedError, SinkError or RecordsError."""
+    """Writes what is staged. On the sink's thread. Raises SinkFencedError, SinkError or RecordsError."""
     assert batch.staged is not None
     try:
         batch.staged.publish()

@@ -1,10 +1,15 @@
-"""The batch in flight, from the handler's call to the commit; one at a time.
+"""The batches in flight, from the handler's call to the commit: one, and one that is handled beside it.
 
-``advance`` takes it as far as it goes without waiting: the handler (on the runner's thread), dead
-letters read back, announced in a fence and written, then fence, publish (on the runner's thread), commit. The
-fence is a commit that moves nothing: the broker takes it only from the partition's owner. So a former owner
-writes neither dead letters nor rows. If it is suspended after its fence, the table refuses its rows, because
-the marks have moved.
+``advance`` takes the first as far as it goes without waiting: the handler (on the runner's thread), staging
+(on the writer's, as all that the sink and the dead-letter topic do), dead letters read back, announced in a
+fence and written, then fence, publish, commit. The fence is a commit that moves nothing: the broker takes it
+only from the partition's owner. So a former owner writes neither dead letters nor rows. If it is suspended
+after its fence, the table refuses its rows, because the marks have moved.
+
+Once the handler has returned for it, the next batch may begin (:attr:`InFlight.takes`): the handler is called
+while the first is written. Nothing else happens to the next before the first is committed, so what is written
+is in order, and one batch at a time. Where parts of the first are given up, those of the next that follow
+them are, too.
 """
 
 from __future__ import annotations
@@ -14,23 +19,28 @@ from functools import partial
 
 from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.runtime.call_threads import Runner
 from slackwater.runtime.delivery.batch import (
     Batch,
     Handled,
     Part,
     Stage,
+    Transformed,
     TransformError,
     describe,
-    handle,
     publish,
+    stage,
+    transform,
+    try_to_stage,
 )
 from slackwater.runtime.delivery.bisection import Fault
 from slackwater.runtime.delivery.commits import Committer, Outcome, PositionCommits
 from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError
-from slackwater.runtime.delivery.isolation import Isolation, IsolationError, attempt, fault_of
+from slackwater.runtime.delivery.isolation import Isolation, IsolationError, fault_of
 from slackwater.runtime.errors import DeadLetterError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.interfaces import SinkFencedError
+from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.worker_context import WorkerContext
 
 GRACE_MS = 2000
@@ -44,10 +54,12 @@ again.
 The time doubles with each such try, for slow machines."""
 _MOST_LINES = 3
 """How many rejected records of a batch are named by a line of the log each."""
+_WRITING = {Stage.STAGING, Stage.READING, Stage.WRITING, Stage.READY, Stage.PUBLISHING, Stage.PUBLISHED}
+"""Stages in which the handler is free, once it has returned."""
 
 
 class InFlight:
-    """Holds at most one batch. It calls its delivery through the functions it is given."""
+    """Holds at most two batches. It calls its delivery through the functions it is given."""
 
     def __init__(
         self,
@@ -66,49 +78,95 @@ class InFlight:
         self._committer, self._position_commits = committer, position_commits
         self._seek_back, self._marks_moved, self._ended = seek_back, marks_moved, ended
         self.batch: Batch | None = None
+        self.next: Batch | None = None
+        """Handled beside ``batch``, and written after it. None without ``batch``."""
         self._isolation: Isolation | None = None
         """Of this batch, when it has failed as a whole."""
         self._rejected_in_a_row: int | None = None
         """How many records were rejected since the last that was handled; None: this process has committed no
         batch yet."""
 
+    @property
+    def takes(self) -> bool:
+        """Whether another batch may begin."""
+        batch = self.batch
+        if batch is None:
+            return True
+        handled = batch.stage in _WRITING and batch.attempt > 0 and self._isolation is None
+        return handled and bool(batch.parts) and self.next is None
+
     def begin(self, parts: dict[TopicPartition, Part]) -> None:
         """Hands ``parts`` to the handler, after reading back which of their records are dead letters."""
-        assert self.batch is None
-        self.batch = Batch(parts, Stage.HANDLING, None, self._clock.mono_ms())
-        unknown = [part.owned for part in parts.values() if part.owned.may_have_letters(part.start)]
-        if unknown and self._context.letters is not None:
-            self._enter(self.batch, Stage.READING, partial(self._context.letters.read_back, unknown))
+        assert self.takes
+        batch = Batch(parts, Stage.HANDLING, None, self._clock.mono_ms())
+        if self.batch is None:
+            self.batch = batch
+            self._start(batch)
+        elif self._unread_letters(batch):
+            batch.stage, self.next = Stage.WAITING, batch
         else:
-            self._hand_over(self.batch)
+            self.next = batch
+            self._hand_over(batch)
+
+    def _start(self, batch: Batch) -> None:
+        if self._context.letters is not None and (unread := self._unread_letters(batch)):
+            self._enter(batch, Stage.READING, partial(self._context.letters.read_back, unread))
+        else:
+            self._hand_over(batch)
+
+    def _unread_letters(self, batch: Batch) -> list[OwnedPartition]:
+        """The partitions of which it is not known which records are dead letters already."""
+        return [part.owned for part in batch.parts.values() if part.owned.may_have_letters(part.start)]
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Up to where the batches in flight reach."""
+        batches = [batch for batch in (self.batch, self.next) if batch is not None]
+        return {tp: part.end for batch in batches for tp, part in batch.parts.items()}
+
+    def starts(self) -> dict[TopicPartition, int]:
+        """Where what is in flight begins, by partition."""
+        batches = [batch for batch in (self.next, self.batch) if batch is not None]
+        return {tp: part.start for batch in batches for tp, part in batch.parts.items()}
 
     def holds(self, partitions: Collection[TopicPartition]) -> bool:
         """Whether some of ``partitions`` are still to be committed."""
-        return self.batch is not None and not self.batch.parts.keys().isdisjoint(partitions)
+        return not self.starts().keys().isdisjoint(partitions)
 
     def wait(self, timeout_ms: float) -> bool:
-        """Waits for what runs; False where nothing runs, and a poll or the time must help."""
+        """Waits for what runs of the first batch; False where nothing does, and a poll or the time must
+        help."""
         if self.batch is None or self.batch.task is None:
             return False
         self.batch.task.wait(timeout_ms)
         return True
 
     def abandon(self, partitions: Collection[TopicPartition], why: str) -> None:
-        """Gives up these partitions' part: nothing of it is published or committed from now on."""
+        """Gives up these partitions' parts: nothing of them is published or committed from now on."""
         batch = self.batch
         if batch is None:
             return
-        gone = batch.give_up(partitions)
-        if gone:
-            self._context.log.line(f"abandons {describe(gone)}: {why}")
-            self._context.metrics.count("batches", ("abandoned",))
+        for one in (batch, self.next):
+            if one is not None and (gone := one.give_up(partitions)):
+                self._context.log.line(f"abandons {describe(gone)}: {why}")
+                self._context.metrics.count("batches", ("abandoned",))
         if not batch.parts and batch.task is None:
             self._end(None)
 
     def advance(self) -> None:
         """Goes on as far as possible. Raises WorkerError where the worker must end."""
+        if self.next is not None:
+            self._look_at_next(self.next)
         while self.batch is not None and self._advance_once(self.batch):
             pass
+
+    def _look_at_next(self, batch: Batch) -> None:
+        """Notes when the handler has returned; what it returned is taken in when the first batch is
+        committed."""
+        if batch.stage is Stage.HANDLING and batch.task is not None:
+            if batch.task.wait(0):
+                batch.enter(Stage.HANDLED, self._clock.mono_ms(), batch.task)
+            else:
+                self._check_time(batch)
 
     def _advance_once(self, batch: Batch) -> bool:
         """One step; False where something must be waited for."""
@@ -120,7 +178,7 @@ class InFlight:
             return False
         if not batch.parts:
             self._end(None)
-            return False
+            return True
         if batch.stage is Stage.BACKING_OFF:
             return self._retry(batch)
         if batch.stage is Stage.WRITING:
@@ -129,25 +187,55 @@ class InFlight:
             return self._publish(batch)
         return self._commit_ends(batch)
 
-    def _enter(self, batch: Batch, stage: Stage, call: Callable[[], object] | None = None) -> None:
-        batch.enter(stage, self._clock.mono_ms(), self._context.runner.submit(call) if call else None)
+    def _enter(
+        self,
+        batch: Batch,
+        stage: Stage,
+        call: Callable[[], object] | None = None,
+        runner: Runner | None = None,
+    ) -> None:
+        """``runner``: for the call; None: the writer."""
+        task = (runner or self._context.writer).submit(call) if call else None
+        batch.enter(stage, self._clock.mono_ms(), task)
 
     def _end(self, committed: Batch | None) -> None:
-        self.batch = self._isolation = None
+        self.batch, self.next, self._isolation = self.next, None, None
         self._ended(committed)
+        if self.batch is not None and self.batch.stage is Stage.WAITING and self.batch.parts:
+            self._start(self.batch)
 
     # ---- the handler
 
     def _hand_over(self, batch: Batch) -> None:
-        engine, sink = self._context.engine, self._context.sink
-        assert engine is not None, "records are taken after the warm-up only"
-        assert sink is not None
         if not batch.attempt:
             for part in batch.parts.values():
                 part.leave_out_stored_letters()
         batch.attempt += 1
-        self._isolation = None
-        self._enter(batch, Stage.HANDLING, partial(handle, batch, engine, sink, self._clock, self._reached))
+        if batch is self.batch:
+            self._isolation = None
+        self._transform(batch, Stage.HANDLING, batch)
+
+    def _transform(self, batch: Batch, stage: Stage, records: Batch) -> None:
+        """Calls the handler for ``records``, which are those of ``batch`` or some of them."""
+        engine = self._context.engine
+        assert engine is not None, "records are taken after the warm-up only"
+        call = partial(transform, records, engine, self._clock, self._reached)
+        self._enter(batch, stage, call, self._context.runner)
+
+    def _stage(self, batch: Batch, transformed: Transformed) -> None:
+        """What the handler has returned goes to the sink."""
+        if not batch.parts:
+            return
+        sink, isolation = self._context.sink, self._isolation
+        assert sink is not None
+        batch.ms.update(transformed.ms)
+        batch.bytes = transformed.bytes
+        if isolation is not None:
+            self._enter(
+                batch, Stage.STAGING, partial(isolation.stage_rest, transformed, sink, self._reached)
+            )
+        else:
+            self._enter(batch, Stage.STAGING, partial(stage, batch, transformed, sink, self._reached))
 
     def _retry(self, batch: Batch) -> bool:
         if self._clock.mono_ms() < batch.retry_at_ms:
@@ -156,12 +244,22 @@ class InFlight:
         return True
 
     def _check_time(self, batch: Batch) -> None:
-        limit = self._config.handler_timeout_ms
-        if self._clock.mono_ms() - batch.since_ms <= limit + GRACE_MS:
+        limit, since_ms = self._config.handler_timeout_ms, batch.since_ms
+        if batch is self.batch and self.next is not None and batch.stage in (Stage.HANDLING, Stage.ISOLATING):
+            # The handler is called for the next batch first: that was there when this one failed.
+            if self.next.stage is Stage.HANDLING:
+                return
+            since_ms = max(since_ms, self.next.since_ms)
+        if self._clock.mono_ms() - since_ms <= limit + GRACE_MS:
             return
         if batch.stage is Stage.PUBLISHING:
             raise SinkError(
                 f"the sink did not commit the batch ({batch}) within handlerTimeoutMs ({limit}): check that "
+                "the table can be reached"
+            )
+        if batch.stage in (Stage.STAGING, Stage.TRIAL_STAGING):
+            raise SinkError(
+                f"the sink did not take the batch ({batch}) within handlerTimeoutMs ({limit}): check that "
                 "the table can be reached"
             )
         if batch.stage in (Stage.HANDLING, Stage.ISOLATING):
@@ -175,39 +273,50 @@ class InFlight:
         assert task is not None
         try:
             result = task.result()
-        except TransformError as exc:
-            self._handler_raised(batch, exc)
+        except Exception as exc:
+            if batch.stage in (Stage.ISOLATING, Stage.TRIAL_STAGING) and (fault := fault_of(exc)) is not None:
+                self._judge(batch, fault)
+                return
+            self._task_failed(batch, exc)
             return
-        except RecordsError as exc:
-            self._isolate(batch, exc, f"{exc} (handler {self._config.handler}, batch {batch})")
-            return
-        except HandlerError as exc:
-            raise HandlerError(f"{exc} (handler {self._config.handler}, batch {batch})") from exc
-        except SinkFencedError as exc:
-            batch.staged = None
-            self._marks_moved(batch.parts)
-            self._give_back(batch, str(exc))
-            return
-        except LateError:
-            batch.late_letters += 1
-            self._read_letters_back(batch)
-            return
-        except KafkaError as exc:
-            topic = self._config.dead_letter_topic
-            raise DeadLetterError(f"dead letters of {batch} cannot be stored in {topic}: {exc}") from exc
-        if batch.stage is Stage.HANDLING:
+        if batch.stage in (Stage.HANDLING, Stage.HANDLED):
+            self._stage(batch, result)
+        elif batch.stage is Stage.STAGING:
             self._take_in(batch, result)
         elif batch.stage is Stage.READING and not batch.attempt:
             self._hand_over(batch)
         elif batch.stage is Stage.READING:
             self._enter(batch, Stage.WRITING)
         elif batch.stage is Stage.ISOLATING:
-            self._judge(batch, result)
+            self._try_to_stage(batch, result)
+        elif batch.stage is Stage.TRIAL_STAGING:
+            self._judge(batch, None)
         elif batch.stage is Stage.PUBLISHING:
             self._published(batch)
         else:
             self._reached(Step.LETTERS_WRITTEN)
             self._enter(batch, Stage.READY)
+
+    def _task_failed(self, batch: Batch, error: Exception) -> None:
+        """Goes on after ``error``. Raises where the worker must end."""
+        try:
+            raise error
+        except TransformError as exc:
+            self._handler_raised(batch, exc)
+        except RecordsError as exc:
+            self._isolate(batch, exc, f"{exc} (handler {self._config.handler}, batch {batch})")
+        except HandlerError as exc:
+            raise HandlerError(f"{exc} (handler {self._config.handler}, batch {batch})") from exc
+        except SinkFencedError as exc:
+            batch.staged = None
+            self._marks_moved(batch.parts)
+            self._give_back(batch, str(exc))
+        except LateError:
+            batch.late_letters += 1
+            self._read_letters_back(batch)
+        except KafkaError as exc:
+            topic = self._config.dead_letter_topic
+            raise DeadLetterError(f"dead letters of {batch} cannot be stored in {topic}: {exc}") from exc
 
     def _handler_raised(self, batch: Batch, error: TransformError) -> None:
         self._context.metrics.count("handler_failures")
@@ -238,15 +347,17 @@ class InFlight:
         self._try_next(batch, self._isolation)
 
     def _try_next(self, batch: Batch, isolation: Isolation) -> None:
-        engine, sink = self._context.engine, self._context.sink
-        assert engine is not None
+        stage = Stage.HANDLING if isolation.done else Stage.ISOLATING
+        self._transform(batch, stage, isolation.batch)
+
+    def _try_to_stage(self, batch: Batch, transformed: Transformed) -> None:
+        """The handler takes the records of a trial; whether the sink does is to be seen."""
+        sink, isolation = self._context.sink, self._isolation
         assert sink is not None
-        if isolation.done:
-            rest = partial(isolation.handle_rest, engine, sink, self._clock, self._reached)
-            self._enter(batch, Stage.HANDLING, rest)
-        else:
-            trial = partial(attempt, isolation.batch, engine, sink, self._clock, self._reached)
-            self._enter(batch, Stage.ISOLATING, trial)
+        assert isolation is not None
+        if batch.parts:
+            trial = partial(try_to_stage, isolation.batch, transformed, sink, self._reached)
+            self._enter(batch, Stage.TRIAL_STAGING, trial)
 
     def _judge(self, batch: Batch, fault: Fault | None) -> None:
         """Takes in the end of a trial."""
@@ -295,7 +406,6 @@ class InFlight:
 
     def _take_in(self, batch: Batch, handled: Handled) -> None:
         """Takes in the handler's results, without those of partitions that were given up meanwhile."""
-        batch.ms.update(handled.ms)
         batch.staged = handled.staged
         if handled.staged is not None and (gone := handled.rows.keys() - batch.parts.keys()):
             if batch.parts:
@@ -400,11 +510,12 @@ class InFlight:
             tp: self._position_commits.served(part.owned, part.end, rejected_in_a_row)
             for tp, part in batch.parts.items()
         }
-        offsets = {**self._position_commits.due(batch.parts), **ends}
+        offsets = {**self._position_commits.due(self.ends()), **ends}
         self._reached(Step.COMMITTING)
         if self._commit(batch, offsets):
             self._rejected_in_a_row = rejected_in_a_row
             self._reached(Step.COMMITTED)
             self._enter(batch, Stage.PUBLISHED)
             self._end(batch)
+            return True
         return False

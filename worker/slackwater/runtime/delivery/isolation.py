@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from slackwater.clock import Clock
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.delivery.batch import (
     Batch,
     Handled,
     Selected,
     Stage,
+    Transformed,
     TransformError,
     Whole,
-    handle,
+    stage,
 )
 from slackwater.runtime.delivery.bisection import (
     ALWAYS,
@@ -27,7 +27,7 @@ from slackwater.runtime.delivery.bisection import (
 from slackwater.runtime.delivery.dead_letters import letters_of
 from slackwater.runtime.errors import QueryFailed, RecordsError
 from slackwater.runtime.fault_points import Reached
-from slackwater.runtime.interfaces import AnyEngine, Sink
+from slackwater.runtime.interfaces import Sink
 
 _BY_VALUE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
 """What Python raises for a value that does not fit. Of another exception it is not known whether the record
@@ -155,14 +155,14 @@ class Isolation:
                 f"in a row are rejected. {_NONE}"
             )
 
-    def handle_rest(self, engine: AnyEngine, sink: Sink, clock: Clock, reached: Reached) -> Handled:
-        """What is left is handled and staged, and those at fault become dead letters. On the handler's
-        thread, when done.
+    def stage_rest(self, transformed: Transformed, sink: Sink, reached: Reached) -> Handled:
+        """Stages what is left of the batch and was ``transformed``; those at fault become dead letters. On
+        the sink's thread, when done.
 
-        Raises as :func:`~slackwater.runtime.delivery.batch.handle`; nothing stays staged then.
+        Raises as :func:`~slackwater.runtime.delivery.batch.stage`; nothing stays staged then.
         """
         ranges = {tp: part.range for tp, part in self._parts.items()}
-        handled = handle(self.batch, engine, sink, clock, reached, ranges)
+        handled = stage(self.batch, transformed, sink, reached, ranges)
         try:
             for tp, rejected in self.rejected.items():
                 records = self._parts[tp].columns.to_arrow(tp.topic, tp.partition)
@@ -173,20 +173,3 @@ class Isolation:
                 handled.staged.discard()
             raise
         return handled
-
-
-def attempt(batch: Batch, engine: AnyEngine, sink: Sink, clock: Clock, reached: Reached) -> Fault | None:
-    """Whether ``batch`` can be handled and written; nothing of it stays. On the handler's thread.
-
-    Raises what is no fault of records.
-    """
-    try:
-        handled = handle(batch, engine, sink, clock, reached)
-    except Exception as exc:
-        fault = fault_of(exc)
-        if fault is None:
-            raise
-        return fault
-    if handled.staged is not None:
-        handled.staged.discard()
-    return None

@@ -1,8 +1,9 @@
 """The delivery loop: polls, hands batches to the handler, publishes and commits, and handles rebalances.
 
-The main thread owns everything here but the handler, which runs on the runner's thread. It goes on
-polling meanwhile, with all partitions paused, so that rebalances and max.poll.interval.ms are served.
-A poll may call the listener methods below. Their errors are raised after the poll, because the client must
+The main thread owns everything here but the handler, which runs on the runner's thread, and the sink, which
+runs on the writer's. It goes on polling meanwhile and asks for no records, so that rebalances and
+max.poll.interval.ms are served; the client goes on fetching. Once the handler has returned, the next batch
+may begin while the sink writes. A poll may call the listener methods below. Their errors are raised after the poll, because the client must
 be able to end its rebalance.
 
 At least once: offsets are committed after the write. Exactly once in tables: beside its rows a table holds
@@ -26,6 +27,7 @@ from slackwater.runtime.delivery.batch import Batch, Part, Stage
 from slackwater.runtime.delivery.commits import Committer, HandedOverOffsets, PositionCommits, fenced
 from slackwater.runtime.delivery.in_flight import InFlight
 from slackwater.runtime.delivery.marks import MarkReader
+from slackwater.runtime.delivery.pace import BatchInterval, BatchSize
 from slackwater.runtime.delivery.partition import OwnedPartition, Stopped
 from slackwater.runtime.delivery.stopped_partitions import (
     LOG_TRUNCATED,
@@ -67,6 +69,10 @@ class Delivery:
         self._held = held
         self._identities = TopicIdentities(consumer)
         self._pace = BatchInterval(context.config.batch_interval_ms)
+        config = context.config
+        self._size = BatchSize(config.batch_duration_ms, config.max_poll_records, config.max_batch_bytes)
+        self._nothing_next = False
+        """Whether there was no record for a next batch when it was last asked for beside the one in flight."""
         self._failure: Exception | None = None
         self.closing = False
         """Set before the consumer is closed. Closing calls the listener with revoked partitions, but those of
@@ -85,6 +91,7 @@ class Delivery:
             marks_moved=self._marks_moved,
             ended=self._batch_ended,
         )
+        self._report.in_flight = self.in_flight
 
     # ---- the loop
 
@@ -114,25 +121,27 @@ class Delivery:
 
         Raises WorkerError where the worker must end.
         """
-        busy = self.in_flight.batch is not None
+        busy, takes = self.in_flight.batch is not None, self.in_flight.takes
         self._mark_reader.advance()
         slice_ms = min(timeout_ms, SLICE_MS)
-        if self.in_flight.wait(slice_ms) or self._mark_reader.wait(slice_ms):
+        if busy and takes and not self._nothing_next:
+            timeout_ms = 0  # a next batch may be there already
+        elif self.in_flight.wait(slice_ms) or self._mark_reader.wait(slice_ms):
             timeout_ms = 0
-        polled = self._poll(min(timeout_ms, SLICE_MS) if busy else self._rest(timeout_ms))
+        polled = self._poll(min(timeout_ms, SLICE_MS) if busy else self._rest(timeout_ms), takes=takes)
+        self._nothing_next = busy and takes and not polled
         self._mark_reader.advance()
         self._look_up()
         self._identify()
         self._go_to_starts()
         polled = self._readable(polled)
-        if self.in_flight.batch is not None:
-            self._advance()
-        elif polled:
-            # Also where there was a batch before the poll: a listener within it may have ended that, and
-            # then the poll goes on to hand records over.
+        before = self.in_flight.batch  # a listener within the poll may have ended the one that was there
+        if polled:
             self._report.quiet(polled)
             self._begin(polled)
-        elif not self._held:
+        if before is not None:
+            self._advance()
+        elif not polled and not self._held:
             self._report.quiet(polled)
             if self._proven():
                 self._commit_due()
@@ -161,8 +170,7 @@ class Delivery:
             if left <= 0 or self._backs_off():
                 break
             self.step(min(left, SLICE_MS))
-        batch = self.in_flight.batch
-        starts = {tp: part.start for tp, part in batch.parts.items()} if batch is not None else {}
+        starts = self.in_flight.starts()
         self.abandon_all()
         self._seek_back(starts)
         if self._proven():
@@ -251,14 +259,15 @@ class Delivery:
 
     # ---- polling
 
-    def _poll(self, timeout_ms: float) -> Mapping[TopicPartition, Columns]:
+    def _poll(self, timeout_ms: float, *, takes: bool) -> Mapping[TopicPartition, Columns]:
+        """``takes``: whether records are asked for."""
         now = self._clock.mono_ms()
         if self._polled_at_ms is not None:
             self._context.metrics.observe("poll_interval_seconds", (now - self._polled_at_ms) / 1000)
         self._polled_at_ms = now
         polled: Mapping[TopicPartition, Columns] = {}
         try:
-            polled = self._consumer.poll_columns(timeout_ms=timeout_ms)
+            polled = self._consumer.poll_columns(timeout_ms, self._size.records if takes else 0)
         except FencedInstanceIdError as exc:
             raise fenced() from exc
         except LogTruncationError as exc:
@@ -276,10 +285,13 @@ class Delivery:
         for skipped in self._consumer.skipped_records():
             self._report.skipped(skipped)
         polled = {tp: columns for tp, columns in polled.items() if len(columns)}
-        if polled and (self._held or self.in_flight.batch is not None):
+        if polled and (self._held or not takes):
             raise WorkerError(
-                f"the client delivered records of paused partitions: {sorted(map(str, polled))}"
+                f"the client delivered records that were not asked for: {sorted(map(str, polled))}"
             )
+        if polled and not self.in_flight.takes:  # a listener within the poll has found a batch to fail
+            self._seek_back({tp: columns.first_offset for tp, columns in polled.items()})
+            return {}
         return polled
 
     def _log_lost(self, error: LogTruncationError) -> None:
@@ -461,29 +473,30 @@ class Delivery:
             self._clock.sleep(self._pace.gather_ms)
 
     def _resume(self) -> None:
-        if self._held or self.in_flight.batch is not None or self._pace.resting:
+        if self._held or self._pace.resting:
             return
         assigned = self._consumer.assignment()
         self._consumer.resume(*[tp for tp, owned in self._owned.items() if owned.readable and tp in assigned])
 
     def _begin(self, polled: Mapping[TopicPartition, Columns]) -> None:
-        parts = {}
+        parts, ends = {}, self.in_flight.ends()
         for tp, columns in polled.items():
             owned, first = self._owned[tp], columns.first_offset
             # Not the first record's offset: compaction may remove records in between.
-            start = first if owned.start is None else min(owned.start, first)
+            before = ends.get(tp, owned.start)
+            start = first if before is None else min(before, first)
             parts[tp] = Part(owned, columns, start, columns.next_offset)
-        self._consumer.pause(*self._consumer.assignment())
         self._context.reached(Step.POLLED)
         for part in parts.values():
             part.owned.taken = True
         if self._config.batch_interval_ms:
             now = self._clock.mono_ms()
             self._pace.began(now, pressing=self._is_pressing(parts, now))
+            if self._pace.resting:
+                self._consumer.pause(*self._consumer.assignment())
         self.in_flight.begin(parts)
         for tp, columns in polled.items():
             self._report.first_records(self._owned[tp], columns.first_offset)
-        self._report.in_flight = self.in_flight.batch
         self._report.show()
 
     def _is_pressing(self, parts: Mapping[TopicPartition, Part], now: float) -> bool:
@@ -520,43 +533,6 @@ class Delivery:
             return
         if committed is not None:
             self._report.batch(committed)
-        self._report.in_flight = None
+            self._size.committed(committed.records, committed.bytes, committed.work_ms)
         self._resume()
         self._report.show()
-
-
-LONGEST_GATHER_MS = 50.0
-
-
-class BatchInterval:
-    """Decides when the next batch may begin. No I/O, no clock of its own.
-
-    Batches begin at least ``interval_ms`` apart, as with Spark's `processingTime` trigger; 0: no interval.
-    The first batch, and any after a pause of ``interval_ms``, begins with the first record.
-
-    A rest ends ``gather_ms`` before the next batch is due. Partitions are paused during a rest and are not
-    fetched: what the client holds of them arrived soon after the last batch began.
-    """
-
-    def __init__(self, interval_ms: float) -> None:
-        self._interval_ms = interval_ms
-        self.gather_ms = min(LONGEST_GATHER_MS, interval_ms / 10)
-        self._rests_until_ms: float | None = None
-
-    @property
-    def resting(self) -> bool:
-        """Whether nothing is to be taken before :meth:`end`."""
-        return self._rests_until_ms is not None
-
-    def began(self, now_ms: float, *, pressing: bool) -> None:
-        """A batch begins. ``pressing``: what is still to be read is not to be kept waiting."""
-        rests = not pressing and self._interval_ms > 0
-        self._rests_until_ms = now_ms + self._interval_ms - self.gather_ms if rests else None
-
-    def rest_ms(self, now_ms: float) -> float:
-        """How long nothing is to be fetched yet."""
-        return 0.0 if self._rests_until_ms is None else max(0.0, self._rests_until_ms - now_ms)
-
-    def end(self) -> None:
-        """The rest is over."""
-        self._rests_until_ms = None

@@ -1,4 +1,4 @@
-"""Reads the sink's marks of new partitions on the handler's thread; the main thread polls meanwhile."""
+"""Reads the sink's marks of new partitions on the sink's thread; the main thread polls meanwhile."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class MarkReader:
             return
         self._context.reached(Step.ASSIGNED)
         self._asked = asked
-        self._task = self._context.runner.submit(partial(read_marks, self._context.sink, asked))
+        self._task = self._context.writer.submit(partial(read_marks, self._context.sink, asked))
 
     def _end(self, task: Task) -> None:
         self._task = None
@@ -54,7 +54,7 @@ class MarkReader:
 
 
 def read_marks(sink: Sink, asked: Mapping[TopicPartition, OwnedPartition]) -> None:
-    """Sets the marks of ``asked``, on the handler's thread: a batch that is submitted after it finds them."""
+    """Sets the marks of ``asked``, on the sink's thread: a batch that is staged after it finds them."""
     marks = sink.marks(list(asked))
     for tp, owned in asked.items():
         owned.marks = dict(marks.get(tp, {}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, SkippedRecords, TopicPartition
 from slackwater.runtime.delivery.batch import Batch
@@ -11,6 +12,9 @@ from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.interfaces import Columns, Consumer
 from slackwater.runtime.telemetry.timings import RestartRecord, TakeoverRecord
 from slackwater.runtime.worker_context import WorkerContext
+
+if TYPE_CHECKING:
+    from slackwater.runtime.delivery.in_flight import InFlight
 
 LAG_EVERY_MS = 1000.0
 KEPT = 20
@@ -26,8 +30,8 @@ class Report:
         self, consumer: Consumer, context: WorkerContext, owned: Mapping[TopicPartition, OwnedPartition]
     ) -> None:
         self._consumer, self._context, self._owned = consumer, context, owned
-        self.in_flight: Batch | None = None
-        """Kept by the delivery."""
+        self.in_flight: InFlight | None = None
+        """Set by the delivery."""
         self.record: TakeoverRecord | None = None
         """Where this member came by a takeover: that is no return, and has no restart gap."""
         self._last_joined: GenerationSeen | None = None
@@ -185,7 +189,7 @@ class Report:
             metrics.observe("batch_phase_seconds", ms / 1000, (phase,))
         self._context.events.emit(
             "batch",
-            records=sum(part.records for part in parts.values()),
+            records=batch.records,
             out=sum(part.rows_out for part in parts.values()),
             dead=sum(part.dead for part in parts.values()),
             rejected=sum(part.rejected for part in parts.values()),
@@ -229,8 +233,8 @@ class Report:
         owned = dict(sorted(self._owned.items()))
         status.assignment = [[tp.topic, tp.partition] for tp in owned]
         status.committed = {str(tp): partition.committed for tp, partition in owned.items()}
-        parts = self.in_flight.parts if self.in_flight is not None else {}
-        status.in_flight = {str(tp): [part.start, part.end] for tp, part in parts.items()}
+        starts, ends = (self.in_flight.starts(), self.in_flight.ends()) if self.in_flight else ({}, {})
+        status.in_flight = {str(tp): [start, ends[tp]] for tp, start in starts.items()}
         positions = {name: at for name, at in status.committed.items() if at is not None}
         status.positions = {**positions, **{name: span[1] for name, span in status.in_flight.items()}}
         stopped = {tp: partition.stopped for tp, partition in owned.items() if partition.stopped is not None}

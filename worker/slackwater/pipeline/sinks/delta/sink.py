@@ -25,8 +25,9 @@ from urllib.parse import quote, unquote
 from slackwater.pipeline.sinks.delta.store import DeltaStore
 from slackwater.pipeline.sinks.delta.table import MarkedTable
 from slackwater.pipeline.sinks.delta.types import check_names, check_partition_columns, with_delta_types
-from slackwater.pipeline.sinks.ranges import check_mark, rows_of
+from slackwater.pipeline.sinks.ranges import check_mark
 from slackwater.pipeline.sinks.table_schema import fit
+from slackwater.runtime.delivery.batch import rows_of
 from slackwater.runtime.errors import ConfigError, HandlerError, SinkError, WorkerError
 
 if TYPE_CHECKING:

@@ -42,8 +42,9 @@ from slackwater.pipeline.sinks.parquet.commit_log import (
     sync_folder,
     write_synced,
 )
-from slackwater.pipeline.sinks.ranges import check_mark, rows_of
+from slackwater.pipeline.sinks.ranges import check_mark
 from slackwater.pipeline.sinks.table_schema import fit
+from slackwater.runtime.delivery.batch import rows_of
 from slackwater.runtime.errors import ConfigError, HandlerError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 

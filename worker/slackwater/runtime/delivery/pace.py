@@ -1,0 +1,75 @@
+"""When a batch may begin, and how many records it takes. No I/O, no clock."""
+
+from __future__ import annotations
+
+LONGEST_GATHER_MS = 50.0
+
+
+class BatchInterval:
+    """Decides when the next batch may begin. No I/O, no clock of its own.
+
+    Batches begin at least ``interval_ms`` apart, as with Spark's `processingTime` trigger; 0: no interval.
+    The first batch, and any after a pause of ``interval_ms``, begins with the first record.
+
+    A rest ends ``gather_ms`` before the next batch is due. Partitions are paused during a rest and are not
+    fetched: what the client holds of them arrived soon after the last batch began.
+    """
+
+    def __init__(self, interval_ms: float) -> None:
+        self._interval_ms = interval_ms
+        self.gather_ms = min(LONGEST_GATHER_MS, interval_ms / 10)
+        self._rests_until_ms: float | None = None
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing is to be taken before :meth:`end`."""
+        return self._rests_until_ms is not None
+
+    def began(self, now_ms: float, *, pressing: bool) -> None:
+        """A batch begins. ``pressing``: what is still to be read is not to be kept waiting."""
+        rests = not pressing and self._interval_ms > 0
+        self._rests_until_ms = now_ms + self._interval_ms - self.gather_ms if rests else None
+
+    def rest_ms(self, now_ms: float) -> float:
+        """How long nothing is to be fetched yet."""
+        return 0.0 if self._rests_until_ms is None else max(0.0, self._rests_until_ms - now_ms)
+
+    def end(self) -> None:
+        """The rest is over."""
+        self._rests_until_ms = None
+
+
+FIRST_RECORDS = 5_000
+"""Of the first batch: what a handler needs for each record is not known yet."""
+_GROWTH = 4
+"""A batch has at most so many times the records of the one before: what it costs is measured on the way."""
+
+
+class BatchSize:
+    """Decides how many records a batch may have, so that one takes about ``target_ms``.
+
+    Where records are waiting, large batches cost the least for each record: calls of the handler, files and
+    commits are per batch. Where none are waiting, a batch has what is there, and this limit plays no role.
+    """
+
+    def __init__(self, target_ms: float, most_records: int, most_bytes: int) -> None:
+        """``most_bytes``: of the records of one batch, as columns."""
+        self._target_ms, self._most_records, self._most_bytes = target_ms, most_records, most_bytes
+        self._first = min(FIRST_RECORDS, most_records)
+        self.records = self._first
+        """The most that the next batch may have."""
+
+    def committed(self, records: int, size_bytes: int, ms: float) -> None:
+        """A batch was handled and written in ``ms``, without the time in which it waited for another."""
+        # A batch that is not full says nothing of larger ones, unless it took too long.
+        if not records or (records < self.records // 2 and ms <= self._target_ms):
+            return
+        fitting = records * self._target_ms / max(ms, 1.0)
+        fitting = min(fitting, records * _GROWTH, self._most_records)
+        if size_bytes:
+            fitting = min(fitting, records * self._most_bytes / size_bytes)
+        self.records = max(1, int(fitting))
+
+    def failed(self) -> None:
+        """A batch has failed as a whole: it may have been too large."""
+        self.records = min(self.records, self._first)
