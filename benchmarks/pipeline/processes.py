@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from bisect import bisect_left
+from bisect import bisect_right
+from math import inf
 from pathlib import Path
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -34,8 +35,7 @@ class Watch:
         return self._at(until) - self._at(since)
 
     def _at(self, moment: float) -> float:
-        index = bisect_left(self._samples, (moment, 0.0))
-        return self._samples[min(index, len(self._samples) - 1)][1]
+        return self._samples[max(0, bisect_right(self._samples, (moment, inf)) - 1)][1]
 
     def _run(self) -> None:
         while not self._stopped.wait(_EVERY_S):

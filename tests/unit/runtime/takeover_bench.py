@@ -268,6 +268,13 @@ class Parts:
         self.engines += 1
         engine = ValueEngine()
         engine.close = lambda: setattr(self, "engine_closed", True)  # type: ignore[method-assign]
+        transform = engine.transform
+
+        def journaled(table: Any) -> Any:
+            self.group.journal.append(("handled", table.num_rows))
+            return transform(table)
+
+        engine.transform = journaled  # type: ignore[method-assign]
         return engine
 
     def sink(self) -> FakeSink:

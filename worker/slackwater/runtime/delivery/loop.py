@@ -340,10 +340,12 @@ class Delivery:
         self._seek_back({owned.tp: mark})
 
     def _marks_moved(self, partitions: Collection[TopicPartition]) -> None:
-        """Another process has written some of these: their marks are to be read anew."""
+        """Another process has written some of these: their marks are to be read anew, and nothing is taken
+        of them before."""
         for tp in partitions:
             owned = self._owned[tp]
             owned.marks, owned.at_start, owned.handed_over = None, False, False
+        self._consumer.pause(*set(partitions).intersection(self._consumer.assignment()))
 
     # ---- which topic it is
 
