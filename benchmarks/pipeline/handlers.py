@@ -33,13 +33,17 @@ def arrow(table: pa.Table) -> pa.Table:
     types = [(name, pa.int32() if kind == "INT" else pa.string()) for name, kind in _typed()]
     lines = pc.binary_join_element_wise(table["value"], b"", b"\n").combine_chunks()
     buffer = lines.buffers()[2]
-    rows = pj.read_json(
-        pa.BufferReader(buffer) if buffer is not None else pa.BufferReader(b""),
-        read_options=pj.ReadOptions(block_size=1 << 22),
-        parse_options=pj.ParseOptions(
-            explicit_schema=pa.schema(types), unexpected_field_behavior="ignore"
-        ),
-    ) if table.num_rows else pa.schema(types).empty_table()
+    rows = (
+        pj.read_json(
+            pa.BufferReader(buffer) if buffer is not None else pa.BufferReader(b""),
+            read_options=pj.ReadOptions(block_size=1 << 22),
+            parse_options=pj.ParseOptions(
+                explicit_schema=pa.schema(types), unexpected_field_behavior="ignore"
+            ),
+        )
+        if table.num_rows
+        else pa.schema(types).empty_table()
+    )
     return pa.table([*(table[name] for name in PLACE), *rows.columns], names=[*PLACE, *rows.column_names])
 
 

@@ -94,12 +94,12 @@ class VirtualTask:
 
 
 class VirtualRunner:
-    """Each call takes the next of ``durations`` (ms), or no time. Reading marks takes ``marks_ms``."""
+    """Each call takes the next of ``durations`` (ms), or ``usual_ms``. Reading marks takes ``marks_ms``."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
         self.durations: deque[float] = deque()
-        self.marks_ms = 0.0
+        self.usual_ms = self.marks_ms = 0.0
         self._last: VirtualTask | None = None
         self._free_at = 0.0
 
@@ -107,7 +107,8 @@ class VirtualRunner:
         if self._last is not None:
             self._last.run()
         reads_marks = getattr(call, "func", None) is read_marks
-        took = self.marks_ms if reads_marks else self.durations.popleft() if self.durations else 0.0
+        usual = self.durations.popleft() if self.durations else self.usual_ms
+        took = self.marks_ms if reads_marks else usual
         self._free_at = max(self._free_at, self._clock.now) + took
         self._last = VirtualTask(self._clock, call, self._free_at, late=reads_marks and took > 0)
         return self._last

@@ -76,6 +76,10 @@ class Process(Bench):
         self._cluster, self._clock, self._letters = group.cluster, group.clock, group.letters
         super().__init__()
 
+    def write_slowly(self) -> None:
+        """From now on the handler is called for a next batch while one is written."""
+        self.writer.usual_ms = 60
+
     def restart(self, instance: str = "w-0", max_records: int = 100) -> None:
         self.cluster, self.clock, self.letters = self._cluster, self._clock, self._letters
         self.sink = self._own_sink
@@ -97,9 +101,12 @@ class Process(Bench):
     def go_on(self) -> None:
         """What it does after it was stopped, until it has nothing more to do."""
         try:
-            self.steps(20)
+            self.steps(60)
         except FencedError:
-            self.delivery.retire().advance()
+            leftover = self.delivery.retire()
+            while leftover.batch is not None:
+                leftover.wait(50)
+                leftover.advance()
 
 
 class Group:
@@ -230,12 +237,13 @@ CAPS = [2, 100]
 stopped."""
 
 
-@pytest.mark.parametrize("most", CAPS)
+@pytest.mark.parametrize(("most", "slow"), [*((most, False) for most in CAPS), (CAPS[1], True)])
 @pytest.mark.parametrize("successor", SUCCESSORS)
 @pytest.mark.parametrize("step", Step)
 def test_stopped_at_any_step_a_former_owner_changes_nothing_when_it_goes_on(
-    tmp_path: Path, step: Step, successor: Successor, most: int
+    tmp_path: Path, step: Step, successor: Successor, most: int, slow: bool
 ) -> None:
+    """``slow``: two batches are in flight, one being written and one with the handler."""
     group = Group(tmp_path)
     stopped, succeed = successor(group, most)
     reached: list[Step] = []
@@ -248,9 +256,11 @@ def test_stopped_at_any_step_a_former_owner_changes_nothing_when_it_goes_on(
         if owner is not stopped:
             owner.until_idle()
 
-    stopped.reached = StopAt(step, 1, while_stopped)
+    stopped.reached = StopAt(step, 2 if slow and step is not Step.ASSIGNED else 1, while_stopped)
     group.produce(16)
     stopped.join("w-0")
+    if slow:
+        stopped.write_slowly()
     stopped.go_on()
     if successor is same_process:
         stopped.until_idle()

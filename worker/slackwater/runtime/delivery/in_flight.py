@@ -231,9 +231,7 @@ class InFlight:
         batch.ms.update(transformed.ms)
         batch.bytes = transformed.bytes
         if isolation is not None:
-            self._enter(
-                batch, Stage.STAGING, partial(isolation.stage_rest, transformed, sink, self._reached)
-            )
+            self._enter(batch, Stage.STAGING, partial(isolation.stage_rest, transformed, sink, self._reached))
         else:
             self._enter(batch, Stage.STAGING, partial(stage, batch, transformed, sink, self._reached))
 
