@@ -1,10 +1,10 @@
-"""The pipeline in bulk and in trickles: our worker, engine by engine, beside Structured Streaming, in one run.
+"""The pipeline in bulk and in trickles: our worker, engine by engine, and Structured Streaming, in one run.
 
 A real Apache Kafka on this machine holds JSON records of about 170 bytes (columns of real flights) in six
 partitions, lz4. Each way reads them all, takes the JSON apart and writes Parquet:
 
-- ours: a worker's process with its static membership, fences, marks and commits; engines spark (in the worker,
-  or on a Connect server), arrow and python.
+- ours: a worker's process with its static membership, fences, marks and commits; engines spark (in the
+  worker, or on a Connect server), arrow and python.
 - Structured Streaming: `format("kafka")`, `from_json`, `trigger(availableNow=True)`, its own checkpoint.
 
 Prints thousands of records a second from the first batch's begin to the last commit, CPU seconds a million

@@ -16,7 +16,7 @@ def values(count: int) -> list[bytes]:
     """``count`` different flights."""
     from slackwater_operator.demo.source import flight_record, read_rows
 
-    flights = (json.loads(flight_record(row).value) for row in islice(read_rows(), count))
+    flights = (json.loads(flight_record(row).value or b"{}") for row in islice(read_rows(), count))
     return [json.dumps({name: flight[name] for name in NAMES}).encode() for flight in flights]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from benchmarks.pipeline.load import create, fill, values
-from benchmarks.pipeline.ours import DETAILS, ROOT, Batch, Worker, config, worker
+from benchmarks.pipeline.ours import ROOT, Batch, config, worker
 from benchmarks.pipeline.processes import Watch
 from slackwater.kafka import KafkaProducer
 from tests.support.kafka import LONG_LIVED, KafkaCluster

@@ -1,4 +1,4 @@
-"""Structured Streaming on the same topic, in a process of its own: `format("kafka")` to Parquet, availableNow.
+"""Structured Streaming on the same topic, in a process of its own: `format("kafka")` to Parquet.
 
 Its settings are the best that were found on two cores: no adaptive execution and no limit a trigger in bulk.
 Prints one line of JSON: begin and end of the query, and its batches (rows and ms), as it reports them.

@@ -107,7 +107,7 @@ class VirtualRunner:
         if self._last is not None:
             self._last.run()
         reads_marks = getattr(call, "func", None) is read_marks
-        usual = self.durations.popleft() if self.durations else self.usual_ms
+        usual = self.usual_ms if reads_marks or not self.durations else self.durations.popleft()
         took = self.marks_ms if reads_marks else usual
         self._free_at = max(self._free_at, self._clock.now) + took
         self._last = VirtualTask(self._clock, call, self._free_at, late=reads_marks and took > 0)

@@ -95,7 +95,7 @@ def test_of_a_batch_that_is_given_back_the_next_keeps_its_other_partitions(bench
 
 
 def test_partitions_that_are_lost_leave_both_batches(bench: Bench) -> None:
-    a, b = behind(bench, 4, 1, most=2)
+    a, _ = behind(bench, 4, 1, most=2)
     until_both(bench)
     bench.consumer.at_poll.append(lambda: bench.consumer.lose(a))
     bench.until_idle()
@@ -237,3 +237,28 @@ def test_each_record_is_written_once_whatever_happens_in_between(seed: int) -> N
 
 def _value(rng: random.Random, index: int) -> str:
     return f"{rng.choice(['v', 'v', 'v', 'skip', 'bad'])}{index}"
+
+
+# ---- the size of a batch
+
+
+def test_a_backlog_is_read_in_batches_that_grow_to_the_time_they_may_take() -> None:
+    bench = Bench(batchDurationMs=1_000)
+    bench.restart(max_records=1_000_000)
+    tp = bench.produce(0, *map(str, range(60_000)))
+    bench.runner.usual_ms = 100
+    bench.assign(tp)
+    bench.until_idle()
+    sizes = [event["records"] for event in bench.events("batch")]
+    assert sizes == [5_000, 20_000, 35_000]
+
+
+def test_a_batch_that_failed_is_followed_by_small_ones() -> None:
+    bench = Bench(batchDurationMs=1_000)
+    bench.restart(max_records=1_000_000)
+    tp = bench.produce(0, *map(str, range(35_000)))
+    bench.engine.errors.extend([None, ConnectionError("away")])
+    bench.assign(tp)
+    bench.until_idle()
+    sizes = [event["records"] for event in bench.events("batch")]
+    assert sizes == [5_000, 20_000, 5_000, 5_000]

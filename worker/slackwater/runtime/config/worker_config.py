@@ -42,9 +42,9 @@ WORKER_PROPERTIES = {
     "metadata.max.age.ms": "20000",
     "subscription.change.max.delay.ms": "600000",
 }
-"""Defaults that differ from Kafka's: a new group starts with what is there; of a partition that is behind enough
-is fetched for a large batch, whose size the worker chooses; new topics and partitions are read within half a
-minute; a rolling change of the topics costs one rebalance."""
+"""Defaults that differ from Kafka's: a new group starts with what is there; of a partition that is behind
+enough is fetched for a large batch, whose size the worker chooses; new topics and partitions are read within
+half a minute; a rolling change of the topics costs one rebalance."""
 
 RESERVED_PROPERTIES = {
     "group.id": "set the field groupId instead",

@@ -120,6 +120,8 @@ class Batch:
     staged: Staged | None = None
     """The rows of all ``parts``, until they are published."""
     attempt: int = 0
+    failures: int = 0
+    """How often the handler or the sink has failed on it."""
     retry_at_ms: float = 0.0
     bytes: int = 0
     """The size of its records, as columns."""

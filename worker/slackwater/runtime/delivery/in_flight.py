@@ -37,10 +37,10 @@ from slackwater.runtime.delivery.bisection import Fault
 from slackwater.runtime.delivery.commits import Committer, Outcome, PositionCommits
 from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError
 from slackwater.runtime.delivery.isolation import Isolation, IsolationError, fault_of
+from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.errors import DeadLetterError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.interfaces import SinkFencedError
-from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.worker_context import WorkerContext
 
 GRACE_MS = 2000
@@ -318,6 +318,7 @@ class InFlight:
 
     def _handler_raised(self, batch: Batch, error: TransformError) -> None:
         self._context.metrics.count("handler_failures")
+        batch.failures += 1
         if not batch.parts:
             return
         if batch.attempt > self._config.retries:
@@ -337,6 +338,7 @@ class InFlight:
         or they have been looked for already."""
         if not batch.parts:
             return
+        batch.failures += 1
         fault = fault_of(error)
         if fault is None or self._isolation is not None:
             raise self._given_up(failure) from error

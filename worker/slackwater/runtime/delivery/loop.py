@@ -3,8 +3,8 @@
 The main thread owns everything here but the handler, which runs on the runner's thread, and the sink, which
 runs on the writer's. It goes on polling meanwhile and asks for no records, so that rebalances and
 max.poll.interval.ms are served; the client goes on fetching. Once the handler has returned, the next batch
-may begin while the sink writes. A poll may call the listener methods below. Their errors are raised after the poll, because the client must
-be able to end its rebalance.
+may begin while the sink writes. A poll may call the listener methods below. Their errors are raised after the
+poll, because the client must be able to end its rebalance.
 
 At least once: offsets are committed after the write. Exactly once in tables: beside its rows a table holds
 the mark of each partition, the next offset to write. At an assignment the marks are read, and reading begins
@@ -72,7 +72,7 @@ class Delivery:
         config = context.config
         self._size = BatchSize(config.batch_duration_ms, config.max_poll_records, config.max_batch_bytes)
         self._nothing_next = False
-        """Whether there was no record for a next batch when it was last asked for beside the one in flight."""
+        """Whether no record was there when a next batch was last asked for beside the one in flight."""
         self._failure: Exception | None = None
         self.closing = False
         """Set before the consumer is closed. Closing calls the listener with revoked partitions, but those of
@@ -535,6 +535,9 @@ class Delivery:
             return
         if committed is not None:
             self._report.batch(committed)
-            self._size.committed(committed.records, committed.bytes, committed.work_ms)
+            if committed.failures:
+                self._size.failed()
+            else:
+                self._size.committed(committed.records, committed.bytes, committed.work_ms)
         self._resume()
         self._report.show()

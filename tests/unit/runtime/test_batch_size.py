@@ -1,0 +1,77 @@
+"""How many records a batch may have: as many as fit the time that it is to take."""
+
+from __future__ import annotations
+
+import pytest
+
+from slackwater.runtime.delivery.pace import FIRST_RECORDS, BatchSize
+
+TARGET_MS = 1_000
+MOST_RECORDS, MOST_BYTES = 500_000, 32 * 1024 * 1024
+
+
+@pytest.fixture
+def size() -> BatchSize:
+    return BatchSize(TARGET_MS, MOST_RECORDS, MOST_BYTES)
+
+
+def settle(size: BatchSize, fixed_ms: float, per_record_ms: float, record_bytes: int = 100) -> list[int]:
+    """The limits while batches are full, one after another."""
+    limits = []
+    for _ in range(12):
+        limits.append(size.records)
+        size.committed(size.records, size.records * record_bytes, fixed_ms + size.records * per_record_ms)
+    return limits
+
+
+def test_it_grows_to_what_fits_the_time_at_most_fourfold_a_batch(size: BatchSize) -> None:
+    limits = settle(size, fixed_ms=100, per_record_ms=0.009)
+    assert limits[0] == FIRST_RECORDS
+    assert all(after <= 4 * before for before, after in zip(limits, limits[1:], strict=False))
+    assert limits[-1] == pytest.approx(100_000, rel=0.01)
+
+
+def test_a_slow_handler_gets_fewer_than_the_first_had(size: BatchSize) -> None:
+    limits = settle(size, fixed_ms=0, per_record_ms=2)
+    assert limits[1:] == [TARGET_MS // 2] * 11
+
+
+def test_a_handler_that_takes_longer_than_that_for_each_record_gets_one(size: BatchSize) -> None:
+    assert settle(size, fixed_ms=0, per_record_ms=5_000)[-1] == 1
+
+
+def test_large_records_are_bounded_in_bytes(size: BatchSize) -> None:
+    limits = settle(size, fixed_ms=1, per_record_ms=0.0001, record_bytes=10_000)
+    assert limits[-1] == MOST_BYTES // 10_000
+
+
+def test_small_ones_are_bounded_in_number(size: BatchSize) -> None:
+    assert settle(size, fixed_ms=1, per_record_ms=0.0001, record_bytes=10)[-1] == MOST_RECORDS
+
+
+def test_a_property_of_the_consumer_bounds_the_first_batch_too() -> None:
+    assert BatchSize(TARGET_MS, 50, MOST_BYTES).records == 50
+
+
+def test_a_batch_that_is_not_full_says_nothing_of_larger_ones(size: BatchSize) -> None:
+    settle(size, fixed_ms=100, per_record_ms=0.009)
+    before = size.records
+    size.committed(3, 300, 110)  # its rate would be 27 records a second
+    assert size.records == before
+    size.committed(0, 0, 5)  # all of its partitions were given up
+    assert size.records == before
+
+
+def test_one_that_took_too_long_does(size: BatchSize) -> None:
+    settle(size, fixed_ms=100, per_record_ms=0.009)
+    size.committed(300, 30_000, 3_000)
+    assert size.records == 100
+
+
+def test_after_a_failure_it_begins_anew(size: BatchSize) -> None:
+    settle(size, fixed_ms=100, per_record_ms=0.009)
+    size.failed()
+    assert size.records == FIRST_RECORDS
+    size.committed(FIRST_RECORDS, 0, 5_000)
+    size.failed()
+    assert size.records == FIRST_RECORDS // 5, "it does not grow by that"
