@@ -14,6 +14,7 @@ from typing import Any
 
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, Security, Sink
 from slackwater_operator.api.v1alpha1.fields import FieldError
+from slackwater_operator.api.v1alpha1.pipeline import Delivery, Spark
 from slackwater_operator.model import names
 
 JOIN_GATE_MS = 600_000
@@ -72,7 +73,7 @@ def worker_config(
         "handler": pipeline.handler,
         "handlerPath": list(handler_path),
         "engine": pipeline.engine,
-        "spark": {"remote": pipeline.spark.remote, "conf": dict(pipeline.spark.conf)},
+        "spark": _spark(pipeline.spark),
         "sink": _sink(pipeline.sink, sink_path),
         "retries": delivery.retries,
         "retryBackoffMs": delivery.retry_backoff_ms,
@@ -84,6 +85,10 @@ def worker_config(
     # otherwise an upgrade of the operator would restart all workers.
     if delivery.batch_interval_ms:
         document["batchIntervalMs"] = delivery.batch_interval_ms
+    if delivery.batch_duration_ms != Delivery().batch_duration_ms:
+        document["batchDurationMs"] = delivery.batch_duration_ms
+    if delivery.max_batch_bytes != Delivery().max_batch_bytes:
+        document["maxBatchBytes"] = delivery.max_batch_bytes
     if takeover_key_file:
         document["takeover"] = {"keyFile": takeover_key_file}
     if pipeline.handler_timeout_ms is not None:
@@ -91,6 +96,14 @@ def worker_config(
     if pipeline.dead_letter_topic:
         document["deadLetterTopic"] = pipeline.dead_letter_topic
     return document
+
+
+def _spark(spark: Spark) -> dict[str, Any]:
+    # Newer fields only where they differ from their defaults; see `worker_config`.
+    section: dict[str, Any] = {"remote": spark.remote, "conf": dict(spark.conf)}
+    if spark.start_timeout_ms != Spark().start_timeout_ms:
+        section["startTimeoutMs"] = spark.start_timeout_ms
+    return section
 
 
 def _sink(sink: Sink, path: str) -> dict[str, Any]:

@@ -52,6 +52,7 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.pipeline.engine": (NONE, {"spec/pipeline/engine": "python"}),
     "spec.pipeline.spark.remote": (SPARK, {**SPARK, "spec/pipeline/spark/remote": "sc://spark:15002"}),
     "spec.pipeline.spark.conf": (SPARK, {**SPARK, "spec/pipeline/spark/conf": {"spark.ui.enabled": "false"}}),
+    "spec.pipeline.spark.startTimeout": (SPARK, {**SPARK, "spec/pipeline/spark/startTimeout": "5m"}),
     "spec.pipeline.sink.format": (NONE, DELTA),
     "spec.pipeline.sink.path": (NONE, {"spec/pipeline/sink/path": "/data/more"}),
     "spec.pipeline.sink.options": (DELTA, {**DELTA, "spec/pipeline/sink/options": {"AWS_REGION": "eu"}}),
@@ -59,6 +60,8 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.pipeline.sink.newColumns": (NONE, {"spec/pipeline/sink/newColumns": "reject"}),
     "spec.pipeline.deadLetterTopic": (NONE, {"spec/pipeline/deadLetterTopic": "letters"}),
     "spec.delivery.batchInterval": (NONE, {"spec/delivery/batchInterval": "500ms"}),
+    "spec.delivery.batchDuration": (NONE, {"spec/delivery/batchDuration": "500ms"}),
+    "spec.delivery.maxBatchBytes": (NONE, {"spec/delivery/maxBatchBytes": 1_048_576}),
     "spec.delivery.retries": (NONE, {"spec/delivery/retries": 3}),
     "spec.delivery.retryBackoff": (NONE, {"spec/delivery/retryBackoff": "1s"}),
     "spec.delivery.drainTimeout": (NONE, {"spec/delivery/drainTimeout": "30s"}),
@@ -155,11 +158,20 @@ def test_the_template_names_its_revision_and_its_configuration() -> None:
 
 
 def test_the_worker_reads_what_its_configuration_says() -> None:
-    delivery = {"batchInterval": "1.5s", "retries": 7, "retryBackoff": "2s", "drainTimeout": "1m"}
-    made = of(**{"spec/delivery": delivery})
+    delivery = {
+        "batchInterval": "1.5s",
+        "batchDuration": "250ms",
+        "maxBatchBytes": 1_000_000,
+        "retries": 7,
+        "retryBackoff": "2s",
+        "drainTimeout": "1m",
+    }
+    made = of(**{**SPARK, "spec/delivery": delivery, "spec/pipeline/spark/startTimeout": "5m"})
     config = runtime.parse(json.loads(made.config_map["data"]["worker.yaml"]))
     assert config.group_id == "flights"
     assert config.batch_interval_ms == 1_500
+    assert (config.batch_duration_ms, config.max_batch_bytes) == (250, 1_000_000)
+    assert config.spark.start_timeout_ms == 300_000
     assert config.retries == 7
     assert config.retry_backoff_ms == 2_000
     assert config.drain_timeout_ms == 60_000

@@ -32,6 +32,7 @@ def make_engine(config: WorkerConfig) -> AnyEngine:
         config.handler_path,
         remote=config.spark.remote,
         conf=config.spark.conf,
+        start_timeout_ms=config.spark.start_timeout_ms,
         timeout_ms=config.handler_timeout_ms,
     )
 

@@ -55,6 +55,13 @@ class Spark:
         default="",
     )
     conf: dict[str, str] = spec("conf", fields.text_map(), "Spark configuration properties.", default={})
+    start_timeout_ms: int = spec(
+        "startTimeout",
+        fields.duration("1s", "1h"),
+        "How long a worker waits for its Spark session; after that it exits. Spark starts in some seconds on "
+        "an idle machine.",
+        default="2m",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +189,7 @@ class Pipeline:
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """When a batch begins and ends, and how failed batches are retried."""
+    """When a batch begins and ends, how large it is, and how failed batches are retried."""
 
     batch_interval_ms: int = spec(
         "batchInterval",
@@ -191,6 +198,22 @@ class Delivery:
         "interval writes fewer and larger files and delays records by up to that time. 0s starts a batch "
         "as soon as there are records.",
         default="0s",
+    )
+    batch_duration_ms: int = spec(
+        "batchDuration",
+        fields.duration("10ms", "5s"),
+        "How long a batch may take, from its first record to its commit, when more records are waiting. The "
+        "worker measures its batches and chooses their number of records for that time. A longer time gives "
+        "fewer and larger files and costs less for each record; a shorter one commits a backlog in smaller "
+        "steps. max.poll.records in kafka.properties is an upper limit.",
+        default="1s",
+    )
+    max_batch_bytes: int = spec(
+        "maxBatchBytes",
+        fields.whole(minimum=1024),
+        "The size of a batch's records in bytes, decompressed, that batchDuration does not exceed. A worker "
+        "holds up to two batches and what the handler makes of them in memory.",
+        default=33_554_432,
     )
     retries: int = spec(
         "retries",

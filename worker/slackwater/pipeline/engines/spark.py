@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-START_TIMEOUT_MS = 120_000
-"""How long Spark may take to start: some seconds where the machine is idle."""
-
+TASKS_A_CORE = 2
+"""Into how many tasks a large batch is split: while the rows of one are read, another runs."""
+ROWS_A_TASK = 2_500
+"""Fewer cost less than another task."""
 WARM_UP_ROWS = 64
 """More than a session has cores on most machines: Spark splits them into as many tasks."""
 
@@ -33,6 +34,7 @@ class SparkEngine:
     """Runs the handler ``spec`` on a local session, or on the Connect server ``remote``.
 
     ``conf`` takes precedence over the settings of :mod:`slackwater.pipeline.engines.spark_session`;
+    ``start_timeout_ms`` limits its start, which takes some seconds where the machine is idle;
     ``timeout_ms`` limits each call of :meth:`transform` and :meth:`warm_up`.
     """
 
@@ -43,8 +45,10 @@ class SparkEngine:
         *,
         remote: str = "",
         conf: Mapping[str, str] | None = None,
+        start_timeout_ms: int = 120_000,
         timeout_ms: float = 300_000,
     ) -> None:
+        self._start_timeout_ms = start_timeout_ms
         self._spec, self._path, self._timeout_ms = spec, tuple(path), timeout_ms
         self._backend: Backend = make_backend(remote, conf or {})
         self._calls: TimedCalls | None = None
@@ -56,9 +60,11 @@ class SparkEngine:
         self._handler = handlers.load(self._spec, self._path)
         self._calls = TimedCalls("spark")
         try:
-            self._spark = self._calls.call(self._backend.open, START_TIMEOUT_MS, lambda: None)
+            self._spark = self._calls.call(self._backend.open, self._start_timeout_ms, lambda: None)
         except CallTimedOut as exc:
-            raise StartError(f"{self._backend} did not start within {START_TIMEOUT_MS // 1000} s") from exc
+            raise StartError(
+                f"{self._backend} did not start within {self._start_timeout_ms} ms (spark.startTimeoutMs)"
+            ) from exc
 
     def warm_up(self) -> None:
         """Runs the handler on a batch without rows, so that classes are loaded and code is compiled.
@@ -129,7 +135,7 @@ class SparkEngine:
         handler = self._handler
         if handler is None:
             raise RuntimeError("start() was not called")
-        result: Any = handler(_frame(self._session(), table))
+        result: Any = handler(_frame(self._session(), _split(table, self._backend.parallelism)))
         to_arrow: Callable[[], pa.Table] | None = getattr(result, "toArrow", None)
         if to_arrow is None:
             raise HandlerError(
@@ -176,6 +182,18 @@ def _frame(spark: SparkSession, table: pa.Table) -> DataFrame:
 
     row = dict.fromkeys(table.column_names)
     return spark.createDataFrame(pa.Table.from_pylist([row], schema=table.schema)).where(rand() > 1)
+
+
+def _split(table: pa.Table, parallelism: int | None) -> pa.Table:
+    """``table`` in as many pieces as it is to have tasks: a local session makes one of each piece, and a
+    batch has at least one for each partition of its topic."""
+    if parallelism is None or not table.num_rows:
+        return table
+    import pyarrow as pa
+
+    tasks = max(1, min(parallelism * TASKS_A_CORE, table.num_rows // ROWS_A_TASK))
+    rows = -(-table.num_rows // tasks)
+    return pa.Table.from_batches(table.combine_chunks().to_batches(max_chunksize=rows), table.schema)
 
 
 def _there_and_back(spark: SparkSession) -> pa.Table:

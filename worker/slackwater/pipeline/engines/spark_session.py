@@ -25,16 +25,16 @@ TUNED = {
     # A batch goes to the executors as Arrow, never as rows that the driver evaluates one by one.
     "spark.sql.execution.arrow.localRelationThreshold": "0",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    # A batch is small: more partitions are more tasks for nothing, and adaptive execution more stages.
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.adaptive.enabled": "false",
     # Timestamps of records are UTC; without this they would come back in the machine's zone.
     "spark.sql.session.timeZone": "UTC",
 }
-"""Settings of a session, local or on a server."""
+"""Settings of a session, local or on a server that somebody else runs."""
 
 LOCAL = {
     "spark.app.name": "slackwater",
+    # A batch is small: more partitions are more tasks for nothing, and adaptive execution more stages.
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Spark warns of every batch above 1 MB; what fails is raised, and logged by us.
@@ -45,7 +45,7 @@ LOCAL = {
     # does not take a second core's worth of threads.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
 }
-"""Settings that must be there when the Java process starts."""
+"""Settings of a Java process that Slackwater starts, for its small batches on one machine."""
 
 ARCHIVE_VARIABLE = "SLACKWATER_SPARK_ARCHIVE"
 """The environment variable with the path of the archive that ``spark_archive.py`` makes; the worker's Spark
@@ -66,6 +66,10 @@ class Backend(Protocol):
 
     def open(self) -> SparkSession:
         """A session, ready to use. Raises StartError."""
+
+    @property
+    def parallelism(self) -> int | None:
+        """How many tasks run at once; None: the server knows."""
 
     def alive(self) -> bool:
         """Whether a query is still answered; takes at most ``PROBE_TIMEOUT_MS``."""
@@ -105,6 +109,10 @@ class LocalBackend:
 
     def __str__(self) -> str:
         return "Spark's Java process"
+
+    @property
+    def parallelism(self) -> int | None:
+        return self._spark.sparkContext.defaultParallelism if self._spark is not None else None
 
     def open(self) -> SparkSession:
         prepare_environment()
@@ -148,6 +156,10 @@ class ConnectBackend:
 
     def __str__(self) -> str:
         return f"the Spark Connect server {self._remote}"
+
+    @property
+    def parallelism(self) -> int | None:
+        return None
 
     def open(self) -> SparkSession:
         try:

@@ -56,10 +56,12 @@ RESERVED_PROPERTIES = {
 
 @dataclass(frozen=True)
 class SparkConfig:
-    """``remote``: empty (a session in the worker) or ``sc://host:port``. ``conf``: settings of Spark."""
+    """``remote``: empty (a session in the worker) or ``sc://host:port``. ``conf``: settings of Spark.
+    ``start_timeout_ms``: how long the session may take to start."""
 
     remote: str = ""
     conf: Mapping[str, str] = field(default_factory=dict)
+    start_timeout_ms: int = 120_000
 
 
 @dataclass(frozen=True)
@@ -271,7 +273,14 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
     "engine": ("engine", one_of("spark", "arrow", "python")),
     "spark": (
         "spark",
-        section(SparkConfig, {"remote": ("remote", _remote), "conf": ("conf", settings_of)}),
+        section(
+            SparkConfig,
+            {
+                "remote": ("remote", _remote),
+                "conf": ("conf", settings_of),
+                "startTimeoutMs": ("start_timeout_ms", number(1)),
+            },
+        ),
     ),
     "sink": (
         "sink",
@@ -439,7 +448,11 @@ def dump(config: WorkerConfig) -> dict[str, Any]:
     document = plain(config, _FIELDS)
     document["topics"], document["handlerPath"] = list(config.topics), list(config.handler_path)
     document["properties"] = dict(config.properties)
-    document["spark"] = {"remote": config.spark.remote, "conf": dict(config.spark.conf)}
+    document["spark"] = {
+        "remote": config.spark.remote,
+        "conf": dict(config.spark.conf),
+        "startTimeoutMs": config.spark.start_timeout_ms,
+    }
     document["sink"] = _sink_document(config.sink)
     document["security"] = {
         key: item
