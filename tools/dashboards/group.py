@@ -398,7 +398,7 @@ _WORKERS = Row(
         Panel(
             "Batch time by phase, p95",
             "transform is your handler (with Spark: its job). The other phases are Slackwater's: arrow, "
-            "staging, reading, writing, ready, publishing, published; handled: it waits for the batch before.",
+            "staging, reading, writing, ready, publishing, published. handled: waits for another batch.",
             Kind.LINES,
             (
                 Query(

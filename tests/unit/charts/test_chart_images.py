@@ -122,8 +122,11 @@ def pins(lock: str) -> dict[str, set[str]]:
 @pytest.mark.parametrize(
     ("lock", "project", "extra"),
     [
-        ("worker.txt", "worker", "delta"),
-        ("worker-spark.txt", "worker", "delta"),
+        *(
+            (lock, "worker", extra)
+            for lock in ("worker.txt", "worker-spark.txt")
+            for extra in ("avro", "delta", "iceberg", "postgres", "protobuf")
+        ),
         ("worker-spark.txt", "worker", "spark"),
         ("operator.txt", "operator", ""),
     ],
@@ -137,7 +140,7 @@ def test_locks_contain_the_dependencies_of_the_packages(lock: str, project: str,
 
 @pytest.mark.parametrize("lock", ["worker.txt", "worker-spark.txt", "operator.txt"])
 def test_images_get_the_versions_that_are_tested(lock: str) -> None:
-    tested = pins("run.txt")
+    tested = pins("dev.txt")
     assert all(versions <= tested[name] for name, versions in pins(lock).items())
 
 

@@ -37,6 +37,8 @@ class Session:
 
 
 class Backend:
+    parallelism = None
+
     def __init__(self, session: Session) -> None:
         self.session = session
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from slackwater.runtime.delivery.pace import FIRST_RECORDS, BatchSize
@@ -27,7 +29,7 @@ def settle(size: BatchSize, fixed_ms: float, per_record_ms: float, record_bytes:
 def test_it_grows_to_what_fits_the_time_at_most_fourfold_a_batch(size: BatchSize) -> None:
     limits = settle(size, fixed_ms=100, per_record_ms=0.009)
     assert limits[0] == FIRST_RECORDS
-    assert all(after <= 4 * before for before, after in zip(limits, limits[1:], strict=False))
+    assert all(after <= 4 * before for before, after in pairwise(limits))
     assert limits[-1] == pytest.approx(100_000, rel=0.01)
 
 
