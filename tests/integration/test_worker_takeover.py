@@ -133,7 +133,7 @@ def test_a_container_that_is_restarted_after_its_takeover_returns(site: Takeover
     phases = again.phases()
     assert phases[:3] == ["starting", "joining", "warming"], "it knows that its pod is the member"
     site.until_handled("g-b-0", 3)
-    assert a0.status()["phase"] == "standby"
+    a0.in_phase("standby")
     assert a0.status()["holder"] == "g-b-0"
     site.check(twice=site.flow.produced)
     assert again.terminate() == 0
