@@ -9,7 +9,8 @@ partitions, lz4. Each way reads them all, takes the JSON apart and writes Parque
 
 Prints thousands of records a second from the first batch's begin to the last commit, CPU seconds a million
 records (the process with its children, without the broker), the most memory, each batch's size and time, and
-the time by phase. Then the latency: how long a batch of 10,000 and of 1 record takes once the worker is warm.
+the time by phase; then the same with batches of 10,000 records, which is what a steady load makes of them;
+then how long one record takes from the producer's acknowledgement to the worker's commit.
 
     python -m benchmarks.pipeline --records 3000000 --only spark,arrow,streaming
 """

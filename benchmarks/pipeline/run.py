@@ -32,16 +32,16 @@ OURS: Mapping[str, dict[str, Any]] = {
 }
 """Name -> fields of the worker's configuration."""
 STREAMING = "streaming"
-SHARE = {"python": 0.3}
-"""What is slow is given a part of the records."""
-WARM = 8
-"""Batches before the latency is measured."""
-BATCHES = 15
+WARM, TIMED = 10, 30
+"""Records sent one by one before their time is taken, and while it is."""
+SMALL, SMALL_BATCHES = 10_000, 40
+"""Records of a small batch, and how many of those are read."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One way in bulk. ``batches``: records and ms of each. ``phases``: ms a thousand records."""
+    """One way to read a topic. ``batches``: records and ms of each; the first quarter of them is left out of
+    the times that are shown. ``phases``: ms a thousand records."""
 
     records: int
     seconds: float
@@ -52,12 +52,13 @@ class Outcome:
 
     def row(self, name: str, peer: Outcome | None) -> str:
         rate, cpu = self.records / self.seconds, self.cpu_s / self.records * 1e6
-        times = sorted(ms for _, ms in self.batches)
-        size = statistics.median(records for records, _ in self.batches)
+        warm = self.batches[len(self.batches) // 4 :]
+        times = sorted(ms for _, ms in warm)
+        size = statistics.median(records for records, _ in warm)
         ratio = f"{rate / (peer.records / peer.seconds):5.2f}x" if peer is not None else " " * 6
         cells = (
             f"{name:<12}{rate / 1e3:>7.0f}k {ratio} {cpu:>7.1f} {self.most_mb:>7.0f} "
-            f"{len(times):>5} {size:>9,.0f} {times[len(times) // 2]:>7.0f} {times[-1]:>7.0f}  "
+            f"{len(self.batches):>5} {size:>9,.0f} {times[len(times) // 2]:>7.0f} {times[-1]:>7.0f}  "
         )
         return cells + ", ".join(f"{phase} {ms:.2f}" for phase, ms in self.phases.items())
 
@@ -120,30 +121,22 @@ def streaming_bulk(bootstrap: str, topic: str, total: int, folder: Path, per_tri
     return Outcome(total, seconds, cpu_s, watch.most_mb, told["batches"], {})
 
 
-def latency(name: str, bootstrap: str, folder: Path, size: int, **fields: Any) -> str:
-    """How long a warm worker takes from the write of ``size`` records to the commit of the last of them."""
-    topic = f"trickle-{name}-{size}-{uuid.uuid4().hex[:6]}"
+def one_record(name: str, bootstrap: str, folder: Path, **fields: Any) -> str:
+    """How long a warm worker takes from the write of a record to its commit."""
+    topic = f"trickle-{name}-{uuid.uuid4().hex[:6]}"
     create(bootstrap, topic)
-    samples, sent = values(size), 0
-    producer = KafkaProducer(bootstrap_servers=bootstrap, compression_type="lz4", linger_ms=0)
+    (value,) = values(1)
+    producer = KafkaProducer(bootstrap_servers=bootstrap, linger_ms=0)
+    took: list[float] = []
     with worker(config(bootstrap, topic, topic, folder, **OURS[name], **fields), folder) as running:
-        took: list[float] = []
-        batch_ms: list[float] = []
-        for _ in range(WARM + BATCHES):
-            began, known = time.time(), len(running.batches)
-            for value in samples:
-                producer.send(topic, value=value)
-            producer.flush()
-            sent += size
-            done = running.wait(lambda batches: sum(batch.records for batch in batches) >= sent)  # noqa: B023
+        for sent in range(1, WARM + TIMED + 1):
+            producer.send(topic, value=value).get()
+            began = time.time()
+            done = running.wait(lambda batches: len(batches) >= sent)  # noqa: B023
             took.append((done[-1].ended - began) * 1000)
-            batch_ms.append(sum((batch.ended - batch.began) * 1000 for batch in done[known:]))
     producer.close()
-    whole, work = sorted(took[WARM:]), sorted(batch_ms[WARM:])
-    return (
-        f"{name:<12}{size:>7,} records: written to committed p50 {whole[len(whole) // 2]:.0f} ms, "
-        f"the worker's batch p50 {work[len(work) // 2]:.0f} ms, max {work[-1]:.0f} ms"
-    )
+    times = sorted(took[WARM:])
+    return f"{name:<12}one record: p50 {times[len(times) // 2]:.0f} ms, max {times[-1]:.0f} ms"
 
 
 @contextmanager
@@ -170,45 +163,47 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--records", type=int, default=3_000_000)
     parser.add_argument("--only", default=f"{STREAMING},{','.join(OURS)}", help="ways, separated by commas")
     parser.add_argument("--rounds", type=int, default=2, help="how often each way runs; the best counts")
-    parser.add_argument("--no-latency", action="store_true", help="only the bulk")
+    parser.add_argument("--no-small", action="store_true", help="only the bulk")
     options = parser.parse_args(arguments)
     names = options.only.split(",")
     with KafkaCluster(java_options=LONG_LIVED) as cluster:
-        fill(cluster.bootstrap, "load", options.records)
+        bootstrap = cluster.bootstrap
+        fill(bootstrap, "load", options.records)
+        fill(bootstrap, "small", SMALL * SMALL_BATCHES)
         print(HEAD, flush=True)
         best: dict[str, Outcome] = {}
         for name in names * options.rounds:
-            outcome = _bulk(name, cluster.bootstrap, options.records)
+            outcome = _bulk(name, bootstrap, options.records)
             if name not in best or outcome.seconds < best[name].seconds:
                 best[name] = outcome
-        for name in names:
-            print(best[name].row(name, best.get(STREAMING)), flush=True)
-        if not options.no_latency:
+        _show(names, best)
+        if not options.no_small:
+            print(f"\nin batches of {SMALL:,} records", flush=True)
+            _show(names, {name: _small(name, bootstrap) for name in names})
+            print(flush=True)
             for name in names:
-                for size in (10_000, 1):
-                    if name != STREAMING:
-                        with scratch() as folder, _fields(name) as fields:
-                            print(latency(name, cluster.bootstrap, folder, size, **fields), flush=True)
+                if name != STREAMING:
+                    with scratch() as folder, _fields(name) as fields:
+                        print(one_record(name, bootstrap, folder, **fields), flush=True)
     return 0
+
+
+def _show(names: Sequence[str], outcomes: Mapping[str, Outcome]) -> None:
+    for name in names:
+        print(outcomes[name].row(name, outcomes.get(STREAMING)), flush=True)
 
 
 def _bulk(name: str, bootstrap: str, total: int) -> Outcome:
     with scratch() as folder, _fields(name) as fields:
         if name == STREAMING:
             return streaming_bulk(bootstrap, "load", total, folder)
-        share = SHARE.get(name, 1.0)
-        if share < 1:
-            part = f"load-{name}"
-            total = int(total * share)
-            _fill_once(bootstrap, part, total)
-            return our_bulk(name, bootstrap, part, total, folder, **fields)
         return our_bulk(name, bootstrap, "load", total, folder, **fields)
 
 
-_filled: set[str] = set()
-
-
-def _fill_once(bootstrap: str, topic: str, total: int) -> None:
-    if topic not in _filled:
-        fill(bootstrap, topic, total)
-        _filled.add(topic)
+def _small(name: str, bootstrap: str) -> Outcome:
+    total = SMALL * SMALL_BATCHES
+    with scratch() as folder, _fields(name) as fields:
+        if name == STREAMING:
+            return streaming_bulk(bootstrap, "small", total, folder, SMALL)
+        properties = {"max.poll.records": str(SMALL)}
+        return our_bulk(name, bootstrap, "small", total, folder, properties=properties, **fields)
