@@ -506,12 +506,13 @@ class Delivery:
         still to come, or there is as much left to read as they have, as far as the client knows. A few
         records always come meanwhile."""
         taken = left = 0
+        before = self.in_flight.ends()
         for tp, owned in self._owned.items():
             part, end = parts.get(tp), self._consumer.highwater(tp)
             if self._awaits_first(owned, now):
                 return True
             taken += len(part.columns) if part is not None else 0
-            at = part.end if part is not None else owned.start
+            at = part.end if part is not None else before.get(tp, owned.start)
             left += max(0, end - at) if at is not None and end is not None else 0
         return left >= taken
 
