@@ -1,0 +1,195 @@
+"""Avro schemas: parsed by fastavro, checked, and as Arrow types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from slackwater.pipeline.values.ddl import SchemaTextError
+
+MAX_DEPTH = 64
+_PRIMITIVES = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+    "fixed": pa.binary(),
+}
+_LOGICAL = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-millis"): pa.timestamp("us", tz="UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", tz="UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("us"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("string", "uuid"): pa.string(),
+}
+
+Names = Mapping[str, Any]
+
+
+def parse(text: str, references: Sequence[tuple[str, str]] = ()) -> Any:
+    """A schema as fastavro takes it. ``references``: name and text of the schemas that it names.
+
+    Raises :class:`SchemaTextError`, also for a schema whose values need no end of time or memory to be read.
+    """
+    from fastavro import parse_schema
+
+    named: dict[str, Any] = {}
+    try:
+        for _, referred in references:
+            parse_schema(json.loads(referred), named_schemas=named)
+        schema = parse_schema(json.loads(text), named_schemas=named)
+    except RecursionError:
+        raise SchemaTextError("is nested too deeply") from None
+    except Exception as exc:  # fastavro raises KeyError, TypeError and its own
+        raise SchemaTextError(f"is no Avro schema: {type(exc).__name__}: {exc}") from None
+    _smallest(schema, names_of(schema, named), "", ())
+    return schema
+
+
+def names_of(schema: Any, named: Names = {}) -> dict[str, Any]:  # noqa: B006  (never changed)
+    """The named types in ``schema``, by full name."""
+    names = dict(named)
+    if isinstance(schema, dict):
+        names.update(schema.get("__named_schemas", {}))
+    return names
+
+
+def _smallest(schema: Any, names: Names, path: str, open_: tuple[str, ...]) -> int:
+    """The fewest bytes of a value. Raises SchemaTextError for a type that contains itself, whose values may
+    be nested without end, and for an array whose items take no bytes, of which few bytes announce any
+    number."""
+    if len(open_) > MAX_DEPTH:
+        raise SchemaTextError(f"{_at(path)}is nested too deeply")
+    if isinstance(schema, list):
+        return 1 + min((_smallest(branch, names, path, (*open_, "")) for branch in schema), default=0)
+    if isinstance(schema, str):
+        if schema in open_:
+            raise SchemaTextError(f"{_at(path)}the type {schema} contains itself, which is not supported")
+        if schema in names:
+            return _smallest(names[schema], names, path, open_)
+        return {"null": 0, "float": 4, "double": 8}.get(schema, 1)
+    kind = schema["type"]
+    if kind in ("record", "error"):
+        inside = (*open_, schema["name"])
+        if schema["name"] in open_:
+            raise SchemaTextError(
+                f"{_at(path)}the type {schema['name']} contains itself, which is not supported"
+            )
+        fields = schema["fields"]
+        return sum(_smallest(field["type"], names, _inside(path, field["name"]), inside) for field in fields)
+    if kind == "array":
+        if not _smallest(schema["items"], names, f"{path}[]", (*open_, "")):
+            raise SchemaTextError(f"{_at(path)}the items of an array take no bytes, which is not supported")
+        return 1
+    if kind == "map":
+        _smallest(schema["values"], names, f"{path}[]", (*open_, ""))
+        return 1
+    if kind == "fixed":
+        return int(schema["size"])
+    return 1 if kind == "enum" else _smallest(kind, names, path, open_)
+
+
+Convert = Callable[[Any], Any]
+
+
+def arrow_type(schema: Any) -> tuple[pa.StructType, Convert | None]:
+    """The type of the reader's schema, and what makes fastavro's values fit for Arrow (None: they are).
+
+    Raises :class:`SchemaTextError` for what a column cannot have.
+    """
+    resolved = schema[0] if isinstance(schema, list) and len(schema) == 1 else schema
+    names = names_of(schema)
+    if isinstance(resolved, str):
+        resolved = names.get(resolved, resolved)
+    if not isinstance(resolved, dict) or resolved.get("type") not in ("record", "error"):
+        raise SchemaTextError("must be a record, whose fields become those of the column value")
+    if not resolved["fields"]:
+        raise SchemaTextError("has no fields")
+    return _type(resolved, names, "")
+
+
+def _type(schema: Any, names: Names, path: str) -> tuple[pa.DataType, Convert | None]:
+    if isinstance(schema, list):
+        branches = [branch for branch in schema if branch != "null"]
+        if len(branches) != 1:
+            raise SchemaTextError(f"{_at(path)}a union of several types is not supported, only one with null")
+        return _type(branches[0], names, path)
+    if isinstance(schema, str):
+        if schema in names:
+            return _type(names[schema], names, path)
+        if schema not in _PRIMITIVES:
+            raise SchemaTextError(f"{_at(path)}the type {schema} is not supported")
+        return _PRIMITIVES[schema], None
+    kind = schema["type"]
+    if kind in ("record", "error"):
+        return _record(schema, names, path)
+    if kind == "array":
+        item, convert = _type(schema["items"], names, f"{path}[]")
+        return pa.list_(item), None if convert is None else _each(convert)
+    if kind == "map":
+        item, convert = _type(schema["values"], names, f"{path}[]")
+        return pa.map_(pa.string(), item), _pairs(convert)
+    logical = schema.get("logicalType")
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        precision, scale = schema["precision"], schema.get("scale", 0)
+        if precision > 38:
+            raise SchemaTextError(
+                f"{_at(path)}a decimal of {precision} digits is not supported; 38 are the most"
+            )
+        return pa.decimal128(precision, scale), None
+    if (kind, logical) == ("string", "uuid"):
+        return pa.string(), _text
+    if (kind, logical) in _LOGICAL:
+        return _LOGICAL[kind, logical], None
+    return _type(kind, names, path) if isinstance(kind, dict | list) else (_PRIMITIVES[kind], None)
+
+
+def _record(schema: Any, names: Names, path: str) -> tuple[pa.DataType, Convert | None]:
+    fields, converts = [], {}
+    for field in schema["fields"]:
+        name = field["name"]
+        type_, convert = _type(field["type"], names, _inside(path, name))
+        fields.append(pa.field(name, type_))
+        if convert is not None:
+            converts[name] = convert
+    if not converts:
+        return pa.struct(fields), None
+
+    def converted(value: Any) -> Any:
+        return (
+            None if value is None else {**value, **{name: of(value[name]) for name, of in converts.items()}}
+        )
+
+    return pa.struct(fields), converted
+
+
+def _each(convert: Convert) -> Convert:
+    return lambda value: None if value is None else [convert(item) for item in value]
+
+
+def _pairs(convert: Convert | None) -> Convert:
+    if convert is None:
+        return lambda value: None if value is None else list(value.items())
+    return lambda value: None if value is None else [(key, convert(item)) for key, item in value.items()]
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _inside(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _at(path: str) -> str:
+    return f"field {path}: " if path else ""
