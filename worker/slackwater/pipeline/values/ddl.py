@@ -48,7 +48,7 @@ def parse(text: str) -> pa.StructType:
     Raises :class:`SchemaTextError` with the position (from 1).
     """
     parser = _Parser(text)
-    fields = parser.fields(0, end="")
+    fields = parser.fields(0)
     parser.expect_end()
     return pa.struct(fields)
 
@@ -62,8 +62,8 @@ class _Parser:
         ]
         self._at = 0
 
-    def fields(self, depth: int, end: str) -> list[pa.Field]:
-        """Fields up to the sign ``end``, which is not taken; "": to the end of the text."""
+    def fields(self, depth: int) -> list[pa.Field]:
+        """Fields with commas between them."""
         fields: list[pa.Field] = []
         while True:
             kind, name, position = self._take("the name of a field")
@@ -74,8 +74,8 @@ class _Parser:
                     f"at position {position}: the name of a field is expected, not {name!r}"
                 )
             if any(field.name == name for field in fields):
-                raise SchemaTextError(f"at position {position}: the field {name!r} is there twice")
-            if end and self._peek() == ":":
+                raise SchemaTextError(f"at position {position}: the field {name} is there twice")
+            if self._peek() == ":":
                 self._at += 1
             type_ = self._type(depth)
             nullable = not self._word("NOT")
@@ -106,7 +106,7 @@ class _Parser:
             return self._map(depth)
         if kind == "word" and upper == "STRUCT":
             self._sign("<")
-            fields = self.fields(depth + 1, end=">")
+            fields = self.fields(depth + 1)
             self._sign(">")
             return pa.struct(fields)
         raise SchemaTextError(f"at position {position}: {word!r} is no type; types are {_WORDS}")

@@ -23,7 +23,8 @@ _WRAPPERS = frozenset(
     for kind in ("Bool", "Int32", "Int64", "UInt32", "UInt64", "Float", "Double", "String", "Bytes")
 )
 _TIMESTAMP = "google.protobuf.Timestamp"
-_MOST_SECONDS = 1 << 43
+_SECONDS = range(-62_135_596_800, 253_402_300_800)
+"""Of the years 1 to 9999, as Protobuf has it."""
 Read = Callable[[Any], Any]
 
 
@@ -167,7 +168,7 @@ def _inner(message: Descriptor, open_: tuple[str, ...]) -> tuple[pa.DataType, Re
 
 
 def _micros(time: Any) -> int:
-    if not (-_MOST_SECONDS < time.seconds < _MOST_SECONDS and 0 <= time.nanos < 1_000_000_000):
+    if time.seconds not in _SECONDS or not 0 <= time.nanos < 1_000_000_000:
         raise ValueError(f"a Timestamp of {time.seconds} s and {time.nanos} ns is out of range")
     micros: int = time.seconds * 1_000_000 + time.nanos // 1000
     return micros

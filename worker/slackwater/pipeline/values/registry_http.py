@@ -115,6 +115,7 @@ class RegistryConnection:
             if time.monotonic() > deadline:
                 self.close()
                 raise RegistryAwayError(f"{url} has not sent its answer within {timeout:.1f} s")
+        response.close()  # read1 leaves it open at its end, and the connection not ready for the next
         return b"".join(pieces)
 
     def _connect(self, timeout: float) -> http.client.HTTPConnection:

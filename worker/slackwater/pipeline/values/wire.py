@@ -35,15 +35,14 @@ def payloads(values: pa.BinaryArray, rejected: dict[int, str]) -> pa.BinaryArray
     headed = pc.starts_with(values, b"\0")
     long = pc.greater_equal(pc.binary_length(values), HEADER_BYTES)
     fits = pc.and_(headed, long)
-    cut = pc.binary_slice(values, HEADER_BYTES)
-    if pc.all(fits, skip_nulls=True).as_py():
-        return cut
+    if pc.all(fits, min_count=0).as_py():
+        return pc.binary_slice(values, HEADER_BYTES)
     for row in pc.indices_nonzero(pc.invert(fits)).to_pylist():
         try:
             schema_id(values[row].as_py())
         except WireError as exc:
-            rejected[row] = f"value: {exc}"
-    return pc.if_else(fits, cut, None)
+            rejected[row] = f"JSON value: {exc}"
+    return pc.binary_slice(pc.if_else(fits, values, None), HEADER_BYTES)
 
 
 def message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
