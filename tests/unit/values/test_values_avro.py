@@ -22,11 +22,7 @@ UTC = datetime.UTC
 
 def record(*fields: tuple[str, Any], name: str = "Row", **more: Any) -> dict[str, Any]:
     entries = [
-        {
-            "name": field,
-            "type": type_,
-            **({"default": None} if isinstance(type_, list) and type_[0] == "null" else {}),
-        }
+        {"name": field, "type": type_, **({"default": None} if str(type_).startswith("['null'") else {})}
         for field, type_ in fields
     ]
     return {"type": "record", "name": name, "fields": entries, **more}

@@ -56,7 +56,7 @@ class JsonDecoder:
         """See :class:`~slackwater.pipeline.values.ValueDecoder`."""
         rejected: dict[int, str] = {}
         if self._registry is not None:
-            values = payloads(values, rejected)
+            values = payloads(values, rejected, "JSON")
         if not values.null_count:
             return self._decode(values, 0, 0, rejected), rejected
         rows = values.is_valid()
