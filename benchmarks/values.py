@@ -23,11 +23,12 @@ from slackwater.runtime.config.value_config import ValueConfig
 BATCH = 5_000
 ROW: dict[str, Any] = {
     "carrier": "UA", "flight": 1545, "origin": "EWR", "dest": "IAH", "tailnum": "N14228",
-    "dep_delay": 2.0, "arr_delay": 11.5, "air_time": 227.0, "distance": 1400, "time_hour": "2013-01-01T05:00:00Z",
+    "dep_delay": 2.0, "arr_delay": 11.5, "air_time": 227.0, "distance": 1400,
+    "time_hour": "2013-01-01T05:00:00Z",
 }  # fmt: skip
 DDL = (
-    "carrier STRING, flight INT, origin STRING, dest STRING, tailnum STRING, dep_delay DOUBLE, arr_delay DOUBLE, "
-    "air_time DOUBLE, distance BIGINT, time_hour STRING"
+    "carrier STRING, flight INT, origin STRING, dest STRING, tailnum STRING, dep_delay DOUBLE, "
+    "arr_delay DOUBLE, air_time DOUBLE, distance BIGINT, time_hour STRING"
 )
 _AVRO = {"STRING": "string", "INT": "int", "BIGINT": "long", "DOUBLE": "double"}
 _PROTO = {"STRING": "string", "INT": "int32", "BIGINT": "int64", "DOUBLE": "double"}
@@ -64,9 +65,8 @@ def protobuf_values() -> tuple[ValueConfig, bytes]:
         (Path(folder) / "f.proto").write_text(f'syntax = "proto3"; message Flight {{ {" ".join(lines)} }}')
         protoc.main(["protoc", f"-I{folder}", f"--descriptor_set_out={folder}/set", "f.proto"])
         data = (Path(folder) / "set").read_bytes()
-    message: Any = GetMessageClass(
-        pool_of(FileDescriptorSet.FromString(data).file).FindMessageTypeByName("Flight")
-    )
+    pool = pool_of(FileDescriptorSet.FromString(data).file)
+    message: Any = GetMessageClass(pool.FindMessageTypeByName("Flight"))
     value: bytes = message(**{**ROW, "tailnum": "N" * 90}).SerializeToString()
     return ValueConfig("protobuf", schema=base64.b64encode(data).decode()), value
 
