@@ -11,7 +11,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from slackwater.pipeline.values import make_decoder
+from slackwater.pipeline.values import avro_schema, make_decoder
 from slackwater.pipeline.values.avro import AvroDecoder
 from slackwater.runtime.config.value_config import RegistryConfig, ValueConfig
 from slackwater.runtime.errors import ConfigError
@@ -136,6 +136,14 @@ def test_a_schema_that_makes_no_columns_is_named(schema: str, said: str) -> None
         make(schema=schema)
     with pytest.raises(ConfigError, match=f"value.readerSchema: .*{said}"):
         make(schema=json.dumps(record(("a", "int"))), reader_schema=schema)
+
+
+def test_a_type_that_is_used_often_is_checked_once() -> None:
+    """Two fields of each of forty types: in full these are more fields than can be counted."""
+    schema: Any = "int"
+    for number in range(40):
+        schema = record(("a", schema), ("b", f"R{number - 1}" if number else "int"), name=f"R{number}")
+    assert avro_schema.parse(json.dumps(schema))["name"] == "R39"
 
 
 def test_bytes_that_are_no_record_cost_their_own_row() -> None:

@@ -122,6 +122,8 @@ def test_a_value_is_read(schema: str, text: bytes, value: object) -> None:
             b'{"a": "2013-02-30T00:00:00Z"}',
             "field a: '2013-02-30T00:00:00Z': day is out of range",
         ),
+        ("a TIMESTAMP", b'{"a": "0001-01-01T00:00:00+01:00"}', "field a: .* not in the years 1 to 9999"),
+        ("a TIMESTAMP", b'{"a": "9999-12-31T23:59:59-00:01"}', "field a: .* not in the years 1 to 9999"),
         ("a TIMESTAMP_NTZ", b'{"a": "2013-01-01T05:00:00Z"}', "field a: .* is no time such as"),
         ("a DATE", b'{"a": "2013-02-30"}', "field a: '2013-02-30' is no date"),
         ("a BINARY", b'{"a": "?"}', "field a: is not base64"),

@@ -231,6 +231,21 @@ def test_only_so_many_schemas_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(server.requests) == 4
 
 
+def test_only_so_many_unknown_ids_of_a_batch_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_UNKNOWN_IN_BATCH", 3)
+    with registry() as server:
+        server.register("s", "S")
+        known = SchemasById(client(server.url), lambda found: found.text)
+        assert known.get(1) == ("S", "")
+        reasons = [known.get(schema_id)[1] for schema_id in range(10, 15)]
+        assert ["was not asked" in reason for reason in reasons] == [False, False, False, True, True]
+        assert known.get(1) == ("S", "")
+        assert len(server.requests) == 4
+        known.begin()
+        assert "does not know the schema id 13" in known.get(13)[1]
+        assert len(server.requests) == 5
+
+
 def test_a_schema_that_cannot_be_used_is_a_reason() -> None:
     def make(found: Registered) -> str:
         raise ValueError("odd")

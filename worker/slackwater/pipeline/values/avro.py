@@ -75,8 +75,7 @@ class AvroDecoder:
                 if value is not None:
                     rows[row] = self._row(row, value, 0, self._written, rejected)
         else:
-            assert self._registry is not None
-            self._registry.begin()
+            self._by_id.begin()
             for row, schema_id, value in schema_ids(values, rejected, "Avro"):
                 written, reason = self._by_id.get(schema_id)
                 if written is None:

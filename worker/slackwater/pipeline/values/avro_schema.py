@@ -52,7 +52,7 @@ def parse(text: str, references: Sequence[tuple[str, str]] = ()) -> Any:
         raise SchemaTextError("is nested too deeply") from None
     except Exception as exc:  # fastavro raises KeyError, TypeError and its own
         raise SchemaTextError(f"is no Avro schema: {type(exc).__name__}: {exc}") from None
-    _smallest(schema, names_of(schema, named), "", ())
+    _Sizes(names_of(schema, named)).smallest(schema, "")
     return schema
 
 
@@ -64,39 +64,57 @@ def names_of(schema: Any, named: Names = {}) -> dict[str, Any]:  # noqa: B006  (
     return names
 
 
-def _smallest(schema: Any, names: Names, path: str, open_: tuple[str, ...]) -> int:
-    """The fewest bytes of a value. Raises SchemaTextError for a type that contains itself, whose values may
-    be nested without end, and for an array whose items take no bytes, of which few bytes announce any
-    number."""
-    if len(open_) > MAX_DEPTH:
-        raise SchemaTextError(f"{_at(path)}is nested too deeply")
-    if isinstance(schema, list):
-        return 1 + min((_smallest(branch, names, path, (*open_, "")) for branch in schema), default=0)
-    if isinstance(schema, str):
-        if schema in open_:
-            raise SchemaTextError(f"{_at(path)}the type {schema} contains itself, which is not supported")
-        if schema in names:
-            return _smallest(names[schema], names, path, open_)
-        return {"null": 0, "float": 4, "double": 8}.get(schema, 1)
-    kind = schema["type"]
-    if kind in ("record", "error"):
-        inside = (*open_, schema["name"])
-        if schema["name"] in open_:
-            raise SchemaTextError(
-                f"{_at(path)}the type {schema['name']} contains itself, which is not supported"
+class _Sizes:
+    """The fewest bytes that a value of each type takes."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._known: dict[str, int] = {}
+
+    def smallest(self, schema: Any, path: str, open_: tuple[str, ...] = ()) -> int:
+        """Raises SchemaTextError for a type that contains itself, whose values may be nested without end, and
+        for an array whose items take no bytes, of which few bytes announce any number.
+
+        ``open_``: the types that ``schema`` is in.
+        """
+        if len(open_) > MAX_DEPTH:
+            raise SchemaTextError(f"{_at(path)}is nested too deeply")
+        inside = (*open_, "")
+        if isinstance(schema, list):
+            return 1 + min((self.smallest(branch, path, inside) for branch in schema), default=0)
+        if isinstance(schema, str):
+            if schema in self._names:
+                return self._named(self._names[schema], path, open_)
+            return {"null": 0, "float": 4, "double": 8}.get(schema, 1)
+        kind = schema["type"]
+        if kind in ("record", "error"):
+            return self._named(schema, path, open_)
+        if kind == "array":
+            if not self.smallest(schema["items"], f"{path}[]", inside):
+                raise SchemaTextError(
+                    f"{_at(path)}the items of an array take no bytes, which is not supported"
+                )
+            return 1
+        if kind == "map":
+            self.smallest(schema["values"], f"{path}[]", inside)
+            return 1
+        if kind == "fixed":
+            return int(schema["size"])
+        return 1 if kind == "enum" else self.smallest(kind, path, inside)
+
+    def _named(self, schema: Any, path: str, open_: tuple[str, ...]) -> int:
+        """Of a type with a name; of a record, once for all the places where it is used."""
+        name = schema["name"]
+        if "fields" not in schema:
+            return self.smallest(schema, path, open_)
+        if name in open_:
+            raise SchemaTextError(f"{_at(path)}the type {name} contains itself, which is not supported")
+        if name not in self._known:
+            self._known[name] = sum(
+                self.smallest(field["type"], _inside(path, field["name"]), (*open_, name))
+                for field in schema["fields"]
             )
-        fields = schema["fields"]
-        return sum(_smallest(field["type"], names, _inside(path, field["name"]), inside) for field in fields)
-    if kind == "array":
-        if not _smallest(schema["items"], names, f"{path}[]", (*open_, "")):
-            raise SchemaTextError(f"{_at(path)}the items of an array take no bytes, which is not supported")
-        return 1
-    if kind == "map":
-        _smallest(schema["values"], names, f"{path}[]", (*open_, ""))
-        return 1
-    if kind == "fixed":
-        return int(schema["size"])
-    return 1 if kind == "enum" else _smallest(kind, names, path, open_)
+        return self._known[name]
 
 
 Convert = Callable[[Any], Any]

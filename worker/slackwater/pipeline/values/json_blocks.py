@@ -15,7 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from slackwater.pipeline.values.json_rows import DATE, LOCAL, MAX_DEPTH, ZONE, nested_beyond
+from slackwater.pipeline.values.json_rows import (
+    DATE,
+    FIRST_MICROS,
+    LAST_MICROS,
+    LOCAL,
+    MAX_DEPTH,
+    ZONE,
+    nested_beyond,
+)
 
 MAX_BLOCK_BYTES = 64 << 20
 _CONSTANT = re.compile(rb"[:,\[\s-](?:NaN|Inf)")
@@ -137,9 +145,18 @@ def _struct(array: pa.StructArray, type_: pa.StructType) -> pa.StructArray:
 
 def _timestamps(array: pa.StringArray, type_: pa.TimestampType) -> pa.TimestampArray:
     if type_.tz is not None and _all(pc.match_substring_regex(array, f"^{LOCAL}{ZONE}$")):
-        return array.cast(_UTC)
+        return _in_range(array.cast(_UTC))
     _check_form(array, LOCAL)
     return array.cast(_LOCAL).cast(type_) if type_.tz is None else array.cast(_LOCAL).view(type_)
+
+
+def _in_range(array: pa.TimestampArray) -> pa.TimestampArray:
+    """``array``, whose times an offset may have moved out of the years 1 to 9999."""
+    ends = pc.min_max(array.cast(pa.int64()))
+    first, last = ends["min"].as_py(), ends["max"].as_py()
+    if first is not None and not (first >= FIRST_MICROS and last <= LAST_MICROS):
+        raise NotCertainError("a time that is out of range")
+    return array
 
 
 def _all(mask: pa.BooleanArray) -> bool:

@@ -26,6 +26,8 @@ _DATE = re.compile(DATE, re.ASCII)
 _TIMESTAMP = re.compile(f"({LOCAL})({ZONE})?", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,9})?", re.ASCII)
 _NESTING = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.S)
+FIRST_MICROS, LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""What Python's datetime can hold, as the engine ``python`` needs it."""
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
@@ -254,8 +256,12 @@ def _timestamp(*, with_zone: bool) -> Reader:
             local = datetime.datetime.fromisoformat(match[1])
         except ValueError as exc:
             raise ValueRejectedError(f"field {path}: {text[:40]!r}: {exc}") from None
-        micros = (local - _EPOCH) // datetime.timedelta(microseconds=1)
-        return micros - _offset_minutes(match[2]) * 60_000_000
+        micros = (local - _EPOCH) // datetime.timedelta(microseconds=1) - _offset_minutes(
+            match[2]
+        ) * 60_000_000
+        if not FIRST_MICROS <= micros <= LAST_MICROS:
+            raise ValueRejectedError(f"field {path}: {text[:40]!r} is not in the years 1 to 9999 of UTC")
+        return micros
 
     return read
 

@@ -127,8 +127,7 @@ class ProtobufDecoder:
                 if value is not None:
                     rows[row] = self._row(row, value, 0, rejected)
         else:
-            assert self._registry is not None
-            self._registry.begin()
+            self._by_id.begin()
             for row, schema_id, value in schema_ids(values, rejected, "Protobuf"):
                 written, reason = self._by_id.get(schema_id)
                 if written is None:

@@ -20,11 +20,17 @@ from slackwater.runtime.config.value_config import RegistryConfig
 from slackwater.runtime.errors import ConfigError, StartError, WorkerError
 
 MAX_SCHEMAS = 1_000
+MAX_UNKNOWN = 10_000
+"""How many unknown ids are remembered."""
+MOST_UNKNOWN_IN_BATCH = 1_000
+"""How many unknown ids of a batch are asked for: each costs a request, and whoever writes to the topic can
+name as many as there are records."""
 MAX_REFERENCES = 200
 UNKNOWN_FOR_MS = 30_000
 """How long an id that the registry does not know is not asked for again."""
 FIRST_WAIT_MS, LONGEST_WAIT_MS = 100.0, 5_000.0
 _SCHEMA_NOT_FOUND = 40403
+_UNKNOWN = "the schema registry does not know the schema id {}"
 _SUBJECT, _URL = "value.registry.subject", "value.registry.url"
 
 
@@ -191,30 +197,51 @@ class SchemasById(Generic[T]):
     def __init__(self, registry: Registry, make: Callable[[Registered], T], clock: Time = time) -> None:
         """``make``: raises ValueError for a schema that cannot be used, with the reason."""
         self._registry, self._make, self._clock = registry, make, clock
-        self._known: OrderedDict[int, tuple[T | None, str, float]] = OrderedDict()
+        self._known: OrderedDict[int, tuple[T | None, str]] = OrderedDict()
+        self._unknown: OrderedDict[int, float] = OrderedDict()
+        """Until when these ids are not asked for."""
+        self._unknown_in_batch = 0
+
+    def begin(self) -> None:
+        """Begins a batch."""
+        self._registry.begin()
+        self._unknown_in_batch = 0
 
     def get(self, schema_id: int) -> tuple[T | None, str]:
-        """What is made of the schema, or None and the reason why there is none."""
-        now = self._clock.monotonic()
-        made, reason, until = self._known.get(schema_id) or (None, "", 0.0)
-        if now >= until:
-            made, reason, until = self._look_up(schema_id, now)
-            self._known[schema_id] = made, reason, until
-            if len(self._known) > MAX_SCHEMAS:
-                self._known.popitem(last=False)
-        else:
+        """What is made of the schema, or None and the reason why there is none. Raises as the registry."""
+        known = self._known.get(schema_id)
+        if known is not None:
             self._known.move_to_end(schema_id)
-        return made, reason
-
-    def _look_up(self, schema_id: int, now: float) -> tuple[T | None, str, float]:
+            return known
+        now = self._clock.monotonic()
+        if now < self._unknown.get(schema_id, 0.0):
+            return None, _UNKNOWN.format(schema_id)
+        if self._unknown_in_batch >= MOST_UNKNOWN_IN_BATCH:
+            return None, (
+                f"the schema registry was not asked for the schema id {schema_id}, because it does not know "
+                f"{MOST_UNKNOWN_IN_BATCH} others of this batch"
+            )
         registered = self._registry.schema(schema_id)
         if registered is None:
-            reason = f"the schema registry does not know the schema id {schema_id}"
-            return None, reason, now + UNKNOWN_FOR_MS / 1000
+            self._unknown_in_batch += 1
+            _keep(self._unknown, schema_id, now + UNKNOWN_FOR_MS / 1000, MAX_UNKNOWN)
+            return None, _UNKNOWN.format(schema_id)
         try:
-            return self._make(registered), "", float("inf")
+            made: tuple[T | None, str] = self._make(registered), ""
         except ValueError as exc:
-            return None, f"schema id {schema_id} cannot be used: {exc}", float("inf")
+            made = None, f"schema id {schema_id} cannot be used: {exc}"
+        _keep(self._known, schema_id, made, MAX_SCHEMAS)
+        return made
+
+
+V = TypeVar("V")
+
+
+def _keep(cache: OrderedDict[int, V], key: int, value: V, most: int) -> None:
+    cache[key] = value
+    cache.move_to_end(key)
+    if len(cache) > most:
+        cache.popitem(last=False)
 
 
 def serialized(text: str) -> bytes:
