@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.pipeline.values import registry as module, registry_http
-from slackwater.pipeline.values.registry import Registered, Registry, SchemasById
+from slackwater.pipeline.values.registry import client as module, http as registry_http
+from slackwater.pipeline.values.registry.client import Registered, Registry, SchemasById
 from slackwater.runtime.config.value_config import RegistryConfig
 from slackwater.runtime.errors import ConfigError, StartError, WorkerError
 from tests.support.kafka.certificates import Authority

@@ -44,7 +44,7 @@ def make_decoder(config: ValueConfig, *, timeout_ms: float, start_timeout_ms: fl
     """
     registry = None
     if config.registry is not None:
-        from slackwater.pipeline.values.registry import Registry
+        from slackwater.pipeline.values.registry.client import Registry
 
         registry = Registry(config.registry, timeout_ms=timeout_ms)
     try:
@@ -72,4 +72,4 @@ def _make(config: ValueConfig, registry: Registry | None, start_timeout_ms: floa
 
 
 if TYPE_CHECKING:
-    from slackwater.pipeline.values.registry import Registry
+    from slackwater.pipeline.values.registry.client import Registry

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from slackwater.pipeline.values import avro_schema
 from slackwater.pipeline.values.ddl import SchemaTextError
-from slackwater.pipeline.values.registry import Registered, Registry, SchemasById
+from slackwater.pipeline.values.registry.client import Registered, Registry, SchemasById
+from slackwater.pipeline.values.registry.wire import HEADER_BYTES, schema_ids
 from slackwater.pipeline.values.settings import schema_text
 from slackwater.pipeline.values.types import array_of
-from slackwater.pipeline.values.wire import HEADER_BYTES, schema_ids
 from slackwater.runtime.errors import ConfigError
 
 if TYPE_CHECKING:

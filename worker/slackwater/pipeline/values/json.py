@@ -10,13 +10,13 @@ import pyarrow as pa
 from slackwater.pipeline.values import ddl
 from slackwater.pipeline.values.json_blocks import MAX_BLOCK_BYTES, BlockReader, NotCertainError
 from slackwater.pipeline.values.json_rows import ValueRejectedError, row_reader
+from slackwater.pipeline.values.registry.wire import payloads
 from slackwater.pipeline.values.settings import schema_text
 from slackwater.pipeline.values.types import array_of, nullable
-from slackwater.pipeline.values.wire import payloads
 from slackwater.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slackwater.pipeline.values.registry import Registry
+    from slackwater.pipeline.values.registry.client import Registry
     from slackwater.runtime.config.value_config import ValueConfig
 
 BLOCKS = (8192, 256)
@@ -59,17 +59,13 @@ class JsonDecoder:
             values = payloads(values, rejected, "JSON")
         if not values.null_count:
             return self._decode(values, 0, 0, rejected), rejected
-        rows = values.is_valid()
-        present = values.filter(rows)
         at_fault: dict[int, str] = {}
-        decoded = self._decode(present, 0, 0, at_fault)
-        places, indices, there = [], [], 0
-        for row, valid in enumerate(rows.to_pylist()):
-            indices.append(there if valid else None)
-            if valid:
-                places.append(row)
-                there += 1
-        rejected.update({places[at]: reason for at, reason in at_fault.items()})
+        decoded = self._decode(values.drop_null(), 0, 0, at_fault)
+        rows = [row for row, valid in enumerate(values.is_valid().to_pylist()) if valid]
+        indices: list[int | None] = [None] * len(values)
+        for index, row in enumerate(rows):
+            indices[row] = index
+        rejected.update({rows[index]: reason for index, reason in at_fault.items()})
         return decoded.take(pa.array(indices, pa.int64())), rejected
 
     def _decode(self, values: pa.BinaryArray, first: int, level: int, bad: dict[int, str]) -> pa.StructArray:

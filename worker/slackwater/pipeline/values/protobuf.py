@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from slackwater.pipeline.values.ddl import SchemaTextError
-from slackwater.pipeline.values.registry import Registered, Registry, SchemasById, serialized
+from slackwater.pipeline.values.registry.client import Registered, Registry, SchemasById, serialized
+from slackwater.pipeline.values.registry.wire import WireError, message_indexes, schema_ids
 from slackwater.pipeline.values.settings import schema_bytes
 from slackwater.pipeline.values.types import array_of
-from slackwater.pipeline.values.wire import WireError, message_indexes, schema_ids
 from slackwater.runtime.errors import ConfigError
 
 if TYPE_CHECKING:

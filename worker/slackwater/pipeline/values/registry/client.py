@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
-from slackwater.pipeline.values.registry_http import Answer, RegistryAwayError, RegistryConnection
+from slackwater.pipeline.values.registry.http import Answer, RegistryAwayError, RegistryConnection
 from slackwater.runtime.config.value_config import RegistryConfig
 from slackwater.runtime.errors import ConfigError, StartError, WorkerError
 
