@@ -131,6 +131,11 @@ def test_a_value_is_read(schema: str, text: bytes, value: object) -> None:
         ("a INT NOT NULL", b'{"a": null}', "field a: is null, and it is NOT NULL"),
         ("a STRUCT<b: INT NOT NULL>", b'{"a": {}}', "field a.b: is missing"),
         ("a INT", b'{"z": ' + b"[" * MAX_DEPTH, f"is nested more than {MAX_DEPTH} deep at byte"),
+        (
+            "a INT",
+            b'{"z": ' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}",
+            f"nested more than {MAX_DEPTH} deep",
+        ),
         ("a INT", b'{"z": ' + b"[" * 2_000_000, f"is nested more than {MAX_DEPTH} deep at byte"),
     ],
 )
