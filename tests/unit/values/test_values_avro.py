@@ -144,6 +144,8 @@ def test_a_type_that_is_used_often_is_checked_once() -> None:
     for number in range(40):
         schema = record(("a", schema), ("b", f"R{number - 1}" if number else "int"), name=f"R{number}")
     assert avro_schema.parse(json.dumps(schema))["name"] == "R39"
+    with pytest.raises(ConfigError, match="value.schema: has more than 10000 fields"):
+        make(schema=json.dumps(schema))
 
 
 def test_bytes_that_are_no_record_cost_their_own_row() -> None:

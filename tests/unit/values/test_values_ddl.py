@@ -105,9 +105,19 @@ def test_json_schema() -> None:
     )
 
 
+def doubling(levels: int) -> str:
+    """A schema with 2 ** levels fields."""
+    inner = {
+        f"d{n}": {"properties": {name: {"$ref": f"#/$defs/d{n - 1}"} for name in ("a", "b")}}
+        for n in range(1, levels)
+    }
+    return json.dumps({"$ref": f"#/$defs/d{levels - 1}", "$defs": {"d0": {"type": "string"}, **inner}})
+
+
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
+        (doubling(15), "has more than 10000 fields"),
         ("{", "is no JSON"),
         ('{"type": "string"}', "must be an object with properties"),
         ('{"type": "object"}', "at #: an object needs properties"),

@@ -234,6 +234,13 @@ def test_schemas_of_the_registry(files: list[FileDescriptorProto], tmp_path: Pat
         assert decode(nested, framed(one, b"\4\0\0\x10\x05")) == ([{"from": "", "miles": 5}], {})
 
 
+def test_a_message_may_not_have_any_number_of_fields(tmp_path: Path) -> None:
+    messages = "".join(f"message M{n} {{ M{n - 1} a = 1; M{n - 1} b = 2; }}" for n in range(1, 40))
+    source = f'syntax = "proto3"; message M0 {{ string x = 1; }} {messages}'
+    with pytest.raises(ConfigError, match="value.message: has more than 10000 fields"):
+        make(schema=inline(compiled(tmp_path, deep=source)), message="M39")
+
+
 def test_schemas_that_cannot_be_used_are_named(files: list[FileDescriptorProto]) -> None:
     for schema, said in [
         ("?", "value.schema: is not base64"),

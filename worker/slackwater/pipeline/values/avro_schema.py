@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from slackwater.pipeline.values.ddl import SchemaTextError
+from slackwater.pipeline.values.types import FieldLimit
 
 MAX_DEPTH = 64
 _PRIMITIVES = {
@@ -120,13 +121,21 @@ class _Sizes:
 Convert = Callable[[Any], Any]
 
 
+class _Types(dict[str, Any]):
+    """The named types of a schema."""
+
+    def __init__(self, names: Names) -> None:
+        super().__init__(names)
+        self.limit = FieldLimit()
+
+
 def arrow_type(schema: Any) -> tuple[pa.StructType, Convert | None]:
     """The type of the reader's schema, and what makes fastavro's values fit for Arrow (None: they are).
 
     Raises :class:`SchemaTextError` for what a column cannot have.
     """
     resolved = schema[0] if isinstance(schema, list) and len(schema) == 1 else schema
-    names = names_of(schema)
+    names = _Types(names_of(schema))
     if isinstance(resolved, str):
         resolved = names.get(resolved, resolved)
     if not isinstance(resolved, dict) or resolved.get("type") not in ("record", "error"):
@@ -136,7 +145,8 @@ def arrow_type(schema: Any) -> tuple[pa.StructType, Convert | None]:
     return _type(resolved, names, "")
 
 
-def _type(schema: Any, names: Names, path: str) -> tuple[pa.DataType, Convert | None]:
+def _type(schema: Any, names: _Types, path: str) -> tuple[pa.DataType, Convert | None]:
+    names.limit.take()
     if isinstance(schema, list):
         branches = [branch for branch in schema if branch != "null"]
         if len(branches) != 1:
@@ -172,7 +182,7 @@ def _type(schema: Any, names: Names, path: str) -> tuple[pa.DataType, Convert | 
     return _type(kind, names, path) if isinstance(kind, dict | list) else (_PRIMITIVES[kind], None)
 
 
-def _record(schema: Any, names: Names, path: str) -> tuple[pa.DataType, Convert | None]:
+def _record(schema: Any, names: _Types, path: str) -> tuple[pa.DataType, Convert | None]:
     fields, converts = [], {}
     for field in schema["fields"]:
         name = field["name"]

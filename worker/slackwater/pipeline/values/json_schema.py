@@ -9,11 +9,18 @@ values, such as ``minimum``, are not checked.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from slackwater.pipeline.values.ddl import MAX_DEPTH, SchemaTextError
+from slackwater.pipeline.values.types import FieldLimit
+
+
+class _Document(NamedTuple):
+    root: Any
+    limit: FieldLimit
+
 
 _SIMPLE = {"boolean": pa.bool_(), "integer": pa.int64(), "number": pa.float64(), "string": pa.string()}
 _FORMATS = {"date-time": pa.timestamp("us", tz="UTC"), "date": pa.date32()}
@@ -28,7 +35,7 @@ def struct_of(text: str) -> pa.StructType:
         document = json.loads(text)
     except (ValueError, RecursionError) as exc:
         raise SchemaTextError(f"is no JSON: {exc}") from None
-    type_, _ = _type(document, "#", document, 0)
+    type_, _ = _type(document, "#", _Document(document, FieldLimit()), 0)
     if not pa.types.is_struct(type_):
         raise SchemaTextError(
             "must be an object with properties, which become the fields of the column value"
@@ -36,15 +43,16 @@ def struct_of(text: str) -> pa.StructType:
     return type_
 
 
-def _type(schema: Any, at: str, document: Any, depth: int) -> tuple[pa.DataType, bool]:
+def _type(schema: Any, at: str, document: _Document, depth: int) -> tuple[pa.DataType, bool]:
     """The type, and whether the schema allows null."""
+    document.limit.take()
     if depth > MAX_DEPTH:
         raise SchemaTextError(f"at {at[:200]}: types are nested more than {MAX_DEPTH} deep, or without end")
     if not isinstance(schema, dict):
         raise SchemaTextError(f"at {at}: must be a schema that is an object")
     if "$ref" in schema:
         reference = schema["$ref"]
-        return _type(_referred(reference, at, document), str(reference), document, depth + 1)
+        return _type(_referred(reference, at, document.root), str(reference), document, depth + 1)
     for key in ("anyOf", "oneOf"):
         if key in schema:
             return _union(schema[key], f"{at}/{key}", document, depth)
@@ -77,7 +85,7 @@ def _kind(schema: dict[str, Any], at: str) -> tuple[str, bool]:
     return others[0], "null" in kinds
 
 
-def _object(schema: dict[str, Any], at: str, document: Any, depth: int) -> pa.DataType:
+def _object(schema: dict[str, Any], at: str, document: _Document, depth: int) -> pa.DataType:
     properties, required = schema.get("properties") or {}, schema.get("required") or []
     if not isinstance(properties, dict) or not isinstance(required, list):
         raise SchemaTextError(f"at {at}: properties must be an object, and required an array")
@@ -93,7 +101,7 @@ def _object(schema: dict[str, Any], at: str, document: Any, depth: int) -> pa.Da
     return pa.struct(fields)
 
 
-def _union(branches: Any, at: str, document: Any, depth: int) -> tuple[pa.DataType, bool]:
+def _union(branches: Any, at: str, document: _Document, depth: int) -> tuple[pa.DataType, bool]:
     if isinstance(branches, list):
         others = [(n, one) for n, one in enumerate(branches) if one != {"type": "null"}]
         if len(others) == 1:

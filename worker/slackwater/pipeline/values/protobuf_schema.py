@@ -7,11 +7,12 @@ default then, as in every Protobuf library. Enums are the names of their values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from slackwater.pipeline.values.ddl import SchemaTextError
+from slackwater.pipeline.values.types import FieldLimit
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -26,6 +27,13 @@ _TIMESTAMP = "google.protobuf.Timestamp"
 _SECONDS = range(-62_135_596_800, 253_402_300_800)
 """Of the years 1 to 9999, as Protobuf has it."""
 Read = Callable[[Any], Any]
+
+
+class _Open(NamedTuple):
+    """The messages that a field is in."""
+
+    names: tuple[str, ...]
+    limit: FieldLimit
 
 
 def pool_of(files: Iterable[FileDescriptorProto]) -> DescriptorPool:
@@ -95,12 +103,13 @@ def struct_of(message: Descriptor) -> tuple[pa.StructType, Read]:
     """
     if not message.fields:
         raise SchemaTextError(f"the message {message.full_name} has no fields")
-    return _message(message, (message.full_name,))
+    return _message(message, _Open((message.full_name,), FieldLimit()))
 
 
-def _message(message: Descriptor, open_: tuple[str, ...]) -> tuple[pa.StructType, Read]:
+def _message(message: Descriptor, open_: _Open) -> tuple[pa.StructType, Read]:
     fields, readers = [], []
     for field in message.fields:
+        open_.limit.take()
         type_, read = _field(field, open_)
         fields.append(pa.field(field.name, type_))
         readers.append((field.name, read, field.has_presence))
@@ -114,7 +123,7 @@ def _message(message: Descriptor, open_: tuple[str, ...]) -> tuple[pa.StructType
     return pa.struct(fields), row
 
 
-def _field(field: FieldDescriptor, open_: tuple[str, ...]) -> tuple[pa.DataType, Read]:
+def _field(field: FieldDescriptor, open_: _Open) -> tuple[pa.DataType, Read]:
     if not field.is_repeated:
         return _single(field, open_)
     message = field.message_type
@@ -124,13 +133,13 @@ def _field(field: FieldDescriptor, open_: tuple[str, ...]) -> tuple[pa.DataType,
     return pa.list_(item), lambda values: [read(value) for value in values]
 
 
-def _map(entry: Descriptor, open_: tuple[str, ...]) -> tuple[pa.DataType, Read]:
+def _map(entry: Descriptor, open_: _Open) -> tuple[pa.DataType, Read]:
     key, _ = _single(entry.fields_by_name["key"], open_)
     item, read = _single(entry.fields_by_name["value"], open_)
     return pa.map_(key, item), lambda value: [(name, read(value[name])) for name in value]
 
 
-def _single(field: FieldDescriptor, open_: tuple[str, ...]) -> tuple[pa.DataType, Read]:
+def _single(field: FieldDescriptor, open_: _Open) -> tuple[pa.DataType, Read]:
     if field.message_type is not None:
         return _inner(field.message_type, open_)
     if field.enum_type is not None:
@@ -154,17 +163,17 @@ def _single(field: FieldDescriptor, open_: tuple[str, ...]) -> tuple[pa.DataType
     return types[field.cpp_type], _same
 
 
-def _inner(message: Descriptor, open_: tuple[str, ...]) -> tuple[pa.DataType, Read]:
+def _inner(message: Descriptor, open_: _Open) -> tuple[pa.DataType, Read]:
     name = message.full_name
     if name == _TIMESTAMP:
         return pa.timestamp("us", tz="UTC"), _micros
     if name in _WRAPPERS:
         type_, _ = _single(message.fields_by_name["value"], open_)
         return type_, lambda wrapper: wrapper.value
-    if name in open_ or not message.fields:
+    if name in open_.names or not message.fields:
         # A type cannot hold itself, and a struct of nothing is no column.
         return pa.binary(), lambda inner: inner.SerializeToString()
-    return _message(message, (*open_, name))
+    return _message(message, open_._replace(names=(*open_.names, name)))
 
 
 def _micros(time: Any) -> int:

@@ -7,7 +7,23 @@ from typing import Any
 
 import pyarrow as pa
 
+from slackwater.pipeline.values.ddl import SchemaTextError
+
 _BLOCK = 256
+MAX_FIELDS = 10_000
+
+
+class FieldLimit:
+    """Counts the fields of a schema: few definitions that use each other can describe any number."""
+
+    def __init__(self) -> None:
+        self._left = MAX_FIELDS
+
+    def take(self) -> None:
+        """Counts one. Raises SchemaTextError where there are too many."""
+        self._left -= 1
+        if self._left < 0:
+            raise SchemaTextError(f"has more than {MAX_FIELDS} fields")
 
 
 def nullable(type_: pa.DataType) -> pa.DataType:
