@@ -81,6 +81,44 @@ GOOD: dict[str, dict[str, Any]] = {
             "spec": {"containers": [{"name": "worker", "resources": {"limits": {"memory": "1Gi"}}}]},
         }
     },
+    "JSON with types": {"spec/pipeline/value": {"format": "json", "schema": "carrier STRING, delay DOUBLE"}},
+    "JSON of a registry, with types": {
+        "spec/pipeline/value": {
+            "format": "json",
+            "schema": "a INT",
+            "registry": {"url": "http://a:8081/apis/ccompat/v7, http://b"},
+        }
+    },
+    "Avro of a file, and what the handler sees": {
+        "spec/pipeline/value": {"format": "avro", "schemaFile": "/app/flight.avsc", "readerSchema": "{}"}
+    },
+    "Avro of a registry": {
+        "spec/pipeline/value": {
+            "format": "avro",
+            "registry": {
+                "url": "https://a:8081,https://b:8081",
+                "subject": "flights-value",
+                "version": "3",
+                "credentialsSecret": "user",
+                "caSecret": "ca",
+                "clientCertificateSecret": "mine",
+            },
+        }
+    },
+    "Avro of a registry, and what the handler sees": {
+        "spec/pipeline/value": {
+            "format": "avro",
+            "readerSchema": "{}",
+            "registry": {"url": "http://a:8081"},
+        }
+    },
+    "a message of Protobuf": {
+        "spec/pipeline/value": {
+            "format": "protobuf",
+            "message": "air.Flight",
+            "registry": {"url": "http://a:8081", "subject": "flights-value"},
+        }
+    },
     "a folder as a URL": {"spec/pipeline/sink/path": "file:///data/flights"},
     "files in folders": {"spec/pipeline/sink/partitionBy": ["day", "carrier"]},
     "no new columns": {"spec/pipeline/sink/newColumns": "reject"},

@@ -7,13 +7,16 @@ import multiprocessing
 import os
 import signal
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from slackwater.kafka.records import ARROW_SCHEMA
+from slackwater.pipeline.engines.decoding import DecodingEngine
 from slackwater.pipeline.engines.spark import SparkEngine
+from slackwater.pipeline.values import make_decoder
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT_S = 120.0
@@ -39,6 +42,9 @@ def unknown_column(df):
 
 def no_offset(df):
     return df.select("topic", "partition")
+
+def typed(df):
+    return df.select("topic", "partition", "offset", "value.*")
 
 def number_as_error(df):
     return df.select("topic", "partition", "offset", F.lit(1).alias("_error"))
@@ -76,7 +82,7 @@ def hangs(df):
     return df.withColumn("x", slow("offset"))
 '''
 
-_engine: SparkEngine | None = None
+_engine: Any = None
 
 
 def table(offsets: list[int], values: list[bytes | None] | None = None) -> pa.Table:
@@ -97,7 +103,12 @@ def table(offsets: list[int], values: list[bytes | None] | None = None) -> pa.Ta
 def _start(spec: str, path: list[str], options: dict[str, Any]) -> None:
     global _engine
     _close()
-    _engine = SparkEngine(spec, path, **options)
+    value = options.pop("value", None)
+    made = SparkEngine(spec, path, **options)
+    _engine = made
+    if value is not None:
+        make = partial(make_decoder, value, timeout_ms=5_000, start_timeout_ms=5_000)
+        _engine = DecodingEngine(made, make)
     _engine.start()
 
 

@@ -1,5 +1,7 @@
 """The Spark engine on a real local session and on a real Connect server."""
 
+import datetime
+import decimal
 import itertools
 import json
 import time
@@ -15,6 +17,7 @@ from slackwater.pipeline.engines.connect_server import ConnectServer
 from slackwater.pipeline.engines.spark import EngineLostError
 from slackwater.pipeline.engines.spark_session import SparkFailure
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink
+from slackwater.runtime.config.value_config import ValueConfig
 from slackwater.runtime.errors import HandlerError, StartError
 from slackwater.runtime.interfaces import Range
 from slackwater_operator.demo.source import read_rows, with_poison
@@ -44,6 +47,27 @@ def test_records_pass_through_as_they_are(host: EngineHost) -> None:
     records = table(list(range(100)))
     rows = host.transform(records)
     assert rows.to_pylist() == records.to_pylist()
+
+
+def test_typed_values_are_columns_and_bad_ones_are_rejected(host: EngineHost) -> None:
+    schema = "n INT, at TIMESTAMP, tags ARRAY<STRING>, in STRUCT<x: DECIMAL(5,2)>, m MAP<STRING, BIGINT>"
+    host.start("typed", value=ValueConfig("json", schema=schema))
+    host.warm_up()
+    full = b'{"n": 1, "at": "2013-01-01T05:00:00Z", "tags": ["a", null], "in": {"x": 1.5}, "m": {"k": 2}}'
+    rows = host.transform(table([0, 1, 2, 3], [full, b"{", None, b'{"n": "x"}'])).to_pylist()
+    found = {row["offset"]: row for row in rows}
+    assert len(rows) == 4
+    assert [found[0][name] for name in ("n", "tags", "in", "m")] == [
+        1, ["a", None], {"x": decimal.Decimal("1.50")}, [("k", 2)],
+    ]  # fmt: skip
+    assert found[0]["at"].timestamp() == datetime.datetime(2013, 1, 1, 5, tzinfo=datetime.UTC).timestamp()
+    assert {found[2][name] for name in ("n", "at", "tags", "in", "m")} == {None}
+    assert {offset: row["_error"] for offset, row in found.items()} == {
+        0: None,
+        1: "JSON value: is not JSON at byte 1: Expecting property name enclosed in double quotes",
+        2: None,
+        3: "JSON value: field n: must be a whole number, not text",
+    }
 
 
 def test_a_shuffle_gives_every_row_back(host: EngineHost) -> None:

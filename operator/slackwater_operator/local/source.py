@@ -15,7 +15,7 @@ from slackwater_operator.api.v1alpha1 import yaml_file
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.kubernetes.object_api import Object
 from slackwater_operator.local.report.views import RunError
-from slackwater_operator.specs.worker_config import keys_by_secret
+from slackwater_operator.specs.worker_config import secrets_of
 
 Manifest = dict[str, Any]
 
@@ -77,6 +77,9 @@ class Source:
         pipeline = made["spec"]["pipeline"]
         pipeline["handlerPath"] = self.handler_path
         pipeline["sink"] = {**pipeline["sink"], "path": self.sink_path}
+        value = pipeline.get("value") or {}
+        if value.get("schemaFile"):
+            pipeline["value"] = {**value, "schemaFile": str((self.folder / value["schemaFile"]).resolve())}
         return {
             "apiVersion": made["apiVersion"],
             "kind": made["kind"],
@@ -116,7 +119,7 @@ def read_source(file: Path, current: Path) -> Source:
 
 
 def read_secrets(group: ConsumerGroup, folder: Path | None) -> list[Object]:
-    """The Secrets of spec.kafka.security, from files: FOLDER/SECRET/KEY.
+    """The Secrets of spec.kafka.security and spec.pipeline.value.registry, from files: FOLDER/SECRET/KEY.
 
     Args:
         group: the resource.
@@ -125,12 +128,11 @@ def read_secrets(group: ConsumerGroup, folder: Path | None) -> list[Object]:
     Raises:
         RunError: one is missing.
     """
-    secrets = []
-    for name, keys in keys_by_secret(group.spec.kafka.security):
+    secrets: dict[str, Object] = {}
+    for section, name, keys in secrets_of(group):
         if folder is None:
             raise RunError(
-                f"spec.kafka.security names Secret {name}: give a folder that contains {name}/{keys[0]} with "
-                "--secrets"
+                f"{section} names Secret {name}: give a folder that contains {name}/{keys[0]} with --secrets"
             )
         data = {}
         for key in keys:
@@ -139,8 +141,9 @@ def read_secrets(group: ConsumerGroup, folder: Path | None) -> list[Object]:
                 data[key] = base64.b64encode(path.read_bytes()).decode()
             except OSError as error:
                 raise RunError(
-                    f"{path}: {error.strerror}; it must contain {key} of Secret {name} (spec.kafka.security)"
+                    f"{path}: {error.strerror}; it must contain {key} of Secret {name} ({section})"
                 ) from None
+        data.update(secrets.get(name, {}).get("data", {}))
         metadata = {"name": name, "namespace": ""}
-        secrets.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
-    return secrets
+        secrets[name] = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+    return list(secrets.values())

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, Security, Sink
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, Registry, Security, Sink, Value
 from slackwater_operator.api.v1alpha1.fields import FieldError
 from slackwater_operator.api.v1alpha1.pipeline import Delivery, Spark
 from slackwater_operator.model import names
@@ -93,6 +93,8 @@ def worker_config(
         document["takeover"] = {"keyFile": takeover_key_file}
     if pipeline.handler_timeout_ms is not None:
         document["handlerTimeoutMs"] = pipeline.handler_timeout_ms
+    if pipeline.value is not None:
+        document["value"] = _value(pipeline.value)
     if pipeline.dead_letter_topic:
         document["deadLetterTopic"] = pipeline.dead_letter_topic
     return document
@@ -115,6 +117,31 @@ def _sink(sink: Sink, path: str) -> dict[str, Any]:
         section["partitionBy"] = list(sink.partition_by)
     if sink.new_columns != "add":
         section["newColumns"] = sink.new_columns
+    return section
+
+
+def _value(value: Value) -> dict[str, Any]:
+    section = {
+        "format": value.format,
+        "schema": value.schema,
+        "schemaFile": value.schema_file,
+        "readerSchema": value.reader_schema,
+        "message": value.message,
+        "registry": _registry(value.registry) if value.registry is not None else None,
+    }
+    return {name: item for name, item in section.items() if item}
+
+
+def _registry(registry: Registry, folder: str = names.REGISTRY_FOLDER) -> dict[str, str]:
+    section = {"url": registry.url}
+    if registry.subject:
+        section |= {"subject": registry.subject, "version": registry.version}
+    if registry.credentials_secret:
+        section |= {"usernameFile": f"{folder}/{USERNAME}", "passwordFile": f"{folder}/{PASSWORD}"}
+    if registry.ca_secret:
+        section["caFile"] = f"{folder}/{CA}"
+    if registry.client_certificate_secret:
+        section |= {"certFile": f"{folder}/{CERTIFICATE}", "keyFile": f"{folder}/{KEY}"}
     return section
 
 
@@ -186,6 +213,12 @@ def pod_config(group: ConsumerGroup) -> dict[str, Any]:
                 f"{folder!r} is relative, which means nothing in a pod; give the folder's absolute path in "
                 "the image, such as /app",
             )
+    if pipeline.value is not None and pipeline.value.schema_file[:1] not in ("", "/"):
+        raise FieldError(
+            "spec.pipeline.value.schemaFile",
+            f"{pipeline.value.schema_file!r} is relative, which means nothing in a pod; give the file's "
+            "absolute path in the image, such as /app/flight.avsc",
+        )
     document = worker_config(
         group,
         handler_path=pipeline.handler_path or (),
@@ -206,9 +239,10 @@ def config_volume(group: ConsumerGroup, config_map_name: str) -> dict[str, Any]:
     """
     items = [{"key": names.CONFIG_KEY, "path": names.CONFIG_KEY}]
     sources: list[dict[str, Any]] = [{"configMap": {"name": config_map_name, "items": items}}]
-    for secret, keys in keys_by_secret(group.spec.kafka.security):
-        files = [{"key": key, "path": f"kafka/{key}"} for key in keys]
-        sources.append({"secret": {"name": secret, "items": files}})
+    for folder, settings in _with_secrets(group).items():
+        for secret, keys in keys_by_secret(settings):
+            files = [{"key": key, "path": f"{folder}/{key}"} for key in keys]
+            sources.append({"secret": {"name": secret, "items": files}})
     if group.spec.rollout.takes_over:
         files = [{"key": names.TAKEOVER_KEY, "path": names.KEY_PATH}]
         sources.append({"secret": {"name": names.takeover_secret(group.name), "items": files}})
@@ -218,14 +252,34 @@ def config_volume(group: ConsumerGroup, config_map_name: str) -> dict[str, Any]:
 # -- Secrets -------------------------------------------------------------------------------------------------
 
 
-def keys_by_secret(security: Security) -> list[tuple[str, tuple[str, ...]]]:
-    """The Secrets that spec.kafka.security names, each with the keys that it must have."""
+def secrets_of(group: ConsumerGroup) -> list[tuple[str, str, tuple[str, ...]]]:
+    """The Secrets that the workers need: the section of the resource that names one, its name, and the keys
+    that it must have."""
+    sections = {"kafka": "spec.kafka.security", "registry": "spec.pipeline.value.registry"}
+    return [
+        (sections[folder], secret, keys)
+        for folder, settings in _with_secrets(group).items()
+        for secret, keys in keys_by_secret(settings)
+    ]
+
+
+def keys_by_secret(settings: Security | Registry) -> list[tuple[str, tuple[str, ...]]]:
+    """The Secrets that ``settings`` name, each with the keys that it must have."""
     secrets = [
-        (security.credentials_secret, (USERNAME, PASSWORD)),
-        (security.ca_secret, (CA,)),
-        (security.client_certificate_secret, (CERTIFICATE, KEY)),
+        (settings.credentials_secret, (USERNAME, PASSWORD)),
+        (settings.ca_secret, (CA,)),
+        (settings.client_certificate_secret, (CERTIFICATE, KEY)),
     ]
     return [(secret, keys) for secret, keys in secrets if secret]
+
+
+def _with_secrets(group: ConsumerGroup) -> dict[str, Security | Registry]:
+    """The settings that name Secrets, by the folder of the volume that their files are in."""
+    settings: dict[str, Security | Registry] = {"kafka": group.spec.kafka.security}
+    value = group.spec.pipeline.value
+    if value is not None and value.registry is not None:
+        settings["registry"] = value.registry
+    return settings
 
 
 def takeover_secret(group: ConsumerGroup, key: str) -> dict[str, Any]:

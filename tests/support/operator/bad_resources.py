@@ -93,6 +93,18 @@ def _sink(**fields: Any) -> dict[str, Any]:
     return {"spec/pipeline/sink": {"path": "/data/flights", **fields}}
 
 
+def _value(**fields: Any) -> dict[str, Any]:
+    return {"spec/pipeline/value": {"format": "json", "schema": "a INT", **fields}}
+
+
+def _registry(format_: str = "avro", **fields: Any) -> dict[str, Any]:
+    """Values of a schema registry; `readerSchema` belongs to the value, all other fields to the registry."""
+    value: dict[str, Any] = {"format": format_, "registry": {"url": "http://registry:8081", **fields}}
+    if "readerSchema" in fields:
+        value["readerSchema"] = value["registry"].pop("readerSchema")
+    return {"spec/pipeline/value": value}
+
+
 def _security(**fields: Any) -> dict[str, Any]:
     return {"spec/kafka/security": fields}
 
@@ -103,6 +115,8 @@ _SECURITY = "spec.kafka.security"
 _SCHEDULE = "spec.scaling.schedules[0]"
 _PIPELINE = "spec.pipeline"
 _SINK = f"{_PIPELINE}.sink"
+_VALUE = f"{_PIPELINE}.value"
+_REGISTRY = f"{_VALUE}.registry"
 
 REFUSED = [
     Bad("no kafka", {"spec/kafka": GONE}, "spec.kafka", "Required value"),
@@ -143,6 +157,45 @@ REFUSED = [
         f"{_PIPELINE}.handler", "such as flights.pipeline:transform"),
     Bad("an engine that is not there", {"spec/pipeline/engine": "flink"}, f"{_PIPELINE}.engine",
         'supported values: "spark", "arrow", "python"'),
+    Bad("values without a format", {"spec/pipeline/value": {"schema": "a INT"}}, f"{_VALUE}.format",
+        "Required value"),
+    Bad("values in another format", _value(format="xml"), f"{_VALUE}.format",
+        'supported values: "json", "avro", "protobuf"'),
+    Bad("values without a schema", {"spec/pipeline/value": {"format": "json"}}, f"{_VALUE}.schema",
+        "is missing; set it, or registry"),
+    Bad("values with an empty schema", _value(schema=""), f"{_VALUE}.schema", "at least 1 chars"),
+    Bad("values with two schemas", _value(schemaFile="/app/schema"), f"{_VALUE}.schemaFile",
+        "cannot be combined with schema"),
+    Bad("a reader's schema for JSON", _value(readerSchema="{}"), f"{_VALUE}.readerSchema", "format avro"),
+    Bad("a message for JSON", _value(message="air.Flight"), f"{_VALUE}.message", "format protobuf"),
+    Bad("a message that is no name", _value(format="protobuf", message="air/Flight"), f"{_VALUE}.message",
+        "such as air.Flight"),
+    Bad("a registry and a writer's schema", {"spec/pipeline/value": {
+        "format": "avro", "schema": "{}", "registry": {"url": "http://registry:8081"}}}, f"{_VALUE}.schema",
+        "set readerSchema"),
+    Bad("a registry and a file with the writer's schema", {"spec/pipeline/value": {
+        "format": "avro", "schemaFile": "/app/a", "registry": {"url": "http://registry:8081"}}},
+        f"{_VALUE}.schemaFile", "set readerSchema"),
+    Bad("a registry without a url", {"spec/pipeline/value": {
+        "format": "avro", "registry": {"subject": "flights-value"}}}, f"{_REGISTRY}.url", "Required value"),
+    Bad("a registry by another scheme", _registry(url="ftp://registry", subject="s"), f"{_REGISTRY}.url",
+        "such as https://registry.kafka.svc:8081"),
+    Bad("a registry's url with a password", _registry(url="http://me:pw@registry", subject="s"),
+        f"{_REGISTRY}.url", "such as https://registry.kafka.svc:8081"),
+    Bad("a registry without a subject", _registry(), f"{_REGISTRY}.subject", "is missing"),
+    Bad("a subject and a schema", _registry(subject="s", readerSchema="{}"), f"{_REGISTRY}.subject",
+        "cannot be combined with a schema"),
+    Bad("a version that is a word", _registry(subject="s", version="newest"), f"{_REGISTRY}.version",
+        "such as latest or 3"),
+    Bad("a version that is a number", _registry(subject="s", version=3), f"{_REGISTRY}.version",
+        "must be of type string"),
+    Bad("a CA for a registry without TLS", _registry(subject="s", caSecret="ca"), f"{_REGISTRY}.caSecret",
+        "requires https"),
+    Bad("a certificate for a registry without TLS", _registry(subject="s", clientCertificateSecret="mine"),
+        f"{_REGISTRY}.clientCertificateSecret", "requires https"),
+    Bad("a CA where one address has no TLS",
+        _registry(url="https://a,http://b", subject="s", caSecret="ca"), f"{_REGISTRY}.caSecret",
+        "requires https"),
     Bad("no sink", {"spec/pipeline/sink": GONE}, f"{_PIPELINE}.sink", "Required value"),
     Bad("a sink without a path", {"spec/pipeline/sink": {}}, f"{_PIPELINE}.sink.path", "Required value"),
     Bad("a format that is not there", {"spec/pipeline/sink/format": "csv"}, f"{_PIPELINE}.sink.format",
@@ -382,5 +435,8 @@ NOT_FOR_PODS = [
         "give an absolute path on a volume"),
     Bad("a relative folder for the handler", {"spec/pipeline/handlerPath": ["src"]},
         f"{_PIPELINE}.handlerPath[0]", "absolute path in the image"),
+    Bad("a relative file for the schema",
+        {"spec/pipeline/value": {"format": "avro", "schemaFile": "flight.avsc"}}, f"{_VALUE}.schemaFile",
+        "absolute path in the image"),
 ]  # fmt: skip
 """They can be read, and run on one machine, but nothing can be built from them for Kubernetes."""

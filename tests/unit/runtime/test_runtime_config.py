@@ -194,7 +194,8 @@ def test_every_field_of_the_class_has_a_name_in_the_file() -> None:
     # topics and topicPattern exclude each other; each is written where it is set
     pattern = {**SMALL, "topics": [], "topicPattern": "t-.*"}
     takeover = {**SMALL, "takeover": {"keyFile": "key", "deadlineMs": 5}}
-    named = {*dump(parse({**SMALL, "deadLetterTopic": "d"})), *dump(parse(pattern)), *dump(parse(takeover))}
+    value = {**SMALL, "value": {"format": "json", "schema": "a INT"}, "deadLetterTopic": "d"}
+    named = {*dump(parse(value)), *dump(parse(pattern)), *dump(parse(takeover))}
     assert parse(dump(parse(takeover))) == parse(takeover)
     assert len(named) == len(WorkerConfig.__dataclass_fields__)
 

@@ -21,6 +21,14 @@ SPARK = {"spec/pipeline/engine": "spark"}
 TAKEOVER = {"spec/rollout/strategy": "Takeover"}
 DELTA = {"spec/pipeline/sink/format": "delta"}
 NONE: dict[str, Any] = {}
+JSON = {"format": "json", "schema": "a INT"}
+
+
+def registered(**changes: Any) -> dict[str, Any]:
+    """A group with values of a schema registry."""
+    registry = {"url": "https://registry:8081", "subject": "flights-value", **changes}
+    return {"spec/pipeline/value": {"format": "avro", "registry": registry}}
+
 
 RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.groupId": (NONE, {"spec/groupId": "other"}),
@@ -53,6 +61,34 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.pipeline.spark.remote": (SPARK, {**SPARK, "spec/pipeline/spark/remote": "sc://spark:15002"}),
     "spec.pipeline.spark.conf": (SPARK, {**SPARK, "spec/pipeline/spark/conf": {"spark.ui.enabled": "false"}}),
     "spec.pipeline.spark.startTimeout": (SPARK, {**SPARK, "spec/pipeline/spark/startTimeout": "5m"}),
+    "spec.pipeline.value.format": (NONE, {"spec/pipeline/value": JSON}),
+    "spec.pipeline.value.schema": (
+        {"spec/pipeline/value": JSON},
+        {"spec/pipeline/value": {**JSON, "schema": "a INT, b INT"}},
+    ),
+    "spec.pipeline.value.schemaFile": (
+        {"spec/pipeline/value": {"format": "avro", "schemaFile": "/app/a.avsc"}},
+        {"spec/pipeline/value": {"format": "avro", "schemaFile": "/app/b.avsc"}},
+    ),
+    "spec.pipeline.value.readerSchema": (
+        {"spec/pipeline/value": {"format": "avro", "schema": "{}"}},
+        {"spec/pipeline/value": {"format": "avro", "schema": "{}", "readerSchema": "{}"}},
+    ),
+    "spec.pipeline.value.message": (
+        {"spec/pipeline/value": {"format": "protobuf", "schemaFile": "/app/set"}},
+        {"spec/pipeline/value": {"format": "protobuf", "schemaFile": "/app/set", "message": "air.Flight"}},
+    ),
+    **{
+        f"spec.pipeline.value.registry.{name}": (registered(), registered(**{name: value}))
+        for name, value in {
+            "url": "https://other:8081",
+            "subject": "other",
+            "version": "3",
+            "credentialsSecret": "user",
+            "caSecret": "ca",
+            "clientCertificateSecret": "mine",
+        }.items()
+    },
     "spec.pipeline.sink.format": (NONE, DELTA),
     "spec.pipeline.sink.path": (NONE, {"spec/pipeline/sink/path": "/data/more"}),
     "spec.pipeline.sink.options": (DELTA, {**DELTA, "spec/pipeline/sink/options": {"AWS_REGION": "eu"}}),

@@ -6,9 +6,14 @@ returning worker joins its group first, and loads them in :meth:`Engine.start`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from slackwater.pipeline.engines.arrow import ArrowEngine
+    from slackwater.pipeline.engines.spark import SparkEngine
+    from slackwater.pipeline.values import ValueDecoder
     from slackwater.runtime.config.worker_config import WorkerConfig
     from slackwater.runtime.interfaces import AnyEngine, Sink
 
@@ -17,14 +22,41 @@ __all__ = ["make_engine", "make_sink"]
 
 def make_engine(config: WorkerConfig) -> AnyEngine:
     """The engine that ``config.engine`` names. It loads nothing before ``start()``."""
+    make = _decoder_factory(config)
+    if config.engine == "python":
+        from slackwater.pipeline.engines.python import PythonEngine
+
+        records = PythonEngine(config.handler, config.handler_path, timeout_ms=config.handler_timeout_ms)
+        if make is None:
+            return records
+        from slackwater.pipeline.engines.decoding import DecodingRecordEngine
+
+        return DecodingRecordEngine(records, make)
+    tables = _table_engine(config)
+    if make is None:
+        return tables
+    from slackwater.pipeline.engines.decoding import DecodingEngine
+
+    return DecodingEngine(tables, make)
+
+
+def _decoder_factory(config: WorkerConfig) -> Callable[[], ValueDecoder] | None:
+    """Makes the decoder of ``config.value``; None: values stay bytes."""
+    value = config.value
+    if value is None:
+        return None
+    from slackwater.pipeline.values import make_decoder
+
+    # The handler needs time of its own after the wait for the schema registry.
+    waits_ms = config.handler_timeout_ms * 0.8
+    return partial(make_decoder, value, timeout_ms=waits_ms, start_timeout_ms=config.start_timeout_ms)
+
+
+def _table_engine(config: WorkerConfig) -> ArrowEngine | SparkEngine:
     if config.engine == "arrow":
         from slackwater.pipeline.engines.arrow import ArrowEngine
 
         return ArrowEngine(config.handler, config.handler_path, timeout_ms=config.handler_timeout_ms)
-    if config.engine == "python":
-        from slackwater.pipeline.engines.python import PythonEngine
-
-        return PythonEngine(config.handler, config.handler_path, timeout_ms=config.handler_timeout_ms)
     from slackwater.pipeline.engines.spark import SparkEngine
 
     return SparkEngine(

@@ -31,6 +31,7 @@ from slackwater_operator.api.v1alpha1.validation import (
     DEFAULT_MAX_POLL_INTERVAL_MS,
     DEFAULT_SESSION_TIMEOUT_MS,
 )
+from slackwater_operator.api.v1alpha1.value import Registry, Value, check_value
 
 __all__ = [
     "ConsumerGroup",
@@ -41,6 +42,7 @@ __all__ = [
     "Metadata",
     "Pipeline",
     "Preflight",
+    "Registry",
     "ResourceError",
     "Rollout",
     "Scaling",
@@ -49,6 +51,7 @@ __all__ = [
     "Sink",
     "Spark",
     "Takeover",
+    "Value",
     "load",
     "parse",
 ]
@@ -376,6 +379,8 @@ def _check_pipeline(wanted: ConsumerGroupSpec) -> None:
             f"applies only to engine spark, but spec.pipeline.engine is {pipeline.engine}; remove it",
         )
     check_sink(pipeline.sink)
+    if pipeline.value is not None:
+        check_value(pipeline.value)
     interval = validation.milliseconds(
         wanted.kafka.properties, "max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS
     )

@@ -15,7 +15,7 @@ from slackwater_operator.api.v1alpha1.validation import (
     RESERVED_PROPERTIES,
 )
 
-_SECRET = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+SECRET = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 _SERVERS = r"[^\s,:]+:[0-9]{1,5}(,\s*[^\s,:]+:[0-9]{1,5})*"
 
 _RESERVED_RULES = [
@@ -114,21 +114,21 @@ class Security:
     )
     credentials_secret: str = spec(
         "credentialsSecret",
-        fields.text(pattern=_SECRET, example="kafka-user", max_length=253),
+        fields.text(pattern=SECRET, example="kafka-user", max_length=253),
         "The Secret with the keys username and password. Workers read it at each connection, so a new "
         "password requires no restart.",
         absent="",
     )
     ca_secret: str = spec(
         "caSecret",
-        fields.text(pattern=_SECRET, example="kafka-ca", max_length=253),
+        fields.text(pattern=SECRET, example="kafka-ca", max_length=253),
         "The Secret with the key ca.crt: the CA certificates (PEM) that the brokers' certificates are "
         "verified against. Defaults to the CAs that the image trusts.",
         absent="",
     )
     client_certificate_secret: str = spec(
         "clientCertificateSecret",
-        fields.text(pattern=_SECRET, example="kafka-client", max_length=253),
+        fields.text(pattern=SECRET, example="kafka-client", max_length=253),
         "The Secret with the keys tls.crt and tls.key: the worker's client certificate, for brokers "
         "that require one.",
         absent="",

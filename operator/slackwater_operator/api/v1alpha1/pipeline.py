@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from slackwater_operator.api.v1alpha1 import fields
 from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, required, spec
+from slackwater_operator.api.v1alpha1.value import Value
 
 TOPIC = r"\.{0,2}[a-zA-Z0-9_-][a-zA-Z0-9._-]*|\.{3}[a-zA-Z0-9._-]*"
 """A topic's name that brokers accept (Kafka's `Topic.validate`): neither `.` nor `..`."""
@@ -176,6 +177,11 @@ class Pipeline:
     )
     spark: Spark = spec(
         "spark", fields.nested(Spark), "Where Spark runs and how it is configured.", default={}
+    )
+    value: Value | None = spec(
+        "value",
+        fields.nested(Value),
+        "How the values of records are decoded. Without it, the handler gets their bytes.",
     )
     sink: Sink = required("sink", fields.nested(Sink), "Where the handler's rows are written.")
     dead_letter_topic: str = spec(

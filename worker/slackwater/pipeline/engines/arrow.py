@@ -19,13 +19,15 @@ log = logging.getLogger(__name__)
 class ArrowEngine(InProcessEngine):
     """Calls the handler ``spec``. ``timeout_ms`` limits each call."""
 
-    def warm_up(self) -> None:
-        """Calls the handler with a table without rows. Raises HandlerError where it cannot take one, or
-        returns what the worker cannot store."""
+    def warm_up(self, schema: pa.Schema | None = None) -> None:
+        """Calls the handler with a table without rows. ``schema``: its columns; None: those of a poll.
+
+        Raises HandlerError where the handler cannot take one, or returns what the worker cannot store.
+        """
         from slackwater.kafka.records import ARROW_SCHEMA
 
         try:
-            output = self.transform(ARROW_SCHEMA.empty_table())
+            output = self.transform((schema or ARROW_SCHEMA).empty_table())
         except HandlerError:
             raise
         except BaseException as exc:

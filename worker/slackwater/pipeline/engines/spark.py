@@ -66,11 +66,11 @@ class SparkEngine:
                 f"{self._backend} did not start within {self._start_timeout_ms} ms (spark.startTimeoutMs)"
             ) from exc
 
-    def warm_up(self) -> None:
+    def warm_up(self, schema: pa.Schema | None = None) -> None:
         """Runs the handler on a batch without rows, so that classes are loaded and code is compiled.
 
-        It also shows what the handler returns before any record is read. Raises HandlerError, and StartError
-        where Spark itself cannot run a query.
+        It also shows what the handler returns before any record is read. ``schema``: the batch's columns;
+        None: those of a poll. Raises HandlerError, and StartError where Spark itself cannot run a query.
         """
         from slackwater.kafka.records import ARROW_SCHEMA
 
@@ -79,7 +79,7 @@ class SparkEngine:
         except SparkFailure as exc:
             raise StartError(f"{self._backend} started, but cannot run a query: {exc}") from exc
         try:
-            output = self.transform(ARROW_SCHEMA.empty_table())
+            output = self.transform((schema or ARROW_SCHEMA).empty_table())
         except WorkerError:
             raise
         except BaseException as exc:

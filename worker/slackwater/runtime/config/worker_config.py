@@ -23,6 +23,7 @@ from slackwater.runtime.config.fields import (
     settings_of,
     text_of,
 )
+from slackwater.runtime.config.value_config import ValueConfig, check_value, value_document, value_section
 from slackwater.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -174,6 +175,8 @@ class WorkerConfig:
     handler_path: tuple[str, ...] = ()
     engine: str = "spark"
     spark: SparkConfig = SparkConfig()
+    value: ValueConfig | None = None
+    """How values are decoded; None: the handler gets their bytes."""
     dead_letter_topic: str | None = None
     batch_interval_ms: int = 0
     """How long after one batch the next may begin, where there is no more to read; 0: as soon as it can."""
@@ -282,6 +285,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
             },
         ),
     ),
+    "value": ("value", value_section),
     "sink": (
         "sink",
         section(
@@ -343,6 +347,8 @@ def parse(document: Any, file: str = "") -> WorkerConfig:
 def _check_together(config: WorkerConfig) -> None:
     _check_topics(config)
     _check_security(config.security)
+    if config.value is not None:
+        check_value(config.value)
     if config.sink.options and config.sink.format == "parquet":
         raise Fault("sink.options", "are for format delta; remove them")
     if config.handler_timeout_ms >= config.max_poll_interval_ms:
@@ -454,6 +460,10 @@ def dump(config: WorkerConfig) -> dict[str, Any]:
         "startTimeoutMs": config.spark.start_timeout_ms,
     }
     document["sink"] = _sink_document(config.sink)
+    if config.value is None:
+        del document["value"]
+    else:
+        document["value"] = value_document(config.value)
     document["security"] = {
         key: item
         for key, (argument, _) in _SECURITY_FIELDS.items()

@@ -413,10 +413,7 @@ def checked_output(output: Any, inputs: Mapping[TopicPartition, pa.RecordBatch])
 
     places = _places(output)
     errors = _errors(output)
-    rows = output.drop_columns([ERROR_COLUMN]) if errors is not None else output
-    for name, column in zip(PLACE_COLUMNS, places, strict=True):
-        if rows.column(name).type != column.type:
-            rows = rows.set_column(rows.column_names.index(name), name, column)
+    rows = _with_columns(output.drop_columns([ERROR_COLUMN]) if errors is not None else output, places)
     rejected = pc.is_valid(errors) if errors is not None and errors.null_count < len(errors) else None
     counts, dead = {}, {}
     taken = 0
@@ -430,6 +427,25 @@ def checked_output(output: Any, inputs: Mapping[TopicPartition, pa.RecordBatch])
     if taken != output.num_rows:
         raise RecordsError(_stray(places, inputs, output.num_rows - taken))
     return Output(rows.filter(pc.invert(rejected)) if rejected is not None else rows, counts, dead)
+
+
+def checked_places(output: Any) -> pa.Table:
+    """``output`` of a handler with ``topic``, ``partition``, ``offset`` and, if it has one, the error column
+    as string, int32, int64 and string. Raises as :func:`checked_output`, except for rows whose position is
+    no record's."""
+    places, errors = _places(output), _errors(output)
+    rows = _with_columns(output, places)
+    if errors is None:
+        return rows
+    return rows.set_column(rows.column_names.index(ERROR_COLUMN), ERROR_COLUMN, errors)
+
+
+def _with_columns(rows: pa.Table, places: tuple[Any, Any, Any]) -> pa.Table:
+    """``rows`` with ``places`` as its place columns."""
+    for name, column in zip(PLACE_COLUMNS, places, strict=True):
+        if rows.column(name).type != column.type:
+            rows = rows.set_column(rows.column_names.index(name), name, column)
+    return rows
 
 
 def _dead(mask: Any, offsets: Any, errors: Any) -> dict[int, str]:

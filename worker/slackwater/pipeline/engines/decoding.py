@@ -1,0 +1,173 @@
+"""Engines whose handler gets decoded values: they decode, call the engine proper, and add what they reject.
+
+A record whose value cannot be decoded does not reach the handler. It comes back as a row with its position
+and the reason in ``_error``, as if the handler had rejected it; so it becomes a dead letter with its original
+bytes. A record without a value reaches the handler: its value is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from slackwater.pipeline.values import ValueDecoder
+from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS, RecordEngine
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from slackwater.kafka.records import ConsumerRecord
+
+MakeDecoder = Callable[[], ValueDecoder]
+
+
+class TableHandler(Protocol):
+    """An :class:`~slackwater.runtime.interfaces.Engine` that can be warmed up with other columns."""
+
+    def start(self) -> None: ...
+
+    def warm_up(self, schema: pa.Schema | None = None) -> None: ...
+
+    def transform(self, table: pa.Table) -> pa.Table: ...
+
+    def close(self) -> None: ...
+
+
+class _Decoding:
+    """The decoder, made at the start."""
+
+    def __init__(self, make: MakeDecoder) -> None:
+        self._make = make
+        self._decoder: ValueDecoder | None = None
+
+    def start(self) -> None:
+        """Raises ConfigError and StartError."""
+        self._decoder = self._make()
+
+    @property
+    def decoder(self) -> ValueDecoder:
+        if self._decoder is None:
+            raise RuntimeError("start() was not called")
+        return self._decoder
+
+    def close(self) -> None:
+        if self._decoder is not None:
+            self._decoder.close()
+            self._decoder = None
+
+
+class DecodingEngine:
+    """Gives ``engine`` tables whose column ``value`` is decoded."""
+
+    def __init__(self, engine: TableHandler, make: MakeDecoder) -> None:
+        self._engine, self._values = engine, _Decoding(make)
+
+    def start(self) -> None:
+        """Makes the decoder and starts the engine. Raises ConfigError, StartError and HandlerLoadError."""
+        self._values.start()
+        self._engine.start()
+
+    def warm_up(self) -> None:
+        """The engine's, with the decoded column."""
+        from slackwater.kafka.records import ARROW_SCHEMA
+
+        self._engine.warm_up(_typed(ARROW_SCHEMA, self._values.decoder.type))
+
+    def transform(self, table: pa.Table) -> pa.Table:
+        """The handler's output, and a row for each record whose value cannot be decoded.
+
+        Raises WorkerError where the schema registry cannot be used, and what the engine raises.
+        """
+        import pyarrow as pa
+
+        decoder = self._values.decoder
+        chunks, reasons, first = [], {}, 0
+        for chunk in table.column("value").chunks:
+            decoded, rejected = decoder.decode(chunk)
+            chunks.append(decoded)
+            reasons.update({first + row: reason for row, reason in rejected.items()})
+            first += len(chunk)
+        column = pa.chunked_array(chunks, decoder.type)
+        at = table.schema.get_field_index("value")
+        typed = table.set_column(at, pa.field("value", decoder.type), column)
+        if not reasons:
+            return self._engine.transform(typed)
+        rows = sorted(reasons)
+        rejected_rows = table.select(PLACE_COLUMNS).take(pa.array(rows, pa.int64()))
+        good = pa.array([row not in reasons for row in range(table.num_rows)], pa.bool_())
+        rest = typed.filter(good)
+        output = self._engine.transform(rest) if rest.num_rows else None
+        return with_rejected(output, rejected_rows, [reasons[row] for row in rows])
+
+    def close(self) -> None:
+        """Closes both."""
+        self._values.close()
+        self._engine.close()
+
+
+class DecodingRecordEngine:
+    """Gives ``engine`` records whose ``value`` is a dict, or None."""
+
+    def __init__(self, engine: RecordEngine, make: MakeDecoder) -> None:
+        self._engine, self._values = engine, _Decoding(make)
+
+    def start(self) -> None:
+        """Makes the decoder and starts the engine. Raises ConfigError, StartError and HandlerLoadError."""
+        self._values.start()
+        self._engine.start()
+
+    def warm_up(self) -> None:
+        """The engine's."""
+        self._engine.warm_up()
+
+    def transform_records(self, records: list[ConsumerRecord]) -> pa.Table:
+        """The handler's output, and a row for each record whose value cannot be decoded. Raises as
+        :meth:`DecodingEngine.transform`."""
+        import pyarrow as pa
+
+        raw = pa.array([record.value for record in records], pa.binary())
+        decoded, reasons = self._values.decoder.decode(raw)
+        values = decoded.to_pylist(maps_as_pydicts="lossy")
+        given = [
+            record._replace(value=value)
+            for row, (record, value) in enumerate(zip(records, values, strict=True))
+            if row not in reasons
+        ]
+        output = self._engine.transform_records(given) if given or not records else None
+        if not reasons:
+            assert output is not None
+            return output
+        rows = sorted(reasons)
+        places = {
+            "topic": pa.array([records[row].topic for row in rows], pa.string()),
+            "partition": pa.array([records[row].partition for row in rows], pa.int32()),
+            "offset": pa.array([records[row].offset for row in rows], pa.int64()),
+        }
+        return with_rejected(output, pa.table(places), [reasons[row] for row in rows])
+
+    def close(self) -> None:
+        """Closes both."""
+        self._values.close()
+        self._engine.close()
+
+
+def _typed(schema: pa.Schema, type_: pa.StructType) -> pa.Schema:
+    import pyarrow as pa
+
+    return schema.set(schema.get_field_index("value"), pa.field("value", type_))
+
+
+def with_rejected(output: Any, places: pa.Table, reasons: list[str]) -> pa.Table:
+    """``output`` of a handler (None: it was not called) with a row for each of ``places``, and its reason.
+
+    Raises what :func:`~slackwater.runtime.delivery.batch.checked_places` raises for an output that a worker
+    would refuse.
+    """
+    import pyarrow as pa
+
+    from slackwater.runtime.delivery.batch import checked_places
+
+    rejected = places.append_column(ERROR_COLUMN, pa.array(reasons, pa.string()))
+    if output is None:
+        return rejected
+    return pa.concat_tables([checked_places(output), rejected], promote_options="default")

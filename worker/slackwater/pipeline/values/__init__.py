@@ -1,0 +1,75 @@
+"""Typed values: what turns the bytes of records into a column of structs, by format.
+
+Importing this package loads neither Arrow nor a format's library. The configuration is plain data and can be
+pickled; a decoder cannot, because it may hold connections: make one in each process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from slackwater.runtime.config.value_config import ValueConfig
+
+__all__ = ["ValueDecoder", "make_decoder"]
+
+
+class ValueDecoder(Protocol):
+    """Decodes values of one format. Used by one thread at a time."""
+
+    type: pa.StructType
+    """Of the decoded values. All fields are nullable, because a null value is a null struct."""
+
+    def decode(self, values: pa.BinaryArray) -> tuple[pa.StructArray, Mapping[int, str]]:
+        """The decoded values, and for each row that cannot be decoded the reason in one line.
+
+        A rejected row is null in the array; a null value is null and has no reason. The cost is linear in the
+        bytes, whatever they are. Raises ``WorkerError`` where the schema registry cannot be used: nothing is
+        known about the values then.
+        """
+
+    def close(self) -> None:
+        """Closes connections."""
+
+
+def make_decoder(config: ValueConfig, *, timeout_ms: float, start_timeout_ms: float) -> ValueDecoder:
+    """The decoder that ``config`` describes, ready for use.
+
+    ``timeout_ms``: how long one call of ``decode`` waits for the registry; ``start_timeout_ms``: how long
+    this call does. Raises ``ConfigError`` that names the field for a schema that cannot be used or a package
+    that is missing, and ``StartError`` where the registry does not answer.
+    """
+    registry = None
+    if config.registry is not None:
+        from slackwater.pipeline.values.registry.client import Registry
+
+        registry = Registry(config.registry, timeout_ms=timeout_ms)
+    try:
+        return _make(config, registry, start_timeout_ms)
+    except BaseException:
+        if registry is not None:
+            registry.close()
+        raise
+
+
+def _make(config: ValueConfig, registry: Registry | None, start_timeout_ms: float) -> ValueDecoder:
+    if registry is not None:
+        registry.begin(start_timeout_ms, starting=True)
+    if config.format == "json":
+        from slackwater.pipeline.values.json import json_decoder
+
+        return json_decoder(config, registry)
+    if config.format == "avro":
+        from slackwater.pipeline.values.avro import avro_decoder
+
+        return avro_decoder(config, registry)
+    from slackwater.pipeline.values.protobuf import protobuf_decoder
+
+    return protobuf_decoder(config, registry)
+
+
+if TYPE_CHECKING:
+    from slackwater.pipeline.values.registry.client import Registry

@@ -1,0 +1,111 @@
+"""The format ``avro``, by fastavro: values of one writer's schema, or of many from a schema registry."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from slackwater.pipeline.values import avro_schema
+from slackwater.pipeline.values.ddl import SchemaTextError
+from slackwater.pipeline.values.registry.client import Registered, Registry, SchemasById
+from slackwater.pipeline.values.registry.wire import HEADER_BYTES, schema_ids
+from slackwater.pipeline.values.settings import schema_text
+from slackwater.pipeline.values.types import array_of
+from slackwater.runtime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from slackwater.runtime.config.value_config import ValueConfig
+
+
+def avro_decoder(config: ValueConfig, registry: Registry | None) -> AvroDecoder:
+    """Raises ConfigError that names the field, and what the registry's calls raise."""
+    try:
+        import fastavro  # noqa: F401  (only whether it is there)
+    except ImportError:
+        raise ConfigError(
+            "avro needs the package fastavro: pip install 'slackwater[avro]'", field="value.format"
+        ) from None
+    written = None
+    if registry is None:
+        written = _parsed(*schema_text(config))
+    if config.reader_schema is not None:
+        reader, field = _parsed(config.reader_schema, "value.readerSchema"), "value.readerSchema"
+    elif registry is not None:
+        found = registry.subject_schema("AVRO")
+        field = "value.registry.subject"
+        reader = _parsed(found.text, field, found.references)
+    else:
+        reader, field = written, "value.schema"
+    try:
+        return AvroDecoder(reader, written=written, registry=registry)
+    except SchemaTextError as exc:
+        raise ConfigError(str(exc), field=field) from None
+
+
+def _parsed(text: str, field: str, references: tuple[tuple[str, str], ...] = ()) -> Any:
+    try:
+        return avro_schema.parse(text, references)
+    except SchemaTextError as exc:
+        raise ConfigError(str(exc), field=field) from None
+
+
+class AvroDecoder:
+    """Decodes Avro's binary encoding to the fields of ``reader``.
+
+    ``written``: the schema of all values, which have no header then; else each names its own in ``registry``.
+    """
+
+    def __init__(self, reader: Any, *, written: Any = None, registry: Registry | None = None) -> None:
+        """Raises :class:`SchemaTextError` for a reader's schema that makes no columns."""
+        from fastavro import schemaless_reader
+
+        self._read, self._reader, self._written, self._registry = schemaless_reader, reader, written, registry
+        self.type, self._convert = avro_schema.arrow_type(reader)
+        self._by_id = SchemasById(registry, _writer) if registry is not None else None
+
+    def decode(self, values: pa.BinaryArray) -> tuple[pa.StructArray, Mapping[int, str]]:
+        """See :class:`~slackwater.pipeline.values.ValueDecoder`."""
+        rejected: dict[int, str] = {}
+        rows: list[Any] = [None] * len(values)
+        if self._by_id is None:
+            for row, value in enumerate(values.to_pylist()):
+                if value is not None:
+                    rows[row] = self._row(row, value, 0, self._written, rejected)
+        else:
+            self._by_id.begin()
+            for row, schema_id, value in schema_ids(values, rejected, "Avro"):
+                written, reason = self._by_id.get(schema_id)
+                if written is None:
+                    rejected[row] = f"Avro value: {reason}"
+                else:
+                    rows[row] = self._row(row, value, HEADER_BYTES, written, rejected)
+        array = array_of(rows, self.type, rejected, lambda text: f"Avro value: {text}")
+        return array, rejected
+
+    def _row(self, row: int, value: bytes, start: int, written: Any, rejected: dict[int, str]) -> Any:
+        stream = io.BytesIO(value)
+        stream.seek(start)
+        try:
+            made = self._read(stream, written, self._reader)
+            if stream.tell() == len(value):
+                return self._convert(made) if self._convert is not None else made
+            problem = f"{len(value) - stream.tell()} bytes follow the record"
+        except Exception as exc:  # fastavro raises EOFError, IndexError, ValueError, its own ...
+            said = " ".join(str(exc).split())[:300]
+            problem = f"{type(exc).__name__}{': ' + said if said else ''}"
+        rejected[row] = f"Avro value: at byte {stream.tell()}: {problem}"
+        return None
+
+    def close(self) -> None:
+        """Closes the connections to the registry."""
+        if self._registry is not None:
+            self._registry.close()
+
+
+def _writer(registered: Registered) -> Any:
+    if registered.kind != "AVRO":
+        raise ValueError(f"it is of type {registered.kind}, not AVRO")
+    return avro_schema.parse(registered.text, registered.references)

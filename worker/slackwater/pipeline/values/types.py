@@ -1,0 +1,69 @@
+"""Arrow types of decoded values, and arrays of them from Python values, a bad row at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from slackwater.pipeline.values.ddl import SchemaTextError
+
+_BLOCK = 256
+MAX_FIELDS = 10_000
+
+
+class FieldLimit:
+    """Counts the fields of a schema: few definitions that use each other can describe any number."""
+
+    def __init__(self) -> None:
+        self._left = MAX_FIELDS
+
+    def take(self) -> None:
+        """Counts one. Raises SchemaTextError where there are too many."""
+        self._left -= 1
+        if self._left < 0:
+            raise SchemaTextError(f"has more than {MAX_FIELDS} fields")
+
+
+def nullable(type_: pa.DataType) -> pa.DataType:
+    """``type_`` with all its fields nullable."""
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(field.name, nullable(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(nullable(type_.key_type), nullable(type_.item_type))
+    if pa.types.is_list(type_):
+        return pa.list_(nullable(type_.value_type))
+    return type_
+
+
+_NO_ARRAY = (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError)
+
+
+def array_of(
+    rows: Sequence[Any], type_: pa.StructType, rejected: dict[int, str], reason: Callable[[str], str]
+) -> pa.StructArray:
+    """``rows`` (mappings, or None) as an array; those that make none are null, and in ``rejected``.
+
+    ``reason``: the reason to note for what Arrow says. Rows are converted in blocks, and one by one only in a
+    block that has a bad one.
+    """
+    try:
+        return pa.array(rows, type_)
+    except _NO_ARRAY:
+        pass
+    blocks: list[pa.StructArray] = []
+    for start in range(0, len(rows), _BLOCK):
+        block = rows[start : start + _BLOCK]
+        try:
+            blocks.append(pa.array(block, type_))
+            continue
+        except _NO_ARRAY:
+            pass
+        for at, row in enumerate(block, start):
+            try:
+                blocks.append(pa.array([row], type_))
+            except _NO_ARRAY as exc:
+                rejected[at] = reason(" ".join(str(exc).split())[:300])
+                blocks.append(pa.nulls(1, type_))
+    return pa.concat_arrays(blocks)

@@ -1,0 +1,167 @@
+"""The section ``value`` of the worker's configuration file: how the values of records are decoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from slackwater.runtime.config.fields import Fault, Parser, name_of, number, one_of, section
+
+MAX_URLS = 10
+LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class RegistryConfig:
+    """A schema registry with Confluent's API.
+
+    ``urls``: tried in turn. ``subject`` and ``version``: which schema the handler sees, if it is not given as
+    text. User name, password and PEM files are read at each connection, so what they hold may change.
+    ``timeout_ms``: of one request.
+    """
+
+    urls: tuple[str, ...]
+    subject: str | None = None
+    version: str = LATEST
+    username_file: str | None = None
+    password_file: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    timeout_ms: int = 5_000
+
+
+@dataclass(frozen=True)
+class ValueConfig:
+    """How values are decoded. ``format``: ``json``, ``avro`` or ``protobuf``.
+
+    ``schema``: in Spark's notation (JSON), of Avro as JSON, or a Protobuf descriptor set in base64.
+    ``schema_file``: a file with the same, the descriptor set as bytes. ``reader_schema``: Avro, what the
+    handler sees. ``message``: the full name of the Protobuf message. ``registry``: None: values are without a
+    header, and all written with ``schema``.
+    """
+
+    format: str
+    schema: str | None = None
+    schema_file: str | None = None
+    reader_schema: str | None = None
+    message: str | None = None
+    registry: RegistryConfig | None = None
+
+
+def _urls(value: Any, path: str) -> tuple[str, ...]:
+    urls = tuple(url.strip().rstrip("/") for url in name_of(value, path).split(","))
+    for url in urls:
+        parts = urlsplit(url)
+        try:
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable or parts.query or parts.fragment or not url.isascii() or not url.isprintable():
+            raise Fault(
+                path,
+                f"must be http://HOST:PORT or https://HOST:PORT, several separated by commas; "
+                f"{_safe(url)} is not",
+            )
+        if parts.username is not None or parts.password is not None:
+            raise Fault(path, "must have no user name and password; set usernameFile and passwordFile")
+    if len(urls) > MAX_URLS:
+        raise Fault(path, f"has {len(urls)} addresses; at most {MAX_URLS} are possible")
+    return urls
+
+
+def _safe(url: str) -> str:
+    """``url`` for a message, without what may be a password."""
+    return repr(url.rpartition("@")[2])
+
+
+def _version(value: Any, path: str) -> str:
+    if value == LATEST or (type(value) is int and 0 < value < 2**31):
+        return str(value)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and 0 < int(value[:11]) < 2**31:
+        return value
+    raise Fault(path, f"must be latest or a version from 1, not {value!r}")
+
+
+_REGISTRY_FIELDS: dict[str, tuple[str, Parser]] = {
+    "url": ("urls", _urls),
+    "subject": ("subject", name_of),
+    "version": ("version", _version),
+    "usernameFile": ("username_file", name_of),
+    "passwordFile": ("password_file", name_of),
+    "caFile": ("ca_file", name_of),
+    "certFile": ("cert_file", name_of),
+    "keyFile": ("key_file", name_of),
+    "timeoutMs": ("timeout_ms", number(1, 600_000)),
+}
+_FIELDS: dict[str, tuple[str, Parser]] = {
+    "format": ("format", one_of("json", "avro", "protobuf")),
+    "schema": ("schema", name_of),
+    "schemaFile": ("schema_file", name_of),
+    "readerSchema": ("reader_schema", name_of),
+    "message": ("message", name_of),
+    "registry": ("registry", section(RegistryConfig, _REGISTRY_FIELDS, ("url",))),
+}
+value_section = section(ValueConfig, _FIELDS, ("format",))
+"""The section's parser; what is between fields is :func:`check_value`'s."""
+
+
+def check_value(value: ValueConfig) -> None:
+    """Raises Fault for fields that exclude or need each other."""
+    registry = value.registry
+    given = value.schema is not None or value.schema_file is not None
+    if value.schema is not None and value.schema_file is not None:
+        raise Fault("value.schemaFile", "cannot be combined with schema; remove one of them")
+    if value.reader_schema is not None and value.format != "avro":
+        raise Fault("value.readerSchema", "is for format avro; remove it")
+    if value.message is not None and value.format != "protobuf":
+        raise Fault("value.message", "is for format protobuf; remove it")
+    if registry is None:
+        if not given:
+            raise Fault("value.schema", "is missing; add it, or registry")
+        return
+    if value.format == "avro" and given:
+        raise Fault(
+            "value.schema" if value.schema is not None else "value.schemaFile",
+            "cannot be combined with registry, which has the schemas of the values; for what "
+            "the handler sees, set readerSchema",
+        )
+    fixed = given or value.reader_schema is not None
+    if fixed and registry.subject is not None:
+        raise Fault("value.registry.subject", "cannot be combined with a schema; remove one of them")
+    if not fixed and registry.subject is None:
+        field = "readerSchema" if value.format == "avro" else "schema"
+        raise Fault("value.registry.subject", f"is missing; add it, or value.{field}")
+    _check_access(registry)
+
+
+def _check_access(registry: RegistryConfig) -> None:
+    pairs = {
+        "usernameFile": (registry.username_file, registry.password_file, "passwordFile"),
+        "certFile": (registry.cert_file, registry.key_file, "keyFile"),
+    }
+    for name, (one, other, needed) in pairs.items():
+        if (one is None) != (other is None):
+            missing, there = (needed, name) if other is None else (name, needed)
+            raise Fault(f"value.registry.{missing}", f"is missing; {there} needs it")
+    secure = all(url.startswith("https://") for url in registry.urls)
+    if not secure:
+        for name, given in (("caFile", registry.ca_file), ("certFile", registry.cert_file)):
+            if given is not None:
+                raise Fault(f"value.registry.{name}", "is for https; write url with https://")
+
+
+def value_document(value: ValueConfig) -> dict[str, Any]:
+    """The section that is read as ``value``."""
+    document = {
+        key: item for key, (argument, _) in _FIELDS.items() if (item := getattr(value, argument)) is not None
+    }
+    if value.registry is not None:
+        document["registry"] = {
+            key: item
+            for key, (argument, _) in _REGISTRY_FIELDS.items()
+            if (item := getattr(value.registry, argument)) is not None
+        }
+        document["registry"]["url"] = ",".join(value.registry.urls)
+    return document
