@@ -208,7 +208,7 @@ def handle(
     return Handled(
         staged,
         {tp: output.counts.get(tp, 0) for tp in covered},
-        {tp: letters_of(inputs[tp], dead) for tp, dead in output.dead.items()},
+        {tp: letters_of(inputs[tp], dead, attempt=max(1, batch.attempt)) for tp, dead in output.dead.items()},
         {
             name: round(after - before, 3)
             for name, before, after in zip(("arrow", "transform", "stage"), times, times[1:], strict=False)
