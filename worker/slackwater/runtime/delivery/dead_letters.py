@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from slackwater.clock import Clock
-from slackwater.kafka.errors import KafkaTimeoutError, SendDeadlineError, UnknownTopicOrPartitionError
+from slackwater.kafka.errors import SendDeadlineError, UnknownTopicOrPartitionError
 from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.delivery.log_reading import read_log
 from slackwater.runtime.delivery.partition import OwnedPartition
 
 if TYPE_CHECKING:
@@ -254,10 +255,6 @@ def letters_of(
     ]
 
 
-READ_BACK_MS = 60_000
-"""How long reading back may go without a record."""
-
-
 class DeadLetterTopic:
     """Writes through a producer of ours, reads through a consumer without a group. Made when first needed."""
 
@@ -311,19 +308,9 @@ class DeadLetterTopic:
             start = self._start(reader, tp, since_ms)
             if start is None or start >= end:
                 return
-            reader.seek(tp, start)
-            heard_at = self._clock.mono_ms()
-            while reader.position(tp) < end:
-                records = reader.poll(timeout_ms=500).get(tp, [])
-                for record in records:
-                    if record.offset < end:
-                        yield record.headers
-                if records:
-                    heard_at = self._clock.mono_ms()
-                elif self._clock.mono_ms() - heard_at > READ_BACK_MS:
-                    raise KafkaTimeoutError(
-                        f"{tp} could not be read back to offset {end} in {READ_BACK_MS} ms"
-                    )
+            for columns in read_log(reader, tp, start, end, self._clock):
+                for record in columns.records(tp.topic, tp.partition):
+                    yield record.headers
         finally:
             reader.close()
 
