@@ -128,8 +128,8 @@ def _forget_session() -> None:
 
 
 def run_in_test(handler: str, values: list[bytes | None]) -> tuple[list[dict[str, Any]], dict[int, str]]:
-    """What ``slackwater.testing.run`` makes of ``values`` on this engine's session, which it leaves open: rows,
-    and reasons by offset."""
+    """What ``slackwater.testing.run`` makes of ``values`` on this engine's session, which it leaves open.
+    Returns rows, and reasons by offset."""
     from slackwater.testing import run
 
     assert _engine is not None

@@ -32,6 +32,7 @@ def reader(config: WorkerConfig) -> KafkaConsumer:
             security=config.security.client(),
             enable_auto_commit=False,
             allow_auto_create_topics=False,
+            bootstrap_timeout_ms=config.start_timeout_ms,
             # A fetch that waits at one partition's end holds up the next partition's.
             fetch_max_wait_ms=50,
         )

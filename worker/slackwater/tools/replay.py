@@ -2,8 +2,8 @@
 
 Before a batch of letters is sent, a receipt in the dead-letter topic says which ones, and where the target's
 log ends. Another one follows when the broker has them all. A replay that ended in between leaves the first
-one alone: the next replay looks in the target, from where its log ended then, for the records that have arrived.
-Each carries the position of its letter.
+one alone: the next replay looks in the target for the records that have arrived, from where its log ended
+then. Each of them carries the position of its letter.
 """
 
 from __future__ import annotations
