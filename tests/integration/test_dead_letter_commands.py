@@ -19,7 +19,7 @@ from slackwater.kafka.admin import NewTopic
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.delivery.dead_letters import DeadLetters, DeadLetterTopic, Letter
-from slackwater.runtime.delivery.partition import CommitNote, OwnedPartition
+from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.tools import clients
 from slackwater.tools.letters import LetterLog, Selection
 from slackwater.tools.replay import Counts, Replay, ReplayError
@@ -81,7 +81,6 @@ class LetterSite:
     def known(self, partition: int) -> set[int] | None:
         """What a worker reads back of its letters."""
         owned = OwnedPartition(TopicPartition(self.topic, partition))
-        owned.initial_note = CommitNote(self.written_ms, "w-0", letters=(self.written_ms, 1000))
         DeadLetters(self.group, self.letters, SYSTEM_CLOCK).read_back([owned])
         return owned.letters
 
