@@ -121,14 +121,14 @@ def test_letters_are_listed_shown_and_sent_again_once(
         (["2", "0", site.topic, "1"], "boom"),
         (["1", "0", site.topic, "0"], "too long"),
     ]
-    assert lines[-1] == f"5 letters of the group {site.group} in {site.dlq}, 0 of them replayed"
+    assert lines[-1] == f"dead letters of the group {site.group} in {site.dlq}: 5, replayed: 0"
 
     assert site.dlq_command("show", "--error", "boom", "--limit", "1") == 0
     shown = capsys.readouterr().out
     assert f"letter {site.dlq}-1 offset 0, written 2" in shown
     assert f"  record:   {site.topic}-1 offset 7, 2" in shown
-    assert "  attempt:  3\n  key:      k7 (2 bytes)\n  value:    0xff37 (2 bytes)\n" in shown
-    assert "  header:   h: x (1 bytes)\n  stack:\n    Traceback (most recent call last):\n" in shown
+    assert "  attempt:  3\n  key:      k7 (2 B)\n  value:    0xff37 (2 B)\n" in shown
+    assert "  header:   h: x (1 B)\n  stack:\n    Traceback (most recent call last):\n" in shown
     assert "there are more: raise --limit (1)" in shown
     assert site.dlq_command("show", "--offset", "9", "--output", "json") == 0
     (document,) = map(json.loads, capsys.readouterr().out.splitlines())
@@ -136,15 +136,15 @@ def test_letters_are_listed_shown_and_sent_again_once(
     assert (document["attempt"], document["stack"], document["replayed"]) == (1, None, False)
 
     assert site.dlq_command("replay", "--error", "bad", "--dry-run") == 0
-    assert "2 letters selected: 2 would be sent, 0 were sent before" in capsys.readouterr().out
+    assert "selected: 2, would be sent: 2, sent before: 0" in capsys.readouterr().out
     assert site.replayed() == []
 
     assert site.dlq_command("replay", "--error", "bad") == 0
-    assert "2 letters selected: 2 sent, 0 were sent before" in capsys.readouterr().out
+    assert "selected: 2, sent: 2, sent before: 0" in capsys.readouterr().out
     assert site.dlq_command("replay", "--all") == 0
-    assert "5 letters selected: 3 sent, 2 were sent before" in capsys.readouterr().out
+    assert "selected: 5, sent: 3, sent before: 2" in capsys.readouterr().out
     assert site.dlq_command("replay", "--all") == 0
-    assert "5 letters selected: 0 sent, 5 were sent before" in capsys.readouterr().out
+    assert "selected: 5, sent: 0, sent before: 5" in capsys.readouterr().out
     records = site.replayed()
     assert [(it.partition, it.key, it.value, it.headers["slackwater.replayed.from"]) for it in records] == [
         (0, b"k4", b"\xff4", f"{site.topic}:0:4".encode()),
@@ -161,10 +161,10 @@ def test_letters_are_listed_shown_and_sent_again_once(
     assert timestamps(site.bootstrap, site.topic, 0) == [site.written_ms - 60_000 + at for at in (4, 5, 9)]
 
     assert site.dlq_command("list") == 0
-    assert capsys.readouterr().out.splitlines()[-1].endswith("5 of them replayed")
+    assert capsys.readouterr().out.splitlines()[-1].endswith("replayed: 5")
     assert site.known(0) == {4, 5, 9}, "workers pass over a replay's receipts"
     assert site.dlq_command("replay", "--offset", "7", "--again") == 0
-    assert "1 letters selected: 1 sent, 0 were sent before" in capsys.readouterr().out
+    assert "selected: 1, sent: 1, sent before: 0" in capsys.readouterr().out
 
 
 def timestamps(bootstrap: str, topic: str, partition: int) -> list[int]:
@@ -347,5 +347,5 @@ def test_many_letters_go_in_batches(dev_site: LetterSite, capsys: pytest.Capture
     site.reject(0, *(site.letter(offset, value=b"v") for offset in range(1201)))
     assert site.dlq_command("replay", "--all") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(" sent ")[1].split()[0] for line in lines[:3]] == ["500", "500", "201"]
+    assert [line.split(": ")[2].split(",")[0] for line in lines[:3]] == ["500", "500", "201"]
     assert [record.key for record in site.replayed()] == [b"k%d" % at for at in range(1201)]

@@ -51,9 +51,9 @@ def test_rows_dead_letters_and_counts_and_nothing_is_changed(site: DeliverySite)
     assert lines[1].split() == [site.topic, "0", "20", "v-80"]
     assert f"dead letter {site.topic}-0 offset 25: is bad" in lines
     assert "  value: bad-100" in lines
-    assert f"read {site.topic}-0: 60 records from offset 20, up to 80" in lines
-    assert f"read {site.topic}-1: 30 records from offset 70, up to 100" in lines
-    assert "90 records: 87 rows, 3 dead letters, 0 without a row" in lines
+    assert f"read {site.topic}-0 from offset 20 up to 80: 60" in lines
+    assert f"read {site.topic}-1 from offset 70 up to 100: 30" in lines
+    assert "records: 90, rows: 87, dead letters: 3, records without a row: 0" in lines
     assert lines[-1].startswith("reading took ")
     assert site.describe().state == "Dead", "there is no such group"
     assert site.dead_letters() == []
@@ -115,7 +115,7 @@ def test_dead_letters_without_a_topic_for_them(dev_site: DeliverySite) -> None:
     dev_site.produce(8, bad_every=8)
     done = run_try(dev_site, "--from", dev_site.topic, deadLetterTopic=None)
     assert done.returncode == 4
-    assert "8 records: 7 rows, 1 dead letters" in done.stdout
+    assert "records: 8, rows: 7, dead letters: 1" in done.stdout
     assert "a worker would end with code 4" in done.stdout
 
 

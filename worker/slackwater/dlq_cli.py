@@ -217,7 +217,7 @@ def _list(arguments: argparse.Namespace) -> int:
         errors = [names[-1], *(shortened(printable(error), MOST_ERROR) for (_, _, error), _ in ordered)]
         width = max(map(len, lines))
         print("\n".join(f"{line:{width}}  {error}" for line, error in zip(lines, errors, strict=True)))
-    print(f"{total} letters of the group {config.group_id} in {topic}, {replayed} of them replayed")
+    print(f"dead letters of the group {config.group_id} in {topic}: {total}, replayed: {replayed}")
     return 0
 
 
@@ -307,7 +307,7 @@ def _bytes(value: bytes | None) -> str:
     if value is None:
         return "null"
     text = printable(text_or_hex(value) or "")
-    return f"{shortened(text, MOST_CHARACTERS)} ({len(value)} bytes)"
+    return f"{shortened(text, MOST_CHARACTERS)} ({len(value)} B)"
 
 
 # -- replay --------------------------------------------------------------------------------------------------
@@ -337,8 +337,8 @@ def _replay(arguments: argparse.Namespace) -> int:
             counts = replay.run(opened.selection, arguments.limit)
     would = "would be " if arguments.dry_run else ""
     print(
-        f"{counts.selected} letters selected: {counts.sent} {would}sent, {counts.before} were sent before"
-        + (f", {counts.unknown} may have been sent before and are left out" if counts.unknown else "")
+        f"selected: {counts.selected}, {would}sent: {counts.sent}, sent before: {counts.before}"
+        + (f", left out because they may have been sent before: {counts.unknown}" if counts.unknown else "")
     )
     for topic, count in sorted(counts.by_target.items()):
         print(f"{topic}: {count}")

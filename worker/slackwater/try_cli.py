@@ -281,9 +281,9 @@ def _print_summary(tried: Tried) -> None:
         print(f"dead letter {tp} offset {letter.offset}: {printable(letter.error)}")
         print(f"  value: {'null' if value is None else shortened(printable(value), MOST_VALUE)}")
     for tp, part in tried.records.items():
-        print(f"read {tp}: {len(part)} records from offset {part.first_offset}, up to {part.next_offset}")
+        print(f"read {tp} from offset {part.first_offset} up to {part.next_offset}: {len(part)}")
     print(
-        f"{tried.count} records: {tried.rows.num_rows} rows, {len(tried.letters)} dead letters, "
-        f"{tried.dropped} without a row"
+        f"records: {tried.count}, rows: {tried.rows.num_rows}, dead letters: {len(tried.letters)}, "
+        f"records without a row: {tried.dropped}"
     )
     print(f"reading took {tried.read_ms:.0f} ms, the handler {tried.handler_ms:.0f} ms")

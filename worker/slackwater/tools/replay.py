@@ -203,9 +203,7 @@ class Replay:
                     f"{UNFINISHED_MS // 1000} s, it looks for them in {topic}"
                 ) from exc
         self._note(tp, Receipt(END, self._id, offsets, topic))
-        self._progress(
-            f"{tp}: sent {len(batch)} records to {topic}, up to the letter at offset {offsets[-1]}"
-        )
+        self._progress(f"{tp}: sent to {topic}: {len(batch)}, up to the letter at offset {offsets[-1]}")
 
     def _targets(self, topic: str) -> set[int]:
         numbers = self._consumer.partitions_for_topic(topic)
