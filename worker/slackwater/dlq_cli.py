@@ -210,7 +210,14 @@ def _list(arguments: argparse.Namespace) -> int:
     if groups:
         names = ("letters", "replayed", "topic", "partition", "first", "last", "error")
         rows = [
-            (group.letters, group.replayed, source, partition, _iso(group.first_ms), _iso(group.last_ms))
+            (
+                group.letters,
+                group.replayed,
+                source,
+                partition,
+                _minute(group.first_ms),
+                _minute(group.last_ms),
+            )
             for (source, partition, _), group in ordered
         ]
         lines = table(names[:-1], rows)
@@ -224,6 +231,10 @@ def _list(arguments: argparse.Namespace) -> int:
 def _without_position(letter: StoredLetter) -> str:
     """The error, so that records with the same one are counted together."""
     return letter.error.replace(f", at {letter.source} offset {letter.source_offset}", "")
+
+
+def _minute(ms: int) -> str:
+    return _iso(ms)[:16].replace("T", " ") + "Z"
 
 
 def _iso(ms: int) -> str:
