@@ -342,6 +342,22 @@ def test_records_that_retention_would_delete_are_refused(
     assert len(site.replayed(short)) == 1
 
 
+def test_a_letter_cannot_send_records_to_a_topic_that_the_group_does_not_consume(
+    dev_site: LetterSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever can write to the dead-letter topic can write letters of any topic."""
+    site, other = dev_site, f"{dev_site.topic}.payments"
+    site.create(NewTopic(other, 1))
+    owned = OwnedPartition(TopicPartition(other, 0), letters=set())
+    DeadLetters(site.group, site.letters, SYSTEM_CLOCK).write([(owned, [site.letter(1)])])
+    assert site.dlq_command("replay", "--all") == 2
+    error = capsys.readouterr().err
+    assert f"is of {other}, a topic that the group does not consume" in error
+    assert site.replayed(other) == []
+    assert site.dlq_command("replay", "--topic", other, "--to", other) == 0
+    assert len(site.replayed(other)) == 1
+
+
 def test_many_letters_go_in_batches(dev_site: LetterSite, capsys: pytest.CaptureFixture[str]) -> None:
     site = dev_site
     site.reject(0, *(site.letter(offset, value=b"v") for offset in range(1201)))

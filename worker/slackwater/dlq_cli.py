@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import base64
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from slackwater.clock import SYSTEM_CLOCK
@@ -16,21 +13,16 @@ from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.errors import ConfigError
 from slackwater.tools import clients
 from slackwater.tools.group_config import add_options, config_of
+from slackwater.tools.letter_counts import LetterCounts
+from slackwater.tools.letter_text import document_of, lines_of
 from slackwater.tools.letters import LetterLog, Selection, StoredLetter, letter_of
 from slackwater.tools.positions import time_of
-from slackwater.tools.record_text import printable, shortened, table, text_or_hex
 from slackwater.tools.replay import Replay, ledgers_of
 
 if TYPE_CHECKING:
     from slackwater.kafka import KafkaConsumer
 
 DEFAULT_SHOWN = 10
-MOST_ERRORS = 1000
-"""How many different errors are counted apart."""
-OTHER_ERRORS = "(other errors)"
-MOST_CHARACTERS = 10_000
-"""Of a key, a value or a header as it is shown."""
-MOST_ERROR = 160
 
 
 def register(subparsers: Any) -> None:
@@ -152,99 +144,27 @@ class _Opened:
         return {tp: ledger.sent for tp, ledger in ledgers_of(self.log).items()}
 
 
-# -- list ----------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Group:
-    letters: int = 0
-    replayed: int = 0
-    first_ms: int = field(default=2**62)
-    last_ms: int = -1
-
-    def add(self, letter: StoredLetter, replayed: bool) -> None:
-        self.letters += 1
-        self.replayed += replayed
-        self.first_ms, self.last_ms = (
-            min(self.first_ms, letter.written_ms),
-            max(self.last_ms, letter.written_ms),
-        )
-
-
 def _list(arguments: argparse.Namespace) -> int:
-    groups: dict[tuple[str, int, str], _Group] = {}
+    counts = LetterCounts()
     with _Opened(arguments) as opened:
         sent = opened.sent()
         for letter in opened.letters():
-            key = (letter.source.topic, letter.source.partition, _without_position(letter))
-            if key not in groups and len(groups) >= MOST_ERRORS:
-                key = (*key[:2], OTHER_ERRORS)
-            groups.setdefault(key, _Group()).add(letter, letter.offset in sent[letter.tp])
-        config, topic = opened.config, opened.topic
-    total, replayed = (
-        sum(getattr(group, name) for group in groups.values()) for name in ("letters", "replayed")
-    )
-    ordered = sorted(groups.items(), key=lambda item: (-item[1].letters, item[0]))
+            counts.add(letter, letter.offset in sent[letter.tp])
+        group, topic = opened.config.group_id, opened.topic
     if arguments.output == "json":
-        listed = [
-            {
-                "topic": source,
-                "partition": partition,
-                "error": error,
-                "letters": group.letters,
-                "replayed": group.replayed,
-                "first": _iso(group.first_ms),
-                "last": _iso(group.last_ms),
-            }
-            for (source, partition, error), group in ordered
-        ]
         document = {
-            "group": config.group_id,
+            "group": group,
             "deadLetterTopic": topic,
-            "letters": total,
-            "replayed": replayed,
-            "errors": listed,
+            "letters": counts.letters,
+            "replayed": counts.replayed,
+            "errors": counts.document(),
         }
-        print(json.dumps(document, ensure_ascii=False))
+        print(json.dumps(document))
         return 0
-    if groups:
-        names = ("letters", "replayed", "topic", "partition", "first", "last", "error")
-        rows = [
-            (
-                group.letters,
-                group.replayed,
-                source,
-                partition,
-                _minute(group.first_ms),
-                _minute(group.last_ms),
-            )
-            for (source, partition, _), group in ordered
-        ]
-        lines = table(names[:-1], rows)
-        errors = [names[-1], *(shortened(printable(error), MOST_ERROR) for (_, _, error), _ in ordered)]
-        width = max(map(len, lines))
-        print("\n".join(f"{line:{width}}  {error}" for line, error in zip(lines, errors, strict=True)))
-    print(f"dead letters of the group {config.group_id} in {topic}: {total}, replayed: {replayed}")
+    for line in counts.lines():
+        print(line)
+    print(f"dead letters of the group {group} in {topic}: {counts.letters}, replayed: {counts.replayed}")
     return 0
-
-
-def _without_position(letter: StoredLetter) -> str:
-    """The error, so that records with the same one are counted together."""
-    return letter.error.replace(f", at {letter.source} offset {letter.source_offset}", "")
-
-
-def _minute(ms: int) -> str:
-    return _iso(ms)[:16].replace("T", " ") + "Z"
-
-
-def _iso(ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(ms // 1000, UTC).isoformat().replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return f"{ms} ms"
-
-
-# -- show ----------------------------------------------------------------------------------------------------
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -258,70 +178,13 @@ def _show(arguments: argparse.Namespace) -> int:
                 break
             replayed = letter.offset in sent[letter.tp]
             if arguments.output == "json":
-                print(json.dumps(_document(letter, replayed), ensure_ascii=False))
+                print(json.dumps(document_of(letter, replayed)))
             else:
-                print("\n".join(_lines(letter, replayed)) + "\n")
+                print("\n".join(lines_of(letter, replayed)) + "\n")
             shown += 1
     if not shown and arguments.output == "text":
         print("no letter is selected")
     return 0
-
-
-def _document(letter: StoredLetter, replayed: bool) -> dict[str, Any]:
-    return {
-        "letter": {"topic": letter.tp.topic, "partition": letter.tp.partition, "offset": letter.offset},
-        "written": _iso(letter.written_ms),
-        "source": {
-            "topic": letter.source.topic,
-            "partition": letter.source.partition,
-            "offset": letter.source_offset,
-            "timestampMs": letter.timestamp_ms,
-        },
-        "error": letter.error,
-        "attempt": letter.attempt,
-        "stack": letter.stack or None,
-        "replayed": replayed,
-        "key": text_or_hex(letter.key),
-        "keyBase64": _base64(letter.key),
-        "value": text_or_hex(letter.value),
-        "valueBase64": _base64(letter.value),
-        "headers": [
-            {"key": name, "value": text_or_hex(value), "valueBase64": _base64(value)}
-            for name, value in letter.headers
-        ],
-    }
-
-
-def _base64(value: bytes | None) -> str | None:
-    return None if value is None else base64.b64encode(value).decode()
-
-
-def _lines(letter: StoredLetter, replayed: bool) -> list[str]:
-    lines = [
-        f"letter {letter.tp} offset {letter.offset}, written {_iso(letter.written_ms)}"
-        f"{', replayed' if replayed else ''}",
-        f"  record:   {letter.source} offset {letter.source_offset}, {_iso(letter.timestamp_ms)}",
-        f"  error:    {printable(letter.error)}",
-    ]
-    if letter.attempt is not None:
-        lines.append(f"  attempt:  {letter.attempt}")
-    lines.append(f"  key:      {_bytes(letter.key)}")
-    lines.append(f"  value:    {_bytes(letter.value)}")
-    lines += [f"  header:   {printable(name)}: {_bytes(value)}" for name, value in letter.headers]
-    if letter.stack:
-        lines.append("  stack:")
-        lines += [f"    {printable(line)}" for line in letter.stack.splitlines()]
-    return lines
-
-
-def _bytes(value: bytes | None) -> str:
-    if value is None:
-        return "null"
-    text = printable(text_or_hex(value) or "")
-    return f"{shortened(text, MOST_CHARACTERS)} ({len(value)} B)"
-
-
-# -- replay --------------------------------------------------------------------------------------------------
 
 
 def _replay(arguments: argparse.Namespace) -> int:
@@ -339,6 +202,7 @@ def _replay(arguments: argparse.Namespace) -> int:
                 consumer,
                 lambda: clients.producer(config),
                 to=arguments.to,
+                is_source=_is_source(config),
                 keep_timestamp=arguments.timestamp == "original",
                 again=arguments.again,
                 dry_run=arguments.dry_run,
@@ -354,6 +218,15 @@ def _replay(arguments: argparse.Namespace) -> int:
     for topic, count in sorted(counts.by_target.items()):
         print(f"{topic}: {count}")
     return 0
+
+
+def _is_source(config: WorkerConfig) -> Callable[[str], bool]:
+    """Whether the group consumes a topic."""
+    if config.topic_pattern is None:
+        return set(config.topics).__contains__
+    from slackwater.kafka.topic_pattern import TopicPattern
+
+    return TopicPattern(config.topic_pattern).matches
 
 
 class _Retention:

@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = config_of(arguments)
     tried = try_handler(config, arguments.starts, arguments.limit)
     if arguments.output == "json":
-        print(json.dumps(_document(tried), ensure_ascii=False))
+        print(json.dumps(_document(tried)))
     else:
         if arguments.output == "table":
             _print_rows(tried)

@@ -14,7 +14,7 @@ from slackwater.tools.receipts import BEGIN, END, RECEIPT_HEADER, Ledger, Receip
 from slackwater.tools.record_text import plain, printable, table, text_or_hex
 from slackwater.tools.replay import headers_of
 
-WORKERS = [
+WORKERS: list[tuple[str, bytes | None]] = [
     ("slackwater.error", b"is bad"),
     ("slackwater.topic", b"flights"),
     ("slackwater.partition", b"3"),
@@ -67,6 +67,8 @@ def test_headers_of_an_earlier_letter_are_the_records_own() -> None:
         [*WORKERS[:3], ("slackwater.offset", b"many"), *WORKERS[4:]],
         [*WORKERS[:1], ("slackwater.topic", b"\xff"), *WORKERS[2:]],
         [*WORKERS[:1], ("slackwater.topic", None), *WORKERS[2:]],
+        [*WORKERS[:1], ("slackwater.topic", b"a\x1b[31m"), *WORKERS[2:]],
+        [*WORKERS[:2], ("slackwater.partition", b"-3"), *WORKERS[3:]],
         [*WORKERS, ("other", b"")],
     ],
 )
@@ -99,7 +101,11 @@ def test_selections(choice: dict[str, Any], selected: bool) -> None:
 
 
 def test_a_record_that_is_sent_again_says_where_it_comes_from_once() -> None:
-    own = [("slackwater.replayed", b"dlq:0:1"), ("h", b"x"), ("slackwater.replayed.from", b"flights:3:5")]
+    own: list[tuple[str, bytes | None]] = [
+        ("slackwater.replayed", b"dlq:0:1"),
+        ("h", b"x"),
+        ("slackwater.replayed.from", b"flights:3:5"),
+    ]
     made = letter_of(record([*own, *WORKERS]))
     assert made is not None
     assert list(headers_of(made)) == [

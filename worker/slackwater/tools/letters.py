@@ -21,6 +21,7 @@ from slackwater.runtime.delivery.dead_letters import (
 )
 from slackwater.runtime.delivery.log_reading import read_log
 from slackwater.runtime.errors import StartError
+from slackwater.tools.positions import TOPIC
 
 if TYPE_CHECKING:
     from slackwater.kafka import ConsumerRecord, KafkaConsumer
@@ -71,6 +72,8 @@ def letter_of(record: ConsumerRecord) -> StoredLetter | None:
         attempt = int(added[ATTEMPT_HEADER] or b"") if ATTEMPT_HEADER in added else None
         group_id = group.decode()
     except ValueError:
+        return None
+    if not TOPIC.fullmatch(source.topic) or source.partition < 0 or source_offset < 0:
         return None
     return StoredLetter(
         tp=TopicPartition(record.topic, record.partition),

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from slackwater.kafka import KafkaConsumer
 
 SYNTAX = "TOPIC[:PARTITION][:OFFSET|:start|:end-N|:TIME]"
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""A topic's name."""
 _LAST = re.compile(r"end-([0-9]{1,18})")
 
 
@@ -46,7 +47,7 @@ def start_of(text: str) -> Start:
             raise argparse.ArgumentTypeError(
                 f"{text!r} has a partition and no offset: write {topic}:{partition}:start, or an offset"
             )
-    if not _TOPIC.fullmatch(topic) or (":" in text and not rest):
+    if not TOPIC.fullmatch(topic) or (":" in text and not rest):
         raise argparse.ArgumentTypeError(_unreadable(text))
     if rest in ("", "start"):
         return Start(topic, partition)

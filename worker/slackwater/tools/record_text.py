@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 MOST_CELL = 40
@@ -28,6 +29,14 @@ def text_or_hex(value: bytes | None) -> str | None:
         return value.decode()
     except UnicodeDecodeError:
         return "0x" + value.hex()
+
+
+def iso_time(ms: int) -> str:
+    """A time in ms since 1970 as ISO 8601, in UTC and to the second."""
+    try:
+        return datetime.fromtimestamp(ms // 1000, UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"
 
 
 def plain(value: Any) -> Any:

@@ -53,7 +53,7 @@ class Counts:
 
 
 class Replay:
-    """One run of the command. ``to``: the topic to send to; None: each letter's source topic."""
+    """One run of the command."""
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class Replay:
         producer: Callable[[], KafkaProducer],
         *,
         to: str | None = None,
+        is_source: Callable[[str], bool] = lambda topic: True,
         keep_timestamp: bool = True,
         again: bool = False,
         dry_run: bool = False,
@@ -69,15 +70,23 @@ class Replay:
         progress: Callable[[str], None] = lambda line: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """``consumer``: another one than the log's, which is in the midst of reading. ``producer``: makes the
-        producer, when something is to be sent. ``keep_timestamp``: records keep
-        their time; else they get the present one. ``again``: also sends what was sent before. ``dry_run``:
-        sends and notes nothing. ``oldest_ms``: below which time a topic's retention deletes records; None:
-        none.
+        """
+        Args:
+            log: the dead-letter topic.
+            consumer: another one than the log's, which is in the midst of reading.
+            producer: makes the producer, when something is to be sent.
+            to: the topic to send to; None: each letter's source topic.
+            is_source: whether a topic may be sent to because a letter says that it comes from there: anybody
+                who can write to the dead-letter topic can say so.
+            keep_timestamp: records keep their time; else they get the present one.
+            again: also sends what was sent before.
+            dry_run: sends and notes nothing.
+            oldest_ms: below which time a topic's retention deletes records; None: none.
+            progress: is told what was sent, in a line.
         """
         self._log, self._consumer, self._make_producer = log, consumer, producer
         self._to, self._keep_timestamp, self._again, self._dry_run = to, keep_timestamp, again, dry_run
-        self._oldest_ms, self._progress, self._clock = oldest_ms, progress, clock
+        self._is_source, self._oldest_ms, self._progress, self._clock = is_source, oldest_ms, progress, clock
         self._id = uuid4().hex
         self._producer: KafkaProducer | None = None
         self._seen_to: dict[TopicPartition, int] = {}
@@ -178,6 +187,11 @@ class Replay:
     def _send(self, tp: TopicPartition, batch: list[StoredLetter]) -> None:
         """Sends letters that go to one topic."""
         topic = self._target(batch[0])
+        if self._to is None and not self._is_source(topic):
+            raise ConfigError(
+                f"the letter at {tp} offset {batch[0].offset} is of {topic}, a topic that the group does not "
+                f"consume: select others with --topic, or send to that one with --topic {topic} --to {topic}"
+            )
         count = len(self._targets(topic))
         self._check_retention(topic, batch)
         self.counts.by_target[topic] = self.counts.by_target.get(topic, 0) + len(batch)
