@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from slackwater import cli
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
@@ -126,17 +127,43 @@ def test_dead_letters_without_a_topic_for_them(dev_site: DeliverySite) -> None:
         ("{topic}:99:0", {}, 2, "-99 does not exist: the topic has 4 partitions"),
         ("{topic}:0:4200", {}, 2, "-0: offset 4200 is not in the log, which has offsets 0 to 4"),
         ("{topic}:0", {}, 2, "has a partition and no offset"),
-        ("{topic}", {"handler": "site_handler:nothing"}, 2, "has no function nothing"),
-        ("{topic}", {"handler": "site_handler:wrong"}, 4, "must have the column partition"),
-        ("{topic}", {"handler": "site_handler:raises"}, 4, "More than 10 of its 20 records fail"),
         ("{topic}", {"bootstrapServers": "127.0.0.1:1", "startTimeoutMs": 300}, 1, "127.0.0.1:1"),
     ],
 )
-def test_what_cannot_be_tried_is_named_in_one_line(
-    dev_site: DeliverySite, start: str, changes: dict[str, Any], code: int, words: str
+def test_a_position_that_is_not_there_is_named_in_one_line(
+    dev_site: DeliverySite,
+    capsys: pytest.CaptureFixture[str],
+    start: str,
+    changes: dict[str, Any],
+    code: int,
+    words: str,
+) -> None:
+    """In this process: the handler is not loaded before."""
+    dev_site.produce(20)
+    file = dev_site.folder / "try.yaml"
+    file.write_text(json.dumps(dev_site.config(**changes)))
+    try:
+        ended = cli.main(["try", "--config", str(file), "--from", start.format(topic=dev_site.topic)])
+    except SystemExit as exc:  # argparse's
+        ended = int(exc.code or 0)
+    error = capsys.readouterr().err
+    assert (ended, error.count("\n")) == (code, 1), error
+    assert words in error
+
+
+@pytest.mark.parametrize(
+    ("handler", "code", "words"),
+    [
+        ("nothing", 2, "has no function nothing"),
+        ("wrong", 4, "must have the column partition"),
+        ("raises", 4, "More than 10 of its 20 records fail"),
+    ],
+)
+def test_a_handler_that_cannot_be_used_is_named_in_one_line(
+    dev_site: DeliverySite, handler: str, code: int, words: str
 ) -> None:
     dev_site.produce(20)
-    done = run_try(dev_site, "--from", start.format(topic=dev_site.topic), **changes)
+    done = run_try(dev_site, "--from", dev_site.topic, handler=f"site_handler:{handler}")
     assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
     assert words in done.stderr
 
