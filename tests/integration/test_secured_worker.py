@@ -53,7 +53,7 @@ def test_records_become_files_and_dead_letters(secured: SecuredKafka, site: Deli
         "SASL_PLAINTEXT": ("LOGIN", {"protocol": "SASL_PLAINTEXT", "mechanism": "PLAIN"}, login),
     }[way]
     site.produce(400, bad_every=50)
-    connection = {
+    connection: dict[str, Any] = {
         "bootstrapServers": secured.at(listener),
         "security": {**fixed, **files(site.folder, **contents)},
     }

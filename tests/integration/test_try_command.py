@@ -117,7 +117,7 @@ def test_dead_letters_without_a_topic_for_them(dev_site: DeliverySite) -> None:
     done = run_try(dev_site, "--from", dev_site.topic, deadLetterTopic=None)
     assert done.returncode == 4
     assert "records: 8, rows: 7, dead letters: 1" in done.stdout
-    assert "a worker would end with code 4" in done.stdout
+    assert "a worker would end with code 4" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +124,8 @@ def run(arguments: argparse.Namespace) -> int:
             _write(tried.rows, Path(arguments.output))
         _print_summary(tried)
     if tried.letters and not config.dead_letter_topic:
-        print("no deadLetterTopic is configured: a worker would end with code 4 at the first dead letter")
+        why = "no deadLetterTopic is configured: a worker would end with code 4 at the first dead letter"
+        print(why, file=sys.stderr)
         return EXIT_HANDLER_OR_SINK
     return EXIT_OK
 

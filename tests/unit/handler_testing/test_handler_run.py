@@ -195,7 +195,11 @@ def test_too_many_records_at_fault_are_the_handlers_fault() -> None:
 @pytest.mark.parametrize(
     ("handler", "error", "words"),
     [
-        (lambda table: table if table.num_rows else {}["nothing"], HandlerError, "a table without rows"),
+        (
+            lambda table: table if table.num_rows else dict[str, Any]()["nothing"],
+            HandlerError,
+            "a table without rows",
+        ),
         (lambda table: table.drop_columns(["offset"]), HandlerError, "must have the column offset"),
         (lambda table: 3, HandlerError, "returned int, not a table"),
     ],
