@@ -168,6 +168,17 @@ def test_a_handler_that_cannot_be_used_is_named_in_one_line(
     assert words in done.stderr
 
 
+def test_records_that_are_too_large_together(
+    dev_site: DeliverySite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("slackwater.try_cli.MOST_BYTES", 1000)
+    dev_site.produce(200)
+    file = dev_site.folder / "try.yaml"
+    file.write_text(json.dumps(dev_site.config()))
+    assert cli.main(["try", "--config", str(file), "--from", dev_site.topic, "--limit", "200"]) == 2
+    assert "more than 1000 bytes: give a smaller --limit than 200" in capsys.readouterr().err
+
+
 def test_a_partition_that_is_named_twice(dev_site: DeliverySite) -> None:
     done = run_try(dev_site, "--from", dev_site.topic, "--from", f"{dev_site.topic}:0:start")
     assert done.returncode == 2

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 100
 MOST = 100_000
-"""The most records of a run: they are all in memory."""
+MOST_BYTES = 1024**3
+"""The most records of a run, and bytes in them: they are all in memory."""
 MOST_VALUE = 200
 """Characters of a dead letter's value."""
 
@@ -163,12 +164,18 @@ def _read(consumer: KafkaConsumer, starts: list[Start], limit: int) -> dict[Topi
 
     spans = spans_of(consumer, starts)
     read: dict[TopicPartition, RecordColumns] = {}
+    size = 0
     for tp, share in _shares({tp: end - start for tp, (start, end) in spans.items()}, limit).items():
         start, end = spans[tp]
         parts: list[RecordColumns] = []
         for columns in read_log(consumer, tp, start, end, SYSTEM_CLOCK, share):
             parts.append(columns.slice(0, share))
             share -= len(parts[-1])
+            size += parts[-1].to_arrow(tp.topic, tp.partition).nbytes
+            if size > MOST_BYTES:
+                raise ConfigError(
+                    f"the records have more than {MOST_BYTES} bytes: give a smaller --limit than {limit}"
+                )
             if not share:
                 break
         if parts:
