@@ -138,6 +138,16 @@ def _forget_session() -> None:
     spark.client.release_session()
 
 
+def run_in_test(handler: str, values: list[bytes | None]) -> tuple[list[dict[str, Any]], dict[int, str]]:
+    """What ``slackwater.testing.run`` makes of ``values`` on this engine's session, which it leaves open.
+    Returns rows, and reasons by offset."""
+    from slackwater.testing import run
+
+    assert _engine is not None
+    result = run(handler, values, "spark", spark=_engine._spark, splits=1, singles=2)
+    return result.to_pylist(), {letter.offset: letter.reason for letter in result.dead_letters}
+
+
 def _read_with_spark(path: str) -> dict[str, list[Any]]:
     """The columns that a Spark reader with its defaults sees."""
     assert _engine is not None

@@ -21,7 +21,7 @@ from slackwater.runtime.config.value_config import ValueConfig
 from slackwater.runtime.errors import HandlerError, StartError
 from slackwater.runtime.interfaces import Range
 from slackwater_operator.demo.source import read_rows, with_poison
-from tests.integration.pipeline_host import EngineHost, table
+from tests.integration.pipeline_host import EngineHost, run_in_test, table
 from tests.support.workers.fakes import Bench
 
 pytestmark = [pytest.mark.parts("spark"), pytest.mark.timeout(240)]
@@ -233,6 +233,15 @@ def test_flights_are_joined_classified_and_checked(host: EngineHost) -> None:
         "value is not a JSON object, or is cut short",
         "value is not a JSON object",
     ]
+    # The same in a unit test, on a session of the user's, which stays as it was.
+    accepted, reasons = host.run(run_in_test, "flights.pipeline:transform", values)
+    assert {row["offset"]: row["delay_class"] for row in accepted} == {
+        row["offset"]: row["delay_class"] for row in rows[:7]
+    }
+    assert reasons == {row["offset"]: row["_error"] for row in rows[7:]}
+    with pytest.raises(AssertionError, match="depends on the batch's bounds: the record at test-0 offset"):
+        host.run(run_in_test, "sh_handlers:counts", values)
+    assert host.transform(table([0], values[:1])).num_rows == 1
 
 
 def test_spark_reads_the_sinks_folder_with_its_defaults(host: EngineHost, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,14 +53,31 @@ def test_records_become_files_and_dead_letters(secured: SecuredKafka, site: Deli
         "SASL_PLAINTEXT": ("LOGIN", {"protocol": "SASL_PLAINTEXT", "mechanism": "PLAIN"}, login),
     }[way]
     site.produce(400, bad_every=50)
-    worker = site.worker(
-        bootstrapServers=secured.at(listener), security={**fixed, **files(site.folder, **contents)}
-    )
+    connection: dict[str, Any] = {
+        "bootstrapServers": secured.at(listener),
+        "security": {**fixed, **files(site.folder, **contents)},
+    }
+    worker = site.worker(**connection)
     site.until_done()
     assert worker.status()["phase"] == "running"
     assert worker.terminate() == 0
     site.check()
     assert PASSWORD not in worker.stderr + json.dumps(worker.events)
+    check_commands(site, connection)
+
+
+def check_commands(site: DeliverySite, connection: dict[str, Any]) -> None:
+    """The commands beside a group connect as its workers do."""
+    file = site.folder / "commands.json"
+    file.write_text(json.dumps(site.config(**connection)))
+    for arguments, words in (
+        (["try", "--from", f"{site.topic}:0:0", "--limit", "1"], "records: 1, rows: 0, dead letters: 1"),
+        (["dlq", "replay", "--all", "--limit", "2"], "selected: 2, sent: 2"),
+    ):
+        command = [sys.executable, "-m", "slackwater", *arguments, "--config", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert words in done.stdout
 
 
 def scram(folder: Path, user: str, password: str) -> dict[str, str]:

@@ -14,7 +14,9 @@ from typing import Any, NoReturn
 
 COMMANDS = {
     "devbroker": "slackwater.devbroker.cli",
+    "dlq": "slackwater.dlq_cli",
     "rewind": "slackwater.rewind_cli",
+    "try": "slackwater.try_cli",
     "worker": "slackwater.worker_cli",
 }
 ENTRY_POINTS = "slackwater.commands"

@@ -151,25 +151,32 @@ def _topics(group: ConsumerGroup) -> dict[str, Any]:
     return {"topics": list(group.spec.topics)}
 
 
-def security_section(security: Security, folder: str = names.SECRETS_FOLDER) -> dict[str, str]:
+def security_section(
+    security: Security, folder: str = names.SECRETS_FOLDER, *, by_secret: bool = False
+) -> dict[str, str]:
     """The section `security` of the file; empty for PLAINTEXT.
 
     Args:
         security: spec.kafka.security.
         folder: the folder with the files of the Secrets.
+        by_secret: whether each Secret has a folder of its own in it, by its name.
     """
+
+    def file(secret: str, key: str) -> str:
+        return f"{folder}/{secret}/{key}" if by_secret else f"{folder}/{key}"
+
     if security.protocol == "PLAINTEXT":
         return {}
     section = {"protocol": security.protocol}
     if security.sasl:
         section["mechanism"] = security.mechanism
-        section["usernameFile"] = f"{folder}/{USERNAME}"
-        section["passwordFile"] = f"{folder}/{PASSWORD}"
+        section["usernameFile"] = file(security.credentials_secret, USERNAME)
+        section["passwordFile"] = file(security.credentials_secret, PASSWORD)
     if security.ca_secret:
-        section["caFile"] = f"{folder}/{CA}"
+        section["caFile"] = file(security.ca_secret, CA)
     if security.client_certificate_secret:
-        section["certFile"] = f"{folder}/{CERTIFICATE}"
-        section["keyFile"] = f"{folder}/{KEY}"
+        section["certFile"] = file(security.client_certificate_secret, CERTIFICATE)
+        section["keyFile"] = file(security.client_certificate_secret, KEY)
     return section
 
 

@@ -632,6 +632,7 @@ def test_rejected_records_become_dead_letters_after_they_were_announced(bench: B
         ("slackwater.offset", b"1"),
         ("slackwater.timestamp", b"1357034400001"),
         ("slackwater.group", b"flights"),
+        ("slackwater.attempt", b"1"),
     ]
     assert "letters" not in bench.note(tp)
 

@@ -35,6 +35,14 @@ def breaks(make: Callable[[str], BaseException]) -> Callable[[list[str]], BaseEx
     return failure
 
 
+def letter_headers(bench: Bench) -> list[dict[str, bytes]]:
+    return [
+        {name: value or b"" for name, value in headers}
+        for partition in bench.letters.partitions
+        for _, _, _, headers in partition
+    ]
+
+
 def letters(bench: Bench) -> dict[str, str]:
     """The reason of each dead letter by where its record was."""
     errors_by_place = {}
@@ -103,6 +111,12 @@ def test_several_records_and_those_that_the_handler_rejects_itself(bench: Bench)
     bench.assign(tp)
     bench.until_idle()
     assert list(letters(bench)) == ["0@0", "0@17", "0@18", "0@50", "0@89"], "in order"
+    headers = {named["slackwater.offset"]: named for named in letter_headers(bench)}
+    assert {named["slackwater.attempt"] for named in headers.values()} == {b"3"}, "after two retries"
+    stack = headers[b"17"]["slackwater.stack"].decode()
+    assert stack.startswith("Traceback")
+    assert stack.endswith("ValueError: cannot take poison 17\n")
+    assert "slackwater.stack" not in headers[b"50"], "the handler has rejected it without an exception"
     assert letters(bench)["0@50"] == "rejected bad50"
     assert bench.sink.rows(0) == [i for i in range(90) if i not in (0, 17, 18, 50, 70, 89)]
     assert bench.metrics.value("records_dead", ("flights", "0")) == 5

@@ -64,6 +64,10 @@ class HandlerTimeoutError(HandlerError):
     """A call of the handler took longer than it may; where the machine was busy, another may not."""
 
 
+class HandlerRaised(Exception):
+    """What an engine makes of an exception of the handler's, which is the cause."""
+
+
 class QueryFailed(Exception):
     """A query that the handler has made failed in the engine; its next one may not.
 

@@ -97,7 +97,7 @@ class Loader:
         engine = self._parts.engine()
         try:
             engine.start()
-            self._warm_up(engine)
+            warm_up(engine, self._config.handler)
             return Loaded(engine, self._parts.sink(), self._parts.letters())
         except Exception as exc:
             self._quietly(engine.close)
@@ -106,13 +106,13 @@ class Loader:
             name = self._config.engine
             raise StartError(f"the engine {name} cannot start: {type(exc).__name__}: {exc}") from exc
 
-    def _warm_up(self, engine: AnyEngine) -> None:
-        """Raises HandlerUnfitError for a handler that fails without records: it would fail in every
-        process."""
-        try:
-            engine.warm_up()
-        except HandlerTimeoutError:
-            raise
-        except HandlerError as exc:
-            named = self._config.handler in str(exc)
-            raise HandlerUnfitError(f"{exc}{'' if named else f' (handler {self._config.handler})'}") from exc
+
+def warm_up(engine: AnyEngine, handler: str) -> None:
+    """Warms the engine up. Raises HandlerUnfitError for a handler that fails without records: it would fail
+    in every process."""
+    try:
+        engine.warm_up()
+    except HandlerTimeoutError:
+        raise
+    except HandlerError as exc:
+        raise HandlerUnfitError(f"{exc}{'' if handler in str(exc) else f' (handler {handler})'}") from exc

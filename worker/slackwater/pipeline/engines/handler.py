@@ -99,17 +99,26 @@ T = TypeVar("T")
 class InProcessEngine:
     """What the engines ``arrow`` and ``python`` share: the handler ``spec``, loaded and called.
 
-    ``timeout_ms`` limits each call.
+    ``timeout_ms`` limits each call. ``function``: the handler itself, for a caller that has it; ``spec`` is
+    its name in messages then.
     """
 
-    def __init__(self, spec: str, path: Sequence[str] = (), *, timeout_ms: float = 300_000) -> None:
+    def __init__(
+        self,
+        spec: str,
+        path: Sequence[str] = (),
+        *,
+        timeout_ms: float = 300_000,
+        function: Handler | None = None,
+    ) -> None:
         self._spec, self._path, self._timeout_ms = spec, tuple(path), timeout_ms
+        self._function = function
         self._handler: Handler | None = None
         self._calls: TimedCalls | None = None
 
     def start(self) -> None:
         """Imports the handler. Raises HandlerLoadError."""
-        self._handler = load(self._spec, self._path)
+        self._handler = self._function or load(self._spec, self._path)
         self._calls = TimedCalls("handler")
 
     def _call(self, work: Callable[[], T], records: int) -> T:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from slackwater.pipeline.engines import handler as handlers
 from slackwater.pipeline.engines.handler import InProcessEngine
 from slackwater.runtime.delivery.batch import checked_output
-from slackwater.runtime.errors import HandlerError, RecordsError
+from slackwater.runtime.errors import HandlerError, HandlerRaised, RecordsError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class RowFailed(Exception):
+class RowFailed(HandlerRaised):
     """The handler raised; the message names the record that it had in hand. Its exception is the cause."""
 
 

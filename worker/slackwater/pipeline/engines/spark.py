@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.engines import handler as handlers
-from slackwater.pipeline.engines.spark_session import Backend, SparkFailure, failure_of, make_backend, summary
+from slackwater.pipeline.engines.spark_session import (
+    Backend,
+    GivenSession,
+    SparkFailure,
+    failure_of,
+    make_backend,
+    summary,
+)
 from slackwater.runtime.call_threads import CallTimedOut, TimedCalls
 from slackwater.runtime.delivery.batch import checked_output
 from slackwater.runtime.errors import HandlerError, HandlerTimeoutError, StartError, WorkerError
@@ -35,7 +42,9 @@ class SparkEngine:
 
     ``conf`` takes precedence over the settings of :mod:`slackwater.pipeline.engines.spark_session`;
     ``start_timeout_ms`` limits its start, which takes some seconds where the machine is idle;
-    ``timeout_ms`` limits each call of :meth:`transform` and :meth:`warm_up`.
+    ``timeout_ms`` limits each call of :meth:`transform` and :meth:`warm_up`. ``session``: one of the caller's
+    to run on instead; it is used as it is, and left open. ``function``: the handler itself, for a caller that
+    has it; ``spec`` is its name in messages then.
     """
 
     def __init__(
@@ -47,17 +56,22 @@ class SparkEngine:
         conf: Mapping[str, str] | None = None,
         start_timeout_ms: int = 120_000,
         timeout_ms: float = 300_000,
+        session: SparkSession | None = None,
+        function: handlers.Handler | None = None,
     ) -> None:
         self._start_timeout_ms = start_timeout_ms
         self._spec, self._path, self._timeout_ms = spec, tuple(path), timeout_ms
-        self._backend: Backend = make_backend(remote, conf or {})
+        self._function = function
+        self._backend: Backend = (
+            make_backend(remote, conf or {}) if session is None else GivenSession(session)
+        )
         self._calls: TimedCalls | None = None
         self._spark: SparkSession | None = None
         self._handler: handlers.Handler | None = None
 
     def start(self) -> None:
         """Imports the handler and opens a session. Raises HandlerLoadError and StartError."""
-        self._handler = handlers.load(self._spec, self._path)
+        self._handler = self._function or handlers.load(self._spec, self._path)
         self._calls = TimedCalls("spark")
         try:
             self._spark = self._calls.call(self._backend.open, self._start_timeout_ms, lambda: None)

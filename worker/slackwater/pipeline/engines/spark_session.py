@@ -205,6 +205,32 @@ class ConnectBackend:
             log.warning("%s did not release the session within %d ms", self, CLOSE_TIMEOUT_MS)
 
 
+class GivenSession:
+    """A session of the caller's, with the settings that it has. It is not closed."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __str__(self) -> str:
+        return "the given Spark session"
+
+    @property
+    def parallelism(self) -> int | None:
+        return None
+
+    def open(self) -> SparkSession:
+        return self._spark
+
+    def alive(self) -> bool:
+        return bounded(lambda: self._spark.range(1).count(), PROBE_TIMEOUT_MS, "spark-probe")
+
+    def cancel(self) -> None:
+        bounded(self._spark.interruptAll, PROBE_TIMEOUT_MS, "spark-cancel")
+
+    def close(self) -> None:
+        pass
+
+
 def prepare_environment() -> java.Java:
     """Sets the environment in which Spark's scripts find Java, Python and the loopback address.
 

@@ -258,7 +258,11 @@ def stage(
     return Handled(
         staged,
         {tp: output.counts.get(tp, 0) for tp in covered},
-        {tp: letters_of(transformed.inputs[tp], dead) for tp, dead in output.dead.items() if tp in covered},
+        {
+            tp: letters_of(transformed.inputs[tp], dead, attempt=max(1, batch.attempt))
+            for tp, dead in output.dead.items()
+            if tp in covered
+        },
     )
 
 

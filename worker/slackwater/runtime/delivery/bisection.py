@@ -26,11 +26,13 @@ class Fault:
     """Why a selection failed.
 
     ``reason``: in one line. ``by_value``: whether it is of a kind that records cause by what is in them (a
-    value or type that does not fit), so that it tells something even where nothing succeeds.
+    value or type that does not fit), so that it tells something even where nothing succeeds. ``stack``: the
+    traceback of what the handler raised; "": it raised nothing.
     """
 
     reason: str
     by_value: bool = True
+    stack: str = ""
 
 
 class TooManyFaultsError(Exception):

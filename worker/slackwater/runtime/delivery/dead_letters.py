@@ -10,13 +10,14 @@ retention counts from then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from slackwater.clock import Clock
-from slackwater.kafka.errors import KafkaTimeoutError, SendDeadlineError, UnknownTopicOrPartitionError
+from slackwater.kafka.errors import SendDeadlineError, UnknownTopicOrPartitionError
 from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.delivery.log_reading import read_log
 from slackwater.runtime.delivery.partition import OwnedPartition
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 CLOCK_SLACK_MS = 60_000
 """How far the clocks of two workers may differ."""
 MAX_ERROR_CHARS = 4096
+MAX_STACK_CHARS = 4096
+"""Of a longer one the beginning and the end are kept."""
 
 ERROR_HEADER = "slackwater.error"
 TOPIC_HEADER = "slackwater.topic"
@@ -35,6 +38,20 @@ TOPIC_ID_HEADER = "slackwater.topic.id"
 """Of the topic that the record is of, where it is known: one that is created again has records of the same
 partition and offset."""
 TIMESTAMP_HEADER = "slackwater.timestamp"
+ATTEMPT_HEADER = "slackwater.attempt"
+STACK_HEADER = "slackwater.stack"
+LETTER_HEADERS = (
+    ERROR_HEADER,
+    TOPIC_HEADER,
+    PARTITION_HEADER,
+    OFFSET_HEADER,
+    TIMESTAMP_HEADER,
+    GROUP_HEADER,
+    TOPIC_ID_HEADER,
+    ATTEMPT_HEADER,
+    STACK_HEADER,
+)
+"""What a worker adds to a record's own headers."""
 
 
 class LateError(Exception):
@@ -46,7 +63,11 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 @dataclass(frozen=True)
 class Letter:
-    """A record that the handler has rejected, as it was polled. ``timestamp_ms``: the source record's."""
+    """A record that the handler has rejected, as it was polled.
+
+    ``timestamp_ms``: the source record's. ``attempt``: how often the worker had given the batch to the
+    handler. ``stack``: the traceback of the handler's exception, where it raised one for this record.
+    """
 
     offset: int
     error: str
@@ -54,6 +75,8 @@ class Letter:
     value: bytes | None
     headers: Headers
     timestamp_ms: int
+    attempt: int = 1
+    stack: str = ""
 
 
 class LetterStore(Protocol):
@@ -140,7 +163,9 @@ class DeadLetters:
             (OFFSET_HEADER, str(letter.offset).encode()),
             (TIMESTAMP_HEADER, str(letter.timestamp_ms).encode()),
             (GROUP_HEADER, self._group.encode()),
-            *_topic_id(owned, letter),
+            (ATTEMPT_HEADER, str(letter.attempt).encode()),
+            *_optional(TOPIC_ID_HEADER, owned.topic_id, letter),
+            *_optional(STACK_HEADER, shortened(letter.stack, MAX_STACK_CHARS), letter),
         ]
 
     def _scan(self, target: int, sources: list[OwnedPartition]) -> None:
@@ -172,11 +197,21 @@ class DeadLetters:
             return None
 
 
-def _topic_id(owned: OwnedPartition, letter: Letter) -> Headers:
-    """The header for the topic's id, if it is known; "" over one that the record has from another topic."""
-    if owned.topic_id or any(name == TOPIC_ID_HEADER for name, _ in letter.headers):
-        return [(TOPIC_ID_HEADER, owned.topic_id.encode())]
+def _optional(name: str, value: str, letter: Letter) -> Headers:
+    """The header ``name``, if there is a value for it; "" over one that the record has from another time as a
+    dead letter."""
+    if value or any(given == name for given, _ in letter.headers):
+        return [(name, value.encode("utf-8", "replace"))]
     return []
+
+
+def shortened(text: str, most: int) -> str:
+    """``text``, or its beginning and its end where it has more than ``most`` characters."""
+    if len(text) <= most:
+        return text
+    cut = "\n...\n"
+    half = (most - len(cut)) // 2
+    return text[:half] + cut + text[-half:]
 
 
 def _known(owned: OwnedPartition) -> set[int]:
@@ -184,8 +219,15 @@ def _known(owned: OwnedPartition) -> set[int]:
     return owned.letters
 
 
-def letters_of(batch: pa.RecordBatch, dead: list[tuple[int, str]]) -> list[Letter]:
-    """The records of ``batch`` (the schema of a poll) at the offsets of ``dead``, with their errors."""
+def letters_of(
+    batch: pa.RecordBatch,
+    dead: list[tuple[int, str]],
+    *,
+    attempt: int = 1,
+    stacks: Mapping[int, str] | None = None,
+) -> list[Letter]:
+    """The records of ``batch`` (the schema of a poll) at the offsets of ``dead``, with their errors.
+    ``stacks``: tracebacks by offset."""
     if not dead:
         return []
     import pyarrow as pa
@@ -201,6 +243,8 @@ def letters_of(batch: pa.RecordBatch, dead: list[tuple[int, str]]) -> list[Lette
             value=row["value"],
             headers=[(header["key"], header["value"]) for header in row["headers"] or ()],
             timestamp_ms=timestamp,
+            attempt=attempt,
+            stack=(stacks or {}).get(row["offset"], ""),
         )
         for row, timestamp, (_, error) in zip(
             rows.drop_columns(["timestamp"]).to_pylist(),
@@ -209,10 +253,6 @@ def letters_of(batch: pa.RecordBatch, dead: list[tuple[int, str]]) -> list[Lette
             strict=True,
         )
     ]
-
-
-READ_BACK_MS = 60_000
-"""How long reading back may go without a record."""
 
 
 class DeadLetterTopic:
@@ -268,19 +308,9 @@ class DeadLetterTopic:
             start = self._start(reader, tp, since_ms)
             if start is None or start >= end:
                 return
-            reader.seek(tp, start)
-            heard_at = self._clock.mono_ms()
-            while reader.position(tp) < end:
-                records = reader.poll(timeout_ms=500).get(tp, [])
-                for record in records:
-                    if record.offset < end:
-                        yield record.headers
-                if records:
-                    heard_at = self._clock.mono_ms()
-                elif self._clock.mono_ms() - heard_at > READ_BACK_MS:
-                    raise KafkaTimeoutError(
-                        f"{tp} could not be read back to offset {end} in {READ_BACK_MS} ms"
-                    )
+            for columns in read_log(reader, tp, start, end, self._clock):
+                for record in columns.records(tp.topic, tp.partition):
+                    yield record.headers
         finally:
             reader.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -24,8 +25,8 @@ from slackwater.runtime.delivery.bisection import (
     limit,
     search,
 )
-from slackwater.runtime.delivery.dead_letters import letters_of
-from slackwater.runtime.errors import QueryFailed, RecordsError
+from slackwater.runtime.delivery.dead_letters import MAX_STACK_CHARS, letters_of, shortened
+from slackwater.runtime.errors import HandlerRaised, QueryFailed, RecordsError
 from slackwater.runtime.fault_points import Reached
 from slackwater.runtime.interfaces import Sink
 
@@ -61,7 +62,16 @@ def fault_of(exc: BaseException) -> Fault | None:
             return None
         by_value = by_value or isinstance(cause, (*_BY_VALUE, QueryFailed))
         cause = cause.__cause__
-    return Fault(str(exc), by_value)
+    stack = "".join(traceback.format_exception(raised_by_handler(exc)))
+    return Fault(str(exc), by_value, shortened(stack, MAX_STACK_CHARS))
+
+
+def raised_by_handler(exc: TransformError) -> BaseException:
+    """The exception that the handler, or its query, has raised."""
+    raised: BaseException = exc.__cause__ or exc
+    while isinstance(raised, HandlerRaised | QueryFailed) and raised.__cause__ is not None:
+        raised = raised.__cause__
+    return raised
 
 
 class Isolation:
@@ -72,6 +82,8 @@ class Isolation:
         self.failure = failure
         self.rejected: dict[TopicPartition, list[tuple[int, str]]] = {}
         """When done: offset and reason, by offset."""
+        self._stacks: dict[TopicPartition, dict[int, str]] = {}
+        self._attempt = batch.attempt
         self._parts = {
             tp: replace(part, columns=Whole(part.columns, tp)) for tp, part in sorted(batch.parts.items())
         }
@@ -101,7 +113,7 @@ class Isolation:
             tp: replace(self._parts[tp], columns=Selected(self._parts[tp].columns, rows))
             for tp, rows in parts.items()
         }
-        return Batch(selected, Stage.ISOLATING, None, 0.0)
+        return Batch(selected, Stage.ISOLATING, None, 0.0, attempt=self._attempt)
 
     def judge(self, fault: Fault | None, rejected_before: int | None) -> None:
         """Takes in how the trial ended. ``rejected_before``: how many records in a row were rejected in the
@@ -136,6 +148,7 @@ class Isolation:
             self.rejected.setdefault(tp, []).append(
                 (offset, f"the batch fails with this record: {fault.reason}")
             )
+            self._stacks.setdefault(tp, {})[offset] = fault.stack
 
     def _check_all(self, faults: Mapping[int, Fault], rejected_before: int | None) -> None:
         """Raises IsolationError if the handler may be at fault: no record passed, so nothing shows that it
@@ -166,7 +179,9 @@ class Isolation:
         try:
             for tp, rejected in self.rejected.items():
                 records = self._parts[tp].columns.to_arrow(tp.topic, tp.partition)
-                letters = handled.letters.get(tp, []) + letters_of(records, rejected)
+                letters = handled.letters.get(tp, []) + letters_of(
+                    records, rejected, attempt=max(1, self._attempt), stacks=self._stacks[tp]
+                )
                 handled.letters[tp] = sorted(letters, key=lambda letter: letter.offset)
         except BaseException:
             if handled.staged is not None:

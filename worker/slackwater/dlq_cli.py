@@ -1,0 +1,258 @@
+"""``slackwater dlq``: lists a group's dead letters, shows them, and sends their records again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from slackwater.clock import SYSTEM_CLOCK
+from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.config.worker_config import WorkerConfig
+from slackwater.runtime.errors import ConfigError
+from slackwater.tools import clients
+from slackwater.tools.group_config import add_options, config_of
+from slackwater.tools.letter_counts import LetterCounts
+from slackwater.tools.letter_text import document_of, lines_of
+from slackwater.tools.letters import LetterLog, Selection, StoredLetter, letter_of
+from slackwater.tools.positions import time_of
+from slackwater.tools.replay import Replay, ledgers_of
+
+if TYPE_CHECKING:
+    from slackwater.kafka import KafkaConsumer
+
+DEFAULT_SHOWN = 10
+
+
+def register(subparsers: Any) -> None:
+    """Adds the subcommand."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "dlq",
+        help="list and show dead letters, and send their records again",
+        description="Works with the letters that a group has written to its dead-letter topic.",
+    )
+    commands = parser.add_subparsers(dest="dlq_command", metavar="COMMAND", required=True)
+    _add(commands, "list", "count dead letters by topic, partition and error", _list, output=True)
+    show = _add(commands, "show", "show dead letters", _show, output=True)
+    show.add_argument(
+        "--limit", type=_count, default=DEFAULT_SHOWN, metavar="N", help=f"(default: {DEFAULT_SHOWN})"
+    )
+    replay = _add(commands, "replay", "send the records of dead letters again, each once", _replay)
+    replay.add_argument("--all", action="store_true", help="all letters of the group; instead of a selection")
+    replay.add_argument("--to", metavar="TOPIC", help="where to send to (default: each record's own topic)")
+    replay.add_argument(
+        "--timestamp",
+        choices=("original", "now"),
+        default="original",
+        help="which time the records get (default: original)",
+    )
+    replay.add_argument("--limit", type=_count, default=None, metavar="N", help="send at most so many")
+    replay.add_argument("--again", action="store_true", help="send also what a replay has sent before")
+    replay.add_argument("--dry-run", action="store_true", help="only count what would be sent")
+
+
+def _add(commands: Any, name: str, text: str, run: Any, *, output: bool = False) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=f"{text.capitalize()}."
+    )
+    add_options(parser)
+    chosen = parser.add_argument_group("selection", "Without any of these, all letters of the group.")
+    chosen.add_argument("--topic", help="the rejected record's topic")
+    chosen.add_argument("--partition", type=_number, metavar="N", help="the rejected record's partition")
+    chosen.add_argument(
+        "--offset", type=_number, action="append", default=[], metavar="N", help="its offset; several times"
+    )
+    chosen.add_argument("--error", metavar="TEXT", help="a part of the error")
+    chosen.add_argument(
+        "--since", type=_time, metavar="TIME", help="written at this time (ISO 8601) or later"
+    )
+    chosen.add_argument("--until", type=_time, metavar="TIME", help="written before this time")
+    if output:
+        parser.add_argument("--output", choices=("text", "json"), default="text", help="(default: text)")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not _number(text):
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return int(text)
+
+
+def _time(text: str) -> int:
+    try:
+        return time_of(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a time such as 2026-01-31T12:00:00Z, not {text!r}"
+        ) from None
+
+
+def _selection(arguments: argparse.Namespace, config: WorkerConfig) -> Selection:
+    return Selection(
+        config.group_id,
+        arguments.topic,
+        arguments.partition,
+        frozenset(arguments.offset),
+        arguments.error,
+        arguments.since,
+        arguments.until,
+    )
+
+
+class _Opened:
+    """The dead-letter topic of a group, and a consumer to read it with."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        """Raises WorkerError, KafkaError."""
+        self.config = config_of(arguments)
+        topic = self.config.dead_letter_topic
+        if topic is None:
+            raise ConfigError(f"the group {self.config.group_id} has no deadLetterTopic")
+        self.topic: str = topic
+        self.selection = _selection(arguments, self.config)
+        self.consumer: KafkaConsumer = clients.reader(self.config)
+        try:
+            self.log = LetterLog(self.consumer, topic)
+        except BaseException:
+            self.consumer.close()
+            raise
+
+    def __enter__(self) -> _Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.consumer.close()
+
+    def letters(self) -> Iterator[StoredLetter]:
+        """The selected letters."""
+        for tp in self.log.partitions:
+            for record in self.log.records(tp):
+                letter = letter_of(record)
+                if letter is not None and self.selection.has(letter):
+                    yield letter
+
+    def sent(self) -> dict[TopicPartition, set[int]]:
+        """Which letters replays have sent, as far as they have ended."""
+        return {tp: ledger.sent for tp, ledger in ledgers_of(self.log).items()}
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    counts = LetterCounts()
+    with _Opened(arguments) as opened:
+        sent = opened.sent()
+        for letter in opened.letters():
+            counts.add(letter, letter.offset in sent[letter.tp])
+        group, topic = opened.config.group_id, opened.topic
+    if arguments.output == "json":
+        document = {
+            "group": group,
+            "deadLetterTopic": topic,
+            "letters": counts.letters,
+            "replayed": counts.replayed,
+            "errors": counts.document(),
+        }
+        print(json.dumps(document))
+        return 0
+    for line in counts.lines():
+        print(line)
+    print(f"dead letters of the group {group} in {topic}: {counts.letters}, replayed: {counts.replayed}")
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    shown = 0
+    with _Opened(arguments) as opened:
+        sent = opened.sent()
+        for letter in opened.letters():
+            if shown == arguments.limit:
+                if arguments.output == "text":
+                    print(f"there are more: raise --limit ({arguments.limit}), or select")
+                break
+            replayed = letter.offset in sent[letter.tp]
+            if arguments.output == "json":
+                print(json.dumps(document_of(letter, replayed)))
+            else:
+                print("\n".join(lines_of(letter, replayed)) + "\n")
+            shown += 1
+    if not shown and arguments.output == "text":
+        print("no letter is selected")
+    return 0
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    with _Opened(arguments) as opened:
+        if opened.selection.everything and not arguments.all:
+            raise ConfigError(
+                "say which letters: --topic, --partition, --offset, --error, --since, --until, or --all"
+            )
+        config = opened.config
+        if arguments.to == opened.topic:
+            raise ConfigError(f"--to {arguments.to} is the dead-letter topic: name another one")
+        with clients.reader(config) as consumer:
+            replay = Replay(
+                opened.log,
+                consumer,
+                lambda: clients.producer(config),
+                to=arguments.to,
+                is_source=_is_source(config),
+                keep_timestamp=arguments.timestamp == "original",
+                again=arguments.again,
+                dry_run=arguments.dry_run,
+                oldest_ms=_Retention(config).oldest_ms,
+                progress=lambda line: print(line, flush=True),
+            )
+            counts = replay.run(opened.selection, arguments.limit)
+    would = "would be " if arguments.dry_run else ""
+    print(
+        f"selected: {counts.selected}, {would}sent: {counts.sent}, sent before: {counts.before}"
+        + (f", left out because they may have been sent before: {counts.unknown}" if counts.unknown else "")
+    )
+    for topic, count in sorted(counts.by_target.items()):
+        print(f"{topic}: {count}")
+    return 0
+
+
+def _is_source(config: WorkerConfig) -> Callable[[str], bool]:
+    """Whether the group consumes a topic."""
+    if config.topic_pattern is None:
+        return set(config.topics).__contains__
+    from slackwater.kafka.topic_pattern import TopicPattern
+
+    return TopicPattern(config.topic_pattern).matches
+
+
+class _Retention:
+    """Which records the retention of topics would delete at once."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._config = config
+        self._known: dict[str, int | None] = {}
+
+    def oldest_ms(self, topic: str) -> int | None:
+        """The time below which ``topic`` deletes records by their own time; None: it does not, or this client
+        may not read its settings."""
+        if topic not in self._known:
+            retention = self._retention_ms(topic)
+            self._known[topic] = None if retention is None else SYSTEM_CLOCK.wall_ms() - retention
+        return self._known[topic]
+
+    def _retention_ms(self, topic: str) -> int | None:
+        from slackwater.kafka import KafkaAdmin
+        from slackwater.kafka.admin import ConfigResource, ResourceType
+
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        with KafkaAdmin(self._config.bootstrap_servers, security=self._config.security.client()) as admin:
+            settings = admin.describe_configs([resource]).values_ok.get(resource, {})
+        values = {name: entry.value for name, entry in settings.items()}
+        retention = values.get("retention.ms") or "-1"
+        by_append = values.get("message.timestamp.type") == "LogAppendTime"
+        deletes = "delete" in (values.get("cleanup.policy") or "delete")
+        return int(retention) if deletes and not by_append and int(retention) >= 0 else None

@@ -1,0 +1,298 @@
+"""``slackwater try``: runs a group's handler on real records, and writes nothing.
+
+It reads through a consumer without a group: no member joins, no offset is committed, no table is opened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slackwater.clock import SYSTEM_CLOCK
+from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.config.worker_config import WorkerConfig
+from slackwater.runtime.errors import EXIT_HANDLER_OR_SINK, EXIT_OK, ConfigError
+from slackwater.tools import clients
+from slackwater.tools.group_config import add_options, config_of
+from slackwater.tools.positions import SYNTAX, Start, spans_of, start_of
+from slackwater.tools.record_text import plain, printable, shortened, table, text_or_hex
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from slackwater.kafka import KafkaConsumer
+    from slackwater.kafka.records import RecordColumns
+    from slackwater.runtime.delivery.dead_letters import Letter
+
+DEFAULT_LIMIT = 100
+MOST = 100_000
+MOST_BYTES = 1024**3
+"""The most records of a run, and bytes in them: they are all in memory."""
+MOST_VALUE = 200
+"""Characters of a dead letter's value."""
+
+
+def register(subparsers: Any) -> None:
+    """Adds the subcommand."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "try",
+        help="run a group's handler on real records, and write nothing",
+        description="Reads records of the brokers, runs the group's handler on them and prints the result. "
+        "It joins no group, commits nothing and writes to no table.",
+    )
+    add_options(parser)
+    parser.add_argument(
+        "--from",
+        dest="starts",
+        action="append",
+        required=True,
+        metavar=SYNTAX,
+        type=start_of,
+        help="where to begin: an offset, the log's start (the default), N records before its end, or a time; "
+        "without a partition in each one. Several times for several topics or partitions",
+    )
+    parser.add_argument(
+        "--limit",
+        type=_limit,
+        default=DEFAULT_LIMIT,
+        metavar="N",
+        help=f"how many records to read of all partitions together (default: {DEFAULT_LIMIT})",
+    )
+    parser.add_argument(
+        "--output",
+        type=_output,
+        default="table",
+        metavar="table|json|FILE.arrow",
+        help="table (the default), one JSON document, or an Arrow IPC file of the rows beside the counts",
+    )
+    parser.set_defaults(run=run)
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"must be from 1 to {MOST}, not {text!r}")
+    return int(text)
+
+
+def _output(text: str) -> str:
+    if text not in ("table", "json") and not text.endswith(".arrow"):
+        raise argparse.ArgumentTypeError(f"must be table, json or a file FILE.arrow, not {text!r}")
+    return text
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came out. ``rows``: as a new table holds them. ``read_ms``, ``handler_ms``: how long it took."""
+
+    records: Mapping[TopicPartition, RecordColumns]
+    rows: pa.Table
+    letters: list[tuple[TopicPartition, Letter]]
+    read_ms: float
+    handler_ms: float
+
+    @property
+    def count(self) -> int:
+        """How many records were read."""
+        return sum(len(part) for part in self.records.values())
+
+    @property
+    def dropped(self) -> int:
+        """How many records have neither a row nor a dead letter."""
+        places = zip(*(self.rows[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+        with_row = {((topic, partition), offset) for topic, partition, offset in places}
+        with_row |= {((tp.topic, tp.partition), letter.offset) for tp, letter in self.letters}
+        return self.count - len(with_row)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns the exit code: 0, or 4 where a worker would end for want of a dead-letter topic.
+
+    Raises WorkerError with the code of a worker for the same error, and KafkaError.
+    """
+    config = config_of(arguments)
+    tried = try_handler(config, arguments.starts, arguments.limit)
+    if arguments.output == "json":
+        print(json.dumps(_document(tried)))
+    else:
+        if arguments.output == "table":
+            _print_rows(tried)
+        else:
+            _write(tried.rows, Path(arguments.output))
+        _print_summary(tried)
+    if tried.letters and not config.dead_letter_topic:
+        why = "no deadLetterTopic is configured: a worker would end with code 4 at the first dead letter"
+        print(why, file=sys.stderr)
+        return EXIT_HANDLER_OR_SINK
+    return EXIT_OK
+
+
+def try_handler(config: WorkerConfig, starts: list[Start], limit: int) -> Tried:
+    """Reads up to ``limit`` records and runs the handler on them. Raises WorkerError, KafkaError."""
+    clock = SYSTEM_CLOCK
+    began = clock.mono_ms()
+    consumer = clients.reader(config)
+    try:
+        records = _read(consumer, starts, limit)
+    finally:
+        consumer.close()
+    read_ms = clock.mono_ms() - began
+    from slackwater.pipeline import make_engine
+    from slackwater.pipeline.trial import Trial
+    from slackwater.runtime.startup import warm_up
+
+    engine = make_engine(config)
+    try:
+        engine.start()
+        warm_up(engine, config.handler)
+        began = clock.mono_ms()
+        rows, letters = _handle(
+            Trial(engine, config.handler), records, int(clients.properties_of(config)["max.poll.records"])
+        )
+        return Tried(records, rows, letters, read_ms, clock.mono_ms() - began)
+    finally:
+        engine.close()
+
+
+def _read(consumer: KafkaConsumer, starts: list[Start], limit: int) -> dict[TopicPartition, RecordColumns]:
+    from slackwater.kafka.records import concat
+    from slackwater.runtime.delivery.log_reading import read_log
+
+    spans = spans_of(consumer, starts)
+    read: dict[TopicPartition, RecordColumns] = {}
+    size = 0
+    for tp, share in _shares({tp: end - start for tp, (start, end) in spans.items()}, limit).items():
+        start, end = spans[tp]
+        parts: list[RecordColumns] = []
+        for columns in read_log(consumer, tp, start, end, SYSTEM_CLOCK, share):
+            parts.append(columns.slice(0, share))
+            share -= len(parts[-1])
+            size += parts[-1].to_arrow(tp.topic, tp.partition).nbytes
+            if size > MOST_BYTES:
+                raise ConfigError(
+                    f"the records have more than {MOST_BYTES} bytes: give a smaller --limit than {limit}"
+                )
+            if not share:
+                break
+        if parts:
+            read[tp] = concat(parts)
+    return read
+
+
+def _shares(sizes: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
+    """How many records to read of each partition: equally many, but no more than it has."""
+    shares: dict[TopicPartition, int] = {}
+    left = limit
+    for done, (tp, size) in enumerate(sorted(sizes.items(), key=lambda item: item[1])):
+        shares[tp] = min(size, left // (len(sizes) - done))
+        left -= shares[tp]
+    return {tp: shares[tp] for tp in sorted(shares) if shares[tp]}
+
+
+def _handle(
+    trial: Any, records: Mapping[TopicPartition, RecordColumns], most: int
+) -> tuple[pa.Table, list[tuple[TopicPartition, Letter]]]:
+    """Batches of at most ``most`` records, whose rows go into one table."""
+    import pyarrow as pa
+
+    tables: list[pa.Table] = []
+    letters: list[tuple[TopicPartition, Letter]] = []
+    for batch in _batches(records, most):
+        outcome = trial.run(batch, schema=tables[-1].schema if tables else None)
+        letters += outcome.letters
+        if outcome.fitted.num_rows:
+            tables.append(outcome.fitted)
+    if not tables:
+        tables.append(trial.run({}).fitted)
+    return pa.concat_tables(tables, promote_options="default"), letters
+
+
+def _batches(
+    records: Mapping[TopicPartition, RecordColumns], most: int
+) -> Iterator[dict[TopicPartition, RecordColumns]]:
+    batch: dict[TopicPartition, RecordColumns] = {}
+    room = most
+    for tp, columns in records.items():
+        at = 0
+        while at < len(columns):
+            batch[tp] = columns.slice(at, at + room)
+            at += len(batch[tp])
+            room -= len(batch[tp])
+            if not room:
+                yield batch
+                batch, room = {}, most
+    if batch:
+        yield batch
+
+
+# -- what is printed -----------------------------------------------------------------------------------------
+
+
+def _document(tried: Tried) -> dict[str, Any]:
+    return {
+        "rows": [plain(row) for row in tried.rows.to_pylist()],
+        "deadLetters": [
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "offset": letter.offset,
+                "error": letter.error,
+                "key": text_or_hex(letter.key),
+                "value": text_or_hex(letter.value),
+            }
+            for tp, letter in tried.letters
+        ],
+        "read": [
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "records": len(part),
+                "first": part.first_offset,
+                "next": part.next_offset,
+            }
+            for tp, part in tried.records.items()
+        ],
+        "counts": {
+            "records": tried.count,
+            "rows": tried.rows.num_rows,
+            "deadLetters": len(tried.letters),
+            "dropped": tried.dropped,
+        },
+        "ms": {"read": round(tried.read_ms), "handler": round(tried.handler_ms)},
+    }
+
+
+def _print_rows(tried: Tried) -> None:
+    if not tried.rows.num_rows:
+        return
+    rows = [list(row.values()) for row in tried.rows.to_pylist()]
+    print("\n".join(table(tried.rows.column_names, rows)) + "\n")
+
+
+def _write(rows: pa.Table, file: Path) -> None:
+    import pyarrow as pa
+
+    try:
+        with pa.OSFile(str(file), "wb") as out, pa.ipc.new_file(out, rows.schema) as writer:
+            writer.write_table(rows)
+    except OSError as exc:
+        raise ConfigError(f"cannot be written: {exc.strerror or exc}", file=str(file)) from exc
+    print(f"{rows.num_rows} rows are in {file}")
+
+
+def _print_summary(tried: Tried) -> None:
+    for tp, letter in tried.letters:
+        value = text_or_hex(letter.value)
+        print(f"dead letter {tp} offset {letter.offset}: {printable(letter.error)}")
+        print(f"  value: {'null' if value is None else shortened(printable(value), MOST_VALUE)}")
+    for tp, part in tried.records.items():
+        print(f"read {tp} from offset {part.first_offset} up to {part.next_offset}: {len(part)}")
+    print(
+        f"records: {tried.count}, rows: {tried.rows.num_rows}, dead letters: {len(tried.letters)}, "
+        f"records without a row: {tried.dropped}"
+    )
+    print(f"reading took {tried.read_ms:.0f} ms, the handler {tried.handler_ms:.0f} ms")
