@@ -1,0 +1,27 @@
+"""pyiceberg's REST catalog with limits on waiting: its requests have none of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyiceberg.catalog.rest import RestCatalog
+from requests import PreparedRequest, Response, Session
+from requests.adapters import HTTPAdapter
+
+from slackwater.pipeline.sinks.iceberg.catalog import ANSWER_S, CONNECT_S
+
+
+class BoundedRestCatalog(RestCatalog):
+    """A request fails if the server takes no connection, or says nothing for some time."""
+
+    def _config_headers(self, session: Session) -> None:
+        # Called for a new session before its first request.
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, _BoundedAdapter())
+        super()._config_headers(session)
+
+
+class _BoundedAdapter(HTTPAdapter):
+    def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
+        options["timeout"] = options.get("timeout") or (CONNECT_S, ANSWER_S)
+        return super().send(request, *args, **options)
