@@ -131,30 +131,36 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
 
 
 def _fetch_libs(release: Release, libs: Path) -> None:
+    pom = Path(__file__).with_name(release.pom)
+    fetch_jars(pom, f"kafka_2.13-{release.version}.jar", f"Apache Kafka {release.version}", libs)
+
+
+def fetch_jars(pom: Path, jar: str, what: str, libs: Path) -> None:
+    """Makes the folder ``libs`` with the jars that ``pom`` names, by Maven. ``jar``: the name of one of them.
+    ``what``: what they are, for messages. Raises :class:`KafkaUnavailable`."""
     mvn = shutil.which("mvn")
     if mvn is None:
         raise KafkaUnavailable(
-            f"The tests need Maven to fetch Apache Kafka {release.version}, and there is no 'mvn' on the"
-            " PATH."
+            f"The tests need Maven to fetch {what}, and there is no 'mvn' on the PATH."
             " Install it (Debian and Ubuntu: apt-get install maven; macOS: brew install maven)."
         )
     output = ""
     for attempt in range(3):
         time.sleep(RETRY_S * attempt)
         with tempfile.TemporaryDirectory(dir=libs.parent, prefix="fetch-") as folder:
-            output = _copy_dependencies(mvn, release, Path(folder))
-            if any(Path(folder).glob(f"kafka_2.13-{release.version}.jar")):
+            output = _copy_dependencies(mvn, pom, Path(folder))
+            if (Path(folder) / jar).exists():
                 Path(folder).rename(libs)
                 Path(folder).mkdir()  # the context manager wants something to remove
                 return
-    raise KafkaUnavailable(f"Maven could not fetch Apache Kafka {release.version}:\n{output[-3000:]}")
+    raise KafkaUnavailable(f"Maven could not fetch {what}:\n{output[-3000:]}")
 
 
-def _copy_dependencies(mvn: str, release: Release, folder: Path) -> str:
+def _copy_dependencies(mvn: str, pom: Path, folder: Path) -> str:
     java_home = find_java().resolve().parents[1]
     done = subprocess.run(
         [
-            mvn, "--batch-mode", "--quiet", "-f", Path(__file__).with_name(release.pom),
+            mvn, "--batch-mode", "--quiet", "-f", pom,
             "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
             "-DincludeScope=runtime", f"-DoutputDirectory={folder}",
         ],

@@ -165,41 +165,44 @@ class IcebergSink:
 
         commit = uuid.uuid4().hex
         failure: Exception | None = None
-        may_be_there = False
-        """Whether the catalog may have made the commit, or still make it."""
+        is_refused = True
+        """Whether no try can be in the table, now or later."""
         try:
             for number in range(_TRIES):
                 tried = self._table.version
                 self._refresh()
                 if (removed := self._table.removed_by(commit)) is not None:
                     # The catalog has made the commit, and its answer was lost.
-                    may_be_there = True
+                    is_refused = False
                     return removed
+                if isinstance(failure, CommitFailedException):
+                    self._table.clean_up()
                 check()
                 if failure is not None:
                     if not isinstance(failure, CommitFailedException) and self._table.version == tried:
                         raise self._catalog.error("write to", failure) from None
                     time.sleep(random.uniform(0, min(_LONGEST_WAIT_S, 0.01 * 2**number)))
-                failure = None
+                were_refused, is_refused = is_refused, False
                 try:
-                    result = attempt(commit)
+                    result, failure = attempt(commit), None
                 except WorkerError:
+                    is_refused = were_refused
                     raise
                 except CommitFailedException as exc:
-                    failure = exc
+                    failure, is_refused = exc, were_refused
                 except Exception as exc:
-                    failure, may_be_there = exc, True
+                    failure = exc
                 else:
                     if result is not None:
-                        may_be_there = True
                         return result
+                    is_refused = were_refused
             raise SinkError(
                 f"the sink cannot write to the Iceberg table {self._catalog.table}: other commits came first "
                 f"{_TRIES} times ({self._catalog.reason(failure)}); have fewer workers commit less often "
                 "(delivery.batchInterval), or stop what else writes to it"
             )
         finally:
-            if files is not None and not may_be_there:
+            if files is not None and is_refused:
                 files.delete()
 
     def _refresh(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.sinks.iceberg import marks, partitions
 from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
@@ -44,6 +44,8 @@ class MarkedTable:
         self._catalog = catalog
         self._table: Table | None = None
         self.marks: Mapping[marks.Place, int] = {}
+        self._refused: list[Any] = []
+        """What pyiceberg calls snapshot producers, of the last commit if it failed."""
 
     @property
     def exists(self) -> bool:
@@ -183,13 +185,19 @@ class MarkedTable:
         return change.update_snapshot(snapshot_properties={COMMIT: commit})
 
     def _commit(self, change: Transaction, ends: Mapping[marks.Place, int]) -> None:
-        table = self.existing
-        change.set_properties(marks.moved(table.properties, ends))
-        # Where another commit came first, pyiceberg would try again on top of it, with marks that it may have
-        # moved. It reads from these properties, which are this process's copy, how often.
-        properties = {**table.properties, "commit.retry.num-retries": "0"}
-        table.metadata = table.metadata.model_copy(update={"properties": properties})
+        change.set_properties(marks.moved(self.existing.properties, ends))
+        # Without them, pyiceberg does not try again where another commit came first, on top of it and with
+        # marks that it may have moved. It does not remove their files then, either: a catalog may refuse a
+        # commit that it has made, where a proxy has sent it twice.
+        self._refused, change._snapshot_producers = change._snapshot_producers, []
         change.commit_transaction()
+        self._refused = []
+
+    def clean_up(self) -> None:
+        """Removes the manifests of the last commit, if it was refused, as far as it can."""
+        for producer in self._refused:
+            producer._clean_all_uncommitted()
+        self._refused = []
 
 
 def _summary(snapshot: Snapshot) -> Mapping[str, str]:
