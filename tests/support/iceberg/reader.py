@@ -106,7 +106,9 @@ class IcebergFiles:
         result: list[dict[str, Any]] = []
         for path in self.files:
             content = pq.ParquetFile(io.BytesIO(self.read(path)))
-            ids = [(one.metadata or {}).get(b"PARQUET:field_id", b"").decode() for one in content.schema_arrow]
+            ids = [
+                (one.metadata or {}).get(b"PARQUET:field_id", b"").decode() for one in content.schema_arrow
+            ]
             for row in content.read().to_pylist():
                 known = {names[number]: value for number, value in zip(ids, row.values(), strict=True)}
                 result.append({**dict.fromkeys(names.values()), **known})

@@ -139,7 +139,10 @@ def _split(
         return
     names = [f"p{number}" for number in range(len(spec.fields))]
     values = pa.table(
-        [*(_values(rows, schema, field) for field in spec.fields), pa.array(range(rows.num_rows), pa.int64())],
+        [
+            *(_values(rows, schema, field) for field in spec.fields),
+            pa.array(range(rows.num_rows), pa.int64()),
+        ],
         names=[*names, "row"],
     )
     groups = values.group_by(names, use_threads=False).aggregate([("row", "list")])

@@ -71,7 +71,9 @@ class MarkedTable:
     @property
     def partitioning(self) -> list[partitions.By]:
         """Empty where there is no table."""
-        return [] if self._table is None else partitions.partitioning(self._table.schema(), self._table.spec())
+        return (
+            [] if self._table is None else partitions.partitioning(self._table.schema(), self._table.spec())
+        )
 
     def refresh(self) -> None:
         """Reads what the table is now. Raises SinkError, ConfigError."""
