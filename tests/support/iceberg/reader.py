@@ -101,18 +101,21 @@ class IcebergFiles:
         return found
 
     def rows(self) -> list[dict[str, Any]]:
-        """All rows. Columns are found by their ids, as the specification has it."""
+        """All rows."""
+        return [row for path in self.files for row in self.rows_of(path)]
+
+    def rows_of(self, path: str) -> list[dict[str, Any]]:
+        """The rows of a data file. Columns are found by their ids, as the specification has it."""
         names = {str(column["id"]): column["name"] for column in self._fields}
-        result: list[dict[str, Any]] = []
-        for path in self.files:
-            content = pq.ParquetFile(io.BytesIO(self.read(path)))
-            ids = [
-                (one.metadata or {}).get(b"PARQUET:field_id", b"").decode() for one in content.schema_arrow
-            ]
-            for row in content.read().to_pylist():
-                known = {names[number]: value for number, value in zip(ids, row.values(), strict=True)}
-                result.append({**dict.fromkeys(names.values()), **known})
-        return result
+        content = pq.ParquetFile(io.BytesIO(self.read(path)))
+        ids = [(one.metadata or {}).get(b"PARQUET:field_id", b"").decode() for one in content.schema_arrow]
+        return [
+            {
+                **dict.fromkeys(names.values()),
+                **{names[number]: value for number, value in zip(ids, row.values(), strict=True)},
+            }
+            for row in content.read().to_pylist()
+        ]
 
     def places(self) -> Counter[tuple[int, int]]:
         """How many rows there are of each (partition, offset)."""

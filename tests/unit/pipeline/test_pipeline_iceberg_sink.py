@@ -9,9 +9,12 @@ import contextlib
 import datetime
 import itertools
 import random
+import re
+import subprocess
+import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,21 +22,27 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.schema import Schema
 from pyiceberg.table.update import snapshot
+from pyiceberg.types import FixedType, IntegerType, LongType, NestedField, StringType
+from sqlalchemy import make_url
 from sqlalchemy.orm import Session
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.sinks.iceberg import marks as iceberg_marks
-from slackwater.pipeline.sinks.iceberg import partitions
-from slackwater.pipeline.sinks.iceberg import sink as iceberg_sink
+from slackwater.pipeline import make_sink
+from slackwater.pipeline.sinks.iceberg import marks as iceberg_marks, partitions, sink as iceberg_sink
+from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog, _database
 from slackwater.pipeline.sinks.iceberg.marks import Place
 from slackwater.pipeline.sinks.iceberg.sink import IcebergSink, IcebergStaged
-from slackwater.runtime.errors import SinkError
+from slackwater.runtime.config.worker_config import parse
+from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks
 from tests.support.iceberg.catalogs import Catalog, sql_catalog
+from tests.support.processes import reserve_ports
 from tests.support.sinks import NEW, OLD, A, B, Died, Steps, die, marks, put, rows
 
 RECORDS = 12
@@ -344,8 +353,6 @@ def append(lake: Catalog) -> None:
 
 
 def add_a_column(lake: Catalog) -> None:
-    from pyiceberg.types import StringType
-
     with lake.other().update_schema() as update:
         update.add_column("extra", StringType())
 
@@ -481,3 +488,452 @@ def test_marks_of_thousands_of_partitions_stay_small(lake: Catalog) -> None:
     table = pa.concat_tables([rows([0], number) for number in range(3000)])
     sink.stage(table, ranges).publish()
     assert lake.read().marks == {("g", "flights", OLD, number): 1 for number in range(3000)}
+
+
+# ---- the schema
+
+
+def test_the_schema_is_kept_and_new_columns_are_added(lake: Catalog) -> None:
+    sink = lake.sink()
+    put(sink, rows([0, 1], delay=pa.array([1, 2], pa.int64())), 0)
+    put(lake.sink("h"), rows([2], carrier=pa.array(["UA"])), 2)
+    put(sink, rows([3], delay=pa.array([3.0]), carrier=pa.array(["AA"])), 3)
+    for bad in (pa.array([0.5]), pa.array(["late"]), pa.array([2**63], pa.uint64())):
+        with pytest.raises(RecordsError, match=r"the (column delay of the )?table (is int64|cannot hold)"):
+            put(sink, rows([4], delay=bad), 4)
+    table = lake.read()
+    assert table.columns == {
+        "topic": "string", "partition": "int", "offset": "long", "delay": "long", "carrier": "string",
+    }  # fmt: skip
+    by_offset = {row["offset"]: (row["delay"], row["carrier"]) for row in table.rows()}
+    assert by_offset == {0: (1, None), 1: (2, None), 2: (None, "UA"), 3: (3, "AA")}
+
+
+def test_new_columns_can_be_rejected(lake: Catalog) -> None:
+    sink = lake.sink(new_columns=False)
+    put(sink, rows([0]), 0)
+    with pytest.raises(RecordsError, match="the rows have columns gate, which the table lacks"):
+        put(sink, rows([1], gate=pa.array(["B4"])), 1)
+    put(sink, rows([1]), 1)
+    assert list(lake.read().columns) == ["topic", "partition", "offset", "carrier"]
+
+
+@pytest.mark.parametrize(
+    ("array", "kind", "stored"),
+    [
+        (pa.array([-128], pa.int8()), "int", -128),
+        (pa.array([255], pa.uint8()), "int", 255),
+        (pa.array([65535], pa.uint16()), "int", 65535),
+        (pa.array([2**32 - 1], pa.uint32()), "long", 2**32 - 1),
+        (pa.array([2**63 - 1], pa.uint64()), "long", 2**63 - 1),
+        (pa.array([1_000], pa.timestamp("ns")), "timestamp", datetime.datetime(1970, 1, 1, 0, 0, 0, 1)),
+        (
+            pa.array([1], pa.timestamp("s", "Europe/Berlin")),
+            "timestamptz",
+            datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC),
+        ),
+        (pa.array([86_400_000], pa.date64()), "date", datetime.date(1970, 1, 2)),
+        (pa.array([61], pa.time32("s")), "time", datetime.time(0, 1, 1)),
+        (pa.array([1.5], pa.float16()), "float", 1.5),
+        (pa.array([True]), "boolean", True),
+        (
+            pa.array([7], pa.int32()).cast(pa.decimal256(40, 2)).cast(pa.decimal256(12, 2)),
+            "decimal(12, 2)",
+            7,
+        ),
+        (pa.array(["a"]).dictionary_encode(), "string", "a"),
+        (pa.array([b"ab"], pa.binary(2)), "binary", b"ab"),
+        (pa.array(["a"], pa.string_view()), "string", "a"),
+        (pa.array([[1, 2]], pa.list_(pa.uint8(), 2)), None, [1, 2]),
+        (pa.array([{"a": 200}], pa.struct([("a", pa.uint8())])), None, {"a": 200}),
+        (pa.array([[{"a": ["b"]}]]), None, [{"a": ["b"]}]),
+        (pa.array([[("k", 200)]], pa.map_(pa.string(), pa.uint8())), None, [("k", 200)]),
+    ],
+    ids=lambda value: str(getattr(value, "type", "")),
+)
+def test_types_become_those_of_iceberg_without_loss(
+    lake: Catalog, array: pa.Array, kind: str | None, stored: object
+) -> None:
+    sink = lake.sink()
+    put(sink, rows([0], value=array), 0)
+    put(sink, rows([1], value=array), 1)
+    table = lake.read()
+    assert kind in (None, table.columns["value"])
+    assert [row["value"] for row in table.rows()] == [stored, stored]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([2**63], pa.uint64()),
+        pa.array([1], pa.timestamp("ns")),
+        pa.array([2**62], pa.timestamp("s")),
+        pa.array([1], pa.duration("us")),
+        pa.array([1], pa.time64("ns")),
+        pa.array([[1]], pa.list_(pa.duration("us"))),
+        pa.array([None], pa.month_day_nano_interval()),
+        pa.array([1], pa.int32()).cast(pa.decimal256(40, 2)),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_values_that_iceberg_cannot_hold_are_errors_of_their_records(lake: Catalog, array: pa.Array) -> None:
+    with pytest.raises(RecordsError, match="the table cannot hold the column value"):
+        lake.sink().stage(rows([0], value=array), {A: Range(OLD, 0, 1, None)})
+
+
+def test_names_that_differ_in_case_are_errors_of_their_records(lake: Catalog) -> None:
+    sink = lake.sink()
+    put(sink, rows([0], Value=pa.array([1])), 0)
+    for name in ("value", "OFFSET"):
+        with pytest.raises(RecordsError, match=r"Iceberg's readers do not tell upper from lower case"):
+            put(sink, rows([1], **{name: pa.array([1])}), 1)
+    odd = {"a b": pa.array([1]), "größe.cm-1/2": pa.array([2]), "1": pa.array([{"x=y": 3}])}
+    put(sink, rows([1], **odd), 1)
+    assert [row for row in lake.read().rows() if row["offset"] == 1] == [
+        {"topic": "flights", "partition": 0, "offset": 1, "Value": None, "a b": 1, "größe.cm-1/2": 2,
+         "1": {"x=y": 3}}
+    ]  # fmt: skip
+
+
+def test_a_column_of_another_engines_table_that_must_not_be_null(lake: Catalog) -> None:
+    """Neither what it requires nor types that no handler's rows have are changed."""
+    schema = Schema(
+        NestedField(1, "topic", StringType(), required=True),
+        NestedField(2, "partition", IntegerType(), required=True),
+        NestedField(3, "offset", LongType(), required=True),
+        NestedField(4, "carrier", StringType(), required=True),
+        NestedField(5, "code", FixedType(2), required=False),
+    )
+    catalog = load_catalog("default", **lake.options)
+    catalog.create_namespace(lake.table.split(".")[0])
+    catalog.create_table(lake.table, schema)
+    sink = lake.sink()
+    put(sink, rows([0]), 0)
+    with pytest.raises(RecordsError, match="the column carrier of the table must not be null, and rows have"):
+        put(sink, rows([1], carrier=pa.array([None], pa.string())), 1)
+    assert lake.read().places() == Counter({(0, 0): 1})
+    fields = lake.read().metadata["schemas"][-1]["fields"]
+    assert [(field["name"], field["required"]) for field in fields] == [
+        (field.name, field.required) for field in schema.fields
+    ]
+
+
+# ---- partitioning
+
+
+def test_rows_are_partitioned_by_columns_and_transforms(lake: Catalog) -> None:
+    """As another reader prunes by them: each file's rows have the values that its partition says."""
+    by = ["day(time)", "bucket(4, id)", "carrier", "truncate(2, code)"]
+    sink = lake.sink(partition_by=by)
+    n = 24
+    times = [datetime.datetime(1969, 12, 30) + datetime.timedelta(hours=7 * at) for at in range(n)]
+    put(
+        sink,
+        rows(
+            range(n),
+            time=pa.array(times, pa.timestamp("us", "UTC")),
+            id=pa.array(range(n), pa.int64()),
+            carrier=pa.array([["U/A", None, "B 6"][at % 3] for at in range(n)]),
+            code=pa.array([f"{at:03d}" for at in range(n)]),
+        ),
+        0,
+    )
+    put(sink, rows([]), n)
+    empty = {"time": pa.nulls(1, pa.timestamp("us", "UTC")), "id": pa.nulls(1), "code": pa.nulls(1)}
+    put(lake.sink(), rows([n + 1], **empty, carrier=pa.array(["B 6"])), n + 1)
+    table = lake.read()
+    assert table.places() == Counter({(0, at): 1 for at in [*range(n), n + 1]})
+    assert table.partitioning == [
+        ("time", "day"), ("id", "bucket[4]"), ("carrier", "identity"), ("code", "truncate[2]"),
+    ]  # fmt: skip
+    days = set()
+    for path, values in table.files.items():
+        for row in table.rows_of(path):
+            day = None if row["time"] is None else row["time"].date()
+            assert values["time_day"] == day
+            assert values["carrier"] == row["carrier"]
+            assert values["code_trunc"] == (row["code"] and row["code"][:2])
+            days.add(day)
+    assert len(days) == 9
+    found = lake.other().scan("time >= '1970-01-02T00:00:00+00:00' and id = 20").to_arrow()
+    assert found["offset"].to_pylist() == [20], "pyiceberg finds it by the partitions' values"
+    assert lake.sink(partition_by=by).rewind({A: (OLD, 5)}) == n - 5 + 1
+    assert lake.read().places() == Counter({(0, at): 1 for at in range(5)})
+
+
+@pytest.mark.parametrize(
+    ("text", "values"), [("year(t)", {56}), ("month(t)", {672, 673}), ("hour(t)", {490896, 491640})]
+)
+def test_a_date_and_a_time_have_the_transforms_of_time(lake: Catalog, text: str, values: set[int]) -> None:
+    times = pa.array([datetime.datetime(2026, 1, 1), datetime.datetime(2026, 2, 1)], pa.timestamp("us"))
+    put(lake.sink(partition_by=[text]), rows([0, 1], t=times), 0)
+    assert {next(iter(one.values())) for one in lake.read().files.values()} == values
+
+
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        (["week(t)"], r"week\(t\) is no transform of Iceberg: give a column, or year\(C\), month"),
+        (["bucket(0, t)"], r"bucket\(0, t\) is no transform"),
+        (["bucket(t)"], r"bucket\(t\) is no transform"),
+        (["day(t)", "hour(t)"], "names t more than once, which pyiceberg does not support"),
+    ],
+)
+def test_transforms_that_are_none_are_named(lake: Catalog, by: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"sink\.partitionBy: {said}"):
+        lake.sink(partition_by=by)
+
+
+def test_partition_columns_that_are_missing_or_others_are_named(lake: Catalog) -> None:
+    sink = lake.sink(partition_by=["day"])
+    with pytest.raises(HandlerError, match=r"no column day.*they have: topic, partition, offset, carrier"):
+        put(sink, rows([0]), 0)
+    with pytest.raises(RecordsError, match="the column day, .* has no value"):
+        put(sink, rows([0], day=pa.nulls(1)), 0)
+    with pytest.raises(HandlerError, match="the column day is struct.*cannot be partitioned by day"):
+        put(sink, rows([0], day=pa.array([{"a": 1}])), 0)
+    with pytest.raises(HandlerError, match=r"the column day is string: .* partitioned by month\(day\)"):
+        put(lake.sink(partition_by=["month(day)"]), rows([0], day=pa.array(["1"])), 0)
+    put(sink, rows([0], day=pa.array(["1"])), 0)
+    put(sink, rows([1], day=pa.nulls(1)), 1)
+    with pytest.raises(HandlerError, match="no column day"):
+        put(sink, rows([2]), 2)
+    many = rows(range(2, 1003), day=pa.array([str(number) for number in range(1001)]))
+    with pytest.raises(
+        HandlerError, match=r"rows for 1001 partitions of the table \(day\); 1000 is the most"
+    ):
+        put(sink, many, 2)
+    with pytest.raises(
+        ConfigError, match=r"sink.partitionBy: names carrier, and the table .* by day: .* change sink.table"
+    ):
+        lake.sink(partition_by=["carrier"]).marks([A])
+    assert lake.read().places() == Counter({(0, 0): 1, (0, 1): 1})
+
+
+# ---- rewind
+
+
+def test_rows_are_written_again_from_the_offset_that_is_named(lake: Catalog) -> None:
+    sink = lake.sink(partition_by=["carrier"])
+    for start in range(0, RECORDS, 5):
+        stage(sink, {A: start, B: start}).publish()
+    other = lake.sink("h")
+    put(other, rows([0, 1, 2]), 0)
+    append(lake)
+    put(sink, rows([0, 1, 2]), 0, topic_id=NEW)
+    before = lake.read()
+    heir = lake.sink()
+    assert heir.rewind({A: (OLD, 7), B: (OLD, RECORDS)}) == RECORDS - 7
+    assert marks(heir) == {A: 7, B: RECORDS}
+    expected = ALL - Counter({(0, offset): 1 for offset in range(7, RECORDS)})
+    expected.update((0, offset) for offset in [0, 1, 2, 0, 1, 2])
+    expected[None, None] = 1  # type: ignore[index]
+    table = lake.read()
+    assert table.places() == expected
+    added = {one["snapshot-id"] for one in table.metadata["snapshots"]}
+    assert len(added - {one["snapshot-id"] for one in before.metadata["snapshots"]}) == 1, "one commit"
+    with pytest.raises(SinkFencedError):
+        sink.stage(rows([RECORDS]), {A: Range(OLD, RECORDS, RECORDS + 1, RECORDS)}).publish()
+    stage(heir, {A: 7}, RECORDS).publish()
+    assert sum(lake.read().places().values()) == 2 * RECORDS + 7
+    assert heir.rewind({A: (OLD, RECORDS)}) == 0
+    assert heir.rewind({B: (OLD, 0)}) == RECORDS
+    assert marks(heir) == {A: RECORDS, B: 0}
+    with pytest.raises(SinkError, match=f"also has rows of the group h, topic id {OLD}"):
+        heir.rewind({A: (OLD, 2)})
+    with pytest.raises(SinkError, match=f"also has rows of the group g, topic id {OLD}"):
+        heir.rewind({A: (NEW, 2)})
+    assert marks(heir)[A] == RECORDS
+
+
+def test_a_rewind_of_marks_without_rows_moves_the_marks(lake: Catalog) -> None:
+    sink = lake.sink()
+    assert sink.rewind({A: (OLD, 0)}) == 0
+    put(sink, rows([0], partition=1), 0, tp=B)
+    put(sink, rows([]), 0)
+    before = lake.read().snapshot
+    assert sink.rewind({A: (OLD, 0)}) == 0
+    assert lake.read().snapshot != before, "a worker that has read the marks is refused"
+    assert sink.marks([A]) == {A: {OLD: 0}}
+    sink.stage(rows([0]), {A: Range(OLD, 0, 1, 0)}).publish()
+    assert lake.read().places() == Counter({(0, 0): 1, (1, 0): 1})
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_rewind_that_dies_at_any_step_is_made_or_not_made(lake: Catalog, after: bool) -> None:
+    for turn in itertools.count(1):
+        lake.begin()
+        steps, sink = Steps(turn, die, after=after), lake.sink()
+        for start in range(0, RECORDS, 5):
+            stage(sink, {A: start}).publish()
+        try:
+            with steps.watching([*CALLS, WITHIN]):
+                lake.sink().rewind({A: (OLD, 7)})
+            break
+        except Died:
+            end = marks(lake.sink())[A]
+            assert end in (7, RECORDS)
+            assert lake.read().places() == Counter({(0, offset): 1 for offset in range(end)})
+    assert turn > 5
+
+
+# ---- configuration, errors
+
+
+@pytest.mark.parametrize("table", ["flights", ".flights", "lake.", "lake. flights", ""])
+def test_names_that_name_no_table_are_refused(table: str) -> None:
+    with pytest.raises(ConfigError, match=r"sink\.table: .* names no table: give NAMESPACE.TABLE"):
+        IcebergSink("g", table, options={"uri": "sqlite://"})
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "said"),
+    [
+        ({}, "uri", "is missing: give the catalog's address, here or as PYICEBERG_CATALOG__DEFAULT__URI"),
+        ({"name": "lake"}, "uri", "PYICEBERG_CATALOG__LAKE__URI"),
+        ({"type": "hive", "uri": "thrift://h:1"}, "type", "must be rest or sql, not hive"),
+        ({"uri": "thrift://h:1"}, "uri", "is no URL of a database"),
+        ({"type": "sql", "uri": "nonsense"}, "uri", "is no URL of a database"),
+        ({"py-catalog-impl": "a.B", "uri": "sqlite://"}, "py-catalog-impl", "must not be set; set type"),
+    ],
+)
+def test_catalogs_that_cannot_be_used_are_named(options: dict[str, str], field: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        IcebergSink("g", "lake.flights", options=options).marks([A])
+    assert caught.value.field == f"sink.options.{field}"
+
+
+def test_properties_come_from_the_environment_too(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__SECRETS__URI", lake.options["uri"])
+    sink = lake.sink(options={"name": "secrets", "warehouse": lake.options["warehouse"]})
+    put(sink, rows([0]), 0)
+    assert lake.read().places() == Counter({(0, 0): 1})
+    named = load_catalog("secrets", **lake.options)
+    assert named.table_exists(lake.table), "a SQL catalog's tables have its name"
+
+
+def test_a_database_is_not_waited_for_for_minutes() -> None:
+    url = make_url(_database("postgresql://catalog:hush@db.example/lake?connect_timeout=9"))
+    assert url.drivername == "postgresql+psycopg"
+    assert dict(url.query) == {"connect_timeout": "9", "tcp_user_timeout": "30000"}
+    assert url.password == "hush"
+
+
+def failing(call: Callable[[], object]) -> str:
+    with pytest.raises(SinkError) as caught:
+        call()
+    text = str(caught.value)
+    assert caught.value.__suppress_context__
+    assert "\n" not in text
+    assert "hush" not in text
+    return text
+
+
+def test_a_catalog_that_is_away_is_named() -> None:
+    (port,) = reserve_ports(1)
+    for options in (
+        {"uri": f"http://127.0.0.1:{port}", "credential": "id:hush-hush"},
+        {"uri": f"postgresql://catalog:hush-hush@127.0.0.1:{port}/lake"},
+        {"uri": "sqlite:////nowhere/hush/catalog.db", "credential": "hush"},
+    ):
+        sink = IcebergSink("g", "lake.flights", options=options)
+        for call in (lambda sink=sink: sink.marks([A]), sink.probe):
+            text = failing(call)
+            assert text.startswith(
+                "the sink cannot connect to the catalog of the Iceberg table lake.flights: "
+            )
+            assert text.endswith(
+                "; check that the catalog and the store can be reached from here, and sink.options"
+            )
+
+
+def test_a_warehouse_that_is_missing_or_cannot_be_written_is_named(lake: Catalog, tmp_path: Path) -> None:
+    nowhere = lake.sink(options={"uri": lake.options["uri"]})
+    (tmp_path / "file").write_text("x")
+    blocked = lake.sink(options={**lake.options, "warehouse": f"file://{tmp_path}/file"})
+    for sink in (nowhere, blocked):
+        assert sink.marks([A]) == {}
+        for call in (sink.probe, lambda sink=sink: put(sink, rows([0]), 0)):
+            text = failing(call)
+            assert text.startswith(f"the sink cannot write to the Iceberg table {lake.table}: ")
+            assert re.search("warehouse|Not a directory", text), text
+    put(lake.sink(), rows([0]), 0)
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("No space left on device (os error 28)", "free some space or set another warehouse"),
+        ("Permission denied (os error 13)", "give this user the right to write there"),
+        ("AWS Error ACCESS_DENIED during PutObject operation", "check the credentials"),
+        ("NotAuthorizedException: Not authorized", "check the credentials"),
+        ("The specified bucket does not exist", "create what is missing"),
+        ("HTTPConnectionPool: Read timed out", "check that the catalog and the store can be reached"),
+        ("odd\n[SQL: SELECT 1 hush]\n(Background on this error)", "table lake1.flights: odd$"),
+    ],
+)
+def test_an_error_says_what_to_do_and_no_secret(said: str, advice: str) -> None:
+    options = {"uri": "sqlite://", "token": "hush-hush/+", "credential": "id:husher"}
+    catalog = IcebergCatalog("lake1.flights", options)
+    said += " hush-hush/+ hush-hush%2F%2B husher" if "odd" not in said else ""
+    text = str(catalog.error("write to", OSError(said)))
+    assert re.search(advice, text), text
+    assert "hush" not in text
+    assert "\n" not in text
+
+
+def test_the_probe_leaves_nothing(lake: Catalog, tmp_path: Path) -> None:
+    sink = lake.sink()
+    assert sink.probe() == lake.table
+    assert [path.name for path in tmp_path.iterdir()] == ["catalog.db"]
+    put(sink, rows([0]), 0)
+    before, metadata = sorted(tmp_path.rglob("*")), lake.read().metadata
+    assert sink.probe() == lake.table
+    assert sorted(tmp_path.rglob("*")) == before
+    assert lake.read().metadata == metadata
+
+
+def test_a_configuration_makes_the_sink(lake: Catalog) -> None:
+    document = {
+        "groupId": "g", "topics": ["flights"], "bootstrapServers": "h:1", "handler": "m:f",
+        "sink": {
+            "format": "iceberg", "table": lake.table, "options": lake.options,
+            "partitionBy": ["carrier"], "newColumns": "reject",
+        },
+    }  # fmt: skip
+    sink = make_sink(parse(document))
+    assert isinstance(sink, IcebergSink)
+    put(sink, rows([0]), 0)
+    assert lake.read().partitioning == [("carrier", "identity")]
+    with pytest.raises(RecordsError, match="set sink.newColumns to add"):
+        put(sink, rows([1], carrier=pa.array(["UA"]), gate=pa.array(["B4"])), 1)
+
+
+def test_importing_the_module_loads_no_library() -> None:
+    code = (
+        "import sys, slackwater.pipeline.sinks.iceberg.sink\n"
+        "print([name for name in ('pyiceberg', 'pyarrow', 'sqlalchemy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyiceberg", None)
+    monkeypatch.setitem(sys.modules, "pyiceberg.table", None)
+    with pytest.raises(ConfigError, match=r"sink\.format: .* pip install 'slackwater\[iceberg\]'"):
+        IcebergSink("g", "lake.flights")
+
+
+def test_manifests_are_merged(lake: Catalog) -> None:
+    """Otherwise each commit would make the next one larger."""
+    sink = lake.sink()
+    put(sink, rows([0]), 0)
+    with lake.other().transaction() as change:
+        change.set_properties({"commit.manifest.min-count-to-merge": "3"})
+    for start in range(1, 8):
+        put(sink, rows([start]), start)
+    table = lake.read()
+    assert len(table.files) == 8
+    assert table.manifests <= 3
+    assert table.places() == Counter({(0, offset): 1 for offset in range(8)})
