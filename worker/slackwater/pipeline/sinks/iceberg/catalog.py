@@ -23,6 +23,7 @@ _CONNECT_TRIES = 3
 _SECRET = re.compile(r"key$|token$|secret|password|credential|connection-string|authorization", re.IGNORECASE)
 _URL_SECRET = re.compile(r"://[^/@\s]*:([^/@\s]+)@|[?&]password=([^&\s]+)")
 _ADVICE = (
+    (r"No default path|no warehouse", "set warehouse in sink.options to where its files shall be"),
     (r"No space left|quota", "free some space or set another warehouse"),
     (
         r"Permission denied|Read-only file system|Operation not permitted",
@@ -31,7 +32,7 @@ _ADVICE = (
     (r"NoSuchBucket|bucket does not exist|does not exist", "create what is missing, or correct sink.options"),
     (
         r"\b40[13]\b|AccessDenied|ACCESS_DENIED|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|"
-        r"[Uu]nauthorized|Not ?[Aa]uthorized|password authentication|OAuth|credential|token|Signature",
+        r"[Uu]nauthorized|Not ?[Aa]uthorized|password authentication|invalid_client|[Cc]redentials",
         "check the credentials (environment or sink.options) and their rights",
     ),
     (
@@ -61,7 +62,7 @@ class IcebergCatalog:
             raise ConfigError("must not be set; set type", field="sink.options.py-catalog-impl")
         self._properties = {**DEFAULTS, **self._configured(), **given}
         self._type = self._type_of()
-        if self._type == "sql":
+        if self.is_sql:
             self._properties["uri"] = _database(self._properties["uri"])
         self._secrets = _secrets(self._properties)
         self._catalog: Catalog | None = None
@@ -88,6 +89,11 @@ class IcebergCatalog:
             )
         return kind
 
+    @property
+    def is_sql(self) -> bool:
+        """Whether the catalog is a database's table, and so does not say itself where files go."""
+        return self._type == "sql"
+
     def connected(self) -> Catalog:
         """The catalog; connects the first time. Raises SinkError, ConfigError."""
         if self._catalog is None:
@@ -101,13 +107,13 @@ class IcebergCatalog:
                         field="sink.options.uri",
                     ) from None
                 except Exception as exc:
-                    if self._type == "rest" or not left:
+                    if not self.is_sql or not left:
                         raise self.error("connect to the catalog of", exc) from None
         assert self._catalog is not None
         return self._catalog
 
     def _connect(self) -> Catalog:
-        if self._type == "rest":
+        if not self.is_sql:
             from slackwater.pipeline.sinks.iceberg.rest import BoundedRestCatalog
 
             return BoundedRestCatalog(self._name, **self._properties)
@@ -138,12 +144,13 @@ def _database(uri: str) -> str:
 
     try:
         url = make_url(uri)
+        if url.drivername in ("postgresql", "postgres"):
+            url = url.set(drivername="postgresql+psycopg")
+        url.get_dialect()
     except ArgumentError:
         raise ConfigError(
             "is no URL of a database, such as postgresql://HOST/NAME", field="sink.options.uri"
         ) from None
-    if url.drivername in ("postgresql", "postgres"):
-        url = url.set(drivername="postgresql+psycopg")
     if url.get_backend_name() == "postgresql":
         limits = {"connect_timeout": str(round(CONNECT_S)), "tcp_user_timeout": str(_TCP_TIMEOUT_MS)}
         url = url.update_query_dict({name: limits[name] for name in limits.keys() - url.query.keys()})
