@@ -49,13 +49,14 @@ class RestCatalogServer:
         self.database, self._warehouse = folder / "catalog.db", folder / "warehouse"
 
     def __enter__(self) -> RestCatalogServer:
-        (port,) = reserve_ports(1)
-        self.url = f"http://127.0.0.1:{port}"
+        (self.port,) = reserve_ports(1)
+        self.url = f"http://127.0.0.1:{self.port}"
         self._output = tempfile.TemporaryFile()
         self._process = OwnedProcess(
             [
                 str(find_java()), "-Xmx128m", *QUICK_JAVA, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-                "-cp", classpath(), "IcebergRest", str(port), str(self.database), str(self._warehouse), TOKEN,
+                "-cp", classpath(), "IcebergRest",
+                str(self.port), str(self.database), str(self._warehouse), TOKEN,
             ],
             output=self._output.fileno(),
         )  # fmt: skip

@@ -13,7 +13,6 @@ import random
 import re
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -27,28 +26,34 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.schema import Schema
-from pyiceberg.table.update import snapshot
 from pyiceberg.types import FixedType, IntegerType, LongType, NestedField, StringType
 from sqlalchemy import make_url
 from sqlalchemy.orm import Session
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_sink
-from slackwater.pipeline.sinks.iceberg import marks as iceberg_marks, partitions, sink as iceberg_sink
+from slackwater.pipeline.sinks.iceberg import marks as iceberg_marks, sink as iceberg_sink
 from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog, _database
 from slackwater.pipeline.sinks.iceberg.marks import Place
-from slackwater.pipeline.sinks.iceberg.sink import IcebergSink, IcebergStaged
+from slackwater.pipeline.sinks.iceberg.sink import IcebergSink
 from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks
+from tests.support.iceberg import sweeps
 from tests.support.iceberg.catalogs import Catalog, sql_catalog
+from tests.support.iceberg.others import (
+    OTHERS,
+    add_a_column,
+    append,
+    compact,
+    delete,
+    expire_all,
+    set_a_property,
+)
+from tests.support.iceberg.sweeps import ALL, RECORDS
 from tests.support.processes import reserve_ports
 from tests.support.sinks import NEW, OLD, A, B, Died, Steps, die, marks, put, rows
-
-RECORDS = 12
-"""Of each partition."""
-ALL = Counter({(partition, offset): 1 for partition in (0, 1) for offset in range(RECORDS)})
 
 stage, write_all = partial(sinks.stage, records=RECORDS), partial(sinks.write_all, records=RECORDS)
 CALLS: list[tuple[Any, str]] = [
@@ -56,10 +61,7 @@ CALLS: list[tuple[Any, str]] = [
     (SqlCatalog, "create_table"),
     (SqlCatalog, "load_table"),
     (SqlCatalog, "commit_table"),
-    (snapshot, "write_manifest_list"),
-    (partitions, "write"),
-    (IcebergSink, "stage"),
-    (IcebergStaged, "publish"),
+    *sweeps.CALLS,
 ]
 WITHIN = (Session, "commit")
 """Before it, a writer holds SQLite's lock: when it dies, that is gone, and as long as it is stopped, nobody
@@ -95,42 +97,15 @@ def test_staged_rows_are_invisible_until_published(lake: Catalog, tmp_path: Path
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_worker_that_dies_at_any_step_leaves_each_record_once(lake: Catalog, after: bool) -> None:
     """Also between the table's commit and the worker's knowledge of it: it asks for the marks anew."""
-    for turn in itertools.count(1):
-        lake.begin()
-        rng, steps = random.Random(turn), Steps(turn, die, after=after)
-        try:
-            with steps.watching([*CALLS, WITHIN]):
-                write_all(lake.sink(), rng)
-            break
-        except Died:
-            pass
-        write_all(lake.sink(), rng)
-        assert lake.read().places() == ALL, f"died at step {turn}"
-    assert turn > 20
+    assert sweeps.die_at_each_step(lake, [*CALLS, WITHIN], after=after) > 20
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
     lake: Catalog, after: bool
 ) -> None:
-    fenced = 0
-    for turn in itertools.count(1):
-        lake.begin()
-        rng = random.Random(turn)
-
-        def succeed(_: Steps, rng: random.Random = rng) -> None:
-            write_all(lake.sink(), rng)
-
-        steps = Steps(turn, succeed, after=after)
-        try:
-            with steps.watching(CALLS):
-                write_all(lake.sink(), rng)
-        except SinkFencedError:
-            fenced += 1
-        if steps.count < turn:
-            break
-        assert lake.read().places() == ALL, f"stopped at step {turn}"
-    assert turn > 20
+    turns, fenced = sweeps.go_on_after_a_successor(lake, CALLS, after=after)
+    assert turns > 20
     assert fenced > 5
 
 
@@ -149,36 +124,9 @@ def test_an_offset_that_is_set_back_writes_nothing_twice(lake: Catalog, tmp_path
 def test_three_workers_that_create_the_table_at_once_write_each_record_once(
     lake: Catalog, tmp_path: Path
 ) -> None:
-    """The rows of each have a column of their own: no creation replaces another's schema."""
-    tps = [TopicPartition("flights", partition) for partition in range(3)]
-    errors: list[BaseException] = []
-
-    def work(tp: TopicPartition, barrier: threading.Barrier) -> None:
-        try:
-            sink, rng = lake.sink(), random.Random(tp.partition)
-            barrier.wait()
-            at = sink.marks([tp]).get(tp, {}).get(OLD, 0)
-            while at < RECORDS:
-                end = min(RECORDS, at + rng.randrange(1, 5))
-                own = {f"column{tp.partition}": pa.array(range(at, end), pa.int64())}
-                table = rows(range(at, end), tp.partition, **own)
-                sink.stage(table, {tp: Range(OLD, at, end, at or None)}).publish()
-                at = end
-        except BaseException as exc:
-            errors.append(exc)
-
     for _ in range(3):
         lake.begin()
-        barrier = threading.Barrier(len(tps))
-        threads = [threading.Thread(target=work, args=(tp, barrier)) for tp in tps]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert errors == []
-        table = lake.read()
-        assert table.places() == Counter({(tp.partition, o): 1 for tp in tps for o in range(RECORDS)})
-        assert [row for row in table.rows() if row[f"column{row['partition']}"] != row["offset"]] == []
+        table = sweeps.write_at_once(lake)
         folder = tmp_path / "warehouse" / lake.table.split(".")[0]
         assert data_files(folder) == set(table.files), "tries that were refused leave no data files"
 
@@ -327,43 +275,6 @@ def test_a_table_to_which_others_always_commit_first_is_an_error(
 
 
 # ---- what others do to the table
-
-
-def expire_all(lake: Catalog) -> None:
-    """All snapshots but the current one, as Spark's expire_snapshots with retain_last => 1."""
-    table = lake.other()
-    current = table.current_snapshot()
-    assert current is not None
-    old = [one.snapshot_id for one in table.snapshots() if one.snapshot_id != current.snapshot_id]
-    if old:
-        table.maintenance.expire_snapshots().by_ids(old).commit()
-
-
-def compact(lake: Catalog) -> None:
-    """Rewrites all rows, as another engine does: its snapshot knows nothing of Slackwater."""
-    table = lake.other()
-    table.overwrite(table.scan().to_arrow())
-
-
-def delete(lake: Catalog) -> None:
-    lake.other().delete("offset = 0")
-
-
-def append(lake: Catalog) -> None:
-    lake.other().append(pa.table({"carrier": ["other"]}))
-
-
-def add_a_column(lake: Catalog) -> None:
-    with lake.other().update_schema() as update:
-        update.add_column("extra", StringType())
-
-
-def set_a_property(lake: Catalog) -> None:
-    with lake.other().transaction() as change:
-        change.set_properties({"owner": "somebody"})
-
-
-OTHERS = [expire_all, compact, delete, append, add_a_column, set_a_property]
 
 
 def test_marks_outlive_commits_of_others_and_snapshots_that_expire(lake: Catalog) -> None:

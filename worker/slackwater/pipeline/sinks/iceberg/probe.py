@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 def write_a_file(catalog: IcebergCatalog, table: Table | None) -> None:
     """Writes a file to the folder of ``table``, or to where it would be created, and removes it. Where not
-    even the namespace exists, a REST catalog does not say where that is: nothing is written then. Raises
-    pyiceberg's errors and OSError."""
+    even the namespace exists, a REST catalog does not say where that is: nothing is written then. In an
+    object store an empty object may stay, which stands for the folder. Raises pyiceberg's errors and OSError.
+    """
     place = (table.location(), table.io) if table is not None else _place_to_be(catalog)
     if place is None:
         return

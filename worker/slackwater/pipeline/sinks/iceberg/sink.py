@@ -7,9 +7,9 @@ over, and the snapshot that has them may expire.) Each commit requires that the 
 writer has read the marks, so of two writers one is refused, reads the marks again, and goes on only if they
 have not moved.
 
-The first batch creates the table, and its namespace. A write that is refused removes its files; what a worker
-leaves that dies belongs to no snapshot, and ``remove_orphan_files`` removes it. Nothing here expires snapshots
-or compacts files; anybody may do so at any time.
+The first batch creates the table, and its namespace. A write that is refused removes its files; what a
+worker leaves that dies belongs to no snapshot, and ``remove_orphan_files`` removes it. Nothing here expires
+snapshots or compacts files; anybody may do so at any time.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class IcebergSink:
         new_columns: bool = True,
     ) -> None:
         try:
-            import pyarrow.parquet
+            import pyarrow.parquet  # noqa: F401
             import pyiceberg.table  # noqa: F401
             import sqlalchemy  # noqa: F401
         except ImportError:

@@ -37,8 +37,8 @@ _PROPERTIES = {
 
 
 class MarkedTable:
-    """The table in ``catalog``, as of the last :meth:`refresh`. Its other methods raise pyiceberg's errors and
-    OSError."""
+    """The table in ``catalog``, as of the last :meth:`refresh`. Its other methods raise pyiceberg's errors
+    and OSError."""
 
     def __init__(self, catalog: IcebergCatalog) -> None:
         self._catalog = catalog
