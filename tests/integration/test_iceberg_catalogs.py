@@ -217,9 +217,9 @@ def test_a_table_on_s3_has_each_record_once(s3: S3Server, tmp_path: Path) -> Non
     assert sink.rewind({A: (OLD, 2)}) == RECORDS - 2
     write_all(sink)
     assert lake.read().places() == ALL
-    before = s3.keys(BUCKET)
+    before = set(s3.keys(BUCKET))
     sink.probe()
-    assert s3.keys(BUCKET) == before
+    assert {key for key in s3.keys(BUCKET) if not key.endswith("/")} == before - {"warehouse/"}
 
 
 @pytest.mark.parts("s3")

@@ -1,4 +1,4 @@
-"""Workers that write to an Iceberg table: each record once, whichever of them dies, read without pyiceberg."""
+"""Workers that write to an Iceberg table: each record once, whichever dies, read without pyiceberg."""
 
 from __future__ import annotations
 

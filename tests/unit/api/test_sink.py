@@ -126,7 +126,6 @@ def test_other_addresses_are_refused(format_: str, path: str) -> None:
         "password",
         "accountKey",
         "credential",
-        "token",
         "s3.secret-access-key",
         "s3.session-token",
         "adls.account-key",

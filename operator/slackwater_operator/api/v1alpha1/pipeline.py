@@ -134,9 +134,10 @@ class Sink:
             ]
         ),
         "With format delta, storage options of the Delta library (delta-rs), such as AWS_REGION or "
-        "AWS_ENDPOINT_URL. With format iceberg, properties of the catalog as pyiceberg has them, such as type, "
-        "uri and warehouse. Not for format parquet. Credentials are not allowed here: set them as environment variables of the container "
-        "worker, from a Secret (see template), or use a service account.",
+        "AWS_ENDPOINT_URL. With format iceberg, properties of the catalog as pyiceberg has them, such as "
+        "type, uri and warehouse. Not for format parquet. Credentials are not allowed here: set them as "
+        "environment variables of the container worker, from a Secret (see template), or use a service "
+        "account.",
         default={},
     )
     partition_by: tuple[str, ...] = spec(
