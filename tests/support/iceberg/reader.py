@@ -68,7 +68,8 @@ class IcebergFiles:
         if current in (None, -1):
             return None
         assert self.metadata["refs"]["main"]["snapshot-id"] == current
-        return next(one for one in self.metadata["snapshots"] if one["snapshot-id"] == current)
+        found = (one for one in self.metadata["snapshots"] if one["snapshot-id"] == current)
+        return dict(next(found))
 
     @property
     def _fields(self) -> list[dict[str, Any]]:

@@ -207,10 +207,13 @@ def _summary(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def _rows_from(tp: TopicPartition, start: int) -> BooleanExpression:
-    from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual
+    from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, Reference
+    from pyiceberg.expressions.literals import literal
 
     return And(
-        EqualTo("topic", tp.topic), EqualTo("partition", tp.partition), GreaterThanOrEqual("offset", start)
+        EqualTo(term=Reference("topic"), value=literal(tp.topic)),
+        EqualTo(term=Reference("partition"), value=literal(tp.partition)),
+        GreaterThanOrEqual(term=Reference("offset"), value=literal(start)),
     )
 
 
