@@ -7,6 +7,7 @@ one could break.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -174,7 +175,15 @@ class MarkedTable:
         return removed
 
     def _change(self) -> Transaction:
-        return self.existing.transaction()
+        """A transaction on a copy of the table that knows only the current snapshot.
+
+        pyiceberg copies all metadata some twenty times for a commit: with 500 snapshots, 300 ms of CPU. The
+        catalog applies the changes to the metadata that it has.
+        """
+        table, current = copy.copy(self.existing), self.existing.current_snapshot()
+        known = {"snapshots": [] if current is None else [current], "snapshot_log": []}
+        table.metadata = table.metadata.model_copy(update=known)
+        return table.transaction()
 
     def _added(self, rows: pa.Table) -> pa.Schema | None:
         import pyarrow as pa
