@@ -168,6 +168,22 @@ def test_a_wrong_token_is_named(server: RestCatalogServer, lake: Catalog) -> Non
 
 
 @rest_catalog
+def test_a_credential_may_be_in_the_environment(
+    server: RestCatalogServer, lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a pod has it from a Secret. The catalog gives a token for it."""
+    monkeypatch.setenv("PYICEBERG_CATALOG__DEFAULT__CREDENTIAL", f"{TOKEN}:sesame")
+    monkeypatch.setenv("PYICEBERG_CATALOG__DEFAULT__OAUTH2_SERVER_URI", f"{server.url}/v1/oauth/tokens")
+    options = {"type": "rest", "uri": server.url}
+    put(lake.sink(options=options), rows([0]), 0)
+    assert lake.read().places() == Counter({(0, 0): 1})
+    monkeypatch.setenv("PYICEBERG_CATALOG__DEFAULT__CREDENTIAL", "somebody:sesame")
+    with pytest.raises(SinkError, match=r"Not authorized.*; check the credentials") as caught:
+        lake.sink(options=options).marks([A])
+    assert "sesame" not in str(caught.value)
+
+
+@rest_catalog
 def test_a_catalog_that_does_not_answer_is_not_waited_for(
     lake: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

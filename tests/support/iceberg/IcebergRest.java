@@ -20,7 +20,8 @@ import org.eclipse.jetty.server.ServerConnector;
  * Iceberg's own REST catalog (RESTCatalogAdapter of iceberg-core's tests) over its JdbcCatalog, on a port of
  * 127.0.0.1, for tables on the local disk.
  *
- * <p>Arguments: port, SQLite file, warehouse folder, and a token that requests must carry.
+ * <p>Arguments: port, SQLite file, warehouse folder, and a token that requests must carry. It is also the id
+ * of a client that gets a token of its own for any secret.
  */
 public final class IcebergRest {
   /** Reads and writes files of the local disk. */
@@ -52,13 +53,18 @@ public final class IcebergRest {
             "warehouse", "file://" + arguments[2],
             "io-impl", LocalFiles.class.getName()));
     String allowed = "Bearer " + arguments[3];
+    String granted = "Bearer client-credentials-token:sub=" + arguments[3];
 
     ServletContextHandler context = new ServletContextHandler();
     context.addServlet(new ServletHolder(new RESTCatalogServlet(new RESTCatalogAdapter(catalog))), "/*");
     context.addFilter(
         new FilterHolder(
             (request, response, chain) -> {
-              if (allowed.equals(((HttpServletRequest) request).getHeader("Authorization"))) {
+              HttpServletRequest asked = (HttpServletRequest) request;
+              String given = asked.getHeader("Authorization");
+              if (allowed.equals(given)
+                  || granted.equals(given)
+                  || asked.getRequestURI().endsWith("/oauth/tokens")) {
                 chain.doFilter(request, response);
                 return;
               }

@@ -421,6 +421,16 @@ def test_the_schema_is_kept_and_new_columns_are_added(lake: Catalog) -> None:
     assert by_offset == {0: (1, None), 1: (2, None), 2: (None, "UA"), 3: (3, "AA")}
 
 
+def test_a_value_that_does_not_fit_a_column_of_the_batch_before_is_found_when_it_is_staged(
+    lake: Catalog,
+) -> None:
+    sink = lake.sink()
+    put(sink, rows([0]), 0)
+    sink.stage(rows([1], delay=pa.array([1])), {A: Range(OLD, 1, 2, 1)}).publish()
+    with pytest.raises(RecordsError, match="the column delay of the table is int64"):
+        sink.stage(rows([2], delay=pa.array(["late"])), {A: Range(OLD, 2, 3, 2)})
+
+
 def test_new_columns_can_be_rejected(lake: Catalog) -> None:
     sink = lake.sink(new_columns=False)
     put(sink, rows([0]), 0)

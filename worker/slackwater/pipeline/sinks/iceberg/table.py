@@ -201,7 +201,7 @@ class MarkedTable:
         # marks that it may have moved. It does not remove their files then, either: a catalog may refuse a
         # commit that it has made, where a proxy has sent it twice.
         self._refused, change._snapshot_producers = change._snapshot_producers, []
-        change.commit_transaction()
+        self._table = change.commit_transaction()
         self._refused = []
 
     def clean_up(self) -> None:
