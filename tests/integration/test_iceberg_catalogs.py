@@ -78,6 +78,20 @@ def test_a_table_is_created_and_evolves(lake: Catalog) -> None:
 
 
 @rest_catalog
+def test_old_metadata_is_left_to_the_catalog(lake: Catalog, caplog: pytest.LogCaptureFixture) -> None:
+    """pyiceberg would warn of each file that the server has removed."""
+    sink = lake.sink()
+    put(sink, rows([0]), 0)
+    with lake.other().transaction() as change:
+        change.set_properties({"write.metadata.previous-versions-max": "1"})
+    caplog.clear()
+    for start in range(1, 5):
+        put(sink, rows([start]), start)
+    assert len(lake.read().metadata["metadata-log"]) == 1
+    assert caplog.messages == []
+
+
+@rest_catalog
 def test_a_worker_that_dies_at_any_step_leaves_each_record_once(lake: Catalog) -> None:
     assert sweeps.die_at_each_step(lake, CALLS, after=True) > 15
 

@@ -363,6 +363,28 @@ def test_two_writers_of_one_partition_without_rows_do_not_both_commit(
     assert marks(sink)[A] == 9
 
 
+def test_metadata_that_is_removed_while_it_is_read_is_read_again(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog keeps the last hundred files of metadata."""
+    sink = lake.sink()
+    stage(sink, {A: 0}).publish()
+    load, gone = SqlCatalog.load_table, [1, 2, 3]
+
+    def load_table(*arguments: Any) -> Any:
+        if gone:
+            gone.pop()
+            raise FileNotFoundError("metadata.json")
+        return load(*arguments)
+
+    monkeypatch.setattr(SqlCatalog, "load_table", load_table)
+    assert marks(sink) == {A: 5, B: 0}
+    assert gone == []
+    gone.extend(range(100))
+    with pytest.raises(SinkError, match=r"cannot read the Iceberg table .*: metadata.json"):
+        sink.marks([A])
+
+
 def test_another_table_in_the_same_place_is_noticed(lake: Catalog) -> None:
     sink = lake.sink()
     stage(sink, {A: 0}).publish()
@@ -660,6 +682,14 @@ def test_rows_are_written_again_from_the_offset_that_is_named(lake: Catalog) -> 
     with pytest.raises(SinkError, match=f"also has rows of the group g, topic id {OLD}"):
         heir.rewind({A: (NEW, 2)})
     assert marks(heir)[A] == RECORDS
+
+
+def test_many_partitions_are_rewound_at_once(lake: Catalog) -> None:
+    sink, tps = lake.sink(), [TopicPartition("flights", number) for number in range(1500)]
+    table = pa.concat_tables([rows([0, 1], tp.partition) for tp in tps])
+    sink.stage(table, {tp: Range(OLD, 0, 2, None) for tp in tps}).publish()
+    assert sink.rewind(dict.fromkeys(tps, (OLD, 1))) == 1500
+    assert lake.read().places() == Counter({(tp.partition, 0): 1 for tp in tps})
 
 
 def test_a_rewind_of_marks_without_rows_moves_the_marks(lake: Catalog) -> None:

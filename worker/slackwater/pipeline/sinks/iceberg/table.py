@@ -8,7 +8,6 @@ one could break.
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 COMMIT = "slackwater.commit"
 """The field of a snapshot's summary that holds the id which a writer has given its commit."""
+_READ_TRIES = 5
 _PROPERTIES = {
     # Otherwise each commit adds a manifest, and leaves a metadata file, until somebody removes them.
     "commit.manifest-merge.enabled": "true",
@@ -80,15 +80,20 @@ class MarkedTable:
         """Reads what the table is now. Raises SinkError, ConfigError."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-        try:
-            self._table = self._catalog.connected().load_table(self._catalog.identifier)
-            self.marks = marks.read(self._table.properties)
-        except (NoSuchTableError, NoSuchNamespaceError):
-            self._table, self.marks = None, {}
-        except WorkerError:
-            raise
-        except Exception as exc:
-            raise self._catalog.error("read", exc) from None
+        for left in reversed(range(_READ_TRIES)):
+            try:
+                self._table = self._catalog.connected().load_table(self._catalog.identifier)
+                self.marks = marks.read(self._table.properties)
+                return
+            except (NoSuchTableError, NoSuchNamespaceError):
+                self._table, self.marks = None, {}
+                return
+            except WorkerError:
+                raise
+            except Exception as exc:
+                # A file of metadata that the catalog has just named may be gone, after many other commits.
+                if not isinstance(exc, FileNotFoundError) or not left:
+                    raise self._catalog.error("read", exc) from None
 
     def removed_by(self, commit: str) -> int | None:
         """How many rows the commit with that id has removed; None: the table has no such commit."""
@@ -152,7 +157,7 @@ class MarkedTable:
 
         table, change = self.existing, self._change()
         filters = [_rows_from(tp, start) for tp, start in starts.items()]
-        row_filter = functools.reduce(Or, filters)
+        row_filter = Or(*filters) if len(filters) > 1 else filters[0]
         removed, replaced = 0, []
         for task in table.scan(row_filter=row_filter).plan_files():
             scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
