@@ -22,7 +22,8 @@ class BoundedRestCatalog(RestCatalog):
             session.mount(scheme, _BoundedAdapter())
         super()._config_headers(session)
 
-    def _delete_old_metadata(self, io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
+    @staticmethod
+    def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
         """Does nothing: the server owns these files, and pyiceberg would warn of each that is gone."""
 
 
