@@ -165,22 +165,23 @@ class IcebergSink:
 
         commit = uuid.uuid4().hex
         failure: Exception | None = None
-        is_refused = True
-        """Whether no try can be in the table, now or later."""
+        is_refused = were_refused = True
+        """Whether no try can be in the table, now or later; the same of the tries before the last one."""
         try:
-            for number in range(_TRIES):
+            for number in range(_TRIES + 1):
                 tried = self._table.version
                 self._refresh()
                 if (removed := self._table.removed_by(commit)) is not None:
-                    # The catalog has made the commit, and its answer was lost.
-                    is_refused = False
-                    return removed
+                    return removed  # The catalog has made the commit, and its answer was lost.
                 if isinstance(failure, CommitFailedException):
+                    is_refused = were_refused
                     self._table.clean_up()
                 check()
                 if failure is not None:
                     if not isinstance(failure, CommitFailedException) and self._table.version == tried:
                         raise self._catalog.error("write to", failure) from None
+                    if number == _TRIES:
+                        break
                     time.sleep(random.uniform(0, min(_LONGEST_WAIT_S, 0.01 * 2**number)))
                 were_refused, is_refused = is_refused, False
                 try:
@@ -188,8 +189,6 @@ class IcebergSink:
                 except WorkerError:
                     is_refused = were_refused
                     raise
-                except CommitFailedException as exc:
-                    failure, is_refused = exc, were_refused
                 except Exception as exc:
                     failure = exc
                 else:
