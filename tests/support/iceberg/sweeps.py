@@ -22,7 +22,7 @@ from tests.support.iceberg.catalogs import Catalog
 from tests.support.iceberg.reader import IcebergFiles
 from tests.support.sinks import OLD, Died, Steps, die, rows
 
-RECORDS = 12
+RECORDS = 8
 """Of each partition."""
 ALL = Counter({(partition, offset): 1 for partition in (0, 1) for offset in range(RECORDS)})
 CALLS: list[tuple[Any, str]] = [
