@@ -16,8 +16,8 @@ TYPES = ("rest", "sql")
 """The catalogs that refuse a commit whose requirements do not hold any more, as the tests show."""
 DEFAULTS = {"s3.connect-timeout": "5", "s3.request-timeout": "30"}
 """Properties that the user may set otherwise: no call may wait for minutes."""
-CONNECT_S, ANSWER_S = 5.0, 30.0
-_TCP_TIMEOUT_MS = 30_000
+_DATABASE_LIMITS = {"connect_timeout": "5", "tcp_user_timeout": "30000"}
+"""Of PostgreSQL's client: s, ms."""
 _CONNECT_TRIES = 3
 """Several workers create the tables of a new SQL catalog at the same time; all but one fail."""
 _SECRET = re.compile(r"key$|token$|secret|password|credential|connection-string|authorization", re.IGNORECASE)
@@ -152,8 +152,7 @@ def _database(uri: str) -> str:
             "is no URL of a database, such as postgresql://HOST/NAME", field="sink.options.uri"
         ) from None
     if url.get_backend_name() == "postgresql":
-        limits = {"connect_timeout": str(round(CONNECT_S)), "tcp_user_timeout": str(_TCP_TIMEOUT_MS)}
-        url = url.update_query_dict({name: limits[name] for name in limits.keys() - url.query.keys()})
+        url = url.update_query_dict({**_DATABASE_LIMITS, **url.query})
     return url.render_as_string(hide_password=False)
 
 

@@ -10,7 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 
-from slackwater.pipeline.sinks.iceberg.catalog import ANSWER_S, CONNECT_S
+CONNECT_S, ANSWER_S = 5.0, 30.0
 
 
 class BoundedRestCatalog(RestCatalog):
