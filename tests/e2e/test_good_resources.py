@@ -140,6 +140,23 @@ GOOD: dict[str, dict[str, Any]] = {
             "path": "abfss://lake@storage.dfs.core.windows.net/flights",
         }
     },
+    "a table in a catalog": {
+        "spec/pipeline/sink": {
+            "format": "iceberg",
+            "table": "lake.europe.flights",
+            "options": {
+                "type": "rest",
+                "uri": "https://catalog.example:8181/api?realm=lake",
+                "warehouse": "s3://lake/warehouse",
+                "s3.access-key-id": "id",
+                "oauth2-server-uri": "https://login.example/token",
+            },
+            "partitionBy": ["day(time_hour)", "bucket(16, id)", "carrier"],
+        }
+    },
+    "a table in a catalog whose address is in the environment": {
+        "spec/pipeline/sink": {"format": "iceberg", "table": "lake.flights"}
+    },
     "the longest name": {"metadata/name": "f" * consumer_group.MAX_NAME},
 }
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tests.support import s3
 from tests.support.controlplane import build
+from tests.support.iceberg import rest
 from tests.support.java import programs
 from tests.support.kafka.jars import RELEASES, KafkaUnavailable, kafka_libs
 from tests.support.spark import SparkUnavailable, use_archive
@@ -38,6 +39,7 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "java": _java,
     "spark": use_archive,
     "s3": s3.installed,
+    "iceberg": rest.classpath,
     "kubectl": build.kubectl,
     "controlplane": build.binaries,
     "prometheus": lambda: (build.prometheus(), build.promtool()),

@@ -52,7 +52,7 @@ def worker_config(
     Args:
         group: the resource.
         handler_path: the folders that contain the handler, resolved.
-        sink_path: the sink's path, resolved.
+        sink_path: the sink's path, resolved; "" where it has a table.
         join_gate_ms: how long a warm new worker waits for permission to join.
         health_host: the address that the health endpoint listens on.
         health_port: its port; 0 for a free one.
@@ -110,7 +110,8 @@ def _spark(spark: Spark) -> dict[str, Any]:
 
 def _sink(sink: Sink, path: str) -> dict[str, Any]:
     # Newer fields only where they differ from their defaults; see `worker_config`.
-    section: dict[str, Any] = {"format": sink.format, "path": path}
+    where = {"table": sink.table} if sink.table else {"path": path}
+    section: dict[str, Any] = {"format": sink.format, **where}
     if sink.options:
         section["options"] = dict(sink.options)
     if sink.partition_by:
@@ -207,10 +208,11 @@ def pod_config(group: ConsumerGroup) -> dict[str, Any]:
         FieldError: a path is relative.
     """
     pipeline = group.spec.pipeline
-    if not pipeline.sink.path.startswith("/") and "://" not in pipeline.sink.path:
+    path = pipeline.sink.path
+    if path and not path.startswith("/") and "://" not in path:
         raise FieldError(
             "spec.pipeline.sink.path",
-            f"{pipeline.sink.path!r} is relative, which means nothing in a pod; give an absolute path on a "
+            f"{path!r} is relative, which means nothing in a pod; give an absolute path on a "
             "volume that spec.template mounts",
         )
     for index, folder in enumerate(pipeline.handler_path or ()):
@@ -229,7 +231,7 @@ def pod_config(group: ConsumerGroup) -> dict[str, Any]:
     document = worker_config(
         group,
         handler_path=pipeline.handler_path or (),
-        sink_path=pipeline.sink.path,
+        sink_path=path,
         join_gate_ms=JOIN_GATE_MS,
         health_host="::",  # all addresses: probes use the pod's, kubectl port-forward uses loopback
         health_port=names.PORT,

@@ -51,15 +51,17 @@ def compiled(program: str) -> Path:
     """
     source = SOURCES / f"{program}.java"
     key = hashlib.sha256(source.read_bytes() + f"{KAFKA_VERSION} {LEAST_JAVA}".encode()).hexdigest()[:12]
-    return made_once(COMPILED / f"{program}-{key}", lambda folder: _compile(source, folder))
+    return made_once(COMPILED / f"{program}-{key}", lambda folder: compile_java(source, kafka_libs(), folder))
 
 
-def _compile(source: Path, folder: Path) -> None:
+def compile_java(source: Path, libs: Path, folder: Path) -> None:
+    """Makes the folder with the classes of ``source``, which needs the jars in ``libs``. Raises as
+    :func:`compiled` does."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as made:
         classes = Path(made) / "classes"
         done = subprocess.run(
             [
-                _javac(), "--release", str(LEAST_JAVA), "-nowarn", "-cp", f"{kafka_libs()}/*",
+                _javac(), "--release", str(LEAST_JAVA), "-nowarn", "-cp", f"{libs}/*",
                 "-d", classes, source,
             ],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,

@@ -105,6 +105,10 @@ def _registry(format_: str = "avro", **fields: Any) -> dict[str, Any]:
     return {"spec/pipeline/value": value}
 
 
+def _iceberg(**fields: Any) -> dict[str, Any]:
+    return {"spec/pipeline/sink": {"format": "iceberg", "table": "lake.flights", **fields}}
+
+
 def _security(**fields: Any) -> dict[str, Any]:
     return {"spec/kafka/security": fields}
 
@@ -197,9 +201,27 @@ REFUSED = [
         _registry(url="https://a,http://b", subject="s", caSecret="ca"), f"{_REGISTRY}.caSecret",
         "requires https"),
     Bad("no sink", {"spec/pipeline/sink": GONE}, f"{_PIPELINE}.sink", "Required value"),
-    Bad("a sink without a path", {"spec/pipeline/sink": {}}, f"{_PIPELINE}.sink.path", "Required value"),
+    Bad("a sink without a path", {"spec/pipeline/sink": {}}, f"{_PIPELINE}.sink.path",
+        "is required with formats parquet and delta"),
+    Bad("a Delta table without a path", {"spec/pipeline/sink": {"format": "delta"}}, f"{_SINK}.path",
+        "is required with formats parquet and delta"),
+    Bad("files with a table", _sink(table="lake.flights"), f"{_SINK}.table", "requires format iceberg"),
+    Bad("a Delta table with a table", _sink(format="delta", table="lake.flights"), f"{_SINK}.table",
+        "requires format iceberg"),
+    Bad("an Iceberg table without a table", {"spec/pipeline/sink": {"format": "iceberg"}}, f"{_SINK}.table",
+        "such as lake.flights"),
+    Bad("an Iceberg table without a namespace", _iceberg(table="flights"), f"{_SINK}.table",
+        "set it to NAMESPACE.TABLE"),
+    Bad("an Iceberg table with a blank", _iceberg(table="lake.my flights"), f"{_SINK}.table",
+        "such as lake.flights"),
+    Bad("an Iceberg table with a path", _iceberg(path="/data/flights"), f"{_SINK}.path",
+        "does not apply to format iceberg"),
+    Bad("a catalog's credential", _iceberg(options={"uri": "https://catalog.example", "credential": "a:b"}),
+        f"{_SINK}.options", "from a Secret (spec.template)", f"{_SINK}.options[credential]"),
+    Bad("a catalog's password", _iceberg(options={"uri": "postgresql://catalog:hush@db.example/lake"}),
+        f"{_SINK}.options", "a URL with a password must not be set here", f"{_SINK}.options[uri]"),
     Bad("a format that is not there", {"spec/pipeline/sink/format": "csv"}, f"{_PIPELINE}.sink.format",
-        'supported values: "parquet", "delta"'),
+        'supported values: "parquet", "delta", "iceberg"'),
     Bad("a sink by another scheme", _sink(path="s3a://lake/flights"), f"{_SINK}.path",
         "such as /data/flights"),
     Bad("a table by another scheme", _sink(format="delta", path="hdfs://lake/flights"), f"{_SINK}.path",

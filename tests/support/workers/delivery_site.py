@@ -42,9 +42,11 @@ def after(owner, name):
 
 if DIE_AFTER == "publish":
     from slackwater.pipeline.sinks.delta.sink import DeltaStaged
+    from slackwater.pipeline.sinks.iceberg.sink import IcebergStaged
     from slackwater.pipeline.sinks.parquet.sink import StagedFiles
     after(StagedFiles, "publish")
     after(DeltaStaged, "publish")
+    after(IcebergStaged, "publish")
 if DIE_AFTER == "letters":
     from slackwater.runtime.delivery.dead_letters import DeadLetterTopic
     after(DeadLetterTopic, "write")

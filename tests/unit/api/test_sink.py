@@ -125,6 +125,15 @@ def test_other_addresses_are_refused(format_: str, path: str) -> None:
         "service_account_key",
         "password",
         "accountKey",
+        "credential",
+        "s3.secret-access-key",
+        "s3.session-token",
+        "adls.account-key",
+        "adls.sas-token",
+        "adls.client-secret",
+        "adls.connection-string",
+        "gcs.oauth2.token",
+        "header.Authorization",
     ],
 )
 def test_options_with_credentials_are_refused_without_their_value(name: str) -> None:
@@ -153,6 +162,9 @@ def test_options_with_credentials_are_refused_without_their_value(name: str) -> 
         "azure_fabric_token_service_url",
         "google_service_account",
         "google_application_credentials",
+        "s3.access-key-id",
+        "s3.endpoint",
+        "oauth2-server-uri",
         "timeout",
     ],
 )
@@ -162,9 +174,56 @@ def test_other_options_are_taken(name: str) -> None:
 
 def test_options_need_a_table() -> None:
     assert problem(options={"AWS_REGION": "eu-central-1"}) == (
-        ".options: requires format delta, but spec.pipeline.sink.format is parquet; remove it, or set format "
-        "to delta"
+        ".options: requires format delta or iceberg, but spec.pipeline.sink.format is parquet; remove it, or "
+        "set format to delta or iceberg"
     )
+
+
+def iceberg(**fields: Any) -> dict[str, Any]:
+    return good(**{"spec/pipeline/sink": {"format": "iceberg", "table": "lake.flights", **fields}})
+
+
+def iceberg_problem(**fields: Any) -> str:
+    with pytest.raises(ResourceError) as raised:
+        parse(iceberg(**fields))
+    return str(raised.value).removeprefix("resource: spec.pipeline.sink")
+
+
+def test_an_iceberg_table_has_a_name_and_properties_of_its_catalog() -> None:
+    options = {"uri": "https://catalog.example:8181/api?realm=a", "warehouse": "s3://lake/a:b@c"}
+    made = parse(
+        iceberg(options=options, partitionBy=["day(time_hour)", "bucket(16, id)"])
+    ).spec.pipeline.sink
+    assert (made.format, made.table, made.path) == ("iceberg", "lake.flights", "")
+    assert (made.options, made.partition_by) == (options, ("day(time_hour)", "bucket(16, id)"))
+    assert parse(iceberg(table="lake.europe.flights")).spec.pipeline.sink.table == "lake.europe.flights"
+
+
+@pytest.mark.parametrize(
+    "table", ["", ".", "flights.", ".flights", "lake..flights", "lake.my flights", "a. b"]
+)
+def test_other_names_of_tables_are_refused(table: str) -> None:
+    assert iceberg_problem(table=table).startswith(f".table: {table!r} has an invalid format")
+
+
+def test_fields_of_another_format_are_refused() -> None:
+    assert iceberg_problem(table="flights").startswith(".table: is required with format iceberg; set it to")
+    assert iceberg_problem(path="/data/flights").startswith(".path: does not apply to format iceberg")
+    for format_ in ("parquet", "delta"):
+        assert problem(format=format_, table="lake.flights").startswith(".table: requires format iceberg")
+        with pytest.raises(ResourceError, match=r"sink\.path: is required with formats parquet and delta"):
+            parse(good(**{"spec/pipeline/sink": {"format": format_}}))
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["postgresql://catalog:hidden@db.example/lake", "postgresql://db.example/lake?user=a&password=hidden"],
+)
+def test_an_address_with_a_password_is_refused_without_it(uri: str) -> None:
+    message = iceberg_problem(options={"uri": uri})
+    assert message.startswith(".options[uri]: is a URL with a password, which must not be set here")
+    assert message.endswith(ADVICE)
+    assert "hidden" not in message
 
 
 @pytest.mark.parametrize("format_", ["parquet", "delta"])

@@ -41,6 +41,7 @@ SMALL: dict[str, Any] = {
     "handler": "m:f",
     "sink": {"format": "parquet", "path": "out"},
 }
+ICEBERG = {"format": "iceberg", "table": "lake.flights", "options": {"type": "sql", "uri": "hush"}}
 DELTA = {"format": "delta", "path": "s3://lake/flights", "options": {"aws_secret_access_key": "hush"}}
 
 
@@ -91,6 +92,14 @@ def test_a_delta_sink_has_options_partitions_and_a_rule_for_new_columns() -> Non
     assert parse(dump(config)) == config
 
 
+def test_an_iceberg_sink_has_a_table() -> None:
+    config = parse({**SMALL, "sink": ICEBERG})
+    assert config.sink == SinkConfig("iceberg", options={"type": "sql", "uri": "hush"}, table="lake.flights")
+    assert parse(dump(config)) == config
+    assert dump(config)["sink"] == ICEBERG
+    assert "hush" not in repr(config)
+
+
 def test_dump_writes_the_newer_fields_of_a_sink_only_where_they_differ_from_their_defaults() -> None:
     assert dump(parse(SMALL))["sink"] == SMALL["sink"]
     defaults = {"options": {}, "partitionBy": [], "newColumns": "add"}
@@ -125,7 +134,14 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
         ({"sink": {**DELTA, "partitionBy": ["day", "day"]}}, "sink.partitionBy", "duplicates"),
         ({"sink": {**DELTA, "newColumns": "drop"}}, "sink.newColumns", "must be add or reject"),
         ({"sink": {**DELTA, "options": {"k": ["v"]}}}, "sink.options.k", "must be text, not a list"),
-        ({"sink": {**DELTA, "format": "parquet"}}, "sink.options", "are for format delta; remove them"),
+        (
+            {"sink": {**DELTA, "format": "parquet"}},
+            "sink.options",
+            "are for formats delta and iceberg; remove them",
+        ),
+        ({"sink": {**DELTA, "table": "a.b"}}, "sink.table", "is not for format delta, which has path"),
+        ({"sink": {"format": "iceberg"}}, "sink.table", "is missing; format iceberg needs it"),
+        ({"sink": {**ICEBERG, "path": "o"}}, "sink.path", "is not for format iceberg, which has table"),
         ({"sink": "out"}, "sink", "must be a mapping"),
         ({"groupId": None}, "groupId", "is missing"),
         ({"groupId": 7}, "groupId", "must be text, not a number"),

@@ -19,6 +19,8 @@ SASL = {"protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512", "credentialsSecret
 SSL = {"protocol": "SSL", "caSecret": "ca"}
 SPARK = {"spec/pipeline/engine": "spark"}
 TAKEOVER = {"spec/rollout/strategy": "Takeover"}
+_ICEBERG = {"format": "iceberg", "table": "lake.flights"}
+ICEBERG = {"spec/pipeline/sink": _ICEBERG}
 DELTA = {"spec/pipeline/sink/format": "delta"}
 NONE: dict[str, Any] = {}
 JSON = {"format": "json", "schema": "a INT"}
@@ -91,6 +93,7 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     },
     "spec.pipeline.sink.format": (NONE, DELTA),
     "spec.pipeline.sink.path": (NONE, {"spec/pipeline/sink/path": "/data/more"}),
+    "spec.pipeline.sink.table": (ICEBERG, {"spec/pipeline/sink": {**_ICEBERG, "table": "lake.more"}}),
     "spec.pipeline.sink.options": (DELTA, {**DELTA, "spec/pipeline/sink/options": {"AWS_REGION": "eu"}}),
     "spec.pipeline.sink.partitionBy": (NONE, {"spec/pipeline/sink/partitionBy": ["day"]}),
     "spec.pipeline.sink.newColumns": (NONE, {"spec/pipeline/sink/newColumns": "reject"}),

@@ -96,6 +96,13 @@ def test_the_runtime_reads_the_fields_of_a_table(tmp_path: Path) -> None:
     )
 
 
+def test_a_table_in_a_catalog_has_no_path(tmp_path: Path) -> None:
+    sink = {"format": "iceberg", "table": "lake.flights", "options": {"uri": "sqlite:///catalog.db"}}
+    expected = runtime.SinkConfig("iceberg", options={"uri": "sqlite:///catalog.db"}, table="lake.flights")
+    assert written(source(tmp_path, sink=sink), tmp_path).sink == expected
+    assert pod_config(group(**{"spec/pipeline/sink": sink}))["sink"] == sink
+
+
 @pytest.mark.parametrize("given", [{}, {"options": {}, "partitionBy": [], "newColumns": "add"}])
 def test_defaults_of_the_sink_are_not_written(given: dict[str, Any]) -> None:
     """So that an upgrade of the operator, or of the CRD with its defaults, restarts no worker."""

@@ -83,6 +83,16 @@ def make_sink(config: WorkerConfig) -> Sink:
             partition_by=sink.partition_by,
             new_columns=new_columns,
         )
+    if sink.format == "iceberg":
+        from slackwater.pipeline.sinks.iceberg.sink import IcebergSink
+
+        return IcebergSink(
+            config.group_id,
+            sink.table,
+            options=sink.options,
+            partition_by=sink.partition_by,
+            new_columns=new_columns,
+        )
     from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 
     return ParquetSink(config.group_id, sink.path, partition_by=sink.partition_by, new_columns=new_columns)

@@ -6,7 +6,7 @@ A value that does not fit its column is an error of its record, never a file tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from slackwater.runtime.errors import RecordsError
@@ -88,6 +88,21 @@ def retyped(rows: pa.Table, leaf: Callable[[pa.DataType], pa.DataType | None]) -
             ) from None
         fields.append(pa.field(field.name, kind))
     return pa.table(columns, schema=pa.schema(fields))
+
+
+def check_case(fields: Sequence[pa.Field], who: str) -> None:
+    """Raises RecordsError for names of columns, or of fields within them, that differ only in case. ``who``
+    does not tell upper from lower case, such as ``Delta Lake does``."""
+    first: dict[str, str] = {}
+    for field in fields:
+        name = field.name
+        other = first.setdefault(name.lower(), name)
+        if other is not name:
+            raise RecordsError(
+                f"the rows have {name}, and there is {other}: {who} not tell upper from lower case; "
+                "rename it in the handler"
+            )
+        check_case([field.type.field(at) for at in range(field.type.num_fields)], who)
 
 
 def _retyped(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType | None]) -> pa.DataType | None:

@@ -69,16 +69,18 @@ class SparkConfig:
 class SinkConfig:
     """Where the output goes.
 
-    ``format``: ``parquet`` or ``delta``. ``options``: of Delta's object store; they may be secrets.
-    ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``: ``add``, or
-    ``reject`` rows with columns that the table lacks.
+    ``format``: ``parquet``, ``delta`` or ``iceberg``. ``path``: of ``parquet`` and ``delta``. ``options``: of
+    Delta's object store, or of Iceberg's catalog; they may be secrets. ``partition_by``: the columns by whose
+    values the rows lie in folders. ``new_columns``: ``add``, or ``reject`` rows with columns that the table
+    lacks. ``table``: of ``iceberg``, its name in the catalog.
     """
 
     format: str
-    path: str
+    path: str = ""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     partition_by: tuple[str, ...] = ()
     new_columns: str = "add"
+    table: str = ""
 
 
 @dataclass(frozen=True)
@@ -291,13 +293,14 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
         section(
             SinkConfig,
             {
-                "format": ("format", one_of("parquet", "delta")),
+                "format": ("format", one_of("parquet", "delta", "iceberg")),
                 "path": ("path", name_of),
+                "table": ("table", name_of),
                 "options": ("options", settings_of),
                 "partitionBy": ("partition_by", list_of_names(may_be_empty=True)),
                 "newColumns": ("new_columns", one_of("add", "reject")),
             },
-            ("format", "path"),
+            ("format",),
         ),
     ),
     "deadLetterTopic": ("dead_letter_topic", name_of),
@@ -323,6 +326,8 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
         ),
     ),
 }
+_TABLES = ("iceberg",)
+"""Formats whose tables have a name in place of a path."""
 _REQUIRED = ("groupId", "bootstrapServers", "handler", "sink")
 _WORKER = section(WorkerConfig, _FIELDS, _REQUIRED)
 
@@ -347,16 +352,25 @@ def parse(document: Any, file: str = "") -> WorkerConfig:
 def _check_together(config: WorkerConfig) -> None:
     _check_topics(config)
     _check_security(config.security)
+    _check_sink(config.sink)
     if config.value is not None:
         check_value(config.value)
-    if config.sink.options and config.sink.format == "parquet":
-        raise Fault("sink.options", "are for format delta; remove them")
     if config.handler_timeout_ms >= config.max_poll_interval_ms:
         raise Fault(
             "handlerTimeoutMs",
             f"must be below max.poll.interval.ms ({config.max_poll_interval_ms}), "
             f"not {config.handler_timeout_ms}",
         )
+
+
+def _check_sink(sink: SinkConfig) -> None:
+    wanted, other = ("table", "path") if sink.format in _TABLES else ("path", "table")
+    if not getattr(sink, wanted):
+        raise Fault(f"sink.{wanted}", f"is missing; format {sink.format} needs it")
+    if getattr(sink, other):
+        raise Fault(f"sink.{other}", f"is not for format {sink.format}, which has {wanted}; remove it")
+    if sink.options and sink.format == "parquet":
+        raise Fault("sink.options", "are for formats delta and iceberg; remove them")
 
 
 def _check_topics(config: WorkerConfig) -> None:
@@ -435,7 +449,8 @@ def _document(text: str, file: str) -> Any:
 
 def _sink_document(sink: SinkConfig) -> dict[str, Any]:
     """Fields that are newer than the first release only where they differ from their defaults."""
-    document: dict[str, Any] = {"format": sink.format, "path": sink.path}
+    where = {"table": sink.table} if sink.format in _TABLES else {"path": sink.path}
+    document: dict[str, Any] = {"format": sink.format, **where}
     if sink.options:
         document["options"] = dict(sink.options)
     if sink.partition_by:

@@ -9,8 +9,8 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
+from slackwater.pipeline.sinks.reasons import reason_of
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError, WorkerError
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "hdfs")
 DEFAULTS = {"connect_timeout": "5s", "timeout": "30s", "max_retries": "4", "retry_timeout": "60s"}
 """Storage options that the user may set otherwise: no call may wait for minutes."""
-_MOST_TEXT = 600
 _PIECE = 4 << 20
 """Larger files are read with two more requests."""
 _LARGE = 1 << 40
@@ -37,7 +36,6 @@ _ADVICE = (
     (r"timed? ?out|connect|dns|error sending request", "check that the store can be reached from here"),
     (r"Not a directory|File exists|Path does not exist", "give the sink a path that is a folder"),
 )
-_QUERY_SECRET = re.compile(r"([?&](?:sig|[\w-]*(?:signature|token|credential))=)[^&\s]+", re.IGNORECASE)
 
 
 class DeltaStore:
@@ -48,15 +46,9 @@ class DeltaStore:
         _check_safe(os.environ, "environment")
         self.uri = _uri(path)
         self.options = {**DEFAULTS, **{_option(name): value for name, value in options.items()}}
-        self._secrets = sorted(
-            (
-                value
-                for value in options.values()
-                if len(value) > 3 and value.lower() not in ("true", "false")
-            ),
-            key=len,
-            reverse=True,
-        )
+        self._secrets = [
+            value for value in options.values() if len(value) > 3 and value.lower() not in ("true", "false")
+        ]
 
     def files(self) -> DeltaFiles:
         """The files below the table's folder."""
@@ -100,12 +92,7 @@ class DeltaStore:
 
     def reason(self, exc: BaseException | None) -> str:
         """The message on one line, without backtrace, colours and storage options."""
-        text = re.sub(r"\x1b\[[0-9;]*m|↳", "", str(exc) or type(exc).__name__)
-        text = " ".join(text.split("\n   0: ")[0].split())
-        for secret in self._secrets:
-            text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
-        text = _QUERY_SECRET.sub(r"\1***", text)
-        return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
+        return reason_of(exc, self._secrets, until="\n   0: ")
 
 
 class DeltaFiles:

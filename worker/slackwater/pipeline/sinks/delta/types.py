@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from slackwater.pipeline.sinks.table_schema import retyped
+from slackwater.pipeline.sinks.table_schema import check_case, retyped
 from slackwater.runtime.errors import HandlerError, RecordsError
 
 if TYPE_CHECKING:
@@ -48,23 +48,20 @@ def check_names(fields: Sequence[pa.Field], kept: Collection[str] = ()) -> None:
 
     Raises RecordsError for names that differ only in case, or have characters that Delta does not allow.
     """
-    first: dict[str, str] = {}
+    check_case(fields, "Delta Lake does")
     for field in fields:
-        name = field.name
-        other = first.setdefault(name.lower(), name)
-        if other is not name:
-            raise RecordsError(
-                f"the rows have {name}, and there is {other}: Delta Lake does not tell upper from lower "
-                "case; rename it in the handler"
-            )
-        if name in kept:
-            continue
-        if not name or _BAD_CHARACTERS.search(name):
-            raise RecordsError(
-                f"a Delta table cannot have a column {name!r}: a name has at least one character, and none "
-                "of space , ; { } ( ) = tab and line feed; rename it in the handler"
-            )
-        check_names([field.type.field(at) for at in range(field.type.num_fields)])
+        if field.name not in kept:
+            _check_characters(field)
+
+
+def _check_characters(field: pa.Field) -> None:
+    if not field.name or _BAD_CHARACTERS.search(field.name):
+        raise RecordsError(
+            f"a Delta table cannot have a column {field.name!r}: a name has at least one character, and none "
+            "of space , ; { } ( ) = tab and line feed; rename it in the handler"
+        )
+    for at in range(field.type.num_fields):
+        _check_characters(field.type.field(at))
 
 
 def check_partition_columns(schema: pa.Schema, by: Sequence[str]) -> None:

@@ -1,0 +1,91 @@
+import jakarta.servlet.DispatcherType;
+import jakarta.servlet.http.HttpServletRequest;
+import jakarta.servlet.http.HttpServletResponse;
+import java.util.EnumSet;
+import java.util.Map;
+import org.apache.iceberg.Files;
+import org.apache.iceberg.io.FileIO;
+import org.apache.iceberg.io.InputFile;
+import org.apache.iceberg.io.OutputFile;
+import org.apache.iceberg.jdbc.JdbcCatalog;
+import org.apache.iceberg.rest.RESTCatalogAdapter;
+import org.apache.iceberg.rest.RESTCatalogServlet;
+import org.eclipse.jetty.ee10.servlet.FilterHolder;
+import org.eclipse.jetty.ee10.servlet.ServletContextHandler;
+import org.eclipse.jetty.ee10.servlet.ServletHolder;
+import org.eclipse.jetty.server.Server;
+import org.eclipse.jetty.server.ServerConnector;
+
+/**
+ * Iceberg's own REST catalog (RESTCatalogAdapter of iceberg-core's tests) over its JdbcCatalog, on a port of
+ * 127.0.0.1, for tables on the local disk.
+ *
+ * <p>Arguments: port, SQLite file, warehouse folder, and a token that requests must carry. It is also the id
+ * of a client that gets a token of its own for any secret.
+ */
+public final class IcebergRest {
+  /** Reads and writes files of the local disk. */
+  public static final class LocalFiles implements FileIO {
+    @Override
+    public InputFile newInputFile(String path) {
+      return Files.localInput(path);
+    }
+
+    @Override
+    public OutputFile newOutputFile(String path) {
+      String local = path.replaceFirst("^file:(//)?", "");
+      new java.io.File(local).getParentFile().mkdirs();
+      return Files.localOutput(local);
+    }
+
+    @Override
+    public void deleteFile(String path) {
+      new java.io.File(path.replaceFirst("^file:(//)?", "")).delete();
+    }
+  }
+
+  public static void main(String[] arguments) throws Exception {
+    JdbcCatalog catalog = new JdbcCatalog();
+    catalog.initialize(
+        "rest",
+        Map.of(
+            "uri", "jdbc:sqlite:" + arguments[1],
+            "warehouse", "file://" + arguments[2],
+            "io-impl", LocalFiles.class.getName()));
+    String allowed = "Bearer " + arguments[3];
+    String granted = "Bearer client-credentials-token:sub=" + arguments[3];
+
+    ServletContextHandler context = new ServletContextHandler();
+    context.addServlet(new ServletHolder(new RESTCatalogServlet(new RESTCatalogAdapter(catalog))), "/*");
+    context.addFilter(
+        new FilterHolder(
+            (request, response, chain) -> {
+              HttpServletRequest asked = (HttpServletRequest) request;
+              String given = asked.getHeader("Authorization");
+              if (allowed.equals(given)
+                  || granted.equals(given)
+                  || asked.getRequestURI().endsWith("/oauth/tokens")) {
+                chain.doFilter(request, response);
+                return;
+              }
+              ((HttpServletResponse) response).setStatus(401);
+              response.setContentType("application/json");
+              response
+                  .getWriter()
+                  .write(
+                      "{\"error\":{\"message\":\"Not authorized\","
+                          + "\"type\":\"NotAuthorizedException\",\"code\":401}}");
+            }),
+        "/*",
+        EnumSet.of(DispatcherType.REQUEST));
+
+    Server server = new Server();
+    ServerConnector connector = new ServerConnector(server);
+    connector.setHost("127.0.0.1");
+    connector.setPort(Integer.parseInt(arguments[0]));
+    server.addConnector(connector);
+    server.setHandler(context);
+    server.start();
+    server.join();
+  }
+}

@@ -1,0 +1,49 @@
+"""Tables of their own for tests, in a catalog: names, sinks that write them, and what is in them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+
+from slackwater.pipeline.sinks.iceberg.sink import IcebergSink
+from tests.support.iceberg.reader import IcebergFiles, read_local
+
+_numbers = itertools.count(1)
+
+
+class Catalog:
+    """A catalog whose SQLite ``database`` can be read. ``options``: those of the sink."""
+
+    def __init__(
+        self, database: Path, options: Mapping[str, str], read: Callable[[str], bytes] = read_local
+    ) -> None:
+        self._database, self.options, self._read = database, dict(options), read
+        self.begin()
+
+    def begin(self) -> None:
+        """From now on: another table, that is not there yet, nor is its namespace."""
+        self.table = f"lake{next(_numbers)}.flights"
+
+    def sink(self, group_id: str = "g", **arguments: Any) -> IcebergSink:
+        """A sink for the table; ``arguments`` are IcebergSink's."""
+        return IcebergSink(group_id, self.table, **{"options": self.options, **arguments})
+
+    def read(self) -> IcebergFiles:
+        """What is in the table."""
+        return IcebergFiles(self._database, self.table, self._read)
+
+    def other(self) -> Table:
+        """The table as another process has it, which knows nothing of Slackwater."""
+        return load_catalog("default", **self.options).load_table(self.table)
+
+
+def sql_catalog(folder: Path, warehouse: str = "", **more: str) -> Catalog:
+    """A catalog in a SQLite file in ``folder``, for tables in ``warehouse``, or on the local disk."""
+    database = folder / "catalog.db"
+    options = {"uri": f"sqlite:///{database}", "warehouse": warehouse or f"file://{folder}/warehouse", **more}
+    return Catalog(database, options)

@@ -1,0 +1,1 @@
+"""The sink `iceberg`: an Apache Iceberg table in a catalog."""

@@ -1,0 +1,21 @@
+"""The text of another library's error, to be shown to a user: on one line, and without secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from urllib.parse import quote
+
+MOST_TEXT = 600
+_QUERY_SECRET = re.compile(r"([?&](?:sig|[\w-]*(?:signature|token|credential))=)[^&\s]+", re.IGNORECASE)
+
+
+def reason_of(exc: BaseException | None, secrets: Collection[str] = (), *, until: str = r"\Z") -> str:
+    """The message of ``exc``, at most 600 characters. ``secrets``: texts to leave out. ``until``: a regular
+    expression; the message ends where it matches."""
+    text = re.sub(r"\x1b\[[0-9;]*m|↳", "", str(exc) or type(exc).__name__)
+    text = " ".join(re.split(until, text, maxsplit=1)[0].split())
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
+    text = _QUERY_SECRET.sub(r"\1***", text)
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}..."
