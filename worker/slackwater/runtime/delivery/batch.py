@@ -201,6 +201,8 @@ def handle(
         output = Output(ARROW_SCHEMA.empty_table().select(PLACE_COLUMNS), {}, {})
     try:
         staged = sink.stage(output.rows, covered)
+    except SinkFencedError:
+        raise
     except BaseException as exc:
         raise sink_error(f"write {describe(batch.parts)}", exc) from exc
     times.append(clock.mono_ms())
