@@ -49,9 +49,9 @@ class Source:
 
     @property
     def sink_path(self) -> str:
-        """The sink's path: a URL as it is, anything else from the current folder."""
+        """The sink's path: a URL as it is, anything else from the current folder; "": the sink is a table."""
         path = self.group.spec.pipeline.sink.path
-        return path if re.match(r"[a-z][a-z0-9+.-]*:", path) else str((self.current / path).resolve())
+        return path if not path or re.match(r"[a-z][a-z0-9+.-]*:", path) else str((self.current / path).resolve())
 
     def rolled_by(self, rollout: Mapping[str, Any]) -> Source:
         """A copy with other fields of spec.rollout."""
@@ -76,7 +76,8 @@ class Source:
         kept = {name: given[name] for name in ("name", "labels", "annotations") if given.get(name)}
         pipeline = made["spec"]["pipeline"]
         pipeline["handlerPath"] = self.handler_path
-        pipeline["sink"] = {**pipeline["sink"], "path": self.sink_path}
+        if self.sink_path:
+            pipeline["sink"] = {**pipeline["sink"], "path": self.sink_path}
         return {
             "apiVersion": made["apiVersion"],
             "kind": made["kind"],

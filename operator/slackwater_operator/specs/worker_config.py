@@ -51,7 +51,7 @@ def worker_config(
     Args:
         group: the resource.
         handler_path: the folders that contain the handler, resolved.
-        sink_path: the sink's path, resolved.
+        sink_path: the sink's path, resolved; "": the sink is a table.
         join_gate_ms: how long a warm new worker waits for permission to join.
         health_host: the address that the health endpoint listens on.
         health_port: its port; 0 for a free one.
@@ -95,13 +95,23 @@ def worker_config(
 
 def _sink(sink: Sink, path: str) -> dict[str, Any]:
     # Newer fields only where they differ from their defaults; see `worker_config`.
-    section: dict[str, Any] = {"format": sink.format, "path": path}
+    section: dict[str, Any] = {"format": sink.format}
+    if path:
+        section["path"] = path
+    if sink.table:
+        section["table"] = sink.table
     if sink.options:
         section["options"] = dict(sink.options)
     if sink.partition_by:
         section["partitionBy"] = list(sink.partition_by)
     if sink.new_columns != "add":
         section["newColumns"] = sink.new_columns
+    if sink.mode != "append":
+        section["mode"] = sink.mode
+    if sink.key:
+        section["key"] = list(sink.key)
+    if sink.aggregates:
+        section["aggregates"] = dict(sink.aggregates)
     return section
 
 
@@ -160,10 +170,11 @@ def pod_config(group: ConsumerGroup) -> dict[str, Any]:
         FieldError: a path is relative.
     """
     pipeline = group.spec.pipeline
-    if not pipeline.sink.path.startswith("/") and "://" not in pipeline.sink.path:
+    path = pipeline.sink.path
+    if path and not path.startswith("/") and "://" not in path:
         raise FieldError(
             "spec.pipeline.sink.path",
-            f"{pipeline.sink.path!r} is relative, which means nothing in a pod; give an absolute path on a "
+            f"{path!r} is relative, which means nothing in a pod; give an absolute path on a "
             "volume that spec.template mounts",
         )
     for index, folder in enumerate(pipeline.handler_path or ()):
@@ -176,7 +187,7 @@ def pod_config(group: ConsumerGroup) -> dict[str, Any]:
     document = worker_config(
         group,
         handler_path=pipeline.handler_path or (),
-        sink_path=pipeline.sink.path,
+        sink_path=path,
         join_gate_ms=JOIN_GATE_MS,
         health_host="::",  # all addresses: probes use the pod's, kubectl port-forward uses loopback
         health_port=names.PORT,

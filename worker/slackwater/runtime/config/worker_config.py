@@ -62,16 +62,22 @@ class SparkConfig:
 class SinkConfig:
     """Where the output goes.
 
-    ``format``: ``parquet`` or ``delta``. ``options``: of Delta's object store; they may be secrets.
-    ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``: ``add``, or
-    ``reject`` rows with columns that the table lacks.
+    ``format``: ``parquet``, ``delta`` or ``postgres``. ``path``: of the first two. ``table``: of Postgres.
+    ``options``: of Delta's object store, or libpq's parameters; they may be secrets. ``partition_by``: the
+    columns by whose values the rows lie in folders. ``new_columns``: ``add``, or ``reject`` rows with columns
+    that the table lacks. Of Postgres: ``mode``: ``append``, ``upsert`` or ``merge``; ``key``: the columns by
+    which rows are the same; ``aggregates``: by column ``sum``, ``min``, ``max`` or ``count``.
     """
 
     format: str
-    path: str
+    path: str = ""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     partition_by: tuple[str, ...] = ()
     new_columns: str = "add"
+    table: str = ""
+    mode: str = "append"
+    key: tuple[str, ...] = ()
+    aggregates: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -237,6 +243,11 @@ def _servers(value: Any, path: str) -> str:
     return str(value)
 
 
+def _aggregates(value: Any, path: str) -> dict[str, str]:
+    function = one_of("sum", "min", "max", "count")
+    return {name_of(name, path): function(item, f"{path}.{name}") for name, item in settings_of(value, path).items()}
+
+
 _SECURITY_FIELDS: dict[str, tuple[str, Parser]] = {
     "protocol": ("protocol", one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
     "mechanism": ("mechanism", one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
@@ -265,13 +276,17 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
         section(
             SinkConfig,
             {
-                "format": ("format", one_of("parquet", "delta")),
+                "format": ("format", one_of("parquet", "delta", "postgres")),
                 "path": ("path", name_of),
                 "options": ("options", settings_of),
                 "partitionBy": ("partition_by", list_of_names(may_be_empty=True)),
                 "newColumns": ("new_columns", one_of("add", "reject")),
+                "table": ("table", name_of),
+                "mode": ("mode", one_of("append", "upsert", "merge")),
+                "key": ("key", list_of_names(may_be_empty=True)),
+                "aggregates": ("aggregates", _aggregates),
             },
-            ("format", "path"),
+            ("format",),
         ),
     ),
     "deadLetterTopic": ("dead_letter_topic", name_of),
@@ -319,14 +334,46 @@ def parse(document: Any, file: str = "") -> WorkerConfig:
 def _check_together(config: WorkerConfig) -> None:
     _check_topics(config)
     _check_security(config.security)
-    if config.sink.options and config.sink.format == "parquet":
-        raise Fault("sink.options", "are for format delta; remove them")
+    _check_sink(config.sink)
     if config.handler_timeout_ms >= config.max_poll_interval_ms:
         raise Fault(
             "handlerTimeoutMs",
             f"must be below max.poll.interval.ms ({config.max_poll_interval_ms}), "
             f"not {config.handler_timeout_ms}",
         )
+
+
+def _check_sink(sink: SinkConfig) -> None:
+    if sink.options and sink.format == "parquet":
+        raise Fault("sink.options", "are for formats delta and postgres; remove them")
+    given = {
+        "path": sink.path,
+        "partitionBy": sink.partition_by,
+        "table": sink.table,
+        "mode": sink.mode if sink.mode != "append" else "",
+        "key": sink.key,
+        "aggregates": sink.aggregates,
+    }
+    of_files = ("path", "partitionBy")
+    is_table = sink.format == "postgres"
+    for name, value in given.items():
+        if value and (name in of_files) == is_table:
+            formats = "formats parquet and delta" if is_table else "format postgres"
+            raise Fault(f"sink.{name}", f"is for {formats}; remove it")
+    needed = "table" if is_table else "path"
+    if not given[needed]:
+        raise Fault(f"sink.{needed}", "is missing; add it")
+    if sink.mode == "append" and sink.key:
+        raise Fault("sink.key", "is for modes upsert and merge; remove it, or set sink.mode")
+    if sink.mode != "append" and not sink.key:
+        raise Fault("sink.key", f"is missing; mode {sink.mode} needs the columns by which rows are the same")
+    if sink.mode != "merge" and sink.aggregates:
+        raise Fault("sink.aggregates", "are for mode merge; remove them, or set sink.mode")
+    if sink.mode == "merge" and not sink.aggregates:
+        raise Fault("sink.aggregates", "is missing; mode merge needs at least one column")
+    for name in sink.aggregates:
+        if name in sink.key:
+            raise Fault(f"sink.aggregates.{name}", "is in sink.key, too; remove it from one of them")
 
 
 def _check_topics(config: WorkerConfig) -> None:
@@ -405,13 +452,23 @@ def _document(text: str, file: str) -> Any:
 
 def _sink_document(sink: SinkConfig) -> dict[str, Any]:
     """Fields that are newer than the first release only where they differ from their defaults."""
-    document: dict[str, Any] = {"format": sink.format, "path": sink.path}
+    document: dict[str, Any] = {"format": sink.format}
+    if sink.path:
+        document["path"] = sink.path
+    if sink.table:
+        document["table"] = sink.table
     if sink.options:
         document["options"] = dict(sink.options)
     if sink.partition_by:
         document["partitionBy"] = list(sink.partition_by)
     if sink.new_columns != "add":
         document["newColumns"] = sink.new_columns
+    if sink.mode != "append":
+        document["mode"] = sink.mode
+    if sink.key:
+        document["key"] = list(sink.key)
+    if sink.aggregates:
+        document["aggregates"] = dict(sink.aggregates)
     return document
 
 
