@@ -73,8 +73,8 @@ class PostgresSink:
             Merge(key, aggregates or {}) if mode == "merge" else Upsert(key) if mode == "upsert" else Append()
         )
         self._new_columns = new_columns
-        self._database = Database(options or {}, f"slackwater {group_id}")
         self._marks = Marks(self._name, group_id)
+        self._database = Database(options or {}, f"slackwater {group_id}")
         self._writer = Writer(self._name, self._mode)
         self._target: Target | None = None
         self._has_marks = False
