@@ -210,7 +210,7 @@ class PostgresSink:
 
     def _check_alone(self, cursor: psycopg.Cursor[Any], place: tuple[str, str, int], start: int) -> None:
         topic, topic_id, number = place
-        for (group, other), end in self._marks.of_all(cursor, [topic]).items():
+        for (group, other), end in sorted(self._marks.of_all(cursor, [topic]).items()):
             is_own = group == self._marks.group_id and other == place
             if not is_own and other[2] == number and end > start:
                 raise SinkError(

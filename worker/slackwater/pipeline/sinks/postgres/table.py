@@ -38,7 +38,8 @@ where a.attrelid = %s and a.attnum > 0 and not a.attisdropped
 order by a.attnum
 """
 _KEYS = """
-select i.indisunique and i.indimmediate and i.indisvalid and i.indpred is null and i.indexprs is null, array(
+select i.indisunique and i.indimmediate and i.indisvalid and i.indpred is null and i.indexprs is null,
+    not i.indimmediate, array(
     select a.attname::text from unnest(i.indkey::int2[]) with ordinality k(number, at)
     join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.number
     where k.at <= i.indnkeyatts)
@@ -126,8 +127,10 @@ class Target:
             raise ConfigError(f"{name} is no table: choose another name", field="sink.table")
         columns = tuple(Column(*row) for row in cursor.execute(_COLUMNS, (oid,)).fetchall())
         indexes = cursor.execute(_KEYS, (oid,)).fetchall()
-        keys = frozenset(frozenset(names) for can_decide, names in indexes if can_decide)
-        return cls(oid, columns, is_plain and not indexes, keys)
+        # ON CONFLICT refuses a deferrable constraint, even if another index has the same columns.
+        deferrable = {frozenset(names) for _, is_deferrable, names in indexes if is_deferrable}
+        keys = frozenset(frozenset(names) for can_decide, _, names in indexes if can_decide)
+        return cls(oid, columns, is_plain and not indexes, keys - deferrable)
 
 
 def fitted(plain: Plain, target: Target | None, *, new_columns: bool, whole: bool) -> Fitted:
