@@ -84,6 +84,7 @@ class PostgresServer:
             ids = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}"]
             self._user = ["setpriv", *ids, "--clear-groups"]
         self._numbers = itertools.count(1)
+        self._settings = dict(_SETTINGS)
         self._free: list[str] = []
         """Names of databases that no test uses."""
         self._run(
@@ -105,7 +106,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Starts the server; returns when it accepts connections."""
-        settings = {**_SETTINGS, "port": str(self.port), "unix_socket_directories": str(self.folder)}
+        settings = {**self._settings, "port": str(self.port), "unix_socket_directories": str(self.folder)}
         given = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         self._process = OwnedProcess(
             [*self._user, str(self._bin / "postgres"), "-D", str(self._data), *given],
@@ -120,6 +121,17 @@ class PostgresServer:
         """Ends the server and all its connections at once, as a crash does."""
         self._process.send(number)
         self._process.wait(60)
+
+    def use_tls(self) -> Path:
+        """Starts the server again with a certificate for ``localhost``. Returns the file with it."""
+        certificate, key = self._data / "server.crt", self._data / "server.key"
+        command = ["openssl", "req", "-new", "-x509", "-days", "2", "-nodes", "-subj", "/CN=localhost"]
+        command += ["-addext", "subjectAltName=DNS:localhost", "-out", str(certificate), "-keyout", str(key)]
+        subprocess.run([*self._user, *command], check=True, capture_output=True, cwd=self.folder)
+        self.stop()
+        self._settings["ssl"] = "on"
+        self.start()
+        return certificate
 
     def _answers(self) -> bool:
         if not self._process.running():

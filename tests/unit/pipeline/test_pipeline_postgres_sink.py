@@ -32,9 +32,9 @@ from tests.support.proxies.postgres import CommitCuttingProxy
 from tests.support.sinks import NEW, OLD, A, B, Died, Steps, die, marks, put, rows
 
 pytestmark = pytest.mark.parts("postgres")
-RECORDS = 12
+RECORDS = 8
 """Of each partition."""
-KEYS = 5
+KEYS = 3
 CALLS: list[tuple[Any, str]] = [
     (psycopg, "connect"),
     (psycopg.Cursor, "execute"),
@@ -135,7 +135,7 @@ def test_staged_rows_are_invisible_until_published(database: PostgresDatabase, m
     check(database, mode)
     assert marks(made(database, **MODES[mode])) == {A: RECORDS, B: RECORDS}
     assert database.sql('select target, "group", topic, "partition", next_offset from slackwater_marks') == [
-        ("flights", "g", "flights", "0", "12"), ("flights", "g", "flights", "1", "12"),
+        ("flights", "g", "flights", "0", "8"), ("flights", "g", "flights", "1", "8"),
     ]  # fmt: skip
 
 
@@ -157,7 +157,7 @@ def test_a_worker_that_dies_at_any_step_leaves_each_record_once(
                 sink._database._connection.pgconn.finish()
         write_all(made(database, table=table, **MODES[mode]), rng)
         check(database, mode, table)
-    assert turn > 40
+    assert turn > 30
 
 
 @either(("append", True), ("merge", False))
@@ -182,7 +182,7 @@ def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
         if steps.count < turn:
             break
         check(database, mode, table)
-    assert turn > 40
+    assert turn > 30
     assert fenced > 10
 
 

@@ -31,11 +31,17 @@ LIMITS_MS = {
 transaction of a worker that is suspended in it, before a successor that waits for its locks gives up."""
 _WAITS_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Before each further try of a transaction."""
-_LIMITED = "select " + ", ".join(
-    f"set_config('{name}', case when current_setting('{name}') = '0' then '{limit}ms' "
+_CHANGED = {
+    **{name: ("0", f"{limit}ms") for name, limit in LIMITS_MS.items()},
+    # Otherwise a crash of the server loses batches whose offsets are committed in Kafka.
+    "synchronous_commit": ("off", "on"),
+}
+_BEGIN = "select " + ", ".join(
+    f"set_config('{name}', case current_setting('{name}') when '{given}' then '{wanted}' "
     f"else current_setting('{name}') end, true)"
-    for name, limit in LIMITS_MS.items()
+    for name, (given, wanted) in _CHANGED.items()
 )
+"""Sets what a transaction needs, for its time."""
 
 
 class Database:
@@ -90,7 +96,7 @@ class Database:
             try:
                 connection = self._connected()
                 cursor = connection.cursor()
-                cursor.execute(_LIMITED)
+                cursor.execute(_BEGIN)
                 if work(cursor):
                     connection.commit()
                 else:
