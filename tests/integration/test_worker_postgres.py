@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -12,12 +14,15 @@ from typing import Any
 
 import pytest
 
+from slackwater_operator.api.v1alpha1.consumer_group import load
+from slackwater_operator.demo import source
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.postgres import PostgresDatabase, PostgresServer
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
 
 pytestmark = pytest.mark.parts("postgres")
+EXAMPLES = Path(__file__).parents[2] / "examples"
 MERGE = {
     "mode": "merge",
     "key": ["digit"],
@@ -110,6 +115,47 @@ def test_a_record_that_breaks_a_constraint_becomes_a_dead_letter(
     for letter in letters:
         assert b'violates check constraint "flights_text_check"' in letter.headers["slackwater.error"]
     assert database.places() == good(site) - Counter([(77 % PARTITIONS, 19), (301 % PARTITIONS, 75)])
+
+
+def test_the_example_adds_up_the_flights_of_each_hour(
+    site: DeliverySite, database: PostgresDatabase
+) -> None:
+    """The real records of the example, and a worker that is killed between batches."""
+    example = load(EXAMPLES / "flights" / "postgres.yaml").spec.pipeline
+    flights = list(itertools.islice(source.read_rows(), 3000))
+    values = [source.flight_record(row).value or b"" for row in flights]
+    site.write([(number % PARTITIONS, value) for number, value in enumerate([*values, b"{", b'{"origin":1}'])])
+    config = {
+        "engine": example.engine,
+        "handler": example.handler,
+        "handlerPath": [str(EXAMPLES)],
+        "sink": {
+            **sink(database, mode=example.sink.mode, key=list(example.sink.key)),
+            "table": example.sink.table,
+            "aggregates": dict(example.sink.aggregates),
+            "newColumns": example.sink.new_columns,
+        },
+    }
+    first = site.worker(**config)
+    first.until("committed")
+    first.signal(signal.SIGKILL)
+    worker = site.worker(**config)
+    site.until_committed(why=site.why)
+    assert worker.terminate() == 0
+    expected: dict[tuple[str, str], list[str]] = {}
+    for row in flights:
+        expected.setdefault((row["origin"], row["time_hour"]), []).append(row["dep_delay"])
+    delays = {place: [int(text) for text in texts if text != "NA"] for place, texts in expected.items()}
+    found = database.rows(
+        "select origin, to_char(hour at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), flights, cancelled, "
+        "delay_total, delay_most from flights_by_hour"
+    )
+    assert sorted(found) == sorted(
+        (*place, len(texts), len(texts) - len(delays[place]), sum(delays[place]) if delays[place] else None,
+         max(delays[place], default=None))
+        for place, texts in expected.items()
+    )  # fmt: skip
+    assert len(site.dead_letters()) == 2
 
 
 def test_rows_of_a_postgres_table_are_written_again_after_a_rewind(

@@ -93,6 +93,11 @@ def _sink(**fields: Any) -> dict[str, Any]:
     return {"spec/pipeline/sink": {"path": "/data/flights", **fields}}
 
 
+def _postgres(**fields: Any) -> dict[str, Any]:
+    sink = {"format": "postgres", "table": "public.flights", **fields}
+    return {"spec/pipeline/sink": {name: value for name, value in sink.items() if value is not GONE}}
+
+
 def _security(**fields: Any) -> dict[str, Any]:
     return {"spec/kafka/security": fields}
 
@@ -144,7 +149,28 @@ REFUSED = [
     Bad("an engine that is not there", {"spec/pipeline/engine": "flink"}, f"{_PIPELINE}.engine",
         'supported values: "spark", "arrow", "python"'),
     Bad("no sink", {"spec/pipeline/sink": GONE}, f"{_PIPELINE}.sink", "Required value"),
-    Bad("a sink without a path", {"spec/pipeline/sink": {}}, f"{_PIPELINE}.sink.path", "Required value"),
+    Bad("a sink without a path", {"spec/pipeline/sink": {}}, f"{_PIPELINE}.sink.path", "is missing"),
+    Bad("a Delta table without a path", {"spec/pipeline/sink": {"format": "delta"}}, f"{_PIPELINE}.sink.path",
+        "is missing"),
+    Bad("a table of a format of files", _sink(table="public.flights"), f"{_SINK}.table", "format postgres"),
+    Bad("a Postgres table without a name", _postgres(table=GONE), f"{_SINK}.table", "is missing"),
+    Bad("a Postgres table without a schema", _postgres(table="flights"), f"{_SINK}.table", "public.flights"),
+    Bad("a Postgres table with a database", _postgres(table="a.b.c"), f"{_SINK}.table", "SCHEMA.TABLE"),
+    Bad("a Postgres table in a folder", _postgres(path="/data/flights"), f"{_SINK}.path", "does not apply"),
+    Bad("a Postgres table in folders", _postgres(partitionBy=["day"]), f"{_SINK}.partitionBy",
+        "does not apply"),
+    Bad("another mode", _postgres(mode="replace"), f"{_SINK}.mode", 'supported values: "append"'),
+    Bad("a mode of files", _sink(mode="upsert", key=["id"]), f"{_SINK}.mode", "format postgres"),
+    Bad("an upsert without a key", _postgres(mode="upsert"), f"{_SINK}.key", "modes upsert and merge"),
+    Bad("a key without a mode", _postgres(key=["id"]), f"{_SINK}.key", "modes upsert and merge"),
+    Bad("a merge without aggregates", _postgres(mode="merge", key=["id"]), f"{_SINK}.aggregates", "mode merge"),
+    Bad("aggregates without a merge", _postgres(aggregates={"n": "sum"}), f"{_SINK}.aggregates", "mode merge"),
+    Bad("another aggregate", _postgres(mode="merge", key=["id"], aggregates={"n": "avg"}),
+        f"{_SINK}.aggregates", "sum, min, max, count"),
+    Bad("an aggregate of the key", _postgres(mode="merge", key=["id"], aggregates={"id": "max"}),
+        f"{_SINK}.aggregates", "that key has"),
+    Bad("a password of Postgres", _postgres(options={"host": "db", "password": "x"}), f"{_SINK}.options",
+        "from a Secret", f"{_SINK}.options[password]"),
     Bad("a format that is not there", {"spec/pipeline/sink/format": "csv"}, f"{_PIPELINE}.sink.format",
         'supported values: "parquet", "delta"'),
     Bad("a sink by another scheme", _sink(path="s3a://lake/flights"), f"{_SINK}.path",

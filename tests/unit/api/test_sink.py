@@ -162,9 +162,60 @@ def test_other_options_are_taken(name: str) -> None:
 
 def test_options_need_a_table() -> None:
     assert problem(options={"AWS_REGION": "eu-central-1"}) == (
-        ".options: requires format delta, but spec.pipeline.sink.format is parquet; remove it, or set format "
-        "to delta"
+        ".options: requires format delta or postgres; remove it, or set format"
     )
+
+
+POSTGRES = {"format": "postgres", "path": None, "table": "public.flights"}
+
+
+def test_a_postgres_table_has_connection_parameters_a_mode_a_key_and_aggregates() -> None:
+    options = {"host": "db", "sslmode": "verify-full", "sslkey": "/tls/tls.key", "passfile": "/run/pass"}
+    made = sink(**POSTGRES, options=options)
+    assert (made.path, made.table, made.options, made.mode) == ("", "public.flights", options, "append")
+    made = sink(**POSTGRES, mode="upsert", key=["id", "day of year"])
+    assert (made.mode, made.key, made.aggregates) == ("upsert", ("id", "day of year"), {})
+    made = sink(**POSTGRES, mode="merge", key=["minute"], aggregates={"n": "count", "delay": "max"})
+    assert (made.mode, made.key, made.aggregates) == ("merge", ("minute",), {"n": "count", "delay": "max"})
+
+
+@pytest.mark.parametrize("table", ["flights", "a.b.c", ".flights", "public.", "public. flights"])
+def test_other_tables_are_refused(table: str) -> None:
+    assert problem(**{**POSTGRES, "table": table}).startswith(".table: ")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"path": None}, ".path: is missing; give the folder"),
+        ({"format": "delta", "path": None}, ".path: is missing"),
+        ({"table": "public.flights"}, ".table: requires format postgres"),
+        ({"format": "delta", "table": "public.flights"}, ".table: requires format postgres"),
+        ({"mode": "upsert", "key": ["id"]}, ".mode: requires format postgres"),
+        ({"key": ["id"]}, ".key: must be given for modes upsert and merge, and only for these"),
+        ({**POSTGRES, "table": None}, ".table: is missing; give the table to write to, as SCHEMA.TABLE"),
+        ({**POSTGRES, "path": "/data/flights"}, ".path: does not apply to format postgres; remove it"),
+        ({**POSTGRES, "partitionBy": ["day"]}, ".partitionBy: does not apply to format postgres"),
+        ({**POSTGRES, "mode": "replace"}, ".mode: 'replace' is not supported"),
+        ({**POSTGRES, "mode": "upsert"}, ".key: must be given for modes upsert and merge"),
+        ({**POSTGRES, "mode": "merge", "key": ["id"]}, ".aggregates: must be given for mode merge"),
+        ({**POSTGRES, "aggregates": {"n": "sum"}}, ".aggregates: must be given for mode merge, and only"),
+        (
+            {**POSTGRES, "mode": "merge", "key": ["id"], "aggregates": {"n": "avg"}},
+            ".aggregates: has a function that is not supported; valid values: sum, min, max, count",
+        ),
+        (
+            {**POSTGRES, "mode": "merge", "key": ["id"], "aggregates": {"id": "max"}},
+            ".aggregates: has a column that key has, too",
+        ),
+        ({**POSTGRES, "options": {"password": "hush"}}, ".options[password]: must not be set here"),
+        ({**POSTGRES, "options": {"sslpassword": "hush"}}, ".options[sslpassword]: must not be set here"),
+    ],
+)
+def test_fields_of_other_formats_and_modes_are_refused(fields: dict[str, Any], expected: str) -> None:
+    message = problem(**fields)
+    assert message.startswith(expected)
+    assert "hush" not in message
 
 
 @pytest.mark.parametrize("format_", ["parquet", "delta"])

@@ -42,6 +42,8 @@ SMALL: dict[str, Any] = {
     "sink": {"format": "parquet", "path": "out"},
 }
 DELTA = {"format": "delta", "path": "s3://lake/flights", "options": {"aws_secret_access_key": "hush"}}
+POSTGRES = {"format": "postgres", "table": "public.flights"}
+MERGE = {**POSTGRES, "mode": "merge", "key": ["k"], "aggregates": {"n": "count"}}
 
 
 def write(folder: Path, text: str) -> Path:
@@ -91,6 +93,20 @@ def test_a_delta_sink_has_options_partitions_and_a_rule_for_new_columns() -> Non
     assert parse(dump(config)) == config
 
 
+def test_a_postgres_sink_has_a_table_a_mode_a_key_and_aggregates() -> None:
+    config = parse({**SMALL, "sink": {**MERGE, "options": {"host": "db", "port": 5432}}})
+    assert config.sink == SinkConfig(
+        "postgres",
+        table="public.flights",
+        options={"host": "db", "port": "5432"},
+        mode="merge",
+        key=("k",),
+        aggregates={"n": "count"},
+    )
+    assert parse(dump(config)) == config
+    assert dump(parse({**SMALL, "sink": POSTGRES}))["sink"] == POSTGRES
+
+
 def test_dump_writes_the_newer_fields_of_a_sink_only_where_they_differ_from_their_defaults() -> None:
     assert dump(parse(SMALL))["sink"] == SMALL["sink"]
     defaults = {"options": {}, "partitionBy": [], "newColumns": "add"}
@@ -125,7 +141,20 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
         ({"sink": {**DELTA, "partitionBy": ["day", "day"]}}, "sink.partitionBy", "duplicates"),
         ({"sink": {**DELTA, "newColumns": "drop"}}, "sink.newColumns", "must be add or reject"),
         ({"sink": {**DELTA, "options": {"k": ["v"]}}}, "sink.options.k", "must be text, not a list"),
-        ({"sink": {**DELTA, "format": "parquet"}}, "sink.options", "are for format delta; remove them"),
+        ({"sink": {**DELTA, "format": "parquet"}}, "sink.options", "are for formats delta and postgres; remove"),
+        ({"sink": {**DELTA, "table": "a.b"}}, "sink.table", "is for format postgres; remove it"),
+        ({"sink": {**DELTA, "mode": "upsert"}}, "sink.mode", "is for format postgres; remove it"),
+        ({"sink": {"format": "delta"}}, "sink.path", "is missing"),
+        ({"sink": {"format": "postgres"}}, "sink.table", "is missing"),
+        ({"sink": {**POSTGRES, "path": "o"}}, "sink.path", "is for formats parquet and delta; remove it"),
+        ({"sink": {**POSTGRES, "partitionBy": ["a"]}}, "sink.partitionBy", "is for formats parquet and delta"),
+        ({"sink": {**POSTGRES, "mode": "replace"}}, "sink.mode", "must be append or upsert or merge"),
+        ({"sink": {**POSTGRES, "key": ["a"]}}, "sink.key", "is for modes upsert and merge"),
+        ({"sink": {**POSTGRES, "mode": "upsert"}}, "sink.key", "is missing; mode upsert needs the columns"),
+        ({"sink": {**POSTGRES, "mode": "merge", "key": ["a"]}}, "sink.aggregates", "is missing"),
+        ({"sink": {**POSTGRES, "aggregates": {"n": "sum"}}}, "sink.aggregates", "are for mode merge"),
+        ({"sink": {**MERGE, "aggregates": {"n": "avg"}}}, "sink.aggregates.n", "must be sum or min or max"),
+        ({"sink": {**MERGE, "aggregates": {"k": "sum"}}}, "sink.aggregates.k", "is in sink.key, too"),
         ({"sink": "out"}, "sink", "must be a mapping"),
         ({"groupId": None}, "groupId", "is missing"),
         ({"groupId": 7}, "groupId", "must be text, not a number"),

@@ -20,6 +20,9 @@ SSL = {"protocol": "SSL", "caSecret": "ca"}
 SPARK = {"spec/pipeline/engine": "spark"}
 TAKEOVER = {"spec/rollout/strategy": "Takeover"}
 DELTA = {"spec/pipeline/sink/format": "delta"}
+POSTGRES = {"format": "postgres", "table": "public.flights"}
+UPSERT = {**POSTGRES, "mode": "upsert", "key": ["id"]}
+MERGE = {**UPSERT, "mode": "merge", "aggregates": {"n": "count"}}
 NONE: dict[str, Any] = {}
 
 RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -56,6 +59,19 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.pipeline.sink.path": (NONE, {"spec/pipeline/sink/path": "/data/more"}),
     "spec.pipeline.sink.options": (DELTA, {**DELTA, "spec/pipeline/sink/options": {"AWS_REGION": "eu"}}),
     "spec.pipeline.sink.partitionBy": (NONE, {"spec/pipeline/sink/partitionBy": ["day"]}),
+    "spec.pipeline.sink.table": (
+        {"spec/pipeline/sink": POSTGRES},
+        {"spec/pipeline/sink": {**POSTGRES, "table": "public.more"}},
+    ),
+    "spec.pipeline.sink.mode": ({"spec/pipeline/sink": POSTGRES}, {"spec/pipeline/sink": UPSERT}),
+    "spec.pipeline.sink.key": (
+        {"spec/pipeline/sink": UPSERT},
+        {"spec/pipeline/sink": {**UPSERT, "key": ["id", "day"]}},
+    ),
+    "spec.pipeline.sink.aggregates": (
+        {"spec/pipeline/sink": MERGE},
+        {"spec/pipeline/sink": {**MERGE, "aggregates": {"n": "sum"}}},
+    ),
     "spec.pipeline.sink.newColumns": (NONE, {"spec/pipeline/sink/newColumns": "reject"}),
     "spec.pipeline.deadLetterTopic": (NONE, {"spec/pipeline/deadLetterTopic": "letters"}),
     "spec.delivery.batchInterval": (NONE, {"spec/delivery/batchInterval": "500ms"}),
