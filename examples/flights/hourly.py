@@ -1,8 +1,8 @@
 """Flights of New York, 2013, by airport and hour: what `postgres.yaml` adds up in a table.
 
-A row a flight, for the engine `python`. The sink (mode `merge`) adds the rows of one airport and hour up, so the
-table always shows the sums of all flights that were read. A record that is no flight goes to the dead-letter
-topic, and `_error` is the reason.
+A row a flight, for the engine `python`. The sink (mode `merge`) adds the rows of one airport and hour up, so
+the table always shows the sums of all flights that were read. A record that is no flight goes to the
+dead-letter topic, and `_error` is the reason.
 """
 
 import json
@@ -26,7 +26,11 @@ def numbers_of(value: bytes | None) -> dict[str, Any]:
     """What one flight adds, or `_error` with what is wrong. A cancelled flight has no delay."""
     try:
         flight = json.loads(value or b"")
-        origin, hour, delay = flight["origin"], datetime.fromisoformat(flight["time_hour"]), flight["dep_delay"]
+        origin, hour, delay = (
+            flight["origin"],
+            datetime.fromisoformat(flight["time_hour"]),
+            flight["dep_delay"],
+        )
     except (ValueError, TypeError, LookupError) as error:
         return {"_error": f"value is not a flight: {type(error).__name__}"}
     if not isinstance(origin, str) or len(origin) > 4 or not isinstance(delay, int | None):

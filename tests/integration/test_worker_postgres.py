@@ -117,14 +117,14 @@ def test_a_record_that_breaks_a_constraint_becomes_a_dead_letter(
     assert database.places() == good(site) - Counter([(77 % PARTITIONS, 19), (301 % PARTITIONS, 75)])
 
 
-def test_the_example_adds_up_the_flights_of_each_hour(
-    site: DeliverySite, database: PostgresDatabase
-) -> None:
+def test_the_example_adds_up_the_flights_of_each_hour(site: DeliverySite, database: PostgresDatabase) -> None:
     """The real records of the example, and a worker that is killed between batches."""
     example = load(EXAMPLES / "flights" / "postgres.yaml").spec.pipeline
     flights = list(itertools.islice(source.read_rows(), 3000))
     values = [source.flight_record(row).value or b"" for row in flights]
-    site.write([(number % PARTITIONS, value) for number, value in enumerate([*values, b"{", b'{"origin":1}'])])
+    site.write(
+        [(number % PARTITIONS, value) for number, value in enumerate([*values, b"{", b'{"origin":1}'])]
+    )
     config = {
         "engine": example.engine,
         "handler": example.handler,
@@ -147,8 +147,8 @@ def test_the_example_adds_up_the_flights_of_each_hour(
         expected.setdefault((row["origin"], row["time_hour"]), []).append(row["dep_delay"])
     delays = {place: [int(text) for text in texts if text != "NA"] for place, texts in expected.items()}
     found = database.rows(
-        "select origin, to_char(hour at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), flights, cancelled, "
-        "delay_total, delay_most from flights_by_hour"
+        "select origin, to_char(hour at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), flights, "
+        "cancelled, delay_total, delay_most from flights_by_hour"
     )
     assert sorted(found) == sorted(
         (*place, len(texts), len(texts) - len(delays[place]), sum(delays[place]) if delays[place] else None,

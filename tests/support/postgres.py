@@ -220,7 +220,7 @@ class PostgresDatabase:
             "select pg_terminate_backend(pid) from pg_stat_activity "
             "where datname = current_database() and pid <> pg_backend_pid()",
             """do $$ declare name text; begin
-            for name in select nspname from pg_namespace where nspname !~ '^pg_' and nspname <> 'information_schema'
+            for name in select nspname from pg_namespace where nspname !~ '^(pg_|information_schema$)'
             loop execute format('drop schema %I cascade', name); end loop; end $$""",
             "create schema public",
             "grant usage, create on schema public to public",

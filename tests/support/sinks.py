@@ -40,8 +40,10 @@ def stage(
     records: int,
     make: Callable[[Sequence[int], int], pa.Table] = rows,
 ) -> Any:
-    """A batch of up to ``most`` records of each partition, which has ``records``. ``make``: the rows of offsets
-    and a partition."""
+    """A batch of up to ``most`` records of each partition, which has ``records``.
+
+    ``make``: the rows of offsets and a partition.
+    """
     ranges = {
         tp: Range(topic_id, start, min(start + most, records), start or None)
         for tp, start in starts.items()

@@ -51,7 +51,11 @@ class Source:
     def sink_path(self) -> str:
         """The sink's path: a URL as it is, anything else from the current folder; "": the sink is a table."""
         path = self.group.spec.pipeline.sink.path
-        return path if not path or re.match(r"[a-z][a-z0-9+.-]*:", path) else str((self.current / path).resolve())
+        return (
+            path
+            if not path or re.match(r"[a-z][a-z0-9+.-]*:", path)
+            else str((self.current / path).resolve())
+        )
 
     def rolled_by(self, rollout: Mapping[str, Any]) -> Source:
         """A copy with other fields of spec.rollout."""

@@ -69,7 +69,9 @@ def database(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterato
         yield database
 
 
-def made(database: PostgresDatabase, group: str = "g", table: str = "public.flights", **given: Any) -> PostgresSink:
+def made(
+    database: PostgresDatabase, group: str = "g", table: str = "public.flights", **given: Any
+) -> PostgresSink:
     options = {**database.options(), **given.pop("options", {})}
     return PostgresSink(group, table, options=options, **given)
 
@@ -342,7 +344,10 @@ def test_the_last_row_of_a_key_counts_by_offset_within_a_partition(database: Pos
     sink = made(database, mode="upsert", key=["id"])
     mixed = rows([3, 0, 2, 1, 1], id=pa.array(["a", "a", "a", "b", "b"]), v=pa.array([3, 0, 2, 10, 11]))
     put(sink, mixed, 0)
-    assert database.sql('select id, v, "offset" from flights order by id') == [("a", "3", "3"), ("b", "11", "1")]
+    assert database.sql('select id, v, "offset" from flights order by id') == [
+        ("a", "3", "3"),
+        ("b", "11", "1"),
+    ]
     put(sink, rows([5], id=pa.array(["a"])), 5)
     assert database.sql("select id, v from flights order by id") == [("a", ""), ("b", "11")], "as a whole"
     sink.stage(
@@ -355,7 +360,8 @@ def test_the_last_row_of_a_key_counts_by_offset_within_a_partition(database: Pos
 def test_columns_that_postgres_fills_are_left_to_it(database: PostgresDatabase) -> None:
     database.execute(
         'create table flights (topic text, "partition" int, "offset" bigint, id int primary key, v int, '
-        "made int default 7, number int generated always as identity, twice int generated always as (v * 2) stored)"
+        "made int default 7, number int generated always as identity, "
+        "twice int generated always as (v * 2) stored)"
     )
     sink = made(database, mode="upsert", key=["id"], new_columns=False)
     put(sink, rows([0], id=pa.array([1]), v=pa.array([4])), 0)
@@ -427,7 +433,9 @@ def test_a_key_without_a_unique_constraint_is_named(database: PostgresDatabase, 
     database.execute("create table flights (id int, v int)", index)
     sink = made(database, mode="upsert", key=["id"])
     for call in (sink.probe, lambda: sink.marks([A])):
-        with pytest.raises(ConfigError, match=r"sink.key: names id, .* no unique constraint on exactly these"):
+        with pytest.raises(
+            ConfigError, match=r"sink.key: names id, .* no unique constraint on exactly these"
+        ):
             call()
     database.execute("create unique index good on flights (id) include (v)")
     if "deferrable" in index:

@@ -120,7 +120,14 @@ def test_the_runtime_reads_the_fields_of_a_postgres_table(tmp_path: Path) -> Non
     "given",
     [
         {},
-        {"options": {}, "partitionBy": [], "newColumns": "add", "mode": "append", "key": [], "aggregates": {}},
+        {
+            "options": {},
+            "partitionBy": [],
+            "newColumns": "add",
+            "mode": "append",
+            "key": [],
+            "aggregates": {},
+        },
     ],
 )
 def test_defaults_of_the_sink_are_not_written(given: dict[str, Any]) -> None:

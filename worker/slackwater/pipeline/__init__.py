@@ -37,8 +37,10 @@ def make_engine(config: WorkerConfig) -> AnyEngine:
 
 
 def make_sink(config: WorkerConfig) -> Sink:
-    """The sink that ``config.sink`` names. Raises SinkError for a path that it cannot write to, ConfigError for
-    what cannot be used."""
+    """The sink that ``config.sink`` names.
+
+    Raises SinkError for a path that it cannot write to, ConfigError for what cannot be used.
+    """
     sink = config.sink
     new_columns = sink.new_columns == "add"
     if sink.format == "delta":

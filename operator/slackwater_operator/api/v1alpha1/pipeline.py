@@ -87,8 +87,7 @@ class Sink:
         Rule("self.format != 'postgres' || has(self.table)", _TABLE_MISSING, ".table"),
         Rule("self.format == 'postgres' || !has(self.table)", _FOR_POSTGRES, ".table"),
         Rule(
-            "self.format != 'postgres' || !has(self.table) || "
-            f"self.table.matches(r'^{_POSTGRES_TABLE}$')",
+            f"self.format != 'postgres' || !has(self.table) || self.table.matches(r'^{_POSTGRES_TABLE}$')",
             _TABLE_FORM,
             ".table",
         ),
@@ -103,8 +102,8 @@ class Sink:
     format: str = spec(
         "format",
         fields.text(choices=["parquet", "delta", "postgres"]),
-        "The format of the output: Parquet files in a folder (parquet), a Delta Lake table (delta), or a table "
-        "of a PostgreSQL database (postgres).",
+        "The format of the output: Parquet files in a folder (parquet), a Delta Lake table (delta), or a "
+        "table of a PostgreSQL database (postgres).",
         default="parquet",
     )
     path: str = spec(
@@ -114,9 +113,9 @@ class Sink:
             example="/data/flights or file:///data/flights (a folder), or, for format delta, "
             "s3://lake/flights (also gs://, az:// and abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY)",
         ),
-        "The folder to write to, for formats parquet and delta. In a pod: an absolute path on a volume that all workers mount (see "
-        "template). Locally, a relative path starts at the current folder. With format delta also an object "
-        "store: s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY or "
+        "The folder to write to, for formats parquet and delta. In a pod: an absolute path on a volume that "
+        "all workers mount (see template). Locally, a relative path starts at the current folder. With "
+        "format delta also an object store: s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY or "
         "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY.",
         absent="",
     )
@@ -130,15 +129,15 @@ class Sink:
     mode: str = spec(
         "mode",
         fields.text(choices=["append", "upsert", "merge"]),
-        "What rows do to the table, for format postgres: they are added (append), replace the row with the same "
-        "key (upsert), or are added up by key (merge).",
+        "What rows do to the table, for format postgres: they are added (append), replace the row with the "
+        "same key (upsert), or are added up by key (merge).",
         default="append",
     )
     key: tuple[str, ...] = spec(
         "key",
         fields.text_list(fields.text(pattern=_PLAIN, example="id", max_length=255), at_most=10),
-        "The columns by which rows are the same, at most 10, for modes upsert and merge. The table must have a "
-        "unique constraint on exactly these columns; a table that the first batch creates has it.",
+        "The columns by which rows are the same, at most 10, for modes upsert and merge. The table must have "
+        "a unique constraint on exactly these columns; a table that the first batch creates has it.",
         default=[],
     )
     aggregates: dict[str, str] = spec(
@@ -164,15 +163,15 @@ class Sink:
         ),
         "For format delta: storage options of the Delta library (delta-rs), such as AWS_REGION or "
         "AWS_ENDPOINT_URL. For format postgres: connection parameters of libpq, such as host, port, dbname, "
-        "user and sslmode. Credentials are not allowed here: set them as environment variables of the container "
-        "worker, from a Secret (see template), or use a service account.",
+        "user and sslmode. Credentials are not allowed here: set them as environment variables of the "
+        "container worker, from a Secret (see template), or use a service account.",
         default={},
     )
     partition_by: tuple[str, ...] = spec(
         "partitionBy",
         fields.text_list(fields.text(pattern=_PLAIN, example="day", max_length=255), at_most=10),
-        "Columns of the output by whose values the rows are split into folders (column=value), at most 10; for "
-        "formats parquet and delta.",
+        "Columns of the output by whose values the rows are split into folders (column=value), at most 10; "
+        "for formats parquet and delta.",
         default=[],
     )
     new_columns: str = spec(

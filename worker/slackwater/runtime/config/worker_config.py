@@ -245,7 +245,10 @@ def _servers(value: Any, path: str) -> str:
 
 def _aggregates(value: Any, path: str) -> dict[str, str]:
     function = one_of("sum", "min", "max", "count")
-    return {name_of(name, path): function(item, f"{path}.{name}") for name, item in settings_of(value, path).items()}
+    return {
+        name_of(name, path): function(item, f"{path}.{name}")
+        for name, item in settings_of(value, path).items()
+    }
 
 
 _SECURITY_FIELDS: dict[str, tuple[str, Parser]] = {

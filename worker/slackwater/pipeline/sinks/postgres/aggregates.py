@@ -1,6 +1,7 @@
-"""The aggregates of mode `merge`: a batch's rows are added up here where that gives what PostgreSQL would give.
+"""The aggregates of mode `merge`.
 
-PostgreSQL then adds up what is left, by its own notion of equal keys, and adds the result to the table.
+A batch's rows are added up here where that gives what PostgreSQL would give. PostgreSQL then adds up what is
+left, by its own notion of equal keys, and adds the result to the table.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def partial_rows(rows: pa.Table, key: Sequence[str], aggregates: Mapping[str, st
     known = {*PLACE_COLUMNS, *key, *aggregates}
     if other := [name for name in rows.column_names if name not in known]:
         raise RecordsError(
-            f"the rows have the column {other[0]}, which is neither in sink.key nor in sink.aggregates: remove "
-            "it in the handler"
+            f"the rows have the column {other[0]}, which is neither in sink.key nor in sink.aggregates: "
+            "remove it in the handler"
         )
     columns = {name: rows.column(name) for name in key if name in rows.column_names}
     for name, function in aggregates.items():
@@ -42,7 +43,9 @@ def partial_rows(rows: pa.Table, key: Sequence[str], aggregates: Mapping[str, st
         elif name in rows.column_names:
             columns[name] = _summable(rows.column(name), name, function)
         elif rows.num_rows:
-            raise RecordsError(f"the rows have no column {name}, of which sink.aggregates takes the {function}")
+            raise RecordsError(
+                f"the rows have no column {name}, of which sink.aggregates takes the {function}"
+            )
     made = pa.table(columns)
     if not made.num_rows or not all(_is_exact(made.column(name), aggregates.get(name)) for name in columns):
         return made
@@ -72,8 +75,11 @@ def _summable(column: pa.ChunkedArray, name: str, function: str) -> pa.ChunkedAr
 
 
 def _is_exact(column: pa.ChunkedArray, function: str | None) -> bool:
-    """Whether Arrow groups by the column, or aggregates it, with the result that PostgreSQL has. Floats add up
-    in another order, PostgreSQL compares texts by their collation, and NaN is its largest number."""
+    """Whether Arrow groups by the column, or aggregates it, with the result that PostgreSQL has.
+
+    Floats add up in another order, PostgreSQL compares texts by their collation, and NaN is its largest
+    number.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -87,14 +93,15 @@ def _is_exact(column: pa.ChunkedArray, function: str | None) -> bool:
         return False
     bounds = pc.min_max(column).as_py()
     # Arrow's sum of integers has 64 bits, and does not tell when they overflow.
-    return max(abs(bounds["min"] or 0), abs(bounds["max"] or 0)) * len(column) < 2**63
+    return bool(max(abs(bounds["min"] or 0), abs(bounds["max"] or 0)) * len(column) < 2**63)
 
 
 def summed(name: str, function: str) -> sql.Composed:
     """The aggregate of a column of the temporary table."""
     from psycopg import sql
 
-    return sql.SQL("{}({})").format(sql.SQL("sum" if function == "count" else function), sql.Identifier(name))  # type: ignore[arg-type]
+    called = "sum" if function == "count" else function
+    return sql.SQL("{}({})").format(sql.SQL(called), sql.Identifier(name))
 
 
 def added_up(name: str, function: str) -> sql.Composed:
@@ -107,4 +114,4 @@ def added_up(name: str, function: str) -> sql.Composed:
         "max": "{c} = greatest(t.{c}, excluded.{c})",
     }
     text = texts.get(function, "{c} = coalesce(t.{c} + excluded.{c}, t.{c}, excluded.{c})")
-    return sql.SQL(text).format(c=column)  # type: ignore[arg-type]
+    return sql.SQL(text).format(c=column)

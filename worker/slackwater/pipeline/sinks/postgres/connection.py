@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline.sinks.postgres.errors import is_transient, sink_error
+from slackwater.pipeline.sinks.postgres.errors import READ_ONLY, is_transient, sink_error
 from slackwater.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ LIMITS_MS = {
     "lock_timeout": 60_000,
     "idle_in_transaction_session_timeout": 20_000,
 }
-"""Settings of each transaction, where the role, the database and the connection have none. The server ends the
-transaction of a worker that is suspended in it, before a successor that waits for its locks gives up."""
+"""Settings of each transaction, where the role, the database and the connection have none. The server ends
+the transaction of a worker that is suspended in it, before a successor that waits for its locks gives up."""
 _WAITS_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Before each further try of a transaction."""
 _CHANGED = {
@@ -104,6 +104,8 @@ class Database:
                 return
             except psycopg.Error as exc:
                 self._reset()
+                if exc.sqlstate == READ_ONLY:  # Another host may be the primary now.
+                    self._close()
                 if not is_transient(exc):
                     raise
                 if wait_s is None:

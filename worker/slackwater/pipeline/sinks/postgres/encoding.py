@@ -42,7 +42,9 @@ def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _hex(values: pa.Array) -> pa.Array:
     import pyarrow as pa
 
-    return pa.array([None if value is None else rf"\x{value.hex()}" for value in values.to_pylist()], pa.string())
+    return pa.array(
+        [None if value is None else rf"\x{value.hex()}" for value in values.to_pylist()], pa.string()
+    )
 
 
 def _array(lists: pa.ListArray) -> pa.Array:

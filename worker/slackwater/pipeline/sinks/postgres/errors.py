@@ -1,4 +1,4 @@
-"""What an error of PostgreSQL means for the worker: the records' fault, another try, or the sink's failure."""
+"""What an error of PostgreSQL means: the records are at fault, another try may pass, or the sink fails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _OF_RECORDS_TOO = {"42701", "54000", "54011", "P0001"}
 an exception of a trigger."""
 _TRANSIENT = ("08", "40")
 """Connection exception, transaction rollback (deadlock, serialization failure)."""
-_TRANSIENT_TOO = {"25006", "25P03", "53300", "57P01", "57P02", "57P03", "57P05"}
+READ_ONLY = "25006"
+_TRANSIENT_TOO = {READ_ONLY, "25P03", "53300", "57P01", "57P02", "57P03", "57P05"}
 """Read-only server (after a failover), idle in transaction, too many connections, server shutdown or start,
 idle session."""
 STALE = {"42P01", "42703", "42704", "42804", "42P10", "42883", "428C9"}
@@ -28,13 +29,13 @@ _ADVICE = {
     "28000": "check the user, and the server's pg_hba.conf",
     "3D000": "create the database, or correct dbname in sink.options",
     "3F000": "create the schema, or correct sink.table",
-    "42501": "grant the user of the sink USAGE and CREATE on the schema, and SELECT, INSERT, UPDATE (and DELETE "
-    "for a rewind) on the table and on slackwater_marks",
+    "42501": "grant the user of the sink USAGE and CREATE on the schema, and SELECT, INSERT, UPDATE (and "
+    "DELETE for a rewind) on the table and on slackwater_marks",
     "53100": "free some space on the server's disk",
     "53300": "raise max_connections of the server, or use a connection pooler",
     "55P03": "end the transaction that holds a lock on the table or its marks, or raise lock_timeout",
     "57014": "look for what the statement waits for, or raise statement_timeout of the user",
-    "25006": "connect to the primary: give all hosts, and target_session_attrs: read-write, in sink.options",
+    READ_ONLY: "connect to the primary: set target_session_attrs: read-write and all hosts in sink.options",
 }
 _OF_LOGIN = {
     "password": "28P01",

@@ -1,8 +1,8 @@
 """The marks: rows of the table ``slackwater_marks`` in the schema of the target table.
 
 A writer locks the rows of its partitions, in the order of their key, compares them with what it knows, and
-moves them in the transaction that writes the batch. Of two writers that insert the same first mark, the second
-waits for the first, and is refused.
+moves them in the transaction that writes the batch. Of two writers that insert the same first mark, the
+second waits for the first, and is refused.
 """
 
 from __future__ import annotations
@@ -75,25 +75,28 @@ class Marks:
 
     def exist(self, cursor: psycopg.Cursor[Any]) -> bool:
         """Whether there is a table for the marks."""
-        query = "select 1 from pg_class c join pg_namespace n on n.oid = relnamespace where nspname = %s and relname = %s"
+        query = (
+            "select 1 from pg_class join pg_namespace n on n.oid = relnamespace "
+            "where nspname = %s and relname = %s"
+        )
         return cursor.execute(query, (self._table.schema, self._table.name)).fetchone() is not None
 
     def create(self, cursor: psycopg.Cursor[Any]) -> None:
         """Creates the table for the marks if there is none."""
-        cursor.execute(self._sql(_CREATE))
+        cursor.execute(self._sql(_CREATE), ())
 
     def read(self, cursor: psycopg.Cursor[Any], topics: Collection[str]) -> dict[Place, int]:
         """This group's marks of ``topics``."""
-        return {place: end for (group, place), end in self.of_all(cursor, topics).items() if group == self._group}
+        return {
+            place: end for (group, place), end in self.of_all(cursor, topics).items() if group == self._group
+        }
 
     def of_all(self, cursor: psycopg.Cursor[Any], topics: Collection[str]) -> dict[tuple[str, Place], int]:
         """The marks of ``topics``, of all groups."""
         rows = cursor.execute(self._sql(_LIST), (self._target.name, sorted(topics))).fetchall()
         return {(group, (topic, topic_id, number)): end for group, topic, topic_id, number, end in rows}
 
-    def claim(
-        self, cursor: psycopg.Cursor[Any], ranges: Mapping[TopicPartition, Range], batch: str
-    ) -> bool:
+    def claim(self, cursor: psycopg.Cursor[Any], ranges: Mapping[TopicPartition, Range], batch: str) -> bool:
         """Locks and moves the marks of ``ranges``, for the commit with the id ``batch``.
 
         Returns False where that commit was made already. Raises SinkFencedError where a mark is not the
@@ -136,14 +139,12 @@ class Marks:
     def move(self, cursor: psycopg.Cursor[Any], ends: Mapping[Place, int], batch: str) -> None:
         """Sets marks that are there."""
         if ends:
-            cursor.execute(
-                self._sql(_MOVE), (batch, *_columns(ends), self._target.name, self._group)
-            )
+            cursor.execute(self._sql(_MOVE), (batch, *_columns(ends), self._target.name, self._group))
 
     def _sql(self, text: str) -> sql.Composed:
         from psycopg import sql
 
-        return sql.SQL(text).format(marks=self._table.sql)  # type: ignore[arg-type]
+        return sql.SQL(text).format(marks=self._table.sql_with_parameters)
 
 
 def _columns(ends: Mapping[Place, int]) -> tuple[list[str], list[str], list[int], list[int]]:

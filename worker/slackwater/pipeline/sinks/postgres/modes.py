@@ -21,8 +21,8 @@ ORDER = "slackwater order"
 class Mode(Protocol):
     """How rows get from a temporary table, or by COPY, into the target.
 
-    ``name``: of the mode. ``key``: the columns by which rows are the same; empty: none are. ``is_whole``: a row
-    replaces another as a whole. ``has_order``: the temporary table has the column :data:`ORDER`.
+    ``name``: of the mode. ``key``: the columns by which rows are the same; empty: none are. ``is_whole``: a
+    row replaces another as a whole. ``has_order``: the temporary table has the column :data:`ORDER`.
     """
 
     name: str
@@ -40,7 +40,10 @@ class Mode(Protocol):
 class Append:
     """Each row is a new one."""
 
-    name, key, is_whole, has_order = "append", (), False, False
+    name, is_whole, has_order = "append", False, False
+
+    def __init__(self) -> None:
+        self.key: tuple[str, ...] = ()
 
     def prepared(self, rows: pa.Table) -> pa.Table:
         return rows
@@ -78,8 +81,7 @@ class Upsert:
             if name not in self.key
         ]
         return sql.SQL(
-            "insert into {} ({}) select distinct on ({}) {} from {} order by {}, {} "
-            "on conflict ({}) do {}"
+            "insert into {} ({}) select distinct on ({}) {} from {} order by {}, {} on conflict ({}) do {}"
         ).format(table.sql, names, key, names, source, key, places, key, _action(changes))
 
 

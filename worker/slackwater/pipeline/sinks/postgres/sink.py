@@ -4,8 +4,8 @@ The marks are rows of a table beside the target (:mod:`slackwater.pipeline.sinks
 locks and compares them in the transaction that writes its rows. So a worker that was stopped at any step, for
 however long, writes nothing that its successor has written.
 
-Nothing that waits for the worker holds a lock that others need: the rows are sent before the marks are locked.
-They go straight into the table only where no unique index makes other writers wait for them. If a worker is
+The server waits for the worker with no lock that others need: rows are sent before the marks are locked. They
+go straight into the table only where no unique index makes other writers wait for them. If a worker is
 suspended later in the transaction, the server ends it (``idle_in_transaction_session_timeout``).
 
 If the answer to the commit is lost, the next try finds the batch's id in the marks. PostgreSQL finds some
@@ -152,9 +152,7 @@ class PostgresSink:
                     return
         raise SinkError(f"the sink cannot {what}: its columns changed {_TRIES} times meanwhile")
 
-    def _write(
-        self, cursor: psycopg.Cursor[Any], staged: PostgresStaged, batch: Fitted, by: str
-    ) -> bool:
+    def _write(self, cursor: psycopg.Cursor[Any], staged: PostgresStaged, batch: Fitted, by: str) -> bool:
         has_rows = batch.rows.num_rows > 0
         aside = self._target is None or not self._target.takes_copy or bool(self._mode.key)
         if has_rows and aside:
@@ -183,9 +181,9 @@ class PostgresSink:
         SinkError if those of another one would be deleted, too. Raises SinkError, ConfigError."""
         if self._mode.key:
             raise SinkError(
-                f"the sink cannot remove rows from {self._name}: in mode {self._mode.name} records change rows "
-                "of others, which are not kept. Start the group with another sink.table, and let it read all "
-                "records again"
+                f"the sink cannot remove rows from {self._name}: in mode {self._mode.name} records change "
+                "rows of others, which are not kept. Start the group with another sink.table, and let it "
+                "read all records again"
             )
         by, removed = uuid.uuid4().hex, 0
 
@@ -197,7 +195,9 @@ class PostgresSink:
             if any(commit == by for _, commit in saved.values()):
                 return False
             removed = 0
-            lowered = {place: start for place, start in places.items() if saved.get(place, (0, ""))[0] > start}
+            lowered = {
+                place: start for place, start in places.items() if saved.get(place, (0, ""))[0] > start
+            }
             for place, start in lowered.items():
                 self._check_alone(cursor, place, start)
                 if self._target is not None:
@@ -209,21 +209,21 @@ class PostgresSink:
         return removed
 
     def _check_alone(self, cursor: psycopg.Cursor[Any], place: tuple[str, str, int], start: int) -> None:
-        topic, topic_id, number = place
+        topic, _, number = place
         for (group, other), end in sorted(self._marks.of_all(cursor, [topic]).items()):
             is_own = group == self._marks.group_id and other == place
             if not is_own and other[2] == number and end > start:
                 raise SinkError(
-                    f"the sink cannot tell which rows of {topic}-{number} to remove: {self._name} also has rows "
-                    f"of the group {group}, topic id {other[1] or 'unknown'}. Start the group with another "
-                    "sink.table"
+                    f"the sink cannot tell which rows of {topic}-{number} to remove: {self._name} also has "
+                    f"rows of the group {group}, topic id {other[1] or 'unknown'}. Start the group with "
+                    "another sink.table"
                 )
 
     def _delete(self, cursor: psycopg.Cursor[Any], place: tuple[str, str, int], start: int) -> int:
         from psycopg import sql
 
         statement = sql.SQL("delete from {} where ({}) = (%s, %s) and {} >= %s").format(
-            self._name.sql, identifiers(PLACE_COLUMNS[:2]), sql.Identifier(PLACE_COLUMNS[2])
+            self._name.sql_with_parameters, identifiers(PLACE_COLUMNS[:2]), sql.Identifier(PLACE_COLUMNS[2])
         )
         return cursor.execute(statement, (place[0], place[2], start)).rowcount
 
@@ -240,6 +240,12 @@ class PostgresSink:
             if self._target is None:
                 self._writer.probe(cursor)
                 return False
+            query = "select has_database_privilege(current_database(), 'TEMPORARY')"
+            if self._mode.key and cursor.execute(query).fetchone() != (True,):
+                raise SinkError(
+                    f"the sink cannot write to {self._name}: its user lacks the right TEMPORARY on the "
+                    "database; grant it"
+                )
             for right in needed.split(", "):
                 query = "select has_table_privilege(%s::oid, %s) or has_any_column_privilege(%s::oid, %s)"
                 row = cursor.execute(query, (self._target.oid, right, self._target.oid, right)).fetchone()
@@ -280,8 +286,8 @@ class PostgresSink:
         key = frozenset(self._mode.key)
         if self._target is not None and key and key not in self._target.keys:
             raise ConfigError(
-                f"names {', '.join(self._mode.key)}, and {self._name} has no unique constraint on exactly these "
-                "columns: add one (not deferrable), or correct the key",
+                f"names {', '.join(self._mode.key)}, and {self._name} has no unique constraint on exactly "
+                "these columns: add one (not deferrable), or correct the key",
                 field="sink.key",
             )
         self._knows = True
@@ -294,9 +300,7 @@ class PostgresSink:
             return Fitted(pa.table({}), {}, ())
         if staged.plain is None:
             staged.plain = plain(self._mode.prepared(staged.rows))
-        return fitted(
-            staged.plain, self._target, new_columns=self._new_columns, whole=self._mode.is_whole
-        )
+        return fitted(staged.plain, self._target, new_columns=self._new_columns, whole=self._mode.is_whole)
 
 
 class PostgresStaged:

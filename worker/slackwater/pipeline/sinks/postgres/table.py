@@ -59,7 +59,9 @@ class TableName:
         """From ``SCHEMA.TABLE``. Raises ConfigError."""
         parts = text.split(".")
         if len(parts) != 2 or not all(parts):
-            raise ConfigError(f"{text!r} is no table: give SCHEMA.TABLE, such as public.flights", field="sink.table")
+            raise ConfigError(
+                f"{text!r} is no table: give SCHEMA.TABLE, such as public.flights", field="sink.table"
+            )
         for part in parts:
             if problem := name_problem(part):
                 raise ConfigError(f"{part!r} {problem}", field="sink.table")
@@ -72,10 +74,17 @@ class TableName:
 
     @property
     def sql(self) -> sql.Identifier:
-        """The name within a statement."""
+        """The name within a statement without parameters."""
         from psycopg import sql
 
         return sql.Identifier(self.schema, self.name)
+
+    @property
+    def sql_with_parameters(self) -> sql.SQL:
+        """The name within a statement with parameters, whose signs are ``%``."""
+        from psycopg import sql
+
+        return sql.SQL(self.sql.as_string().replace("%", "%%"))
 
 
 def name_problem(name: str) -> str:
@@ -155,7 +164,9 @@ def fitted(plain: Plain, target: Target | None, *, new_columns: bool, whole: boo
     kept = None
     if target is not None:
         writable = [column for column in target.columns if not column.is_computed]
-        kept = pa.schema([(column.name, column.held(given.get(column.name, pa.null()))) for column in writable])
+        kept = pa.schema(
+            [(column.name, column.held(given.get(column.name, pa.null()))) for column in writable]
+        )
     rows = fit(plain.rows, kept, new_columns=new_columns)
     unwanted = [
         name
@@ -185,7 +196,7 @@ def create(cursor: psycopg.Cursor[Any], name: TableName, types: dict[str, str], 
     parts = [
         sql.SQL("{} {}{}").format(
             sql.Identifier(column),
-            sql.SQL(kind),  # type: ignore[arg-type]
+            sql.SQL(kind),
             sql.SQL(" not null" if column in PLACE_COLUMNS else ""),
         )
         for column, kind in types.items()
@@ -202,7 +213,7 @@ def add_columns(cursor: psycopg.Cursor[Any], name: TableName, types: dict[str, s
     parts = [
         sql.SQL("add column {} {}").format(
             sql.Identifier(column),
-            sql.SQL(kind),  # type: ignore[arg-type]
+            sql.SQL(kind),
         )
         for column, kind in types.items()
     ]

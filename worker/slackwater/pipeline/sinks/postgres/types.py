@@ -21,8 +21,8 @@ _MOST_DIGITS = 76
 class Plain:
     """Rows with columns of scalars and lists of scalars only.
 
-    ``json``: the columns that were structs, maps or nested lists, and are JSON texts now. ``given``: the names
-    of all columns that the rows had, also those without a value.
+    ``json``: the columns that were structs, maps or nested lists, and are JSON texts now. ``given``: the
+    names of all columns that the rows had, also those without a value.
     """
 
     rows: pa.Table
@@ -39,7 +39,9 @@ def plain(rows: pa.Table) -> Plain:
     nested = [field for field in rows.schema if _is_json(field.type)]
     for field in nested:
         at = rows.column_names.index(field.name)
-        rows = rows.set_column(at, pa.field(field.name, pa.string()), _json_texts(rows.column(at), field.name))
+        rows = rows.set_column(
+            at, pa.field(field.name, pa.string()), _json_texts(rows.column(at), field.name)
+        )
     return Plain(retyped(rows, _leaf), frozenset(field.name for field in nested), given)
 
 
@@ -128,9 +130,10 @@ def sql_type(kind: pa.DataType) -> str:
 class Column:
     """A column of a table that is there.
 
-    ``type``: as SQL has it. ``base``: the name of its type in ``pg_type``, without domain; of an array that of
-    its elements. ``modifier``: ``atttypmod``. ``is_array``; ``is_filled``: it has a default or is an identity,
-    so that Postgres fills it where rows have no such column. ``is_computed``: rows must not have it.
+    ``type``: as SQL has it. ``base``: the name of its type in ``pg_type``, without domain; of an array that
+    of its elements. ``modifier``: ``atttypmod``. ``is_array``; ``is_filled``: it has a default or is an
+    identity, so that PostgreSQL fills it where rows have no such column. ``is_computed``: rows must not have
+    it.
     """
 
     name: str

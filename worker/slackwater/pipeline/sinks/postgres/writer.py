@@ -49,8 +49,7 @@ class Writer:
             rows = rows.append_column(ORDER, pa.array(range(rows.num_rows), pa.int64()))
             types = {**types, ORDER: "bigint"}
         columns = [
-            sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind))  # type: ignore[arg-type]
-            for column, kind in types.items()
+            sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind)) for column, kind in types.items()
         ]
         cursor.execute(
             sql.SQL("create temporary table {} ({}) on commit drop").format(
