@@ -16,11 +16,13 @@ import pytest
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.sinks.postgres import connection
 from slackwater.pipeline.sinks.postgres.sink import PostgresSink
+from slackwater.pipeline.sinks.postgres.writer import Writer
 from slackwater.runtime.errors import RecordsError, SinkError
 from slackwater.runtime.interfaces import Range
 from tests.support.postgres import PostgresDatabase, PostgresServer
 from tests.support.processes import reserve_ports
-from tests.support.sinks import OLD, A, B, Steps, marks, put, rows
+from tests.support.sinks import OLD, A, Steps, marks, put, rows
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.parts("postgres")
 
@@ -201,30 +203,41 @@ def test_a_server_that_restarts_within_a_batch_is_waited_for(
     assert database.places() == Counter([(0, 0), (0, 1)])
 
 
-def test_a_deadlock_is_tried_again(database: PostgresDatabase) -> None:
-    """With a transaction of somebody else, which locks rows in another order."""
+def test_a_deadlock_is_tried_again(database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a transaction of somebody else, which locks a row and then waits for the batch's mark."""
     options = database.options(options="-c deadlock_timeout=10ms")
     sink = PostgresSink("g", "public.flights", options=options, mode="upsert", key=["id"])
     put(sink, rows([0], id=_texts("a")), 0)
-    put(sink, rows([0], 1, id=_texts("b")), 0, B)
-    staged = sink.stage(rows([1], id=_texts("b")), {A: Range(OLD, 1, 2, 1)})
-    with database.server.connect(database.name) as other:
-        other.execute("set deadlock_timeout = '1min'")
-        other.execute("begin")
-        other.execute("select * from flights where id = 'b' for update")
-        thread = threading.Thread(target=staged.publish)
-        thread.start()
-        query = (
-            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' "
-            "and datname = current_database()"
-        )
-        while not database.rows(query)[0][0]:
-            pass
-        other.execute('select * from slackwater_marks where "partition" = 0 for update')
-        other.execute("commit")
+    staged = sink.stage(rows([1], id=_texts("a")), {A: Range(OLD, 1, 2, 1)})
+    take_over, tries = Writer.take_over, []
+    other = database.server.connect(database.name)
+
+    def wait_for_the_mark() -> None:
+        other.execute("select * from slackwater_marks for update")
+        other.execute("rollback")
+
+    thread = threading.Thread(target=wait_for_the_mark)
+
+    def meet(*given: Any) -> None:
+        tries.append(given)
+        if len(tries) == 1:
+            other.execute("begin")
+            other.execute("select * from flights for update")
+            thread.start()
+            query = (
+                "select count(*) from pg_stat_activity where wait_event_type = 'Lock' "
+                "and datname = current_database()"
+            )
+            wait_until(lambda: database.rows(query)[0][0], "the other waits for the mark")
+        take_over(*given)
+
+    monkeypatch.setattr(Writer, "take_over", meet)
+    staged.publish()
     thread.join()
-    assert marks(sink) == {A: 2, B: 1}
-    assert sorted(database.rows('select id, "offset" from flights')) == [("a", 0), ("b", 1)]
+    other.close()
+    assert len(tries) == 2
+    assert marks(sink)[A] == 2
+    assert database.rows('select id, "offset" from flights') == [("a", 1)]
 
 
 def test_a_lock_that_is_not_released_ends_the_batch(database: PostgresDatabase) -> None:

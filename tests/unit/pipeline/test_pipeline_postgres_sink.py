@@ -30,6 +30,7 @@ from tests.support import sinks
 from tests.support.postgres import PostgresDatabase, PostgresServer
 from tests.support.proxies.postgres import CommitCuttingProxy
 from tests.support.sinks import NEW, OLD, A, B, Died, Steps, die, marks, put, rows
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.parts("postgres")
 RECORDS = 8
@@ -122,6 +123,14 @@ def writes(mode: str) -> Callable[..., None]:
 
 
 stage = partial(sinks.stage, records=RECORDS)
+C = TopicPartition("flights", 9)
+
+
+def await_lock(database: PostgresDatabase) -> None:
+    """Waits until a transaction in the database waits for a lock."""
+    query = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = %s"
+    with database.connection() as watching:
+        wait_until(lambda: watching.execute(query, (database.name,)).fetchone()[0], "a wait for a lock")
 
 
 # ---- exactly once
@@ -237,10 +246,7 @@ def test_of_two_writers_of_the_first_batch_one_is_refused(database: PostgresData
 
     def waits(_: Steps) -> None:
         other.start()
-        with database.connection() as watching:
-            query = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = %s"
-            while not watching.execute(query, (database.name,)).fetchone()[0]:
-                pass
+        await_lock(database)
 
     with Steps(1, waits, after=False).watching([(psycopg.Connection, "commit")]):
         staged[0].publish()
@@ -264,6 +270,35 @@ def test_a_commit_whose_answer_is_lost_is_recognised(database: PostgresDatabase,
             check(database, mode, f"public.t{turn}")
     assert proxy.cut_before > 3
     assert proxy.cut_after > 3
+
+
+@pytest.mark.parametrize("start", [0, 3], ids=["first marks", "later marks"])
+def test_a_commit_that_is_made_while_it_is_tried_again_is_recognised(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch, start: int
+) -> None:
+    """The connection breaks, and the server carries the commit out when the next try waits for its locks."""
+    sink, commit = made(database), psycopg.Connection.commit
+    stage(sink, {A: 0, B: 0}, start).publish() if start else put(made(database), rows([0], 9), 0, C)
+    late: list[threading.Thread] = []
+
+    def is_lost(lost: psycopg.Connection[Any]) -> None:
+        def carry_out() -> None:
+            await_lock(database)
+            commit(lost)
+
+        monkeypatch.setattr(psycopg.Connection, "commit", commit)
+        sink._database._connection = None
+        late.append(threading.Thread(target=carry_out))
+        late[0].start()
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    staged = stage(sink, {A: start, B: start}, RECORDS)
+    monkeypatch.setattr(psycopg.Connection, "commit", is_lost)
+    staged.publish()
+    late[0].join()
+    assert database.places() - Counter([(9, 0)]) == Counter(
+        (partition, offset) for partition in (0, 1) for offset in range(RECORDS)
+    )
 
 
 def test_an_offset_that_is_set_back_writes_nothing_twice(database: PostgresDatabase) -> None:
@@ -389,6 +424,17 @@ def test_rows_are_added_up_with_postgres_notion_of_equal_keys(database: Postgres
     assert database.sql("select * from flights order by 1") == [
         ("1.50", "1.5", "a", "2", "6"), ("2.00", "2", "", "2", "6"),
     ]  # fmt: skip
+
+
+def test_nulls_count_for_nothing(database: PostgresDatabase) -> None:
+    aggregates = {"total": "sum", "least": "min", "most": "max", "seen": "count"}
+    sink = made(database, mode="merge", key=["key"], aggregates=aggregates)
+    values = [None, 5, None, 3, None]
+    for offset, value in enumerate(values):
+        column = pa.array([value], pa.int64())
+        given = dict.fromkeys(aggregates, column)
+        put(sink, rows([offset], key=pa.array(["a"]), **given), offset)
+    assert database.sql("select total, least, most, seen from flights") == [("8", "3", "5", "2")]
 
 
 def test_a_sum_that_its_column_cannot_hold_is_an_error_of_records(database: PostgresDatabase) -> None:
