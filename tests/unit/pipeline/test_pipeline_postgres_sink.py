@@ -311,16 +311,31 @@ def test_an_offset_that_is_set_back_writes_nothing_twice(database: PostgresDatab
     assert database.places() == Counter({(0, offset): 1 for offset in range(RECORDS)})
 
 
-def test_a_former_owner_is_refused_before_its_rows_meet_a_constraint(database: PostgresDatabase) -> None:
+@pytest.mark.parametrize(
+    ("constraint", "problem"),
+    [
+        ('create unique index on flights ("partition", "offset")', "duplicate key value violates unique"),
+        (
+            "create function f() returns trigger language plpgsql as $$ begin if exists (select "
+            'from flights f where f."offset" = new."offset") then raise exception $x$is there$x$; end if; '
+            "return new; end $$; create trigger t before insert on flights for each row execute function f()",
+            "is there",
+        ),
+    ],
+    ids=["unique index", "trigger"],
+)
+def test_a_former_owner_is_refused_before_its_rows_meet_a_constraint(
+    database: PostgresDatabase, constraint: str, problem: str
+) -> None:
     """Its rows are there: that is no fault of records, which would become dead letters."""
     put(made(database), rows([0]), 0)
-    database.execute('create unique index on flights ("partition", "offset")')
+    database.execute(constraint)
     former = made(database)
     staged = former.stage(rows([1, 2]), {A: Range(OLD, 1, 3, 1)})
     put(made(database), rows([1, 2, 3]), 1)
     with pytest.raises(SinkFencedError):
         staged.publish()
-    with pytest.raises(RecordsError, match="duplicate key value violates unique constraint"):
+    with pytest.raises(RecordsError, match=problem):
         put(former, rows([4, 4]), 4)
     with pytest.raises(SinkFencedError):
         former.stage(rows([1, 2]), {A: Range(OLD, 1, 3, 1)})

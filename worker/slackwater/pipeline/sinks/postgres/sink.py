@@ -4,9 +4,10 @@ The marks are rows of a table beside the target (:mod:`slackwater.pipeline.sinks
 locks and compares them in the transaction that writes its rows. So a worker that was stopped at any step, for
 however long, writes nothing that its successor has written.
 
-The server waits for the worker with no lock that others need: rows are sent before the marks are locked. They
-go straight into the table only where no unique index makes other writers wait for them. If a worker is
-suspended later in the transaction, the server ends it (``idle_in_transaction_session_timeout``).
+While the worker sends rows, it holds no lock that others wait for: rows are sent before the marks are locked.
+They go straight into the table only if it has no unique index and no trigger, so that a former owner meets
+the marks before it meets its successor's rows. If a worker is suspended later in the transaction, the server
+ends it (``idle_in_transaction_session_timeout``).
 
 If the answer to the commit is lost, the next try finds the batch's id in the marks. PostgreSQL finds some
 faults of records only when it writes them. After such an error ``stage`` writes the rows too, and rolls back,

@@ -21,7 +21,7 @@ MARKS = "slackwater_marks"
 MOST_NAME_BYTES = 63
 """PostgreSQL cuts longer names off."""
 _RELATION = """
-select c.oid, c.relkind in ('r', 'p') and not c.relrowsecurity, c.relkind::text
+select c.oid, c.relkind = 'r' and not c.relrowsecurity and not c.relhastriggers, c.relkind::text
 from pg_namespace n left join pg_class c on c.relnamespace = n.oid and c.relname = %s
 where n.nspname = %s
 """
