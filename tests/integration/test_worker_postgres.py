@@ -31,7 +31,14 @@ MERGE = {
 
 
 @pytest.fixture
-def site(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
+def site(devbroker: DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
+    with DeliverySite(devbroker.bootstrap, tmp_path) as site:
+        yield site
+
+
+@pytest.fixture
+def site_of_each(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
+    """With the dev broker, and with Kafka."""
     with DeliverySite(broker.bootstrap, tmp_path) as site:
         yield site
 
@@ -77,8 +84,9 @@ def die_and_finish(site: DeliverySite, **config: Any) -> None:
 
 
 def test_workers_that_die_leave_each_record_once_in_the_table(
-    site: DeliverySite, database: PostgresDatabase
+    site_of_each: DeliverySite, database: PostgresDatabase
 ) -> None:
+    site = site_of_each
     site.produce(2000, bad_every=10)
     die_and_finish(site, sink=sink(database))
     assert database.places() == good(site)
