@@ -18,10 +18,9 @@ from slackwater_operator.api.v1alpha1.consumer_group import load
 from slackwater_operator.demo import source
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.postgres import PostgresDatabase, PostgresServer
+from tests.support.postgres import PostgresDatabase
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
 
-pytestmark = pytest.mark.parts("postgres")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MERGE = {
     "mode": "merge",
@@ -41,18 +40,6 @@ def site_of_each(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[D
     """With the dev broker, and with Kafka."""
     with DeliverySite(broker.bootstrap, tmp_path) as site:
         yield site
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
-
-
-@pytest.fixture
-def database(server: PostgresServer) -> Iterator[PostgresDatabase]:
-    with server.database() as database:
-        yield database
 
 
 def sink(database: PostgresDatabase, **more: Any) -> dict[str, object]:

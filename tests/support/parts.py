@@ -58,6 +58,7 @@ OF_MARKERS = {"controlplane": ("kubectl", "controlplane")}
 """Marker -> the parts that its tests need."""
 OF_FIXTURES = {
     **dict.fromkeys(("kafka", "kafka3", "kafka39", "kafka28", "broker"), ("kafka",)),
+    "postgres": ("postgres",),
 }
 """Fixture -> the parts that tests with it need."""
 

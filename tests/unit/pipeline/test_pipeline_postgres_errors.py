@@ -24,25 +24,24 @@ from tests.support.processes import reserve_ports
 from tests.support.sinks import OLD, A, Steps, marks, put, rows
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.parts("postgres")
+
+@pytest.fixture(scope="module", autouse=True)
+def roles(postgres: PostgresServer) -> Iterator[None]:
+    """Users that lack rights, for the time of these tests."""
+    with postgres.connect("postgres") as administrator:
+        administrator.execute("create role locked login password 'right'")
+        administrator.execute("create role reader login")
+    yield
+    with postgres.connect("postgres") as administrator:
+        administrator.execute("drop role locked, reader")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        with server.connect("postgres") as administrator:
-            administrator.execute("create role locked login password 'right'")
-            administrator.execute("create role reader login")
-        yield server
-
-
-@pytest.fixture
-def database(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresDatabase]:
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No waits between the tries of a transaction, and no variables of libpq."""
     monkeypatch.setattr(connection, "_WAITS_S", (0.0,) * 3)
     for name in ("PGPASSWORD", "PGPASSFILE", "PGSERVICE"):
         monkeypatch.delenv(name, raising=False)
-    with server.database() as database:
-        yield database
 
 
 def made(database: PostgresDatabase, **options: str) -> PostgresSink:
@@ -109,10 +108,7 @@ def test_tls_is_set_by_libpqs_parameters(database: PostgresDatabase) -> None:
     assert "server does not support SSL, but SSL was required" in said
 
 
-def test_a_connection_is_made_with_tls_if_the_server_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "_WAITS_S", (0.0,) * 3)
+def test_a_connection_is_made_with_tls_if_the_server_has_it() -> None:
     with PostgresServer() as server, server.database() as database:
         certificate = server.use_tls()
         trusted = {"sslmode": "verify-full", "sslrootcert": str(certificate), "host": "localhost"}

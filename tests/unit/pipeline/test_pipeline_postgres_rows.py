@@ -7,7 +7,6 @@ import decimal
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -17,25 +16,17 @@ from slackwater.pipeline.sinks.postgres import connection
 from slackwater.pipeline.sinks.postgres.sink import PostgresSink
 from slackwater.runtime.errors import RecordsError, SinkError
 from slackwater.runtime.interfaces import Range
-from tests.support.postgres import PostgresDatabase, PostgresServer
+from tests.support.postgres import PostgresDatabase
 from tests.support.sinks import OLD, A, put, rows
 
-pytestmark = pytest.mark.parts("postgres")
 UTC = datetime.UTC
 DAY, NOON = datetime.date(2026, 2, 28), datetime.datetime(2026, 2, 28, 12, 30, 15, 123456)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
-
-
-@pytest.fixture
-def database(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresDatabase]:
+@pytest.fixture(autouse=True)
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the tries of a transaction."""
     monkeypatch.setattr(connection, "_WAITS_S", (0.0,) * 8)
-    with server.database() as database:
-        yield database
 
 
 def made(database: PostgresDatabase, **given: Any) -> PostgresSink:

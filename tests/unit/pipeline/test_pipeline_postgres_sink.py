@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,12 +27,11 @@ from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks
-from tests.support.postgres import PostgresDatabase, PostgresServer
+from tests.support.postgres import PostgresDatabase
 from tests.support.proxies.postgres import CommitCuttingProxy
 from tests.support.sinks import NEW, OLD, A, B, Died, Steps, die, marks, put, rows
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.parts("postgres")
 RECORDS = 8
 """Of each partition."""
 KEYS = 3
@@ -57,17 +56,10 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
-
-
-@pytest.fixture
-def database(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresDatabase]:
+@pytest.fixture(autouse=True)
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the tries of a transaction."""
     monkeypatch.setattr(connection, "_WAITS_S", (0.0,) * 8)
-    with server.database() as database:
-        yield database
 
 
 def made(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import psycopg
     import pyarrow as pa
     from psycopg import sql
+    from psycopg.sql import SQL
 
 MARKS = "slackwater_marks"
 """The name of the table with the marks, in the schema of the target."""
@@ -80,7 +81,7 @@ class TableName:
         return sql.Identifier(self.schema, self.name)
 
     @property
-    def sql_with_parameters(self) -> sql.SQL:
+    def sql_with_parameters(self) -> SQL:
         """The name within a statement with parameters, whose signs are ``%``."""
         from psycopg import sql
 
