@@ -1,4 +1,4 @@
-"""What the tests share: real brokers, the dev broker, and one fixture over both."""
+"""What the tests share: real brokers, the dev broker, one fixture over both, and a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from tests.support import parts, spark
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.postgres import PostgresDatabase, PostgresServer
 
 # Tests start hundreds of Python processes. Each would compile all of our modules anew where the environment
 # forbids bytecode files, as those of many containers do.
@@ -92,3 +93,17 @@ def broker(request: pytest.FixtureRequest) -> KafkaCluster | DevBroker:
     """
     broker: KafkaCluster | DevBroker = request.getfixturevalue(BROKERS[request.param])
     return broker
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server. A test that stops it starts it again."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Iterator[PostgresDatabase]:
+    """An empty database of that server."""
+    with postgres.database() as database:
+        yield database

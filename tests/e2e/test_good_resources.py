@@ -157,6 +157,23 @@ GOOD: dict[str, dict[str, Any]] = {
     "a table in a catalog whose address is in the environment": {
         "spec/pipeline/sink": {"format": "iceberg", "table": "lake.flights"}
     },
+    "a Postgres table": {
+        "spec/pipeline/sink": {
+            "format": "postgres",
+            "table": "public.flights",
+            "options": {"host": "db.data.svc", "sslmode": "verify-full", "sslkey": "/tls/tls.key"},
+        }
+    },
+    "a Postgres table that is added up": {
+        "spec/pipeline/sink": {
+            "format": "postgres",
+            "table": "my Schema.flights a minute",
+            "mode": "merge",
+            "key": ["minute", "carrier"],
+            "aggregates": {"flights": "count", "delay": "sum", "first": "min", "last": "max"},
+            "newColumns": "reject",
+        }
+    },
     "the longest name": {"metadata/name": "f" * consumer_group.MAX_NAME},
 }
 
@@ -201,6 +218,7 @@ def test_defaults_are_filled_in(api_server: ControlPlane, home: str) -> None:
     assert spec["kafka"]["security"] == {"protocol": "PLAINTEXT"}
     assert spec["pipeline"]["sink"] == {
         "format": "parquet", "path": "/data/flights", "options": {}, "partitionBy": [], "newColumns": "add",
+        "mode": "append", "key": [], "aggregates": {},
     }  # fmt: skip
     assert spec["scaling"]["idleAfter"] == "5m"
     assert (spec["suspend"], spec["deletionPolicy"]) == (False, "Retain")

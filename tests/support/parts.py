@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tests.support import s3
+from tests.support import postgres, s3
 from tests.support.controlplane import build
 from tests.support.iceberg import rest
 from tests.support.java import programs
@@ -40,18 +40,27 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "spark": use_archive,
     "s3": s3.installed,
     "iceberg": rest.classpath,
+    "postgres": postgres.programs,
     "kubectl": build.kubectl,
     "controlplane": build.binaries,
     "prometheus": lambda: (build.prometheus(), build.promtool()),
     "keda": build.keda,
 }
 """Name -> what makes it. Each returns at once when the part exists; safe from many processes at once."""
+UNAVAILABLE = (
+    build.ToolsUnavailable,
+    KafkaUnavailable,
+    SparkUnavailable,
+    postgres.PostgresUnavailable,
+    s3.MotoUnavailable,
+)
 LONG = {"keda"}
 """Parts that only tests marked ``long`` need."""
 OF_MARKERS = {"controlplane": ("kubectl", "controlplane")}
 """Marker -> the parts that its tests need."""
 OF_FIXTURES = {
     **dict.fromkeys(("kafka", "kafka3", "kafka39", "kafka28", "broker"), ("kafka",)),
+    "postgres": ("postgres",),
 }
 """Fixture -> the parts that tests with it need."""
 
@@ -70,7 +79,7 @@ def make(names: Iterable[str], report: Callable[[str], None]) -> None:
         started = time.monotonic()
         try:
             PARTS[name]()
-        except (build.ToolsUnavailable, KafkaUnavailable, SparkUnavailable, s3.MotoUnavailable) as exc:
+        except UNAVAILABLE as exc:
             raise PartsUnavailable(str(exc)) from exc
         if (seconds := time.monotonic() - started) >= 1:
             report(f"parts: {name} made in {seconds:.0f} s")

@@ -38,14 +38,18 @@ def stage(
     topic_id: str = OLD,
     *,
     records: int,
+    make: Callable[[Sequence[int], int], pa.Table] = rows,
 ) -> Any:
-    """A batch of up to ``most`` records of each partition, which has ``records``."""
+    """A batch of up to ``most`` records of each partition, which has ``records``.
+
+    ``make``: the rows of offsets and a partition.
+    """
     ranges = {
         tp: Range(topic_id, start, min(start + most, records), start or None)
         for tp, start in starts.items()
         if start < records
     }
-    tables = [rows(range(span.start, span.end), tp.partition) for tp, span in ranges.items()]
+    tables = [make(range(span.start, span.end), tp.partition) for tp, span in ranges.items()]
     return sink.stage(pa.concat_tables(tables), ranges)
 
 
@@ -63,11 +67,17 @@ def put(sink: Sink, table: Any, start: int, tp: TopicPartition = A, topic_id: st
     return end
 
 
-def write_all(sink: Sink, rng: random.Random, *, records: int) -> None:
+def write_all(
+    sink: Sink,
+    rng: random.Random,
+    *,
+    records: int,
+    make: Callable[[Sequence[int], int], pa.Table] = rows,
+) -> None:
     """What a worker does that owns both partitions."""
     at = marks(sink)
     while any(start < records for start in at.values()):
-        stage(sink, at, rng.randrange(1, 9), records=records).publish()
+        stage(sink, at, rng.randrange(1, 9), records=records, make=make).publish()
         at = marks(sink)
 
 

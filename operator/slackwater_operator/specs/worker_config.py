@@ -110,14 +110,23 @@ def _spark(spark: Spark) -> dict[str, Any]:
 
 def _sink(sink: Sink, path: str) -> dict[str, Any]:
     # Newer fields only where they differ from their defaults; see `worker_config`.
-    where = {"table": sink.table} if sink.table else {"path": path}
-    section: dict[str, Any] = {"format": sink.format, **where}
+    section: dict[str, Any] = {"format": sink.format}
+    if path:
+        section["path"] = path
+    if sink.table:
+        section["table"] = sink.table
     if sink.options:
         section["options"] = dict(sink.options)
     if sink.partition_by:
         section["partitionBy"] = list(sink.partition_by)
     if sink.new_columns != "add":
         section["newColumns"] = sink.new_columns
+    if sink.mode != "append":
+        section["mode"] = sink.mode
+    if sink.key:
+        section["key"] = list(sink.key)
+    if sink.aggregates:
+        section["aggregates"] = dict(sink.aggregates)
     return section
 
 

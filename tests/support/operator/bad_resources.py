@@ -109,6 +109,11 @@ def _iceberg(**fields: Any) -> dict[str, Any]:
     return {"spec/pipeline/sink": {"format": "iceberg", "table": "lake.flights", **fields}}
 
 
+def _postgres(**fields: Any) -> dict[str, Any]:
+    sink = {"format": "postgres", "table": "public.flights", **fields}
+    return {"spec/pipeline/sink": {name: value for name, value in sink.items() if value is not GONE}}
+
+
 def _security(**fields: Any) -> dict[str, Any]:
     return {"spec/kafka/security": fields}
 
@@ -205,23 +210,44 @@ REFUSED = [
         "is required with formats parquet and delta"),
     Bad("a Delta table without a path", {"spec/pipeline/sink": {"format": "delta"}}, f"{_SINK}.path",
         "is required with formats parquet and delta"),
-    Bad("files with a table", _sink(table="lake.flights"), f"{_SINK}.table", "requires format iceberg"),
+    Bad("files with a table", _sink(table="lake.flights"), f"{_SINK}.table",
+        "requires format iceberg or postgres"),
     Bad("a Delta table with a table", _sink(format="delta", table="lake.flights"), f"{_SINK}.table",
         "requires format iceberg"),
     Bad("an Iceberg table without a table", {"spec/pipeline/sink": {"format": "iceberg"}}, f"{_SINK}.table",
         "such as lake.flights"),
     Bad("an Iceberg table without a namespace", _iceberg(table="flights"), f"{_SINK}.table",
-        "set it to NAMESPACE.TABLE"),
+        "such as lake.flights"),
     Bad("an Iceberg table with a blank", _iceberg(table="lake.my flights"), f"{_SINK}.table",
         "such as lake.flights"),
     Bad("an Iceberg table with a path", _iceberg(path="/data/flights"), f"{_SINK}.path",
-        "does not apply to format iceberg"),
+        "does not apply to formats iceberg"),
     Bad("a catalog's credential", _iceberg(options={"uri": "https://catalog.example", "credential": "a:b"}),
         f"{_SINK}.options", "from a Secret (spec.template)", f"{_SINK}.options[credential]"),
     Bad("a catalog's password", _iceberg(options={"uri": "postgresql://catalog:hush@db.example/lake"}),
         f"{_SINK}.options", "a URL with a password must not be set here", f"{_SINK}.options[uri]"),
+    Bad("a Postgres table without a name", _postgres(table=GONE), f"{_SINK}.table", "is required with formats"),
+    Bad("a Postgres table without a schema", _postgres(table="flights"), f"{_SINK}.table", "public.flights"),
+    Bad("a Postgres table with a database", _postgres(table="a.b.c"), f"{_SINK}.table", "SCHEMA.TABLE"),
+    Bad("a Postgres table in a folder", _postgres(path="/data/flights"), f"{_SINK}.path", "does not apply"),
+    Bad("a Postgres table in folders", _postgres(partitionBy=["day"]), f"{_SINK}.partitionBy",
+        "does not apply"),
+    Bad("another mode", _postgres(mode="replace"), f"{_SINK}.mode", 'supported values: "append"'),
+    Bad("a mode of files", _sink(mode="upsert", key=["id"]), f"{_SINK}.mode", "format postgres"),
+    Bad("an upsert without a key", _postgres(mode="upsert"), f"{_SINK}.key", "modes upsert and merge"),
+    Bad("a key without a mode", _postgres(key=["id"]), f"{_SINK}.key", "modes upsert and merge"),
+    Bad("a merge without aggregates", _postgres(mode="merge", key=["id"]), f"{_SINK}.aggregates",
+        "mode merge"),
+    Bad("aggregates without a merge", _postgres(aggregates={"n": "sum"}), f"{_SINK}.aggregates",
+        "mode merge"),
+    Bad("another aggregate", _postgres(mode="merge", key=["id"], aggregates={"n": "avg"}),
+        f"{_SINK}.aggregates", "sum, min, max, count"),
+    Bad("an aggregate of the key", _postgres(mode="merge", key=["id"], aggregates={"id": "max"}),
+        f"{_SINK}.aggregates", "that key has"),
+    Bad("a password of Postgres", _postgres(options={"host": "db", "password": "x"}), f"{_SINK}.options",
+        "from a Secret", f"{_SINK}.options[password]"),
     Bad("a format that is not there", {"spec/pipeline/sink/format": "csv"}, f"{_PIPELINE}.sink.format",
-        'supported values: "parquet", "delta", "iceberg"'),
+        'supported values: "parquet", "delta", "iceberg", "postgres"'),
     Bad("a sink by another scheme", _sink(path="s3a://lake/flights"), f"{_SINK}.path",
         "such as /data/flights"),
     Bad("a table by another scheme", _sink(format="delta", path="hdfs://lake/flights"), f"{_SINK}.path",

@@ -44,9 +44,11 @@ if DIE_AFTER == "publish":
     from slackwater.pipeline.sinks.delta.sink import DeltaStaged
     from slackwater.pipeline.sinks.iceberg.sink import IcebergStaged
     from slackwater.pipeline.sinks.parquet.sink import StagedFiles
+    from slackwater.pipeline.sinks.postgres.sink import PostgresStaged
     after(StagedFiles, "publish")
     after(DeltaStaged, "publish")
     after(IcebergStaged, "publish")
+    after(PostgresStaged, "publish")
 if DIE_AFTER == "letters":
     from slackwater.runtime.delivery.dead_letters import DeadLetterTopic
     after(DeadLetterTopic, "write")
@@ -59,6 +61,16 @@ def transform(table):
     errors = pc.if_else(bad, pa.scalar("is bad"), pa.scalar(None, pa.string()))
     place = table.select(["topic", "partition", "offset"])
     return place.append_column("text", text).append_column("_error", errors)
+
+
+def totals(table):
+    # For mode merge: texts are kind-number; numbers are added up by the last digit.
+    output = transform(table)
+    parts = pc.split_pattern(output["text"], "-")
+    number = pc.list_element(parts, 1).cast(pa.int64()) if table.num_rows else pa.array([], pa.int64())
+    columns = {name: output[name] for name in ("topic", "partition", "offset", "_error")}
+    digit = pc.subtract(number, pc.multiply(pc.divide(number, 10), 10))
+    return pa.table({**columns, "digit": digit, "total": number, "most": number})
 
 
 def raises(table):

@@ -174,8 +174,7 @@ def test_other_options_are_taken(name: str) -> None:
 
 def test_options_need_a_table() -> None:
     assert problem(options={"AWS_REGION": "eu-central-1"}) == (
-        ".options: requires format delta or iceberg, but spec.pipeline.sink.format is parquet; remove it, or "
-        "set format to delta or iceberg"
+        ".options: requires format delta, iceberg or postgres; remove it, or set format"
     )
 
 
@@ -199,18 +198,18 @@ def test_an_iceberg_table_has_a_name_and_properties_of_its_catalog() -> None:
     assert parse(iceberg(table="lake.europe.flights")).spec.pipeline.sink.table == "lake.europe.flights"
 
 
-@pytest.mark.parametrize(
-    "table", ["", ".", "flights.", ".flights", "lake..flights", "lake.my flights", "a. b"]
-)
+@pytest.mark.parametrize("table", ["", ".", "flights", "flights.", ".flights", "lake..flights", "a. b"])
 def test_other_names_of_tables_are_refused(table: str) -> None:
     assert iceberg_problem(table=table).startswith(f".table: {table!r} has an invalid format")
 
 
 def test_fields_of_another_format_are_refused() -> None:
-    assert iceberg_problem(table="flights").startswith(".table: is required with format iceberg; set it to")
-    assert iceberg_problem(path="/data/flights").startswith(".path: does not apply to format iceberg")
+    assert iceberg_problem(table="lake.my flights").startswith(".table: must be NAMESPACE.TABLE without")
+    assert iceberg_problem(path="/data/flights").startswith(".path: does not apply to formats iceberg")
     for format_ in ("parquet", "delta"):
-        assert problem(format=format_, table="lake.flights").startswith(".table: requires format iceberg")
+        assert problem(format=format_, table="lake.flights").startswith(
+            ".table: requires format iceberg or postgres"
+        )
         with pytest.raises(ResourceError, match=r"sink\.path: is required with formats parquet and delta"):
             parse(good(**{"spec/pipeline/sink": {"format": format_}}))
 
@@ -224,6 +223,58 @@ def test_an_address_with_a_password_is_refused_without_it(uri: str) -> None:
     assert message.startswith(".options[uri]: is a URL with a password, which must not be set here")
     assert message.endswith(ADVICE)
     assert "hidden" not in message
+
+
+POSTGRES = {"format": "postgres", "path": None, "table": "public.flights"}
+
+
+def test_a_postgres_table_has_connection_parameters_a_mode_a_key_and_aggregates() -> None:
+    options = {"host": "db", "sslmode": "verify-full", "sslkey": "/tls/tls.key", "passfile": "/run/pass"}
+    made = sink(**POSTGRES, options=options)
+    assert (made.path, made.table, made.options, made.mode) == ("", "public.flights", options, "append")
+    made = sink(**POSTGRES, mode="upsert", key=["id", "day of year"])
+    assert (made.mode, made.key, made.aggregates) == ("upsert", ("id", "day of year"), {})
+    made = sink(**POSTGRES, mode="merge", key=["minute"], aggregates={"n": "count", "delay": "max"})
+    assert (made.mode, made.key, made.aggregates) == ("merge", ("minute",), {"n": "count", "delay": "max"})
+
+
+@pytest.mark.parametrize("table", ["flights", "a.b.c", ".flights", "public.", "public. flights"])
+def test_other_tables_are_refused(table: str) -> None:
+    assert problem(**{**POSTGRES, "table": table}).startswith(".table: ")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"path": None}, ".path: is required with formats parquet and delta"),
+        ({"format": "delta", "path": None}, ".path: is required with formats parquet and delta"),
+        ({"table": "public.flights"}, ".table: requires format iceberg or postgres"),
+        ({"format": "delta", "table": "public.flights"}, ".table: requires format iceberg or postgres"),
+        ({"mode": "upsert", "key": ["id"]}, ".mode: requires format postgres"),
+        ({"key": ["id"]}, ".key: must be given for modes upsert and merge, and only for these"),
+        ({**POSTGRES, "table": None}, ".table: is required with formats iceberg and postgres"),
+        ({**POSTGRES, "path": "/data/flights"}, ".path: does not apply to formats iceberg and postgres"),
+        ({**POSTGRES, "partitionBy": ["day"]}, ".partitionBy: does not apply to format postgres"),
+        ({**POSTGRES, "mode": "replace"}, ".mode: 'replace' is not supported"),
+        ({**POSTGRES, "mode": "upsert"}, ".key: must be given for modes upsert and merge"),
+        ({**POSTGRES, "mode": "merge", "key": ["id"]}, ".aggregates: must be given for mode merge"),
+        ({**POSTGRES, "aggregates": {"n": "sum"}}, ".aggregates: must be given for mode merge, and only"),
+        (
+            {**POSTGRES, "mode": "merge", "key": ["id"], "aggregates": {"n": "avg"}},
+            ".aggregates: has a function that is not supported; valid values: sum, min, max, count",
+        ),
+        (
+            {**POSTGRES, "mode": "merge", "key": ["id"], "aggregates": {"id": "max"}},
+            ".aggregates: has a column that key has, too",
+        ),
+        ({**POSTGRES, "options": {"password": "hush"}}, ".options[password]: must not be set here"),
+        ({**POSTGRES, "options": {"sslpassword": "hush"}}, ".options[sslpassword]: must not be set here"),
+    ],
+)
+def test_fields_of_other_formats_and_modes_are_refused(fields: dict[str, Any], expected: str) -> None:
+    message = problem(**fields)
+    assert message.startswith(expected)
+    assert "hush" not in message
 
 
 @pytest.mark.parametrize("format_", ["parquet", "delta"])

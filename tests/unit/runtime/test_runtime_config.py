@@ -43,6 +43,8 @@ SMALL: dict[str, Any] = {
 }
 ICEBERG = {"format": "iceberg", "table": "lake.flights", "options": {"type": "sql", "uri": "hush"}}
 DELTA = {"format": "delta", "path": "s3://lake/flights", "options": {"aws_secret_access_key": "hush"}}
+POSTGRES = {"format": "postgres", "table": "public.flights"}
+MERGE = {**POSTGRES, "mode": "merge", "key": ["k"], "aggregates": {"n": "count"}}
 
 
 def write(folder: Path, text: str) -> Path:
@@ -100,6 +102,20 @@ def test_an_iceberg_sink_has_a_table() -> None:
     assert "hush" not in repr(config)
 
 
+def test_a_postgres_sink_has_a_table_a_mode_a_key_and_aggregates() -> None:
+    config = parse({**SMALL, "sink": {**MERGE, "options": {"host": "db", "port": 5432}}})
+    assert config.sink == SinkConfig(
+        "postgres",
+        table="public.flights",
+        options={"host": "db", "port": "5432"},
+        mode="merge",
+        key=("k",),
+        aggregates={"n": "count"},
+    )
+    assert parse(dump(config)) == config
+    assert dump(parse({**SMALL, "sink": POSTGRES}))["sink"] == POSTGRES
+
+
 def test_dump_writes_the_newer_fields_of_a_sink_only_where_they_differ_from_their_defaults() -> None:
     assert dump(parse(SMALL))["sink"] == SMALL["sink"]
     defaults = {"options": {}, "partitionBy": [], "newColumns": "add"}
@@ -137,11 +153,27 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
         (
             {"sink": {**DELTA, "format": "parquet"}},
             "sink.options",
-            "are for formats delta and iceberg; remove them",
+            "are for formats delta, iceberg and postgres; remove them",
         ),
         ({"sink": {**DELTA, "table": "a.b"}}, "sink.table", "is not for format delta, which has path"),
         ({"sink": {"format": "iceberg"}}, "sink.table", "is missing; format iceberg needs it"),
         ({"sink": {**ICEBERG, "path": "o"}}, "sink.path", "is not for format iceberg, which has table"),
+        ({"sink": {**DELTA, "mode": "upsert"}}, "sink.mode", "is for format postgres; remove it"),
+        ({"sink": {"format": "delta"}}, "sink.path", "is missing"),
+        ({"sink": {"format": "postgres"}}, "sink.table", "is missing"),
+        ({"sink": {**POSTGRES, "path": "o"}}, "sink.path", "is not for format postgres, which has table"),
+        (
+            {"sink": {**POSTGRES, "partitionBy": ["a"]}},
+            "sink.partitionBy",
+            "is not for format postgres",
+        ),
+        ({"sink": {**POSTGRES, "mode": "replace"}}, "sink.mode", "must be append or upsert or merge"),
+        ({"sink": {**POSTGRES, "key": ["a"]}}, "sink.key", "is for modes upsert and merge"),
+        ({"sink": {**POSTGRES, "mode": "upsert"}}, "sink.key", "is missing; mode upsert needs the columns"),
+        ({"sink": {**POSTGRES, "mode": "merge", "key": ["a"]}}, "sink.aggregates", "is missing"),
+        ({"sink": {**POSTGRES, "aggregates": {"n": "sum"}}}, "sink.aggregates", "are for mode merge"),
+        ({"sink": {**MERGE, "aggregates": {"n": "avg"}}}, "sink.aggregates.n", "must be sum or min or max"),
+        ({"sink": {**MERGE, "aggregates": {"k": "sum"}}}, "sink.aggregates.k", "is in sink.key, too"),
         ({"sink": "out"}, "sink", "must be a mapping"),
         ({"groupId": None}, "groupId", "is missing"),
         ({"groupId": 7}, "groupId", "must be text, not a number"),

@@ -22,6 +22,9 @@ TAKEOVER = {"spec/rollout/strategy": "Takeover"}
 _ICEBERG = {"format": "iceberg", "table": "lake.flights"}
 ICEBERG = {"spec/pipeline/sink": _ICEBERG}
 DELTA = {"spec/pipeline/sink/format": "delta"}
+POSTGRES = {"format": "postgres", "table": "public.flights"}
+UPSERT = {**POSTGRES, "mode": "upsert", "key": ["id"]}
+MERGE = {**UPSERT, "mode": "merge", "aggregates": {"n": "count"}}
 NONE: dict[str, Any] = {}
 JSON = {"format": "json", "schema": "a INT"}
 
@@ -96,6 +99,19 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.pipeline.sink.table": (ICEBERG, {"spec/pipeline/sink": {**_ICEBERG, "table": "lake.more"}}),
     "spec.pipeline.sink.options": (DELTA, {**DELTA, "spec/pipeline/sink/options": {"AWS_REGION": "eu"}}),
     "spec.pipeline.sink.partitionBy": (NONE, {"spec/pipeline/sink/partitionBy": ["day"]}),
+    "spec.pipeline.sink.table": (
+        {"spec/pipeline/sink": POSTGRES},
+        {"spec/pipeline/sink": {**POSTGRES, "table": "public.more"}},
+    ),
+    "spec.pipeline.sink.mode": ({"spec/pipeline/sink": POSTGRES}, {"spec/pipeline/sink": UPSERT}),
+    "spec.pipeline.sink.key": (
+        {"spec/pipeline/sink": UPSERT},
+        {"spec/pipeline/sink": {**UPSERT, "key": ["id", "day"]}},
+    ),
+    "spec.pipeline.sink.aggregates": (
+        {"spec/pipeline/sink": MERGE},
+        {"spec/pipeline/sink": {**MERGE, "aggregates": {"n": "sum"}}},
+    ),
     "spec.pipeline.sink.newColumns": (NONE, {"spec/pipeline/sink/newColumns": "reject"}),
     "spec.pipeline.deadLetterTopic": (NONE, {"spec/pipeline/deadLetterTopic": "letters"}),
     "spec.delivery.batchInterval": (NONE, {"spec/delivery/batchInterval": "500ms"}),

@@ -103,7 +103,40 @@ def test_a_table_in_a_catalog_has_no_path(tmp_path: Path) -> None:
     assert pod_config(group(**{"spec/pipeline/sink": sink}))["sink"] == sink
 
 
-@pytest.mark.parametrize("given", [{}, {"options": {}, "partitionBy": [], "newColumns": "add"}])
+def test_the_runtime_reads_the_fields_of_a_postgres_table(tmp_path: Path) -> None:
+    sink = {
+        "format": "postgres",
+        "table": "public.flights",
+        "options": {"host": "db", "sslmode": "require"},
+        "mode": "merge",
+        "key": ["minute"],
+        "aggregates": {"flights": "count"},
+    }
+    assert written(source(tmp_path, sink=sink), tmp_path).sink == runtime.SinkConfig(
+        format="postgres",
+        table="public.flights",
+        options={"host": "db", "sslmode": "require"},
+        mode="merge",
+        key=("minute",),
+        aggregates={"flights": "count"},
+    )
+    assert pod_config(group(**{"spec/pipeline/sink": sink}))["sink"] == sink
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {
+            "options": {},
+            "partitionBy": [],
+            "newColumns": "add",
+            "mode": "append",
+            "key": [],
+            "aggregates": {},
+        },
+    ],
+)
 def test_defaults_of_the_sink_are_not_written(given: dict[str, Any]) -> None:
     """So that an upgrade of the operator, or of the CRD with its defaults, restarts no worker."""
     document = pod_config(group(**{f"spec/pipeline/sink/{name}": value for name, value in given.items()}))

@@ -70,7 +70,10 @@ def _table_engine(config: WorkerConfig) -> ArrowEngine | SparkEngine:
 
 
 def make_sink(config: WorkerConfig) -> Sink:
-    """The sink that ``config.sink`` names. Raises SinkError for a path that it cannot write to."""
+    """The sink that ``config.sink`` names.
+
+    Raises SinkError for a path that it cannot write to, ConfigError for what cannot be used.
+    """
     sink = config.sink
     new_columns = sink.new_columns == "add"
     if sink.format == "delta":
@@ -91,6 +94,18 @@ def make_sink(config: WorkerConfig) -> Sink:
             sink.table,
             options=sink.options,
             partition_by=sink.partition_by,
+            new_columns=new_columns,
+        )
+    if sink.format == "postgres":
+        from slackwater.pipeline.sinks.postgres.sink import PostgresSink
+
+        return PostgresSink(
+            config.group_id,
+            sink.table,
+            options=sink.options,
+            mode=sink.mode,
+            key=sink.key,
+            aggregates=sink.aggregates,
             new_columns=new_columns,
         )
     from slackwater.pipeline.sinks.parquet.sink import ParquetSink

@@ -140,7 +140,9 @@ class Sink(Protocol):
 
         Every row carries ``topic``, ``partition`` and ``offset`` of a record in ``ranges``; there may be no
         rows. Raises ``RecordsError`` where the table cannot hold a value, ``SinkError`` or OSError where it
-        cannot write; leaves nothing behind then.
+        cannot write, ``SinkFencedError`` where a mark is not the range's; leaves nothing behind then. A fault
+        of records that only ``publish`` can find is found by later calls of ``stage``, too, until a batch is
+        published: the search for the records at fault stages parts of the batch and discards them.
         """
 
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:

@@ -119,7 +119,7 @@ def _try_handler(parts: Parts, handler: str, engine: str) -> str:
 
 def _try_sink(parts: Parts) -> str:
     sink = parts.sink()
-    return f"a file can be created, renamed and removed in {sink.probe()}"
+    return f"rows can be written to {sink.probe()}"
 
 
 RETRY_MS = 500.0

@@ -18,7 +18,7 @@ from slackwater.kafka.protocol.assignors import JAVA_NAMES
 from slackwater_operator.api.v1alpha1 import fields, validation, yaml_file as yamlfile
 from slackwater_operator.api.v1alpha1.fields import FieldError, ResourceError, Rule, required, spec
 from slackwater_operator.api.v1alpha1.kafka import Kafka, Security, check_security
-from slackwater_operator.api.v1alpha1.pipeline import Delivery, Pipeline, Sink, Spark, check_sink, topic
+from slackwater_operator.api.v1alpha1.pipeline import Delivery, Pipeline, Spark, topic
 from slackwater_operator.api.v1alpha1.rollout import Preflight, Rollout, Takeover
 from slackwater_operator.api.v1alpha1.scaling import (
     MAX_REPLICAS,
@@ -27,6 +27,7 @@ from slackwater_operator.api.v1alpha1.scaling import (
     check_replicas,
     check_scaling,
 )
+from slackwater_operator.api.v1alpha1.sink import Sink, check_sink
 from slackwater_operator.api.v1alpha1.validation import (
     DEFAULT_MAX_POLL_INTERVAL_MS,
     DEFAULT_SESSION_TIMEOUT_MS,

@@ -3,12 +3,12 @@
 # ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import ClassVar
 
 from slackwater_operator.api.v1alpha1 import fields
-from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, required, spec
+from slackwater_operator.api.v1alpha1.fields import Rule, required, spec
+from slackwater_operator.api.v1alpha1.sink import Sink
 from slackwater_operator.api.v1alpha1.value import Value
 
 TOPIC = r"\.{0,2}[a-zA-Z0-9_-][a-zA-Z0-9._-]*|\.{3}[a-zA-Z0-9._-]*"
@@ -19,33 +19,7 @@ _TOPIC_RULES = "(letters, digits, '.', '_' and '-', but neither '.' nor '..' alo
 
 _HANDLER = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 _IMAGE = r"[a-zA-Z0-9][a-zA-Z0-9._:/@-]*"
-_FOLDER = r"(file://)?/[^:]*[^:\s]|[^/:\s]([^:]*[^:\s])?"
-_TABLE = r"[^\s.]+(\.[^\s.]+)*"
 _PLAIN = r"\S(.*\S)?"
-
-_NAME = r"[a-zA-Z0-9][a-zA-Z0-9._-]*"
-_KEY = r"/[^\s/?#][^\s?#]*"
-_OBJECT_STORE = rf"(s3|gs|az)://{_NAME}{_KEY}|abfss://{_NAME}@[a-z0-9]+\.dfs\.core\.windows\.net{_KEY}"
-_OBJECT_STORE_SCHEME = r"(s3|gs|az|abfss)://"
-_CREDENTIAL = (
-    r"(?i:.*(key|token)(_base64|_dynamodb)?|.*(credential|authorization)|"
-    r".*(secret|password|connection-string).*)"
-)
-"""The options of delta-rs and pyiceberg that are credentials, in any case: names that end in key, token,
-credential or authorization, such as azure_storage_account_key, and names with secret, password or
-connection-string. Options that name a file (..._token_file) or an identifier (aws_access_key_id) are none."""
-_URL_WITH_PASSWORD = r".*(://[^/@]*:[^/@]+@|[?&]password=).*"
-_IS_CREDENTIAL = (
-    "must not be set here, because everybody who can read the ConsumerGroup would see the credential; set it "
-    "as an environment variable of the container worker, from a Secret (spec.template), or use a service "
-    "account"
-)
-_REMEDY_FOR_STORE = "set format to delta, or give a folder"
-_REMEDY_FOR_OPTIONS = "remove it, or set format to delta or iceberg"
-_NEEDS_PATH = "is required with formats parquet and delta; set it, or set format to iceberg and give table"
-_NEEDS_TABLE = "is required with format iceberg; set it to NAMESPACE.TABLE, such as lake.flights"
-_NO_PATH = "does not apply to format iceberg; remove it (the catalog's warehouse is in options)"
-_NO_TABLE = "requires format iceberg; remove it, or set format to iceberg"
 
 
 def topic(example: str) -> fields.Kind:
@@ -71,97 +45,6 @@ class Spark:
         "How long a worker waits for its Spark session; after that it exits. Spark starts in some seconds on "
         "an idle machine.",
         default="2m",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sink:
-    """Where the handler's rows are written."""
-
-    RULES: ClassVar[list[Rule]] = [
-        Rule("self.format == 'iceberg' || has(self.path)", _NEEDS_PATH, ".path"),
-        Rule("self.format != 'iceberg' || !has(self.path)", _NO_PATH, ".path"),
-        Rule(
-            "self.format != 'iceberg' || (has(self.table) && self.table.contains('.'))",
-            _NEEDS_TABLE,
-            ".table",
-        ),
-        Rule("self.format == 'iceberg' || !has(self.table)", _NO_TABLE, ".table"),
-        Rule(
-            f"self.format != 'parquet' || !has(self.path) || !self.path.matches(r'^{_OBJECT_STORE_SCHEME}')",
-            f"is in an object store, which format parquet does not support; {_REMEDY_FOR_STORE}",
-            ".path",
-        ),
-        Rule(
-            "self.format != 'parquet' || self.options.size() == 0",
-            f"requires format delta or iceberg; {_REMEDY_FOR_OPTIONS}",
-            ".options",
-        ),
-    ]
-
-    format: str = spec(
-        "format",
-        fields.text(choices=["parquet", "delta", "iceberg"]),
-        "The format of the output: Parquet files in a folder (parquet), a Delta Lake table (delta), or an "
-        "Apache Iceberg table in a catalog (iceberg).",
-        default="parquet",
-    )
-    path: str = spec(
-        "path",
-        fields.text(
-            pattern=f"{_FOLDER}|{_OBJECT_STORE}",
-            example="/data/flights or file:///data/flights (a folder), or, for format delta, "
-            "s3://lake/flights (also gs://, az:// and abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY)",
-        ),
-        "The folder to write to. In a pod: an absolute path on a volume that all workers mount (see "
-        "template). Locally, a relative path starts at the current folder. With format delta also an object "
-        "store: s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY or "
-        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY. Required with formats parquet and delta.",
-        absent="",
-    )
-    table: str = spec(
-        "table",
-        fields.text(pattern=_TABLE, example="lake.flights", max_length=512),
-        "The table to write to. With format iceberg its name in the catalog, as NAMESPACE.TABLE; it is "
-        "created if it does not exist. Required with format iceberg.",
-        absent="",
-    )
-    options: dict[str, str] = spec(
-        "options",
-        fields.text_map(
-            rules=[
-                Rule(
-                    f"!self.exists(name, name.matches(r'^{_CREDENTIAL}$'))",
-                    "a credential (a name that ends in key, token, credential or authorization, or contains "
-                    f"secret, password or connection-string) {_IS_CREDENTIAL}",
-                ),
-                Rule(
-                    f"!self.exists(name, self[name].matches(r'^{_URL_WITH_PASSWORD}$'))",
-                    f"a URL with a password {_IS_CREDENTIAL}",
-                ),
-            ]
-        ),
-        "With format delta, storage options of the Delta library (delta-rs), such as AWS_REGION or "
-        "AWS_ENDPOINT_URL. With format iceberg, properties of the catalog as pyiceberg has them, such as "
-        "type, uri and warehouse. Not for format parquet. Credentials are not allowed here: set them as "
-        "environment variables of the container worker, from a Secret (see template), or use a service "
-        "account.",
-        default={},
-    )
-    partition_by: tuple[str, ...] = spec(
-        "partitionBy",
-        fields.text_list(fields.text(pattern=_PLAIN, example="day", max_length=255), at_most=10),
-        "Columns of the output by whose values the rows are split into folders (column=value), at most 10. "
-        "With format iceberg also transforms, such as day(time), hour(time), bucket(16, id) or "
-        "truncate(3, code).",
-        default=[],
-    )
-    new_columns: str = spec(
-        "newColumns",
-        fields.text(choices=["add", "reject"]),
-        "What happens when the handler's rows have columns that the output does not have yet: add adds the "
-        "columns. With reject, the records of such rows go to the dead-letter topic.",
-        default="add",
     )
 
 
@@ -276,42 +159,3 @@ class Delivery:
         "longer.",
         default="15s",
     )
-
-
-def check_sink(sink: Sink) -> None:
-    """Refuses fields that the format does not have, and credentials among the options, as the CEL rules do.
-
-    Raises:
-        FieldError: names the field.
-    """
-    path = "spec.pipeline.sink"
-    _check_place(sink, path)
-    if sink.options and sink.format == "parquet":
-        raise FieldError(
-            f"{path}.options",
-            f"requires format delta or iceberg, but {path}.format is {sink.format}; {_REMEDY_FOR_OPTIONS}",
-        )
-    for name, value in sink.options.items():
-        if re.fullmatch(_CREDENTIAL, name, re.ASCII):
-            raise FieldError(f"{path}.options[{name}]", _IS_CREDENTIAL)
-        if re.fullmatch(_URL_WITH_PASSWORD, value, re.ASCII):
-            raise FieldError(f"{path}.options[{name}]", f"is a URL with a password, which {_IS_CREDENTIAL}")
-
-
-def _check_place(sink: Sink, path: str) -> None:
-    if sink.format == "iceberg":
-        if sink.path:
-            raise FieldError(f"{path}.path", _NO_PATH)
-        if "." not in sink.table:
-            raise FieldError(f"{path}.table", _NEEDS_TABLE)
-        return
-    if not sink.path:
-        raise FieldError(f"{path}.path", _NEEDS_PATH)
-    if sink.table:
-        raise FieldError(f"{path}.table", _NO_TABLE)
-    if sink.format == "parquet" and re.match(_OBJECT_STORE_SCHEME, sink.path):
-        raise FieldError(
-            f"{path}.path",
-            f"{sink.path!r} is in an object store, which format {sink.format} does not support; "
-            f"{_REMEDY_FOR_STORE}",
-        )

@@ -69,10 +69,12 @@ class SparkConfig:
 class SinkConfig:
     """Where the output goes.
 
-    ``format``: ``parquet``, ``delta`` or ``iceberg``. ``path``: of ``parquet`` and ``delta``. ``options``: of
-    Delta's object store, or of Iceberg's catalog; they may be secrets. ``partition_by``: the columns by whose
-    values the rows lie in folders. ``new_columns``: ``add``, or ``reject`` rows with columns that the table
-    lacks. ``table``: of ``iceberg``, its name in the catalog.
+    ``format``: ``parquet``, ``delta``, ``iceberg`` or ``postgres``. ``path``: of the first two. ``table``: of
+    the others. ``options``: of Delta's object store or of Iceberg's catalog, or libpq's parameters; they may
+    be secrets. ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``:
+    ``add``, or ``reject`` rows with columns that the table lacks. Of Postgres: ``mode``: ``append``,
+    ``upsert`` or ``merge``; ``key``: the columns by which rows are the same; ``aggregates``: by column
+    ``sum``, ``min``, ``max`` or ``count``.
     """
 
     format: str
@@ -81,6 +83,9 @@ class SinkConfig:
     partition_by: tuple[str, ...] = ()
     new_columns: str = "add"
     table: str = ""
+    mode: str = "append"
+    key: tuple[str, ...] = ()
+    aggregates: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -257,6 +262,14 @@ def _servers(value: Any, path: str) -> str:
     return str(value)
 
 
+def _aggregates(value: Any, path: str) -> dict[str, str]:
+    function = one_of("sum", "min", "max", "count")
+    return {
+        name_of(name, path): function(item, f"{path}.{name}")
+        for name, item in settings_of(value, path).items()
+    }
+
+
 _SECURITY_FIELDS: dict[str, tuple[str, Parser]] = {
     "protocol": ("protocol", one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
     "mechanism": ("mechanism", one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
@@ -293,12 +306,16 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
         section(
             SinkConfig,
             {
-                "format": ("format", one_of("parquet", "delta", "iceberg")),
+                "format": ("format", one_of("parquet", "delta", "iceberg", "postgres")),
                 "path": ("path", name_of),
                 "table": ("table", name_of),
                 "options": ("options", settings_of),
                 "partitionBy": ("partition_by", list_of_names(may_be_empty=True)),
                 "newColumns": ("new_columns", one_of("add", "reject")),
+                "table": ("table", name_of),
+                "mode": ("mode", one_of("append", "upsert", "merge")),
+                "key": ("key", list_of_names(may_be_empty=True)),
+                "aggregates": ("aggregates", _aggregates),
             },
             ("format",),
         ),
@@ -326,7 +343,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
         ),
     ),
 }
-_TABLES = ("iceberg",)
+_TABLES = ("iceberg", "postgres")
 """Formats whose tables have a name in place of a path."""
 _REQUIRED = ("groupId", "bootstrapServers", "handler", "sink")
 _WORKER = section(WorkerConfig, _FIELDS, _REQUIRED)
@@ -364,13 +381,38 @@ def _check_together(config: WorkerConfig) -> None:
 
 
 def _check_sink(sink: SinkConfig) -> None:
-    wanted, other = ("table", "path") if sink.format in _TABLES else ("path", "table")
+    is_table, is_postgres = sink.format in _TABLES, sink.format == "postgres"
+    wanted, other = ("table", "path") if is_table else ("path", "table")
     if not getattr(sink, wanted):
         raise Fault(f"sink.{wanted}", f"is missing; format {sink.format} needs it")
     if getattr(sink, other):
         raise Fault(f"sink.{other}", f"is not for format {sink.format}, which has {wanted}; remove it")
     if sink.options and sink.format == "parquet":
-        raise Fault("sink.options", "are for formats delta and iceberg; remove them")
+        raise Fault("sink.options", "are for formats delta, iceberg and postgres; remove them")
+    if sink.partition_by and is_postgres:
+        raise Fault("sink.partitionBy", "is not for format postgres; remove it")
+    for name, given in (
+        ("mode", sink.mode != "append"),
+        ("key", sink.key),
+        ("aggregates", sink.aggregates),
+    ):
+        if given and not is_postgres:
+            raise Fault(f"sink.{name}", "is for format postgres; remove it")
+    _check_mode(sink)
+
+
+def _check_mode(sink: SinkConfig) -> None:
+    if sink.mode == "append" and sink.key:
+        raise Fault("sink.key", "is for modes upsert and merge; remove it, or set sink.mode")
+    if sink.mode != "append" and not sink.key:
+        raise Fault("sink.key", f"is missing; mode {sink.mode} needs the columns by which rows are the same")
+    if sink.mode != "merge" and sink.aggregates:
+        raise Fault("sink.aggregates", "are for mode merge; remove them, or set sink.mode")
+    if sink.mode == "merge" and not sink.aggregates:
+        raise Fault("sink.aggregates", "is missing; mode merge needs at least one column")
+    for name in sink.aggregates:
+        if name in sink.key:
+            raise Fault(f"sink.aggregates.{name}", "is in sink.key, too; remove it from one of them")
 
 
 def _check_topics(config: WorkerConfig) -> None:
@@ -449,14 +491,23 @@ def _document(text: str, file: str) -> Any:
 
 def _sink_document(sink: SinkConfig) -> dict[str, Any]:
     """Fields that are newer than the first release only where they differ from their defaults."""
-    where = {"table": sink.table} if sink.format in _TABLES else {"path": sink.path}
-    document: dict[str, Any] = {"format": sink.format, **where}
+    document: dict[str, Any] = {"format": sink.format}
+    if sink.path:
+        document["path"] = sink.path
+    if sink.table:
+        document["table"] = sink.table
     if sink.options:
         document["options"] = dict(sink.options)
     if sink.partition_by:
         document["partitionBy"] = list(sink.partition_by)
     if sink.new_columns != "add":
         document["newColumns"] = sink.new_columns
+    if sink.mode != "append":
+        document["mode"] = sink.mode
+    if sink.key:
+        document["key"] = list(sink.key)
+    if sink.aggregates:
+        document["aggregates"] = dict(sink.aggregates)
     return document
 
 

@@ -252,6 +252,8 @@ def stage(
     rows = output.rows if output.counts.keys() <= covered.keys() else rows_of(output.rows, covered)
     try:
         staged = sink.stage(rows, covered)
+    except SinkFencedError:
+        raise
     except BaseException as exc:
         raise sink_error(f"write {describe(batch.parts)}", exc) from exc
     reached(Step.STAGED)

@@ -1,0 +1,215 @@
+"""spec.pipeline.sink of a ConsumerGroup: where the handler's rows are written."""
+
+# ruff: noqa: RUF009  (`spec` gives dataclass fields)
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from slackwater_operator.api.v1alpha1 import fields
+from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, spec
+
+_FOLDER = r"(file://)?/[^:]*[^:\s]|[^/:\s]([^:]*[^:\s])?"
+_NAME = r"[a-zA-Z0-9][a-zA-Z0-9._-]*"
+_KEY = r"/[^\s/?#][^\s?#]*"
+_OBJECT_STORE = rf"(s3|gs|az)://{_NAME}{_KEY}|abfss://{_NAME}@[a-z0-9]+\.dfs\.core\.windows\.net{_KEY}"
+_OBJECT_STORE_SCHEME = r"(s3|gs|az|abfss)://"
+_COLUMN = r"\S(.*\S)?"
+_PART = r"[^.\s]([^.]*[^.\s])?"
+_TABLE = rf"{_PART}(\.{_PART})+"
+_ICEBERG_TABLE = r"[^\s.]+(\.[^\s.]+)+"
+_POSTGRES_TABLE = r"[^.]+\.[^.]+"
+_FUNCTIONS = ("sum", "min", "max", "count")
+_CREDENTIAL = (
+    r"(?i:.*(key|token)(_base64|_dynamodb)?|.*(credential|authorization)|"
+    r".*(secret|password|connection-string).*)"
+)
+"""The options of delta-rs, pyiceberg and libpq that are credentials, in any case: names that end in key, token,
+credential or authorization, such as azure_storage_account_key, and names with secret, password or
+connection-string. Options that name a file (..._token_file) or an identifier (aws_access_key_id) are none."""
+_NO_CREDENTIAL = "sslkey"
+"""A parameter of libpq that names a file."""
+_URL_WITH_PASSWORD = r".*(://[^/@]*:[^/@]+@|[?&]password=).*"
+_IS_CREDENTIAL = (
+    "must not be set here, because everybody who can read the ConsumerGroup would see the credential; set it "
+    "as an environment variable of the container worker, from a Secret (spec.template), or use a service "
+    "account"
+)
+
+_NO_STORE = (
+    "is in an object store, which format parquet does not support; set format to delta, or give a folder"
+)
+_NEEDS_PATH = (
+    "is required with formats parquet and delta; set it, or set format to iceberg or postgres and give table"
+)
+_NO_PATH = "does not apply to formats iceberg and postgres; remove it"
+_NO_TABLE = "requires format iceberg or postgres; remove it, or set format"
+_NEEDS_TABLE = "is required with formats iceberg and postgres; set it, such as lake.flights"
+_ICEBERG_FORM = "must be NAMESPACE.TABLE without blanks for format iceberg, such as lake.flights"
+_POSTGRES_FORM = "must be SCHEMA.TABLE for format postgres, such as public.flights"
+_NO_OPTIONS = "requires format delta, iceberg or postgres; remove it, or set format"
+_NOT_FOR_POSTGRES = "does not apply to format postgres; remove it"
+_FOR_POSTGRES = "requires format postgres; remove it, or set format to postgres"
+_KEY_AND_MODE = "must be given for modes upsert and merge, and only for these"
+_AGGREGATES_AND_MODE = "must be given for mode merge, and only for this"
+_AGGREGATES_AND_KEY = "has a column that key has, too; remove it from one of them"
+_FUNCTION = f"has a function that is not supported; valid values: {', '.join(_FUNCTIONS)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sink:
+    """Where the handler's rows are written."""
+
+    RULES: ClassVar[list[Rule]] = [
+        Rule("self.format in ['iceberg', 'postgres'] || has(self.path)", _NEEDS_PATH, ".path"),
+        Rule("self.format in ['parquet', 'delta'] || !has(self.path)", _NO_PATH, ".path"),
+        Rule(
+            f"self.format != 'parquet' || !has(self.path) || !self.path.matches(r'^{_OBJECT_STORE_SCHEME}')",
+            _NO_STORE,
+            ".path",
+        ),
+        Rule("self.format in ['parquet', 'delta'] || has(self.table)", _NEEDS_TABLE, ".table"),
+        Rule("self.format in ['iceberg', 'postgres'] || !has(self.table)", _NO_TABLE, ".table"),
+        Rule(
+            f"self.format != 'iceberg' || !has(self.table) || self.table.matches(r'^{_ICEBERG_TABLE}$')",
+            _ICEBERG_FORM,
+            ".table",
+        ),
+        Rule(
+            f"self.format != 'postgres' || !has(self.table) || self.table.matches(r'^{_POSTGRES_TABLE}$')",
+            _POSTGRES_FORM,
+            ".table",
+        ),
+        Rule("self.format != 'parquet' || self.options.size() == 0", _NO_OPTIONS, ".options"),
+        Rule("self.format != 'postgres' || self.partitionBy.size() == 0", _NOT_FOR_POSTGRES, ".partitionBy"),
+        Rule("self.format == 'postgres' || self.mode == 'append'", _FOR_POSTGRES, ".mode"),
+        Rule("(self.mode == 'append') == (self.key.size() == 0)", _KEY_AND_MODE, ".key"),
+        Rule("(self.mode == 'merge') == (self.aggregates.size() > 0)", _AGGREGATES_AND_MODE, ".aggregates"),
+        Rule("!self.aggregates.exists(name, name in self.key)", _AGGREGATES_AND_KEY, ".aggregates"),
+    ]
+
+    format: str = spec(
+        "format",
+        fields.text(choices=["parquet", "delta", "iceberg", "postgres"]),
+        "The format of the output: Parquet files in a folder (parquet), a Delta Lake table (delta), an Apache "
+        "Iceberg table in a catalog (iceberg), or a table of a PostgreSQL database (postgres).",
+        default="parquet",
+    )
+    path: str = spec(
+        "path",
+        fields.text(
+            pattern=f"{_FOLDER}|{_OBJECT_STORE}",
+            example="/data/flights or file:///data/flights (a folder), or, for format delta, "
+            "s3://lake/flights (also gs://, az:// and abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY)",
+        ),
+        "The folder to write to. In a pod: an absolute path on a volume that all workers mount (see "
+        "template). Locally, a relative path starts at the current folder. With format delta also an object "
+        "store: s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY or "
+        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY. Required with formats parquet and delta.",
+        absent="",
+    )
+    table: str = spec(
+        "table",
+        fields.text(pattern=_TABLE, example="lake.flights or public.flights", max_length=512),
+        "The table to write to. With format iceberg its name in the catalog, as NAMESPACE.TABLE; with format "
+        "postgres SCHEMA.TABLE, of a schema that exists. The first batch creates the table if there is none. "
+        "Required with formats iceberg and postgres.",
+        absent="",
+    )
+    mode: str = spec(
+        "mode",
+        fields.text(choices=["append", "upsert", "merge"]),
+        "What rows do to the table, for format postgres: they are added (append), replace the row with the "
+        "same key (upsert), or are added up by key (merge).",
+        default="append",
+    )
+    key: tuple[str, ...] = spec(
+        "key",
+        fields.text_list(fields.text(pattern=_COLUMN, example="id", max_length=255), at_most=10),
+        "The columns by which rows are the same, at most 10, for modes upsert and merge. The table must have "
+        "a unique constraint on exactly these columns; a table that the first batch creates has it.",
+        default=[],
+    )
+    aggregates: dict[str, str] = spec(
+        "aggregates",
+        fields.text_map(
+            rules=[Rule(f"self.all(name, self[name] in [{', '.join(map(repr, _FUNCTIONS))}])", _FUNCTION)]
+        ),
+        "For mode merge, how each column that is not in key is added up: sum, min, max or count.",
+        default={},
+    )
+    options: dict[str, str] = spec(
+        "options",
+        fields.text_map(
+            rules=[
+                Rule(
+                    f"!self.exists(name, name.matches(r'^{_CREDENTIAL}$') && name != '{_NO_CREDENTIAL}')",
+                    "a credential (a name that ends in key, token, credential or authorization, or contains "
+                    f"secret, password or connection-string) {_IS_CREDENTIAL}",
+                ),
+                Rule(
+                    f"!self.exists(name, self[name].matches(r'^{_URL_WITH_PASSWORD}$'))",
+                    f"a URL with a password {_IS_CREDENTIAL}",
+                ),
+            ]
+        ),
+        "With format delta, storage options of the Delta library (delta-rs), such as AWS_REGION or "
+        "AWS_ENDPOINT_URL. With format iceberg, properties of the catalog as pyiceberg has them, such as "
+        "type, uri and warehouse. With format postgres, connection parameters of libpq, such as host, port, "
+        "dbname, user and sslmode. Not for format parquet. Credentials are not allowed here: set them as "
+        "environment variables of the container worker, from a Secret (see template), or use a service "
+        "account.",
+        default={},
+    )
+    partition_by: tuple[str, ...] = spec(
+        "partitionBy",
+        fields.text_list(fields.text(pattern=_COLUMN, example="day", max_length=255), at_most=10),
+        "Columns of the output by whose values the rows are split into folders (column=value), at most 10. "
+        "With format iceberg also transforms, such as day(time), hour(time), bucket(16, id) or "
+        "truncate(3, code). Not for format postgres.",
+        default=[],
+    )
+    new_columns: str = spec(
+        "newColumns",
+        fields.text(choices=["add", "reject"]),
+        "What happens when the handler's rows have columns that the output does not have yet: add adds the "
+        "columns. With reject, the records of such rows go to the dead-letter topic.",
+        default="add",
+    )
+
+
+def check_sink(sink: Sink) -> None:
+    """Refuses fields that do not fit the format and the mode, and credentials among the options, as the CEL
+    rules do.
+
+    Raises:
+        FieldError: names the field.
+    """
+    path = "spec.pipeline.sink"
+    is_table, is_postgres = sink.format in ("iceberg", "postgres"), sink.format == "postgres"
+    in_store = re.match(_OBJECT_STORE_SCHEME, sink.path) is not None
+    problems = [
+        ("path", not is_table and not sink.path, _NEEDS_PATH),
+        ("path", is_table and bool(sink.path), _NO_PATH),
+        ("path", sink.format == "parquet" and in_store, f"{sink.path!r} {_NO_STORE}"),
+        ("table", is_table and not sink.table, _NEEDS_TABLE),
+        ("table", not is_table and bool(sink.table), _NO_TABLE),
+        ("table", sink.format == "iceberg" and not re.fullmatch(_ICEBERG_TABLE, sink.table), _ICEBERG_FORM),
+        ("table", is_postgres and not re.fullmatch(_POSTGRES_TABLE, sink.table), _POSTGRES_FORM),
+        ("options", sink.format == "parquet" and bool(sink.options), _NO_OPTIONS),
+        ("partitionBy", is_postgres and bool(sink.partition_by), _NOT_FOR_POSTGRES),
+        ("mode", not is_postgres and sink.mode != "append", _FOR_POSTGRES),
+        ("key", (sink.mode == "append") != (not sink.key), _KEY_AND_MODE),
+        ("aggregates", (sink.mode == "merge") != bool(sink.aggregates), _AGGREGATES_AND_MODE),
+        ("aggregates", not set(sink.aggregates.values()) <= set(_FUNCTIONS), _FUNCTION),
+        ("aggregates", not sink.aggregates.keys().isdisjoint(sink.key), _AGGREGATES_AND_KEY),
+    ]
+    for name, is_wrong, problem in problems:
+        if is_wrong:
+            raise FieldError(f"{path}.{name}", problem)
+    for name, value in sink.options.items():
+        if name != _NO_CREDENTIAL and re.fullmatch(_CREDENTIAL, name, re.ASCII):
+            raise FieldError(f"{path}.options[{name}]", _IS_CREDENTIAL)
+        if re.fullmatch(_URL_WITH_PASSWORD, value, re.ASCII):
+            raise FieldError(f"{path}.options[{name}]", f"is a URL with a password, which {_IS_CREDENTIAL}")

@@ -1,0 +1,1 @@
+"""The sink `postgres`: a table of a PostgreSQL database."""

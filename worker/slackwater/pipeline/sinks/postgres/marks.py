@@ -1,0 +1,157 @@
+"""The marks: rows of the table ``slackwater_marks`` in the schema of the target table.
+
+A writer locks the rows of its partitions, in the order of their key, compares them with what it knows, and
+moves them in the transaction that writes the batch. Of two writers that insert the same first mark, the
+second waits for the first, and is refused.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from slackwater.pipeline.sinks.postgres.table import MARKS, TableName
+from slackwater.pipeline.sinks.ranges import check_mark
+from slackwater.runtime.errors import ConfigError
+from slackwater.runtime.interfaces import SinkFencedError
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg import sql
+
+    from slackwater.kafka.structs import TopicPartition
+    from slackwater.runtime.interfaces import Range
+
+Place = tuple[str, str, int]
+"""Topic, topic id and partition: the key of a mark within a table and group."""
+_CREATE = """
+create table if not exists {marks} (
+    target text not null, "group" text not null, topic text not null, topic_id text not null,
+    "partition" integer not null, next_offset bigint not null, batch text not null,
+    primary key (target, "group", topic, topic_id, "partition"))
+"""
+_LIST = """
+select "group", topic, topic_id, "partition", next_offset from {marks} where target = %s and topic = any(%s)
+"""
+_LOCK = """
+select topic, topic_id, "partition", next_offset, batch from {marks}
+where target = %s and "group" = %s
+    and (topic, topic_id, "partition") in (select * from unnest(%s::text[], %s::text[], %s::integer[]))
+order by topic, topic_id, "partition" for update
+"""
+_INSERT = """
+insert into {marks} (target, "group", topic, topic_id, "partition", next_offset, batch)
+select %s, %s, v.topic, v.topic_id, v.number, v.next_offset, %s
+from unnest(%s::text[], %s::text[], %s::integer[], %s::bigint[]) v(topic, topic_id, number, next_offset)
+order by 3, 4, 5 on conflict do nothing
+"""
+_MOVE = """
+update {marks} m set next_offset = v.next_offset, batch = %s
+from unnest(%s::text[], %s::text[], %s::integer[], %s::bigint[]) v(topic, topic_id, number, next_offset)
+where m.target = %s and m."group" = %s and m.topic = v.topic and m.topic_id = v.topic_id
+    and m."partition" = v.number
+"""
+
+
+class Marks:
+    """The marks of ``group_id`` for the table ``target``. The methods raise psycopg.Error.
+
+    Raises ConfigError for a group id that PostgreSQL cannot store.
+    """
+
+    def __init__(self, target: TableName, group_id: str) -> None:
+        if "\0" in group_id or any("\ud800" <= character <= "\udfff" for character in group_id):
+            raise ConfigError(
+                "has a character that PostgreSQL cannot store (NUL, or half of a pair)", field="groupId"
+            )
+        self._table = TableName(target.schema, MARKS)
+        self._target, self._group = target, group_id
+
+    @property
+    def group_id(self) -> str:
+        """The group whose marks these are."""
+        return self._group
+
+    def exist(self, cursor: psycopg.Cursor[Any]) -> bool:
+        """Whether there is a table for the marks."""
+        query = (
+            "select 1 from pg_class join pg_namespace n on n.oid = relnamespace "
+            "where nspname = %s and relname = %s"
+        )
+        return cursor.execute(query, (self._table.schema, self._table.name)).fetchone() is not None
+
+    def create(self, cursor: psycopg.Cursor[Any]) -> None:
+        """Creates the table for the marks if there is none."""
+        cursor.execute(self._sql(_CREATE), ())
+
+    def read(self, cursor: psycopg.Cursor[Any], topics: Collection[str]) -> dict[Place, int]:
+        """This group's marks of ``topics``."""
+        return {
+            place: end for (group, place), end in self.of_all(cursor, topics).items() if group == self._group
+        }
+
+    def of_all(self, cursor: psycopg.Cursor[Any], topics: Collection[str]) -> dict[tuple[str, Place], int]:
+        """The marks of ``topics``, of all groups."""
+        rows = cursor.execute(self._sql(_LIST), (self._target.name, sorted(topics))).fetchall()
+        return {(group, (topic, topic_id, number)): end for group, topic, topic_id, number, end in rows}
+
+    def claim(self, cursor: psycopg.Cursor[Any], ranges: Mapping[TopicPartition, Range], batch: str) -> bool:
+        """Locks and moves the marks of ``ranges``, for the commit with the id ``batch``.
+
+        Returns False where that commit was made already. Raises SinkFencedError where a mark is not the
+        range's.
+        """
+        places = {(tp.topic, span.topic_id, tp.partition): (tp, span) for tp, span in ranges.items()}
+        saved = self.lock(cursor, list(places))
+        if any(by == batch for _, by in saved.values()):
+            return False
+        for place, (tp, span) in places.items():
+            check_mark(tp, span, saved[place][0] if place in saved else None, str(self._target))
+        first = {place: span.end for place, (_, span) in places.items() if place not in saved}
+        if first:
+            parameters = (self._target.name, self._group, batch, *_columns(first))
+            if cursor.execute(self._sql(_INSERT), parameters).rowcount < len(first):
+                if any(by == batch for _, by in self.lock(cursor, list(first)).values()):
+                    return False
+                raise SinkFencedError(
+                    f"another process has written the first rows of {', '.join(map(str, sorted(ranges)))} to "
+                    f"{self._target} at the same time"
+                )
+        self.move(cursor, {place: places[place][1].end for place in saved}, batch)
+        return True
+
+    def probe(self, cursor: psycopg.Cursor[Any]) -> None:
+        """Writes a mark, in a transaction that is to be rolled back."""
+        place = (f".probe-{uuid.uuid4().hex}", "", 0)
+        cursor.execute(self._sql(_INSERT), (self._target.name, self._group, "", *_columns({place: 0})))
+        self.lock(cursor, [place])
+        self.move(cursor, {place: 1}, "")
+
+    def lock(self, cursor: psycopg.Cursor[Any], places: Sequence[Place]) -> dict[Place, tuple[int, str]]:
+        """The marks of ``places`` that are there, and the id of the commit that has moved each. They cannot
+        change until the transaction ends."""
+        keys = dict.fromkeys(places, 0)
+        parameters = (self._target.name, self._group, *_columns(keys)[:3])
+        rows = cursor.execute(self._sql(_LOCK), parameters).fetchall()
+        return {(topic, topic_id, number): (end, by) for topic, topic_id, number, end, by in rows}
+
+    def move(self, cursor: psycopg.Cursor[Any], ends: Mapping[Place, int], batch: str) -> None:
+        """Sets marks that are there."""
+        if ends:
+            cursor.execute(self._sql(_MOVE), (batch, *_columns(ends), self._target.name, self._group))
+
+    def _sql(self, text: str) -> sql.Composed:
+        from psycopg import sql
+
+        return sql.SQL(text).format(marks=self._table.sql_with_parameters)
+
+
+def _columns(ends: Mapping[Place, int]) -> tuple[list[str], list[str], list[int], list[int]]:
+    """Topics, topic ids, partitions and offsets."""
+    return (
+        [topic for topic, _, _ in ends],
+        [topic_id for _, topic_id, _ in ends],
+        [number for _, _, number in ends],
+        list(ends.values()),
+    )

@@ -1,0 +1,330 @@
+"""A PostgreSQL table: a batch's rows and the marks of its partitions are one transaction.
+
+The marks are rows of a table beside the target (:mod:`slackwater.pipeline.sinks.postgres.marks`). A writer
+locks and compares them in the transaction that writes its rows. So a worker that was stopped at any step, for
+however long, writes nothing that its successor has written.
+
+While the worker sends rows, it holds no lock that others wait for: rows are sent before the marks are locked.
+They go straight into the table only if it has no unique index and no trigger, so that a former owner meets
+the marks before it meets its successor's rows. If a worker is suspended later in the transaction, the server
+ends it (``idle_in_transaction_session_timeout``).
+
+If the answer to the commit is lost, the next try finds the batch's id in the marks. PostgreSQL finds some
+faults of records only when it writes them. After such an error ``stage`` writes the rows too, and rolls back,
+until a batch is published: so the search for the records at fault finds them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from slackwater.pipeline.sinks.postgres.connection import Database
+from slackwater.pipeline.sinks.postgres.errors import STALE, sink_error
+from slackwater.pipeline.sinks.postgres.marks import Marks
+from slackwater.pipeline.sinks.postgres.modes import Append, Merge, Mode, Upsert
+from slackwater.pipeline.sinks.postgres.table import Fitted, TableName, Target, fitted, identifiers
+from slackwater.pipeline.sinks.postgres.types import plain
+from slackwater.pipeline.sinks.postgres.writer import Writer
+from slackwater.runtime.delivery.batch import rows_of
+from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
+from slackwater.runtime.interfaces import PLACE_COLUMNS, Range
+
+if TYPE_CHECKING:
+    import psycopg
+    import pyarrow as pa
+
+    from slackwater.kafka.structs import TopicPartition
+
+_TRIES = 20
+"""How often a batch is written anew because others change the table."""
+_LOCK = "select pg_advisory_xact_lock(hashtextextended(%s, 0))"
+
+
+class PostgresSink:
+    """Writes to ``table``, which the first batch creates.
+
+    Args:
+        group_id: the consumer group; each group has marks of its own.
+        table: ``SCHEMA.TABLE``; the schema exists.
+        options: connection parameters of libpq. What they lack comes from the environment.
+        mode: ``append``, ``upsert`` or ``merge``.
+        key: for upsert and merge, the columns by which rows are the same.
+        aggregates: for merge, how each other column is added up: sum, min, max, count.
+        new_columns: whether columns that the table lacks are added to it.
+
+    Raises ConfigError for a name or an option that cannot be used, and where psycopg is not installed.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        table: str,
+        *,
+        options: Mapping[str, str] | None = None,
+        mode: str = "append",
+        key: Sequence[str] = (),
+        aggregates: Mapping[str, str] | None = None,
+        new_columns: bool = True,
+    ) -> None:
+        self._name = TableName.of(table)
+        self._mode: Mode = (
+            Merge(key, aggregates or {}) if mode == "merge" else Upsert(key) if mode == "upsert" else Append()
+        )
+        self._new_columns = new_columns
+        self._marks = Marks(self._name, group_id)
+        self._database = Database(options or {}, f"slackwater {group_id}")
+        self._writer = Writer(self._name, self._mode)
+        self._target: Target | None = None
+        self._has_marks = False
+        self._knows = False
+        """Whether the two above were read."""
+        self._suspects = False
+        """Whether the database has refused rows since a batch was published."""
+
+    def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
+        """The marks in the database. Raises SinkError, ConfigError."""
+        wanted = {(tp.topic, tp.partition): tp for tp in partitions}
+        marks: dict[TopicPartition, dict[str, int]] = {}
+
+        def work(cursor: psycopg.Cursor[Any]) -> bool:
+            self._read(cursor)
+            if self._has_marks:
+                saved = self._marks.read(cursor, {tp.topic for tp in partitions})
+                for (topic, topic_id, number), end in saved.items():
+                    if tp := wanted.get((topic, number)):
+                        marks.setdefault(tp, {})[topic_id] = end
+            return False
+
+        self._run(f"read the marks of {self._name}", work)
+        return marks
+
+    def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> PostgresStaged:
+        """Fits the rows to the table, and leaves nothing in the database. Raises RecordsError, SinkError,
+        ConfigError; SinkFencedError only after the database has refused rows."""
+        staged = PostgresStaged(self, rows, ranges)
+        if not self._knows:
+            self._refresh()
+        batch = self._fitted(staged)
+        if self._suspects and batch.rows.num_rows:
+            self._run(f"write to {self._name}", lambda cursor: self._attempt(cursor, staged))
+        return staged
+
+    def _attempt(self, cursor: psycopg.Cursor[Any], staged: PostgresStaged) -> bool:
+        """Writes the batch, to be rolled back."""
+        self._read(cursor)
+        batch = self._fitted(staged)
+        self._writer.copy_aside(cursor, batch)
+        if not self._has_marks:
+            self._marks.create(cursor)
+        self._marks.claim(cursor, staged.ranges, uuid.uuid4().hex)
+        if batch.added:
+            self._writer.change(cursor, batch, exists=self._target is not None)
+        self._writer.take_over(cursor, batch)
+        self._writer.check_constraints(cursor)
+        return False
+
+    def commit(self, staged: PostgresStaged) -> None:
+        """Writes what is staged. Raises SinkFencedError, SinkError, RecordsError, ConfigError."""
+        import psycopg
+
+        what, by = f"write to {self._name}", uuid.uuid4().hex
+        for _ in range(_TRIES):
+            batch = self._fitted(staged)
+            lacks = not self._has_marks or bool(batch.added)
+            try:
+                if lacks:
+                    self._database.run(what, partial(self._change, batch=batch))
+                    self._refresh()
+                else:
+                    self._database.run(what, partial(self._write, staged=staged, batch=batch, by=by))
+            except psycopg.Error as exc:
+                if exc.sqlstate not in STALE or not self._refresh():
+                    raise sink_error(what, exc) from None
+            except RecordsError:
+                if not self._refresh():
+                    self._suspects = True
+                    raise
+            else:
+                if not lacks:
+                    self._suspects = self._suspects and not batch.rows.num_rows
+                    return
+        raise SinkError(f"the sink cannot {what}: its columns changed {_TRIES} times meanwhile")
+
+    def _write(self, cursor: psycopg.Cursor[Any], staged: PostgresStaged, batch: Fitted, by: str) -> bool:
+        has_rows = batch.rows.num_rows > 0
+        aside = self._target is None or not self._target.takes_copy or bool(self._mode.key)
+        if has_rows and aside:
+            self._writer.copy_aside(cursor, batch)
+        elif has_rows:
+            self._writer.copy(cursor, batch)
+        if not self._marks.claim(cursor, staged.ranges, by):
+            return False
+        if has_rows and aside:
+            self._writer.take_over(cursor, batch)
+        if has_rows:
+            self._writer.check_constraints(cursor)
+        return True
+
+    def _change(self, cursor: psycopg.Cursor[Any], batch: Fitted) -> bool:
+        """Creates the tables, or adds columns, unless another process has changed the table meanwhile."""
+        cursor.execute(_LOCK, (f"slackwater {self._name.schema}",))
+        if not self._marks.exist(cursor):
+            self._marks.create(cursor)
+        if batch.added and Target.read(cursor, self._name) == self._target:
+            self._writer.change(cursor, batch, exists=self._target is not None)
+        return True
+
+    def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
+        """Deletes the rows and lowers the marks. Rows don't tell their group and topic id, so it raises
+        SinkError if those of another one would be deleted, too. Raises SinkError, ConfigError."""
+        if self._mode.key:
+            raise SinkError(
+                f"the sink cannot remove rows from {self._name}: in mode {self._mode.name} records change "
+                "rows of others, which are not kept. Start the group with another sink.table, and let it "
+                "read all records again"
+            )
+        by, removed = uuid.uuid4().hex, 0
+
+        def work(cursor: psycopg.Cursor[Any]) -> bool:
+            nonlocal removed
+            self._read(cursor)
+            places = {(tp.topic, topic_id, tp.partition): start for tp, (topic_id, start) in starts.items()}
+            saved = self._marks.lock(cursor, list(places)) if self._has_marks else {}
+            if any(commit == by for _, commit in saved.values()):
+                return False
+            removed = 0
+            lowered = {
+                place: start for place, start in places.items() if saved.get(place, (0, ""))[0] > start
+            }
+            for place, start in lowered.items():
+                self._check_alone(cursor, place, start)
+                if self._target is not None:
+                    removed += self._delete(cursor, place, start)
+            self._marks.move(cursor, lowered, by)
+            return True
+
+        self._run(f"remove rows from {self._name}", work)
+        return removed
+
+    def _check_alone(self, cursor: psycopg.Cursor[Any], place: tuple[str, str, int], start: int) -> None:
+        topic, _, number = place
+        for (group, other), end in sorted(self._marks.of_all(cursor, [topic]).items()):
+            is_own = group == self._marks.group_id and other == place
+            if not is_own and other[2] == number and end > start:
+                raise SinkError(
+                    f"the sink cannot tell which rows of {topic}-{number} to remove: {self._name} also has "
+                    f"rows of the group {group}, topic id {other[1] or 'unknown'}. Start the group with "
+                    "another sink.table"
+                )
+
+    def _delete(self, cursor: psycopg.Cursor[Any], place: tuple[str, str, int], start: int) -> int:
+        from psycopg import sql
+
+        statement = sql.SQL("delete from {} where ({}) = (%s, %s) and {} >= %s").format(
+            self._name.sql_with_parameters, identifiers(PLACE_COLUMNS[:2]), sql.Identifier(PLACE_COLUMNS[2])
+        )
+        return cursor.execute(statement, (place[0], place[2], start)).rowcount
+
+    def probe(self) -> str:
+        """Writes a mark, and a table if there is none, and rolls back. Returns where. Raises SinkError,
+        ConfigError."""
+        needed = "INSERT" if not self._mode.key else "INSERT, SELECT, UPDATE"
+
+        def work(cursor: psycopg.Cursor[Any]) -> bool:
+            self._read(cursor)
+            if not self._has_marks:
+                self._marks.create(cursor)
+            self._marks.probe(cursor)
+            if self._target is None:
+                self._writer.probe(cursor)
+                return False
+            query = "select has_database_privilege(current_database(), 'TEMPORARY')"
+            if self._mode.key and cursor.execute(query).fetchone() != (True,):
+                raise SinkError(
+                    f"the sink cannot write to {self._name}: its user lacks the right TEMPORARY on the "
+                    "database; grant it"
+                )
+            for right in needed.split(", "):
+                query = "select has_table_privilege(%s::oid, %s) or has_any_column_privilege(%s::oid, %s)"
+                row = cursor.execute(query, (self._target.oid, right, self._target.oid, right)).fetchone()
+                if not (row and row[0]):
+                    raise SinkError(
+                        f"the sink cannot write to {self._name}: its user lacks the right {right}; grant it"
+                    )
+            return False
+
+        self._run(f"write to {self._name}", work)
+        return f"{self._name} of {self._database.address}"
+
+    # ---- what is known of the table
+
+    def _run(self, what: str, work: Callable[[psycopg.Cursor[Any]], bool]) -> None:
+        import psycopg
+
+        try:
+            self._database.run(what, work)
+        except psycopg.Error as exc:
+            self._knows = False
+            raise sink_error(what, exc) from None
+
+    def _refresh(self) -> bool:
+        """Reads what the table is now. Returns whether that has changed."""
+        before = (self._target, self._has_marks)
+
+        def work(cursor: psycopg.Cursor[Any]) -> bool:
+            self._read(cursor)
+            return False
+
+        self._run(f"read the columns of {self._name}", work)
+        return before != (self._target, self._has_marks)
+
+    def _read(self, cursor: psycopg.Cursor[Any]) -> None:
+        self._target = Target.read(cursor, self._name)
+        self._has_marks = self._marks.exist(cursor)
+        key = frozenset(self._mode.key)
+        if self._target is not None and key and key not in self._target.keys:
+            raise ConfigError(
+                f"names {', '.join(self._mode.key)}, and {self._name} has no unique constraint on exactly "
+                "these columns: add one (not deferrable), or correct the key",
+                field="sink.key",
+            )
+        self._knows = True
+
+    def _fitted(self, staged: PostgresStaged) -> Fitted:
+        """The rows as the table will have them. Raises RecordsError."""
+        import pyarrow as pa
+
+        if not staged.rows.num_rows:
+            return Fitted(pa.table({}), {}, ())
+        if staged.plain is None:
+            staged.plain = plain(self._mode.prepared(staged.rows))
+        return fitted(staged.plain, self._target, new_columns=self._new_columns, whole=self._mode.is_whole)
+
+
+class PostgresStaged:
+    """A batch that fits the table, kept in memory. ``plain``: the rows with types of PostgreSQL."""
+
+    def __init__(self, sink: PostgresSink, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> None:
+        self._sink = sink
+        self.rows, self.ranges = rows, dict(ranges)
+        self.plain: Any = None
+        self._dropped = False
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Leaves ``partitions`` out of the commit."""
+        self.ranges = {tp: span for tp, span in self.ranges.items() if tp not in partitions}
+        self._dropped = True
+
+    def publish(self) -> None:
+        """Commits. Raises SinkFencedError, SinkError, RecordsError, ConfigError."""
+        if not self.ranges:
+            return
+        if self._dropped:
+            self.rows, self.plain = rows_of(self.rows, self.ranges), None
+        self._sink.commit(self)
+
+    def discard(self) -> None:
+        """There is nothing to remove."""
