@@ -99,10 +99,6 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.pipeline.sink.table": (ICEBERG, {"spec/pipeline/sink": {**_ICEBERG, "table": "lake.more"}}),
     "spec.pipeline.sink.options": (DELTA, {**DELTA, "spec/pipeline/sink/options": {"AWS_REGION": "eu"}}),
     "spec.pipeline.sink.partitionBy": (NONE, {"spec/pipeline/sink/partitionBy": ["day"]}),
-    "spec.pipeline.sink.table": (
-        {"spec/pipeline/sink": POSTGRES},
-        {"spec/pipeline/sink": {**POSTGRES, "table": "public.more"}},
-    ),
     "spec.pipeline.sink.mode": ({"spec/pipeline/sink": POSTGRES}, {"spec/pipeline/sink": UPSERT}),
     "spec.pipeline.sink.key": (
         {"spec/pipeline/sink": UPSERT},

@@ -25,8 +25,8 @@ _CREDENTIAL = (
     r"(?i:.*(key|token)(_base64|_dynamodb)?|.*(credential|authorization)|"
     r".*(secret|password|connection-string).*)"
 )
-"""The options of delta-rs, pyiceberg and libpq that are credentials, in any case: names that end in key, token,
-credential or authorization, such as azure_storage_account_key, and names with secret, password or
+"""The options of delta-rs, pyiceberg and libpq that are credentials, in any case: names that end in key,
+token, credential or authorization, such as azure_storage_account_key, and names with secret, password or
 connection-string. Options that name a file (..._token_file) or an identifier (aws_access_key_id) are none."""
 _NO_CREDENTIAL = "sslkey"
 """A parameter of libpq that names a file."""
@@ -92,8 +92,8 @@ class Sink:
     format: str = spec(
         "format",
         fields.text(choices=["parquet", "delta", "iceberg", "postgres"]),
-        "The format of the output: Parquet files in a folder (parquet), a Delta Lake table (delta), an Apache "
-        "Iceberg table in a catalog (iceberg), or a table of a PostgreSQL database (postgres).",
+        "The format of the output: Parquet files in a folder (parquet), a Delta Lake table (delta), an "
+        "Apache Iceberg table in a catalog (iceberg), or a table of a PostgreSQL database (postgres).",
         default="parquet",
     )
     path: str = spec(

@@ -312,7 +312,6 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
                 "options": ("options", settings_of),
                 "partitionBy": ("partition_by", list_of_names(may_be_empty=True)),
                 "newColumns": ("new_columns", one_of("add", "reject")),
-                "table": ("table", name_of),
                 "mode": ("mode", one_of("append", "upsert", "merge")),
                 "key": ("key", list_of_names(may_be_empty=True)),
                 "aggregates": ("aggregates", _aggregates),
