@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.worker_config import WorkerConfig
+from slackwater.runtime.delivery.pace import FIRST_RECORDS
 from slackwater.runtime.errors import EXIT_HANDLER_OR_SINK, EXIT_OK, ConfigError
 from slackwater.tools import clients
 from slackwater.tools.group_config import add_options, config_of
@@ -151,7 +152,7 @@ def try_handler(config: WorkerConfig, starts: list[Start], limit: int) -> Tried:
         warm_up(engine, config.handler)
         began = clock.mono_ms()
         rows, letters = _handle(
-            Trial(engine, config.handler), records, int(clients.properties_of(config)["max.poll.records"])
+            Trial(engine, config.handler), records, min(FIRST_RECORDS, config.max_poll_records)
         )
         return Tried(records, rows, letters, read_ms, clock.mono_ms() - began)
     finally:
