@@ -126,9 +126,11 @@ class Delivery:
         "batchDuration",
         fields.duration("10ms", "5s"),
         "How long a batch may take, from its first record to its commit, when more records are waiting. The "
-        "worker measures its batches and chooses their number of records for that time. A longer time gives "
+        "worker measures its batches and chooses their number of records for that time, 5000 or more. A "
+        "longer time gives "
         "fewer and larger files and costs less for each record; a shorter one commits a backlog in smaller "
-        "steps. max.poll.records in kafka.properties is an upper limit.",
+        "steps. max.poll.records in kafka.properties is an upper limit, for handlers that take long for each "
+        "record.",
         default="1s",
     )
     max_batch_bytes: int = spec(

@@ -40,7 +40,9 @@ class BatchInterval:
 
 
 FIRST_RECORDS = 5_000
-"""Of the first batch: what a handler needs for each record is not known yet."""
+"""Of the first batch, when it is not known what a handler needs for each record. The time never makes a batch
+smaller than that: most of a small batch's time does not depend on its size, so that smaller and smaller ones
+would be tried in vain, and a worker on a busy machine would end at one record a batch."""
 _GROWTH = 4
 """A batch has at most so many times the records of the one before: what it costs is measured on the way."""
 
@@ -64,11 +66,10 @@ class BatchSize:
         # A batch that is not full says nothing of larger ones, unless it took too long.
         if not records or (records < self.records // 2 and ms <= self._target_ms):
             return
-        fitting = records * self._target_ms / max(ms, 1.0)
-        fitting = min(fitting, records * _GROWTH, self._most_records)
+        fitting = max(self._first, records * min(_GROWTH, self._target_ms / max(ms, 1.0)))
         if size_bytes:
             fitting = min(fitting, records * self._most_bytes / size_bytes)
-        self.records = max(1, int(fitting))
+        self.records = max(1, int(min(fitting, self._most_records)))
 
     def failed(self) -> None:
         """A batch has failed as a whole: it may have been too large."""
