@@ -4,7 +4,8 @@ A real Apache Kafka on this machine holds JSON records of about 170 bytes (colum
 partitions, lz4. Each way reads them all, takes the JSON apart and writes Parquet:
 
 - ours: a worker's process with its static membership, fences, marks and commits; engines spark (in the
-  worker, or on a Connect server), arrow and python.
+  worker, or on a Connect server), arrow and python. NAME-value: the worker decodes the values
+  (`value.format`) in place of the handler.
 - Structured Streaming: `format("kafka")`, `from_json`, `trigger(availableNow=True)`, its own checkpoint.
 
 Prints thousands of records a second from the first batch's begin to the last commit, CPU seconds a million

@@ -47,6 +47,21 @@ def arrow(table: pa.Table) -> pa.Table:
     return pa.table([*(table[name] for name in PLACE), *rows.columns], names=[*PLACE, *rows.column_names])
 
 
+def spark_values(df: DataFrame) -> DataFrame:
+    """With values that the worker has decoded (`value.format`)."""
+    return df.select(*PLACE, "value.*")
+
+
+def arrow_values(table: pa.Table) -> pa.Table:
+    """With values that the worker has decoded (`value.format`)."""
+    import pyarrow as pa
+
+    return pa.table(
+        [*(table[name] for name in PLACE), *(table["value"].combine_chunks().field(name) for name in NAMES)],
+        names=[*PLACE, *NAMES],
+    )
+
+
 def python(records: list[Any]) -> list[dict[str, Any]]:
     """With the standard library, one record at a time."""
     return [

@@ -18,17 +18,30 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
+from benchmarks.pipeline.handlers import COLUMNS
 from benchmarks.pipeline.load import create, fill, values
 from benchmarks.pipeline.ours import ROOT, Batch, config, worker
 from benchmarks.pipeline.processes import Watch
 from slackwater.kafka import KafkaProducer
 from tests.support.kafka import LONG_LIVED, KafkaCluster
 
+HANDLERS = "benchmarks.pipeline.handlers"
+VALUE = {"format": "json", "schema": COLUMNS}
 OURS: Mapping[str, dict[str, Any]] = {
-    "spark": {"engine": "spark", "handler": "benchmarks.pipeline.handlers:spark"},
-    "connect": {"engine": "spark", "handler": "benchmarks.pipeline.handlers:spark"},
-    "arrow": {"engine": "arrow", "handler": "benchmarks.pipeline.handlers:arrow"},
-    "python": {"engine": "python", "handler": "benchmarks.pipeline.handlers:python"},
+    "spark-value": {
+        "engine": "spark",
+        "handler": f"{HANDLERS}:spark_values",
+        "value": VALUE,
+    },
+    "spark": {"engine": "spark", "handler": f"{HANDLERS}:spark"},
+    "connect": {"engine": "spark", "handler": f"{HANDLERS}:spark"},
+    "arrow-value": {
+        "engine": "arrow",
+        "handler": f"{HANDLERS}:arrow_values",
+        "value": VALUE,
+    },
+    "arrow": {"engine": "arrow", "handler": f"{HANDLERS}:arrow"},
+    "python": {"engine": "python", "handler": f"{HANDLERS}:python"},
 }
 """Name -> fields of the worker's configuration."""
 STREAMING = "streaming"
