@@ -15,7 +15,8 @@ from pyiceberg.table.update import snapshot
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.sinks.iceberg import partitions
-from slackwater.pipeline.sinks.iceberg.sink import IcebergSink, IcebergStaged
+from slackwater.pipeline.sinks.iceberg.sink import IcebergSink
+from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks
 from tests.support.iceberg.catalogs import Catalog
@@ -29,7 +30,7 @@ CALLS: list[tuple[Any, str]] = [
     (snapshot, "write_manifest_list"),
     (partitions, "write"),
     (IcebergSink, "stage"),
-    (IcebergStaged, "publish"),
+    (StagedRows, "publish"),
 ]
 """Calls that a sink makes, beside those of its catalog."""
 _write_all = partial(sinks.write_all, records=RECORDS)

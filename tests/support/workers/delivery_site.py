@@ -41,14 +41,10 @@ def after(owner, name):
 
 
 if DIE_AFTER == "publish":
-    from slackwater.pipeline.sinks.delta.sink import DeltaStaged
-    from slackwater.pipeline.sinks.iceberg.sink import IcebergStaged
     from slackwater.pipeline.sinks.parquet.sink import StagedFiles
-    from slackwater.pipeline.sinks.postgres.sink import PostgresStaged
+    from slackwater.pipeline.sinks.staged import StagedRows
     after(StagedFiles, "publish")
-    after(DeltaStaged, "publish")
-    after(IcebergStaged, "publish")
-    after(PostgresStaged, "publish")
+    after(StagedRows, "publish")
 if DIE_AFTER == "letters":
     from slackwater.runtime.delivery.dead_letters import DeadLetterTopic
     after(DeadLetterTopic, "write")

@@ -30,7 +30,8 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_sink
 from slackwater.pipeline.sinks.delta import table as delta_table
 from slackwater.pipeline.sinks.delta.log import TransactionLog
-from slackwater.pipeline.sinks.delta.sink import DeltaSink, DeltaStaged
+from slackwater.pipeline.sinks.delta.sink import DeltaSink
+from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
@@ -54,7 +55,7 @@ CALLS: list[tuple[Any, str]] = [
     (TransactionLog, "read_to"),
     (TransactionLog, "add"),
     (DeltaSink, "stage"),
-    (DeltaStaged, "publish"),
+    (StagedRows, "publish"),
 ]
 
 

@@ -22,7 +22,8 @@ import pytest
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_sink
 from slackwater.pipeline.sinks.postgres import connection
-from slackwater.pipeline.sinks.postgres.sink import PostgresSink, PostgresStaged
+from slackwater.pipeline.sinks.postgres.sink import PostgresSink
+from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
@@ -43,7 +44,7 @@ CALLS: list[tuple[Any, str]] = [
     (psycopg.Connection, "commit"),
     (psycopg.Connection, "rollback"),
     (PostgresSink, "stage"),
-    (PostgresStaged, "publish"),
+    (StagedRows, "publish"),
 ]
 MODES: dict[str, dict[str, Any]] = {
     "append": {},

@@ -26,9 +26,9 @@ from slackwater.pipeline.sinks.delta.store import DeltaStore
 from slackwater.pipeline.sinks.delta.table import MarkedTable
 from slackwater.pipeline.sinks.delta.types import check_names, check_partition_columns, with_delta_types
 from slackwater.pipeline.sinks.ranges import check_mark
+from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.pipeline.sinks.table_schema import fit
-from slackwater.runtime.delivery.batch import rows_of
-from slackwater.runtime.errors import ConfigError, HandlerError, SinkError, WorkerError
+from slackwater.runtime.errors import ConfigError, SinkError, WorkerError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,12 +93,12 @@ class DeltaSink:
             self._unsaved.pop(tp, None)
         return marks
 
-    def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> DeltaStaged:
+    def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> StagedRows:
         """Fits the rows to the table, and writes nothing. Raises RecordsError, HandlerError, SinkError,
         ConfigError."""
         if not self._table.exists:
             self._refresh()
-        staged = DeltaStaged(self, with_delta_types(rows), ranges, rows.column_names)
+        staged = StagedRows(self.commit, with_delta_types(rows), ranges, rows.column_names)
         self._fitted(staged)
         return staged
 
@@ -140,7 +140,7 @@ class DeltaSink:
             raise self._store.error("write to", exc) from None
         return uri
 
-    def commit(self, staged: DeltaStaged) -> None:
+    def commit(self, staged: StagedRows) -> None:
         """Writes what is staged. Raises SinkFencedError, SinkError, RecordsError, HandlerError,
         ConfigError."""
         ends = {self._app_id(tp, span.topic_id): span.end for tp, span in staged.ranges.items()}
@@ -220,48 +220,17 @@ class DeltaSink:
                         "Start the group with another sink.path"
                     )
 
-    def _fitted(self, staged: DeltaStaged) -> pa.Table:
+    def _fitted(self, staged: StagedRows) -> pa.Table:
         """The rows as the table will have them. Raises RecordsError, HandlerError."""
         kept = self._table.schema
         by = self._by if kept is None else self._table.partition_columns
         missing = [name for name in by if name not in staged.names]
-        if missing and staged.rows.num_rows:
-            raise HandlerError(
-                f"the rows have no column {missing[0]}, by which the table is partitioned (they have: "
-                f"{', '.join(staged.names)})"
-            )
+        staged.refuse_missing(missing)
         rows = fit(staged.rows, kept, new_columns=self._new_columns)
         check_names(list(rows.schema), () if kept is None else kept.names)
         if kept is None and rows.num_rows:
             check_partition_columns(rows.schema, by)
         return rows
-
-
-class DeltaStaged:
-    """A batch that fits the table, kept in memory. ``names``: the columns that the handler gave."""
-
-    def __init__(
-        self, sink: DeltaSink, rows: pa.Table, ranges: Mapping[TopicPartition, Range], names: Sequence[str]
-    ) -> None:
-        self._sink = sink
-        self.rows, self.ranges, self.names = rows, dict(ranges), names
-        self._dropped = False
-
-    def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Leaves ``partitions`` out of the commit."""
-        self.ranges = {tp: span for tp, span in self.ranges.items() if tp not in partitions}
-        self._dropped = True
-
-    def publish(self) -> None:
-        """Commits. Raises SinkFencedError, SinkError, RecordsError, HandlerError, ConfigError."""
-        if not self.ranges:
-            return
-        if self._dropped:
-            self.rows = rows_of(self.rows, self.ranges)
-        self._sink.commit(self)
-
-    def discard(self) -> None:
-        """There is nothing to remove."""
 
 
 def _quoted(text: str) -> str:

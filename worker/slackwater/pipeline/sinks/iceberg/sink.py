@@ -28,9 +28,9 @@ from slackwater.pipeline.sinks.iceberg.probe import write_a_file
 from slackwater.pipeline.sinks.iceberg.table import MarkedTable
 from slackwater.pipeline.sinks.iceberg.types import iceberg_schema, with_iceberg_types
 from slackwater.pipeline.sinks.ranges import check_mark
+from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.pipeline.sinks.table_schema import check_case, fit
-from slackwater.runtime.delivery.batch import rows_of
-from slackwater.runtime.errors import ConfigError, HandlerError, SinkError, WorkerError
+from slackwater.runtime.errors import ConfigError, SinkError, WorkerError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,12 +97,12 @@ class IcebergSink:
             self._unsaved.pop(tp, None)
         return marks
 
-    def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> IcebergStaged:
+    def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> StagedRows:
         """Fits the rows to the table, and writes nothing. Raises RecordsError, HandlerError, SinkError,
         ConfigError."""
         if not self._table.exists:
             self._refresh()
-        staged = IcebergStaged(self, with_iceberg_types(rows), ranges, rows.column_names)
+        staged = StagedRows(self.commit, with_iceberg_types(rows), ranges, rows.column_names)
         self._fitted(staged)
         return staged
 
@@ -137,7 +137,7 @@ class IcebergSink:
             raise self._catalog.error("write to", exc) from None
         return self._catalog.table
 
-    def commit(self, staged: IcebergStaged) -> None:
+    def commit(self, staged: StagedRows) -> None:
         """Writes what is staged. Raises SinkFencedError, SinkError, RecordsError, HandlerError,
         ConfigError."""
         ends = {self._place(tp, span.topic_id): span.end for tp, span in staged.ranges.items()}
@@ -235,45 +235,14 @@ class IcebergSink:
                     "with another sink.table"
                 )
 
-    def _fitted(self, staged: IcebergStaged) -> pa.Table:
+    def _fitted(self, staged: StagedRows) -> pa.Table:
         """The rows as the table will have them. Raises RecordsError, HandlerError."""
         kept = self._table.schema
         by = self._by if kept is None else self._table.partitioning
         missing = [column for column, _ in by if column.split(".")[0] not in staged.names]
-        if missing and staged.rows.num_rows:
-            raise HandlerError(
-                f"the rows have no column {missing[0]}, by which the table is partitioned (they have: "
-                f"{', '.join(staged.names)})"
-            )
+        staged.refuse_missing(missing)
         rows = fit(staged.rows, kept, new_columns=self._new_columns)
         check_case(list(rows.schema), "Iceberg's readers do")
         if kept is None and rows.num_rows:
             partitions.spec_of(iceberg_schema(rows.schema), by)
         return rows
-
-
-class IcebergStaged:
-    """A batch that fits the table, kept in memory. ``names``: the columns that the handler gave."""
-
-    def __init__(
-        self, sink: IcebergSink, rows: pa.Table, ranges: Mapping[TopicPartition, Range], names: Sequence[str]
-    ) -> None:
-        self._sink = sink
-        self.rows, self.ranges, self.names = rows, dict(ranges), names
-        self._dropped = False
-
-    def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Leaves ``partitions`` out of the commit."""
-        self.ranges = {tp: span for tp, span in self.ranges.items() if tp not in partitions}
-        self._dropped = True
-
-    def publish(self) -> None:
-        """Commits. Raises SinkFencedError, SinkError, RecordsError, HandlerError, ConfigError."""
-        if not self.ranges:
-            return
-        if self._dropped:
-            self.rows = rows_of(self.rows, self.ranges)
-        self._sink.commit(self)
-
-    def discard(self) -> None:
-        """There is nothing to remove."""

@@ -28,7 +28,7 @@ from slackwater.pipeline.sinks.postgres.modes import Append, Merge, Mode, Upsert
 from slackwater.pipeline.sinks.postgres.table import Fitted, TableName, Target, fitted, identifiers
 from slackwater.pipeline.sinks.postgres.types import plain
 from slackwater.pipeline.sinks.postgres.writer import Writer
-from slackwater.runtime.delivery.batch import rows_of
+from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
 from slackwater.runtime.interfaces import PLACE_COLUMNS, Range
 
@@ -101,10 +101,10 @@ class PostgresSink:
         self._run(f"read the marks of {self._name}", work)
         return marks
 
-    def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> PostgresStaged:
+    def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> StagedRows:
         """Fits the rows to the table, and leaves nothing in the database. Raises RecordsError, SinkError,
         ConfigError; SinkFencedError only after the database has refused rows."""
-        staged = PostgresStaged(self, rows, ranges)
+        staged = StagedRows(self.commit, rows, ranges, rows.column_names)
         if not self._knows:
             self._refresh()
         batch = self._fitted(staged)
@@ -112,7 +112,7 @@ class PostgresSink:
             self._run(f"write to {self._name}", lambda cursor: self._attempt(cursor, staged))
         return staged
 
-    def _attempt(self, cursor: psycopg.Cursor[Any], staged: PostgresStaged) -> bool:
+    def _attempt(self, cursor: psycopg.Cursor[Any], staged: StagedRows) -> bool:
         """Writes the batch, to be rolled back."""
         self._read(cursor)
         batch = self._fitted(staged)
@@ -126,7 +126,7 @@ class PostgresSink:
         self._writer.check_constraints(cursor)
         return False
 
-    def commit(self, staged: PostgresStaged) -> None:
+    def commit(self, staged: StagedRows) -> None:
         """Writes what is staged. Raises SinkFencedError, SinkError, RecordsError, ConfigError."""
         import psycopg
 
@@ -153,7 +153,7 @@ class PostgresSink:
                     return
         raise SinkError(f"the sink cannot {what}: its columns changed {_TRIES} times meanwhile")
 
-    def _write(self, cursor: psycopg.Cursor[Any], staged: PostgresStaged, batch: Fitted, by: str) -> bool:
+    def _write(self, cursor: psycopg.Cursor[Any], staged: StagedRows, batch: Fitted, by: str) -> bool:
         has_rows = batch.rows.num_rows > 0
         aside = self._target is None or not self._target.takes_copy or bool(self._mode.key)
         if has_rows and aside:
@@ -293,38 +293,12 @@ class PostgresSink:
             )
         self._knows = True
 
-    def _fitted(self, staged: PostgresStaged) -> Fitted:
+    def _fitted(self, staged: StagedRows) -> Fitted:
         """The rows as the table will have them. Raises RecordsError."""
         import pyarrow as pa
 
         if not staged.rows.num_rows:
             return Fitted(pa.table({}), {}, ())
-        if staged.plain is None:
-            staged.plain = plain(self._mode.prepared(staged.rows))
-        return fitted(staged.plain, self._target, new_columns=self._new_columns, whole=self._mode.is_whole)
-
-
-class PostgresStaged:
-    """A batch that fits the table, kept in memory. ``plain``: the rows with types of PostgreSQL."""
-
-    def __init__(self, sink: PostgresSink, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> None:
-        self._sink = sink
-        self.rows, self.ranges = rows, dict(ranges)
-        self.plain: Any = None
-        self._dropped = False
-
-    def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Leaves ``partitions`` out of the commit."""
-        self.ranges = {tp: span for tp, span in self.ranges.items() if tp not in partitions}
-        self._dropped = True
-
-    def publish(self) -> None:
-        """Commits. Raises SinkFencedError, SinkError, RecordsError, ConfigError."""
-        if not self.ranges:
-            return
-        if self._dropped:
-            self.rows, self.plain = rows_of(self.rows, self.ranges), None
-        self._sink.commit(self)
-
-    def discard(self) -> None:
-        """There is nothing to remove."""
+        if staged.prepared is None:
+            staged.prepared = plain(self._mode.prepared(staged.rows))
+        return fitted(staged.prepared, self._target, new_columns=self._new_columns, whole=self._mode.is_whole)
