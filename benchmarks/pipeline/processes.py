@@ -46,14 +46,14 @@ class Watch:
 
 def tree(pid: int) -> list[tuple[float, float]]:
     """CPU seconds, with those of children that have ended, and resident MB of each process below ``pid``."""
-    found, left = [], [pid]
+    processes, left = [], [pid]
     while left:
-        one = left.pop()
+        current = left.pop()
         try:
-            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-            found.append((sum(map(int, fields[11:15])) / _TICK, int(fields[21]) * _PAGE / 1e6))
-            for thread in Path(f"/proc/{one}/task").iterdir():
+            fields = Path(f"/proc/{current}/stat").read_text().rpartition(")")[2].split()
+            processes.append((sum(map(int, fields[11:15])) / _TICK, int(fields[21]) * _PAGE / 1e6))
+            for thread in Path(f"/proc/{current}/task").iterdir():
                 left += map(int, (thread / "children").read_text().split())
         except OSError:  # it has ended meanwhile
             continue
-    return found
+    return processes

@@ -128,10 +128,10 @@ def streaming_bulk(bootstrap: str, topic: str, total: int, folder: Path, per_tri
         watch.stop()
     if process.returncode:
         raise RuntimeError(f"Structured Streaming failed:\n{(folder / 'streaming.log').read_text()[-3000:]}")
-    told = json.loads(out.splitlines()[-1])
+    report = json.loads(out.splitlines()[-1])
     _check(folder, total)
-    seconds, cpu_s = told["ended"] - told["began"], watch.cpu_s(told["began"], told["ended"])
-    return Outcome(total, seconds, cpu_s, watch.most_mb, told["batches"], {})
+    seconds, cpu_s = report["ended"] - report["began"], watch.cpu_s(report["began"], report["ended"])
+    return Outcome(total, seconds, cpu_s, watch.most_mb, report["batches"], {})
 
 
 def one_record(name: str, bootstrap: str, folder: Path, **fields: Any) -> str:

@@ -104,7 +104,7 @@ class Trial:
             if not isolate:
                 raise raised_by_handler(failure) if isinstance(failure, TransformError) else failure
             handled = self._isolated(batch, sink, failure)
-        letters = [(tp, letter) for tp, found in handled.letters.items() for letter in found]
+        letters = [(tp, letter) for tp, of_partition in handled.letters.items() for letter in of_partition]
         assert isinstance(handled.staged, _Kept)
         return Outcome(
             handled.staged.rows, handled.staged.fitted, sorted(letters, key=lambda it: (it[0], it[1].offset))

@@ -50,10 +50,10 @@ class BatchSplits:
             pieces = chance.randint(2, min(MOST_PIECES, self._count))
             for batch in _split(self._partitions, pieces, chance):
                 self._compare(batch, f"split {number + 1} with seed {seed}")
-        every = [(tp, one) for tp, records in self._partitions.items() for one in records]
+        every = [(tp, record) for tp, records in self._partitions.items() for record in records]
         chosen = every if len(every) <= singles else chance.sample(every, singles)
-        for tp, one in sorted(chosen, key=lambda it: (it[0], it[1].offset)):
-            self._compare({tp: [one]}, "alone")
+        for tp, record in sorted(chosen, key=lambda it: (it[0], it[1].offset)):
+            self._compare({tp: [record]}, "alone")
 
     def _compare(self, batch: Partitions, how: str) -> None:
         __tracebackhide__ = True
@@ -65,7 +65,9 @@ class BatchSplits:
                 f"and fails on a batch of {_named(batch)} ({how}): {exc}\n{WHAT_TO_DO}."
             ) from exc
         made = self._made(outcome)
-        positions = [(tp.topic, tp.partition, one.offset) for tp, records in batch.items() for one in records]
+        positions = [
+            (tp.topic, tp.partition, record.offset) for tp, records in batch.items() for record in records
+        ]
         for position in sorted(positions):
             if made.get(position) != self._expected.get(position):
                 self._check_repeatable()

@@ -128,7 +128,7 @@ def run(
             checks.check(splits=splits, singles=most, seed=seed)
     finally:
         made.close()
-    given = {(tp, one.offset): one for tp, records in partitions.items() for one in records}
+    given = {(tp, record.offset): record for tp, records in partitions.items() for record in records}
     return Result(
         whole.rows,
         [

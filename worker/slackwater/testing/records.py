@@ -107,12 +107,12 @@ def partitions_of(given: Any, defaults: Defaults) -> dict[TopicPartition, list[C
     made: dict[TopicPartition, dict[int, ConsumerRecord]] = {}
     following: dict[TopicPartition, int] = {}
     for at, item in enumerate(_items(given)):
-        one = _consumer_record(item, at, defaults, following)
-        tp = TopicPartition(one.topic, one.partition)
-        if one.offset in made.setdefault(tp, {}):
-            raise ValueError(f"records[{at}]: there is a record at {tp} offset {one.offset} already")
-        made[tp][one.offset] = one
-        following[tp] = one.offset + 1
+        record = _consumer_record(item, at, defaults, following)
+        tp = TopicPartition(record.topic, record.partition)
+        if record.offset in made.setdefault(tp, {}):
+            raise ValueError(f"records[{at}]: there is a record at {tp} offset {record.offset} already")
+        made[tp][record.offset] = record
+        following[tp] = record.offset + 1
     return {tp: [records[offset] for offset in sorted(records)] for tp, records in sorted(made.items())}
 
 

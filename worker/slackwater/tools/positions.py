@@ -88,8 +88,8 @@ def spans_of(consumer: KafkaConsumer, starts: Iterable[Start]) -> dict[TopicPart
             chosen[tp] = start
     first, end = consumer.beginning_offsets(chosen), consumer.end_offsets(chosen)
     times = {tp: start.time_ms for tp, start in chosen.items() if start.time_ms is not None}
-    found = consumer.offsets_for_times(times) if times else {}
-    by_time = {tp: at.offset for tp, at in found.items() if at is not None and at.offset >= 0}
+    offsets = consumer.offsets_for_times(times) if times else {}
+    by_time = {tp: at.offset for tp, at in offsets.items() if at is not None and at.offset >= 0}
     return {
         tp: (_offset(tp, start, first[tp], end[tp], by_time), end[tp])
         for tp, start in sorted(chosen.items(), key=lambda item: item[0])

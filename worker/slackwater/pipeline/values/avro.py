@@ -34,9 +34,9 @@ def avro_decoder(config: ValueConfig, registry: Registry | None) -> AvroDecoder:
     if config.reader_schema is not None:
         reader, field = _parsed(config.reader_schema, "value.readerSchema"), "value.readerSchema"
     elif registry is not None:
-        found = registry.subject_schema("AVRO")
+        registered = registry.subject_schema("AVRO")
         field = "value.registry.subject"
-        reader = _parsed(found.text, field, found.references)
+        reader = _parsed(registered.text, field, registered.references)
     else:
         reader, field = written, "value.schema"
     try:

@@ -151,8 +151,8 @@ class _Parser:
 
     def _word(self, word: str) -> bool:
         if self._at < len(self._tokens):
-            kind, found, _ = self._tokens[self._at]
-            if kind == "word" and found.upper() == word:
+            kind, text, _ = self._tokens[self._at]
+            if kind == "word" and text.upper() == word:
                 self._at += 1
                 return True
         return False

@@ -103,10 +103,10 @@ def _object(schema: dict[str, Any], at: str, document: _Document, depth: int) ->
 
 def _union(branches: Any, at: str, document: _Document, depth: int) -> tuple[pa.DataType, bool]:
     if isinstance(branches, list):
-        others = [(n, one) for n, one in enumerate(branches) if one != {"type": "null"}]
+        others = [(n, branch) for n, branch in enumerate(branches) if branch != {"type": "null"}]
         if len(others) == 1:
-            n, one = others[0]
-            type_, nullable = _type(one, f"{at}/{n}", document, depth + 1)
+            n, branch = others[0]
+            type_, nullable = _type(branch, f"{at}/{n}", document, depth + 1)
             return type_, nullable or len(branches) > 1
     raise SchemaTextError(f"at {at}: only a choice between one schema and null is supported")
 

@@ -56,11 +56,11 @@ def _files(config: ValueConfig, registry: Registry | None) -> tuple[list[FileDes
             )
         return files, field
     assert registry is not None  # the configuration's check
-    found = registry.subject_schema("PROTOBUF")
+    registered = registry.subject_schema("PROTOBUF")
     try:
-        return _registered_files(found), "value.registry.subject"
+        return _registered_files(registered), "value.registry.subject"
     except ValueError as exc:
-        raise ConfigError(f"{found.name}: {exc}", field="value.registry.subject") from None
+        raise ConfigError(f"{registered.name}: {exc}", field="value.registry.subject") from None
 
 
 def _registered_files(registered: Registered) -> list[FileDescriptorProto]:

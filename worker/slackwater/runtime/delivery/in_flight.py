@@ -145,8 +145,8 @@ class InFlight:
         batch = self.batch
         if batch is None:
             return
-        for one in (batch, self.next):
-            if one is not None and (gone := one.give_up(partitions)):
+        for holder in (batch, self.next):
+            if holder is not None and (gone := holder.give_up(partitions)):
                 self._context.log.line(f"abandons {describe(gone)}: {why}")
                 self._context.metrics.count("batches", ("abandoned",))
         if not batch.parts and batch.task is None:

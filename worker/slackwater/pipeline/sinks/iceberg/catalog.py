@@ -158,9 +158,9 @@ def _database(uri: str) -> str:
 
 def _secrets(properties: Mapping[str, Any]) -> list[str]:
     """Values that no message may show."""
-    found = [str(value) for name, value in properties.items() if _SECRET.search(name)]
+    secrets = [str(value) for name, value in properties.items() if _SECRET.search(name)]
     for value in properties.values():
-        found += [part for match in _URL_SECRET.findall(str(value)) for part in match]
+        secrets += [part for match in _URL_SECRET.findall(str(value)) for part in match]
     # A credential is ID:SECRET.
-    found += [value.partition(":")[2] for value in found if ":" in value]
-    return [value for value in found if len(value) > 3]
+    secrets += [value.partition(":")[2] for value in secrets if ":" in value]
+    return [value for value in secrets if len(value) > 3]

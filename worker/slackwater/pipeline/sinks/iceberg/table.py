@@ -98,13 +98,13 @@ class MarkedTable:
     def removed_by(self, commit: str) -> int | None:
         """How many rows the commit with that id has removed; None: the table has no such commit."""
         snapshots = [] if self._table is None else self._table.metadata.snapshots
-        found = [snapshot for snapshot in snapshots if _summary(snapshot).get(COMMIT) == commit]
-        if not found:
+        committed = [snapshot for snapshot in snapshots if _summary(snapshot).get(COMMIT) == commit]
+        if not committed:
             return None
         return sum(
             int(_summary(snapshot).get("deleted-records") or 0)
             - int(_summary(snapshot).get("added-records") or 0)
-            for snapshot in found
+            for snapshot in committed
         )
 
     def create(self, schema: pa.Schema, by: Sequence[partitions.By]) -> None:

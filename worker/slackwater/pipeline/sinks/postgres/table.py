@@ -124,13 +124,13 @@ class Target:
     @classmethod
     def read(cls, cursor: psycopg.Cursor[Any], name: TableName) -> Target | None:
         """The table as it is now; None: there is none. Raises SinkError, ConfigError."""
-        found = cursor.execute(_RELATION, (name.name, name.schema)).fetchone()
-        if found is None:
+        relation = cursor.execute(_RELATION, (name.name, name.schema)).fetchone()
+        if relation is None:
             raise SinkError(
                 f"the sink cannot write to {name}: there is no schema {name.schema} in this database; create "
                 "it, or correct sink.table"
             )
-        oid, is_plain, kind = found
+        oid, is_plain, kind = relation
         if oid is None:
             return None
         if kind not in ("r", "p", "v", "f"):

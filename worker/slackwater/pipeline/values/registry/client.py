@@ -91,12 +91,12 @@ class Registry:
         subject, version = self._config.subject or "", self._config.version
         name = f"the schema of subject {subject}, version {version}"
         answer = self._get(_version_path(subject, version) + self._query)
-        found = self._registered(name, self._expect(answer, _SUBJECT))
-        if found.kind != kind:
+        registered = self._registered(name, self._expect(answer, _SUBJECT))
+        if registered.kind != kind:
             raise ConfigError(
-                f"{name} is of type {found.kind}, and value.format needs {kind}", field=_SUBJECT
+                f"{name} is of type {registered.kind}, and value.format needs {kind}", field=_SUBJECT
             )
-        return found
+        return registered
 
     def close(self) -> None:
         """Closes the connections."""
@@ -111,7 +111,7 @@ class Registry:
     def _collect(
         self,
         document: dict[str, Any],
-        found: dict[tuple[str, str], tuple[str, str]],
+        collected: dict[tuple[str, str], tuple[str, str]],
         open_: set[tuple[str, str]],
     ) -> None:
         """Adds what ``document`` refers to, with what that refers to before it."""
@@ -121,14 +121,14 @@ class Registry:
             except (TypeError, KeyError):
                 raise WorkerError("the schema registry has sent a reference that is none") from None
             key = (subject, version)
-            if key in found or key in open_:
+            if key in collected or key in open_:
                 continue
-            if len(found) + len(open_) >= MAX_REFERENCES:
+            if len(collected) + len(open_) >= MAX_REFERENCES:
                 raise ConfigError(f"a schema refers to more than {MAX_REFERENCES} others", field=_URL)
             open_.add(key)
             referred = self._expect(self._get(_version_path(subject, version) + self._query), _URL)
-            self._collect(referred, found, open_)
-            found[key] = (name, _schema(referred, name)[1])
+            self._collect(referred, collected, open_)
+            collected[key] = (name, _schema(referred, name)[1])
 
     def _expect(self, answer: Answer, field: str) -> dict[str, Any]:
         """The object in a good answer. Raises ConfigError or WorkerError for another."""
