@@ -138,6 +138,34 @@ def _forget_session() -> None:
     spark.client.release_session()
 
 
+def _kept_views() -> tuple[list[str], list[str]]:
+    """The temporary views of this engine's session while a large batch is with its handler, and after.
+
+    Fails if the client lets the server keep the batch for the whole session.
+    """
+    assert _engine is not None
+    spark: Any = _engine._spark
+    inside: list[str] = []
+
+    def views() -> list[str]:
+        return [view.name for view in spark.catalog.listTables()]
+
+    def keeps(_session: Any, _blobs: list[bytes]) -> list[str]:
+        raise AssertionError("the server would keep the batch until the session ends")
+
+    def handler(frame: Any) -> Any:
+        inside.extend(views())
+        return frame
+
+    kept, type(spark.client).cache_artifacts = type(spark.client).cache_artifacts, keeps
+    own, _engine._handler = _engine._handler, handler
+    try:
+        _engine.transform(table(list(range(6_000)), [b"x" * 400] * 6_000))
+    finally:
+        type(spark.client).cache_artifacts, _engine._handler = kept, own
+    return inside, views()
+
+
 def run_in_test(handler: str, values: list[bytes | None]) -> tuple[list[dict[str, Any]], dict[int, str]]:
     """What ``slackwater.testing.run`` makes of ``values`` on this engine's session, which it leaves open.
     Returns rows, and reasons by offset."""
@@ -189,6 +217,10 @@ class EngineHost:
 
     def forget_session(self) -> None:
         self.run(_forget_session)
+
+    def kept_views(self) -> tuple[list[str], list[str]]:
+        views: tuple[list[str], list[str]] = self.run(_kept_views)
+        return views
 
     def read_with_spark(self, path: Path) -> dict[str, list[Any]]:
         columns: dict[str, list[Any]] = self.run(_read_with_spark, str(path))

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
@@ -47,6 +48,30 @@ def test_records_pass_through_as_they_are(host: EngineHost) -> None:
     records = table(list(range(100)))
     rows = host.transform(records)
     assert rows.to_pylist() == records.to_pylist()
+
+
+def test_a_large_batch_passes_through_as_it_is(host: EngineHost) -> None:
+    host.start("keep")
+    records = table(list(range(12_000)), [None if n % 7 == 0 else b"%d" % n for n in range(12_000)])
+    records = records.set_column(
+        records.column_names.index("headers"),
+        records.schema.field("headers"),
+        pa.array(
+            [None if n % 3 == 0 else [{"key": "k", "value": b"v"}] * (n % 4) for n in range(12_000)],
+            records.schema.field("headers").type,
+        ),
+    )
+    rows = host.transform(records)
+    assert rows.column_names == records.column_names
+    assert rows.sort_by("offset").to_pylist() == records.to_pylist()
+
+
+@pytest.mark.parametrize("host", ["connect"], indirect=True)
+def test_a_server_keeps_nothing_of_a_batch(host: EngineHost) -> None:
+    host.start("keep")
+    inside, after = host.kept_views()
+    assert len(inside) == 1
+    assert after == []
 
 
 def test_typed_values_are_columns_and_bad_ones_are_rejected(host: EngineHost) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from slackwater.pipeline.engines import spark
+from slackwater.pipeline.engines import frames, spark
 from slackwater.pipeline.engines.spark import WARM_UP_ROWS, SparkEngine
 from slackwater.runtime.errors import StartError
 
@@ -60,7 +61,9 @@ class Backend:
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Session], SparkEngine]:
     (tmp_path / "warm_handlers.py").write_text("def keep(frame):\n    return frame\n")
     # What has no rows would need Spark's own functions.
-    monkeypatch.setattr(spark, "_frame", lambda spark, table: spark.createDataFrame(table))
+    monkeypatch.setattr(
+        frames, "frame", lambda spark, table, parallelism: nullcontext(spark.createDataFrame(table))
+    )
 
     def make(session: Session) -> SparkEngine:
         monkeypatch.setattr(spark, "make_backend", lambda *_: Backend(session))

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from slackwater.pipeline.engines import frames
 from slackwater.pipeline.engines import handler as handlers
 from slackwater.pipeline.engines.spark_session import (
     Backend,
@@ -21,12 +22,8 @@ from slackwater.runtime.errors import HandlerError, HandlerTimeoutError, StartEr
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-TASKS_A_CORE = 2
-"""Into how many tasks a large batch is split: while the rows of one are read, another runs."""
-ROWS_A_TASK = 2_500
-"""Fewer cost less than another task."""
 WARM_UP_ROWS = 64
 """More than a session has cores on most machines: Spark splits them into as many tasks."""
 
@@ -149,13 +146,14 @@ class SparkEngine:
         handler = self._handler
         if handler is None:
             raise RuntimeError("start() was not called")
-        result: Any = handler(_frame(self._session(), _split(table, self._backend.parallelism)))
-        to_arrow: Callable[[], pa.Table] | None = getattr(result, "toArrow", None)
-        if to_arrow is None:
-            raise HandlerError(
-                f"handler {self._spec} returned {type(result).__name__}, not a Spark DataFrame"
-            )
-        return to_arrow()
+        with frames.frame(self._session(), table, self._backend.parallelism) as frame:
+            result: Any = handler(frame)
+            to_arrow: Callable[[], pa.Table] | None = getattr(result, "toArrow", None)
+            if to_arrow is None:
+                raise HandlerError(
+                    f"handler {self._spec} returned {type(result).__name__}, not a Spark DataFrame"
+                )
+            return to_arrow()
 
     def _explained(self, exc: Exception) -> Exception:
         """The error to raise for ``exc``: ``exc`` itself if the handler's own Python raised it."""
@@ -181,33 +179,6 @@ class SparkEngine:
         if self._calls is not None:
             self._calls.close()
             self._calls = None
-
-
-def _frame(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """``table`` as a data frame. One without rows is a row that is filtered out where Spark runs.
-
-    Spark Connect refuses a table without rows, and a local session would optimise the whole query away
-    and warm nothing up; of a random number it does not know beforehand that it is below 1.
-    """
-    if table.num_rows:
-        return spark.createDataFrame(table)
-    import pyarrow as pa
-    from pyspark.sql.functions import rand
-
-    row = dict.fromkeys(table.column_names)
-    return spark.createDataFrame(pa.Table.from_pylist([row], schema=table.schema)).where(rand() > 1)
-
-
-def _split(table: pa.Table, parallelism: int | None) -> pa.Table:
-    """``table`` in as many pieces as it is to have tasks: a local session makes one of each piece, and a
-    batch has at least one for each partition of its topic."""
-    if parallelism is None or not table.num_rows:
-        return table
-    import pyarrow as pa
-
-    tasks = max(1, min(parallelism * TASKS_A_CORE, table.num_rows // ROWS_A_TASK))
-    rows = -(-table.num_rows // tasks)
-    return pa.Table.from_batches(table.combine_chunks().to_batches(max_chunksize=rows), table.schema)
 
 
 def _there_and_back(spark: SparkSession) -> pa.Table:

@@ -30,6 +30,15 @@ TUNED = {
 }
 """Settings of a session, local or on a server that somebody else runs."""
 
+CONNECT = {
+    # A server keeps a table that is larger, in memory and then on disk, until the session ends. A message of
+    # Connect's may have 128 MiB.
+    "spark.sql.session.localRelationCacheThreshold": str(64 * 1024 * 1024),
+    # Compressing a batch takes longer than sending it, other than over a slow network.
+    "spark.connect.session.planCompression.threshold": "-1",
+}
+"""Settings of a session on a Connect server, for batches as large as ``maxBatchBytes`` (32 MiB) by default."""
+
 LOCAL = {
     "spark.app.name": "slackwater",
     # A batch is small: more partitions are more tasks for nothing, and adaptive execution more stages.
@@ -51,6 +60,8 @@ ARCHIVE_VARIABLE = "SLACKWATER_SPARK_ARCHIVE"
 """The environment variable with the path of the archive that ``spark_archive.py`` makes; the worker's Spark
 image sets it."""
 
+_OF_A_SESSION = ("spark.sql.", "spark.connect.session.plan")
+"""How the names of settings begin that a session on a server may have for itself."""
 DEFAULT_MASTER = "local[*]"
 PROBE_TIMEOUT_MS = 5_000
 FIRST_ANSWER_TIMEOUT_MS = 30_000
@@ -151,7 +162,7 @@ class ConnectBackend:
     """A session of this worker on a server that other workers use too. Needs no Java on this machine."""
 
     def __init__(self, remote: str, conf: Mapping[str, str]) -> None:
-        self._remote, self._conf = remote, {**TUNED, **conf}
+        self._remote, self._conf = remote, {**TUNED, **CONNECT, **conf}
         self._spark: SparkSession | None = None
 
     def __str__(self) -> str:
@@ -180,7 +191,7 @@ class ConnectBackend:
 
     def _set(self, spark: SparkSession, key: str, value: str) -> None:
         """Sets what belongs to the session; what belongs to the server's process was set when it started."""
-        if not key.startswith("spark.sql."):
+        if not key.startswith(_OF_A_SESSION):
             log.info("spark.conf: %s can only be set on the server; ignored for a session on %s", key, self)
             return
         try:
@@ -216,7 +227,9 @@ class GivenSession:
 
     @property
     def parallelism(self) -> int | None:
-        return None
+        if type(self._spark).__module__.startswith("pyspark.sql.connect."):
+            return None
+        return self._spark.sparkContext.defaultParallelism
 
     def open(self) -> SparkSession:
         return self._spark

@@ -1,0 +1,115 @@
+"""A batch's table as a Spark data frame, in the form in which Spark reads it fastest.
+
+A local session reads a table's pieces in place, one task each.
+
+A Connect server makes rows of a table on its driver, and its optimizer then evaluates expressions over these rows
+one by one, on one thread (``ConvertToLocalRelation``). It also keeps a large table, and the plans that contain one,
+for as long as the session lives. So a large batch is sent as few rows, each of which holds many records, into a
+temporary view that is dropped after the query; the server unpacks the records in its tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+TASKS_A_CORE = 2
+"""Into how many tasks a large batch is split: while the rows of one are read, another runs."""
+ROWS_A_TASK = 2_500
+"""Fewer cost less than another task."""
+VIEW_ROWS, VIEW_BYTES = 5_000, 1024 * 1024
+"""From either on a batch goes to a Connect server by a view. A smaller one takes less time without."""
+_PACKED = "records"
+
+_numbers = count(1)
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def frame(spark: SparkSession, table: pa.Table, parallelism: int | None) -> Iterator[DataFrame]:
+    """``table`` as a data frame of ``spark``, with the same columns. It can be queried until the context ends.
+
+    ``parallelism``: how many tasks a local session runs at once; None: of a Connect server.
+    """
+    if not table.num_rows:
+        yield _without_rows(spark, table.schema)
+    elif parallelism is not None:
+        yield spark.createDataFrame(split(table, parallelism))
+    elif table.num_rows < VIEW_ROWS and table.nbytes < VIEW_BYTES:
+        yield spark.createDataFrame(table)
+    else:
+        name = f"_slackwater_batch_{next(_numbers)}"
+        _create_view(spark, table, name)
+        try:
+            yield spark.table(name)
+        finally:
+            _drop_view(spark, name)
+
+
+def _without_rows(spark: SparkSession, schema: pa.Schema) -> DataFrame:
+    """A row that is filtered out where Spark runs.
+
+    Spark Connect refuses a table without rows, and a local session would optimise the whole query away
+    and warm nothing up; of a random number it does not know beforehand that it is below 1.
+    """
+    import pyarrow as pa
+    from pyspark.sql.functions import rand
+
+    row = dict.fromkeys(schema.names)
+    return spark.createDataFrame(pa.Table.from_pylist([row], schema=schema)).where(rand() > 1)
+
+
+def _create_view(spark: SparkSession, table: pa.Table, name: str) -> None:
+    from pyspark.sql.functions import inline
+
+    spark.createDataFrame(packed(table)).select(inline(_PACKED)).createOrReplaceTempView(name)
+
+
+def _drop_view(spark: SparkSession, name: str) -> None:
+    try:
+        spark.catalog.dropTempView(name)
+    except (
+        Exception
+    ) as exc:  # the query's own error is the one to report; a session that is lost has no views
+        log.debug("the view %s was not dropped: %s", name, exc)
+
+
+def split(table: pa.Table, parallelism: int) -> pa.Table:
+    """``table`` in as many pieces as it is to have tasks: a local session makes one of each piece, and a
+    batch has at least one for each partition of its topic."""
+    import pyarrow as pa
+
+    tasks = max(1, min(parallelism * TASKS_A_CORE, table.num_rows // ROWS_A_TASK))
+    return pa.Table.from_batches(_pieces(table, -(-table.num_rows // tasks)), table.schema)
+
+
+def packed(table: pa.Table) -> pa.Table:
+    """``table`` with a single column, whose every value is a list of up to ``ROWS_A_TASK`` rows."""
+    import pyarrow as pa
+
+    kind = pa.list_(pa.struct(list(table.schema)))
+    lists = [
+        pa.ListArray.from_arrays(pa.array([0, piece.num_rows], pa.int32()), piece.to_struct_array(), kind)
+        for piece in _pieces(table, ROWS_A_TASK)
+    ]
+    return pa.table({_PACKED: pa.chunked_array(lists, kind)})
+
+
+def _pieces(table: pa.Table, rows: int) -> Iterator[pa.RecordBatch]:
+    """Batches of ``rows`` rows, the last of which may have fewer. Each is a copy where it is not the whole:
+    PySpark cannot take a slice of lists some of which are null."""
+    import pyarrow as pa
+
+    whole = table.combine_chunks()
+    if table.num_rows <= rows:
+        yield from whole.to_batches()
+        return
+    for piece in whole.to_batches(max_chunksize=rows):
+        yield pa.ipc.read_record_batch(piece.serialize(), piece.schema)
