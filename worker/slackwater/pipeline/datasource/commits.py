@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from slackwater.kafka.errors import KafkaError, UnknownMemberIdError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.pipeline.datasource.client import open_consumer, redacted
 from slackwater.pipeline.datasource.options import OptionError
-
-if TYPE_CHECKING:
-    from slackwater.kafka import KafkaConsumer
 
 TIMEOUT_MS = 10_000
 """Of a commit; the stream waits for it."""

@@ -48,7 +48,7 @@ class Bounds:
 
     def _take(self, condition: Any) -> bool:
         """Whether the bounds express all of ``condition``."""
-        path = getattr(condition, "attribute", ())  # a negation has none
+        path: tuple[str, ...] = getattr(condition, "attribute", ())  # a negation has none
         if len(path) != 1:
             return False
         (name,) = path

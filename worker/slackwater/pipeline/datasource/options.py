@@ -1,4 +1,4 @@
-"""The options of the data source: their names, which are those of Spark's own Kafka source, and their checks."""
+"""The options of the data source and their checks. The names are those of Spark's own Kafka source."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Topics:
 class Position:
     """Where to begin or to end. ``option`` has set it.
 
-    One of these is set. ``end``: :data:`EARLIEST` or :data:`LATEST`. ``group``: where this group has committed.
-    ``offsets``: of each partition; :data:`EARLIEST` and :data:`LATEST` are possible. ``time_ms``: the first
-    record of this time or later; ``times_ms``: that of each partition.
+    One of these is set. ``end``: :data:`EARLIEST` or :data:`LATEST`. ``group``: where this group has
+    committed. ``offsets``: of each partition; :data:`EARLIEST` and :data:`LATEST` are possible.
+    ``time_ms``: the first record of this time or later; ``times_ms``: that of each partition.
     """
 
     option: str

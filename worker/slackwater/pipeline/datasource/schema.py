@@ -1,4 +1,4 @@
-"""The schema of a query: the columns of Spark's own Kafka source, and the value's fields where it is decoded."""
+"""The schema of a query: the columns of Spark's own Kafka source; a decoded value has fields."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ def check_schema(given: StructType, own: StructType) -> None:
     if given.simpleString() != own.simpleString():
         raise OptionError(
             "schema",
-            f"cannot be set: the schema is {own.simpleString()}, from the options columns, includeHeaders and "
-            "value.*; remove schema(...), or start the query again if a schema registry has changed it",
+            f"cannot be set: the schema is {own.simpleString()}, by the options columns, includeHeaders "
+            "and value.*; remove schema(...), or start the query again if a schema registry has changed it",
         )

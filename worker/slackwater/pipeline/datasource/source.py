@@ -18,19 +18,22 @@ from slackwater.pipeline.datasource.tasks import RangePartition, read_task, task
 from slackwater.pipeline.datasource.values import value_type
 
 
-class BatchReader(DataSourceReader):  # type: ignore[misc]
+class BatchReader(DataSourceReader):
     """Reads the ranges that the options and the query's filters leave."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options, self._schema = options, arrow_schema(schema)
         self._bounds = Bounds()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Takes the filters that decide which offsets are read."""
         return list(self._bounds.take(filters))
 
     def partitions(self) -> list[RangePartition]:
-        """One task a partition, or more by ``minPartitions``. Raises OptionError, KafkaError, DataLossError."""
+        """One task a partition, or more by ``minPartitions``.
+
+        Raises OptionError, KafkaError, DataLossError.
+        """
         properties = self._options.properties
         with open_admin(properties) as admin, without_secrets(properties):
             log = Log(admin, config_of(properties).isolation_level)
@@ -42,7 +45,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         return read_task(partition, self._options, self._schema)
 
 
-class SlackwaterDataSource(DataSource):  # type: ignore[misc]
+class SlackwaterDataSource(DataSource):
     """``format("slackwater")``: Kafka topics, with the options and columns of Spark's own Kafka source."""
 
     @classmethod
@@ -58,7 +61,7 @@ class SlackwaterDataSource(DataSource):  # type: ignore[misc]
         """For ``spark.read``. Raises OptionError."""
         return BatchReader(_checked(self.options, schema).for_batch(), schema)
 
-    def streamReader(self, schema: StructType) -> StreamReader:
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         """For ``spark.readStream``. Raises OptionError."""
         return StreamReader(_checked(self.options, schema).for_stream(), schema)
 

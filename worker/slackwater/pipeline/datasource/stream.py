@@ -115,7 +115,7 @@ def _cut(tp: TopicPartition, offset: int, last: int) -> str:
     return f"{tp}: read up to offset {offset}, and now the log ends at {last}; was the topic recreated?"
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans and reads the batches of a stream.
 
     The methods that plan are called in one process for the life of the query, which keeps its connections.
@@ -127,22 +127,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._made: StreamPlanner | None = None
         self._commits: GroupCommits | None = None
 
-    def initialOffset(self) -> Document:
+    def initialOffset(self) -> Document:  # noqa: N802
         """Where a new query begins."""
         with self._planning() as planner:
             return document_of(planner.initial())
 
-    def prepareForTriggerAvailableNow(self) -> None:
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fixes the end that the query reads to."""
         with self._planning() as planner:
             planner.fix_target()
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """``maxOffsetsPerTrigger``."""
         most = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    def latestOffset(self, start: Document, limit: ReadLimit) -> Document:
+    def latestOffset(self, start: Document, limit: ReadLimit) -> Document:  # noqa: N802
         """Where the batch that begins at ``start`` ends. All before ``start`` has been processed."""
         begun = offsets_of(start)
         with self._planning() as planner:
@@ -150,7 +150,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 self._commits.commit(begun)
             return document_of(planner.latest(begun, limit))
 
-    def reportLatestOffset(self) -> Document:
+    def reportLatestOffset(self) -> Document:  # noqa: N802
         """The end of the log, for the query's progress."""
         with self._planning() as planner:
             return document_of(planner.newest())

@@ -32,7 +32,7 @@ def value_type(config: ValueConfig) -> pa.StructType:
 def opened_decoder(config: ValueConfig, schema: pa.Schema) -> ValueDecoder:
     """The decoder of this process for ``config``.
 
-    Raises OptionError where it has other fields than ``schema``, that of the query, and as :func:`value_type`.
+    Raises OptionError where it has other fields than the query's ``schema``, and as :func:`value_type`.
     """
     decoder = _decoders.get(config)
     if decoder is None:
@@ -44,8 +44,8 @@ def opened_decoder(config: ValueConfig, schema: pa.Schema) -> ValueDecoder:
     if [field.name for field in decoder.type] != planned:
         raise OptionError(
             "value.registry.version",
-            "must be a number here: the registry's latest schema has changed since the query was planned. Set "
-            "it, or start the query again",
+            "must be a number here: the registry's latest schema has changed since the query was planned. "
+            "Set it, or start the query again",
         )
     return decoder
 
