@@ -176,13 +176,13 @@ def _timed(queries: Queries, case: Case, source: str, watch: Watch, total: int) 
 def _session() -> SparkSession:
     from pyspark.sql import SparkSession
 
-    from benchmarks.pipeline.streaming import jars
     from slackwater.pipeline.engines.spark_session import prepare_environment
+    from tests.support.spark import kafka_source_jars
 
     prepare_environment()
     return (
         SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, jars())))
+        .config("spark.jars", ",".join(map(str, kafka_source_jars())))
         .config("spark.driver.memory", "3g")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.enabled", "false")

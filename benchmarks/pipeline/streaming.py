@@ -14,19 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pipeline.handlers import spark as handler
-from tests.support.kafka.jars import CACHE, fetch_jars, made_once
-
-VERSION = "4.2.0"
-
-
-def jars() -> list[Path]:
-    """Spark's own Kafka source and what it needs; Maven fetches them the first time."""
-    pom, source = Path(__file__).with_name("pom.xml"), f"spark-sql-kafka-0-10_2.13-{VERSION}.jar"
-    folder = made_once(
-        CACHE / f"spark-kafka-{VERSION}" / "jars",
-        lambda target: fetch_jars(pom, target, f"Spark's Kafka source {VERSION}", source),
-    )
-    return sorted(folder.glob("*.jar"))
+from tests.support.spark import kafka_source_jars
 
 
 def query(bootstrap: str, topic: str, folder: Path, per_trigger: int) -> dict[str, Any]:
@@ -38,7 +26,7 @@ def query(bootstrap: str, topic: str, folder: Path, per_trigger: int) -> dict[st
     prepare_environment()
     spark = (
         SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, jars())))
+        .config("spark.jars", ",".join(map(str, kafka_source_jars())))
         .config("spark.driver.memory", "3g")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.enabled", "false")
