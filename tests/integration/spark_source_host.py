@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -74,26 +75,37 @@ def rows(options: Mapping[str, str], where: str = "") -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in read.orderBy(*sorted(columns)).collect()]
 
 
-def differences(
-    options: Mapping[str, str], where: str = "", ours: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """The rows of both sources: how many, and how many one has and the other has not; and our plan.
-
-    ``ours``: options of our source alone.
-    """
-    own, peer = frame(OURS, {**options, **(ours or {})}, where), frame(PEER, options, where)
+def differences(options: Mapping[str, str], where: str = "") -> dict[str, Any]:
+    """The rows of both sources: how many, and how many one has and the other has not; and our plan."""
+    own, peer = frame(OURS, options, where), frame(PEER, options, where)
+    ours, theirs = (Counter(map(repr, read.collect())) for read in (own, peer))
     return {
         "same schema": own.schema == peer.schema,
-        "rows": peer.count(),
-        "only ours": own.exceptAll(peer).count(),
-        "only theirs": peer.exceptAll(own).count(),
+        "rows": theirs.total(),
+        "only ours": (ours - theirs).total(),
+        "only theirs": (theirs - ours).total(),
         "plan": plan(own),
     }
 
 
+def exceptions(options: Mapping[str, str]) -> dict[str, int]:
+    """What ``exceptAll`` gives both ways."""
+    own, peer = frame(OURS, options), frame(PEER, options)
+    return {"only ours": own.exceptAll(peer).count(), "only theirs": peer.exceptAll(own).count()}
+
+
+def error_of(options: Mapping[str, str]) -> str:
+    """What a query of ours raises, with the traceback of Spark's Python process in it."""
+    try:
+        frame(OURS, options).collect()
+    except Exception as exc:
+        return str(exc)
+    return ""
+
+
 def plan(read: DataFrame) -> str:
     """The plan, in all its stages."""
-    text: str = read._jdf.queryExecution().toString()  # type: ignore[operator]
+    text: str = read._jdf.queryExecution().toString()
     return text
 
 
