@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -132,7 +131,7 @@ def stream(options: Mapping[str, str], folder: str) -> list[int]:
     writer = read.writeStream.format("parquet").trigger(availableNow=True)
     query = writer.start(f"{folder}/out", checkpointLocation=f"{folder}/checkpoint")
     query.awaitTermination()
-    return [json.loads(progress.json)["numInputRows"] for progress in query.recentProgress]
+    return [progress.numInputRows for progress in query.recentProgress]
 
 
 def forget_last_batch(folder: str) -> None:
