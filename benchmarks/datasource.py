@@ -134,9 +134,10 @@ class Queries:
 
 def measure(bootstrap: str, topic: str, total: int, rounds: int, chosen: str) -> None:
     """Runs the cases in a session of this process, and prints the table."""
+    from benchmarks.pipeline.streaming import session
     from slackwater.spark import register
 
-    spark = _session()
+    spark = session()
     register(spark)
     watch = Watch(os.getpid())
     with tempfile.TemporaryDirectory(prefix="bench-datasource-") as folder:
@@ -171,25 +172,6 @@ def _timed(queries: Queries, case: Case, source: str, watch: Watch, total: int) 
         raise RuntimeError(f"{case.name}: {source} has written {rows} rows, not {total}")
     time.sleep(0.3)  # the next sample of the CPU time
     return Timing(ended - began, watch.cpu_s(began, ended))
-
-
-def _session() -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    from slackwater.pipeline.engines.spark_session import prepare_environment
-    from tests.support.spark import kafka_source_jars
-
-    prepare_environment()
-    return (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, kafka_source_jars())))
-        .config("spark.driver.memory", "3g")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -12,6 +12,8 @@ import pytest
 
 from slackwater.kafka import KafkaAdmin, KafkaConsumer, TopicPartition
 from slackwater.kafka.admin import NewTopic
+from slackwater.pipeline.datasource.commits import GroupCommits
+from slackwater.pipeline.datasource.options import OptionError
 from slackwater.pipeline.engines.connect_server import ConnectServer
 from tests.integration import spark_source_host as host
 from tests.integration.consumer_harness import unique
@@ -136,11 +138,11 @@ def topics(cluster: KafkaCluster) -> dict[str, str]:
 @pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
 def test_the_rows_of_sparks_kafka_source(spark: SourceHost, topics: dict[str, str], level: str) -> None:
     options = {**topics, "kafka.isolation.level": level, "minPartitions": "9"}
-    found = spark.run(host.differences, options)
-    assert found.items() >= {"same schema": True, **SAME}.items()
+    outcome = spark.run(host.differences, options)
+    assert outcome.items() >= {"same schema": True, **SAME}.items()
     # 2 topics of 300 records and 6 * 80 in transactions, of which a third was aborted; what is left of 30.
     transactional = 2 * 6 * 80 * 2 // 3 if level == "read_committed" else 2 * 6 * 80
-    assert 600 + transactional + 3 <= found["rows"] < 600 + transactional + 30
+    assert 600 + transactional + 3 <= outcome["rows"] < 600 + transactional + 30
 
 
 @pytest.mark.parametrize(
@@ -153,11 +155,11 @@ def test_the_rows_of_sparks_kafka_source(spark: SourceHost, topics: dict[str, st
 def test_filters_give_the_same_rows_and_are_pushed_down(
     spark: SourceHost, topics: dict[str, str], where: str, gone: list[str]
 ) -> None:
-    found = spark.run(host.differences, topics, where)
-    assert found.items() >= SAME.items()
-    assert found["rows"] > 50
-    analyzed, _, optimized = found["plan"].partition("== Optimized Logical Plan ==")
-    assert all(text in analyzed and text not in optimized for text in gone), found["plan"]
+    outcome = spark.run(host.differences, topics, where)
+    assert outcome.items() >= SAME.items()
+    assert outcome["rows"] > 50
+    analyzed, _, optimized = outcome["plan"].partition("== Optimized Logical Plan ==")
+    assert all(text in analyzed and text not in optimized for text in gone), outcome["plan"]
 
 
 @pytest.mark.parametrize(
@@ -178,9 +180,9 @@ def test_starts_and_ends_are_those_of_sparks_kafka_source(
     write_all_kinds(cluster, topic)
     options = {name: text.replace('"T"', f'"{topic}"') for name, text in places.items()}
     options |= {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": topic}
-    found = spark.run(host.differences, options)
-    assert found.items() >= {"same schema": True, **SAME}.items()
-    assert found["rows"] > 50
+    outcome = spark.run(host.differences, options)
+    assert outcome.items() >= {"same schema": True, **SAME}.items()
+    assert outcome["rows"] > 50
 
 
 def test_columns_and_values_that_executors_decode(cluster: KafkaCluster, spark: SourceHost) -> None:
@@ -269,6 +271,19 @@ def test_errors_name_the_option_and_secrets_are_nowhere(cluster: KafkaCluster, s
         assert said in error
         assert "hunter2" not in error
     assert "hunter2" not in spark.run(host.plan_of, {**options, **secret})
+
+
+def test_a_group_with_members_cannot_be_committed_to(cluster: KafkaCluster) -> None:
+    topic, group = make_topic(cluster, "busy", 1), unique("g")
+    settings = {"bootstrap_servers": cluster.bootstrap, "group_id": group}
+    with KafkaConsumer(topic, **settings) as member:
+        wait_until(lambda: member.poll(100) or member.assignment(), "the member's assignment")
+        commits = GroupCommits(group, {"bootstrap.servers": cluster.bootstrap})
+        with pytest.raises(
+            OptionError, match='"commitGroup" cannot be used: .* the group has members; name a'
+        ):
+            commits.commit({TopicPartition(topic, 0): 1})
+        commits.close()
 
 
 @pytest.mark.long

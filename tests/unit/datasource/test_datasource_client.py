@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.kafka.errors import KafkaConfigurationError, KafkaError, UnknownMemberIdError
+from slackwater.kafka.errors import CommitFailedError, KafkaConfigurationError, KafkaError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.pipeline.datasource.client import config_of, redacted, without_secrets
 from slackwater.pipeline.datasource.commits import GroupCommits
@@ -41,7 +41,7 @@ def test_client_options_that_cannot_be_used(given: dict[str, str], said: str) ->
     assert str(raised.value).startswith('option "kafka.*" cannot be used: ')
 
 
-@pytest.mark.parametrize("secret", [JAAS, 'pa\\"ss', "s3cret"])
+@pytest.mark.parametrize("secret", [JAAS, 'pa\\"ss', 'pa"ss', "s3cret"])
 def test_secrets_are_not_in_errors(secret: str) -> None:
     assert secret not in redacted(f"refused: {secret!s}, b:1", SECRETS)
     assert redacted("b:1", SECRETS) == "b:1"
@@ -51,6 +51,25 @@ def test_secrets_are_not_in_errors(secret: str) -> None:
         assert secret not in str(raised.value)
         assert raised.value.__cause__ is None
         assert raised.value.__suppress_context__
+
+
+@pytest.mark.parametrize("written", ["'t0psecret'", "t0psecret", '"t0psecret"'])
+def test_a_password_of_jaas_is_a_secret_however_it_is_written(written: str) -> None:
+    jaas = f"org.apache.kafka.common.security.plain.PlainLoginModule required password={written};"
+    assert redacted("refused: t0psecret", {"sasl.jaas.config": jaas}) == "refused: ***"
+
+
+def test_secrets_are_not_in_the_causes_that_a_traceback_shows() -> None:
+    with pytest.raises(KafkaError, match="^KafkaError: no connection$") as raised, without_secrets(SECRETS):
+        raise KafkaError("no connection") from OSError("login with s3cret")
+    assert raised.value.__suppress_context__
+
+
+def test_errors_without_secrets_stay_as_they_are() -> None:
+    error = CommitFailedError("x")
+    with pytest.raises(CommitFailedError) as raised, without_secrets(SECRETS):
+        raise error
+    assert raised.value is error
 
 
 def test_secrets_are_not_in_the_representation_of_options() -> None:
@@ -100,7 +119,7 @@ def test_offsets_are_committed_when_they_change() -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (UnknownMemberIdError("x"), "the group has members; name a group that nobody else uses"),
+        (CommitFailedError("x"), "the group has members; name a group that nobody else uses"),
         (KafkaError("refused s3cret"), r"refused \*\*\*"),
     ],
 )

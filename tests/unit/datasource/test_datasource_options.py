@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.datasource.options import EARLIEST, LATEST, OptionError, Position, parse
+from slackwater.pipeline.datasource.options import (
+    _KNOWN,
+    _VALUE_KEYS,
+    EARLIEST,
+    LATEST,
+    OptionError,
+    Position,
+    parse,
+)
 from slackwater.runtime.config.value_config import RegistryConfig, ValueConfig
 from tests.unit.datasource.fakes import ORDERS, SERVERS, options
 
@@ -140,6 +150,16 @@ def test_what_cannot_be_used_is_named(given: dict[str, str], said: str) -> None:
     topic = {} if ways & set(given) else {"subscribe": "orders"}
     with pytest.raises(OptionError, match=said):
         parse({**SERVERS, **topic, **given})
+
+
+def test_every_option_is_in_the_docs() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "spark-source.md").read_text()
+    registry = page[page.index("Of the registry: ") :].partition("|")[0]
+    for name in _KNOWN:
+        assert f"`{name}`" in page, name
+    for key in _VALUE_KEYS:
+        name, where = (key.removeprefix("registry."), registry) if "." in key else (f"value.{key}", page)
+        assert f"`{name}`" in where, key
 
 
 def test_without_topics() -> None:

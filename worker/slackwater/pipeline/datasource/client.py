@@ -27,8 +27,8 @@ _FIXED: dict[str, Any] = {
     # A position that is not in the log is an error, or reported: nothing is passed over unseen.
     "auto_offset_reset": "none",
 }
-_SECRET = re.compile(r"password|secret|jaas|token|credential|\.key$", re.IGNORECASE)
-_QUOTED = re.compile(r'"((?:[^"\\]|\\.)+)"')
+_SECRET = re.compile(r"password|passphrase|secret|jaas|token|credential|\.key$", re.IGNORECASE)
+_JAAS_VALUE = re.compile(r"""=\s*(?:"((?:[^"\\]|\\.)+)"|'([^']+)'|([^\s;"']+))""")
 _MAX_CONSUMERS = 4
 _consumers: dict[frozenset[tuple[str, str]], KafkaConsumer] = {}
 """Of this process: Spark uses a Python process for many tasks, one at a time."""
@@ -39,7 +39,8 @@ def redacted(text: str, properties: Mapping[str, str]) -> str:
     secrets: set[str] = set()
     for name, value in properties.items():
         if _SECRET.search(name):
-            secrets.update((value, *_QUOTED.findall(value)))
+            parts = {part for match in _JAAS_VALUE.findall(value) for part in match}
+            secrets |= {value, *parts, *(part.replace('\\"', '"') for part in parts)}
     for secret in sorted((secret for secret in secrets if len(secret) > 1), key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
@@ -53,10 +54,16 @@ def without_secrets(properties: Mapping[str, str]) -> Iterator[None]:
     except KafkaConfigurationError as exc:
         raise OptionError(f"{CLIENT_PREFIX}*", f"cannot be used: {redacted(str(exc), properties)}") from None
     except KafkaError as exc:
-        text = redacted(str(exc), properties)
-        if text == str(exc):
+        if all(redacted(text, properties) == text for text in _texts(exc)):
             raise
-        raise KafkaError(f"{type(exc).__name__}: {text}") from None
+        raise KafkaError(f"{type(exc).__name__}: {redacted(str(exc), properties)}") from None
+
+
+def _texts(error: BaseException | None) -> Iterator[str]:
+    """Those of an error and its causes, which a traceback shows."""
+    while error is not None:
+        yield str(error)
+        error = error.__cause__ or error.__context__
 
 
 def config_of(properties: Mapping[str, str], **more: Any) -> ConsumerConfig:

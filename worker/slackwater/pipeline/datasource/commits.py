@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from slackwater.kafka.errors import KafkaError, UnknownMemberIdError
+from slackwater.kafka.errors import CommitFailedError, KafkaError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.pipeline.datasource.client import open_consumer, redacted
 from slackwater.pipeline.datasource.options import OptionError
@@ -51,7 +51,7 @@ class GroupCommits:
             if self._has_committed:
                 log.warning("group %s: the stream's offsets are not committed: %s", self._group, text)
                 return
-            if isinstance(exc, UnknownMemberIdError):
+            if isinstance(exc, CommitFailedError):
                 text = "the group has members; name a group that nobody else uses"
             raise OptionError("commitGroup", f"cannot be used: group {self._group}: {text}") from None
         self._committed.update(changed)

@@ -143,44 +143,47 @@ def starting(log_: Log, position: Position, first: Offsets, last: Offsets, optio
 
     Raises OptionError, KafkaError, DataLossError.
     """
-    if position.end is not None:
-        return dict(first if position.end == EARLIEST else last)
-    if position.group is not None:
-        committed = log_.committed(position.group, list(first))
-        offsets = {tp: committed.get(tp, first[tp]) for tp in first}
-    elif position.offsets is not None:
-        offsets = _given(position, position.offsets, first, last)
-    else:
-        offsets = {}
-        for tp, offset in log_.by_time(_times(position, first)).items():
-            if offset is None and options.later_than_all == "error":
-                raise OptionError(
-                    position.option,
-                    f"is later than all records of {tp}; set an earlier time, or "
-                    "startingOffsetsByTimestampStrategy=latest",
-                )
-            offsets[tp] = last[tp] if offset is None else offset
-    return {tp: within(tp, offset, first[tp], last[tp], options) for tp, offset in offsets.items()}
+    starts = {}
+    for tp, offset in _resolved(log_, position, first, last).items():
+        if offset is None and options.later_than_all == "error":
+            raise OptionError(
+                position.option,
+                f"is later than all records of {tp}; set an earlier time, or "
+                "startingOffsetsByTimestampStrategy=latest",
+            )
+        starts[tp] = within(tp, last[tp] if offset is None else offset, first[tp], last[tp], options)
+    return starts
 
 
 def ending(log_: Log, position: Position, first: Offsets, last: Offsets, options: SourceOptions) -> Offsets:
-    """The offset of each partition of ``last`` before which reading ends. Raises as :func:`starting`."""
+    """The offset of each partition of ``first`` before which reading ends. Raises as :func:`starting`."""
+    stops = {}
+    for tp, offset in _resolved(log_, position, first, last).items():
+        stop = last[tp] if offset is None else offset
+        if stop > last[tp]:
+            lost(options, f"{tp}: {position.option} is {stop}, but the log ends at {last[tp]}")
+        stops[tp] = min(stop, last[tp])
+    return stops
+
+
+def _resolved(
+    log_: Log, position: Position, first: Offsets, last: Offsets
+) -> Mapping[TopicPartition, int | None]:
+    """The offset that ``position`` is in each partition of ``first``; None: no record is that late."""
+    ends = {EARLIEST: first, LATEST: last}
     if position.end is not None:
-        return dict(last)
+        return ends[position.end]
     if position.group is not None:
-        committed = log_.committed(position.group, list(last))
-        offsets = {tp: committed.get(tp, first[tp]) for tp in last}
-    elif position.offsets is not None:
-        offsets = _given(position, position.offsets, first, last)
-    else:
-        offsets = {
-            tp: last[tp] if offset is None else offset
-            for tp, offset in log_.by_time(_times(position, last)).items()
-        }
-    for tp, offset in offsets.items():
-        if offset > last[tp]:
-            lost(options, f"{tp}: {position.option} is {offset}, but the log ends at {last[tp]}")
-    return {tp: min(offset, last[tp]) for tp, offset in offsets.items()}
+        committed = log_.committed(position.group, list(first))
+        return {tp: committed.get(tp, first[tp]) for tp in first}
+    if position.offsets is not None:
+        _check_complete(position.option, position.offsets, first)
+        return {tp: ends[offset][tp] if offset in ends else offset for tp, offset in position.offsets.items()}
+    if position.times_ms is not None:
+        _check_complete(position.option, position.times_ms, first)
+        return log_.by_time(position.times_ms)
+    assert position.time_ms is not None
+    return log_.by_time(dict.fromkeys(first, position.time_ms))
 
 
 def within(tp: TopicPartition, offset: int, first: int, last: int, options: SourceOptions) -> int:
@@ -202,22 +205,6 @@ def lost(options: SourceOptions, what: str) -> None:
     if options.fail_on_data_loss:
         raise DataLossError(f"{what}. To go on with the records that are there, set failOnDataLoss=false")
     log.warning("%s. Reading goes on with the records that are there (failOnDataLoss=false)", what)
-
-
-def _given(
-    position: Position, offsets: Mapping[TopicPartition, int], first: Offsets, last: Offsets
-) -> Offsets:
-    _check_complete(position.option, offsets, first)
-    ends = {EARLIEST: first, LATEST: last}
-    return {tp: ends[offset][tp] if offset in ends else offset for tp, offset in offsets.items()}
-
-
-def _times(position: Position, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    if position.times_ms is None:
-        assert position.time_ms is not None
-        return dict.fromkeys(partitions, position.time_ms)
-    _check_complete(position.option, position.times_ms, partitions)
-    return dict(position.times_ms)
 
 
 def _check_complete(

@@ -26,7 +26,7 @@ _SERVERS = "bootstrap.servers"
 
 
 class OptionError(ValueError):
-    """An option that cannot be used. The message names it, and never has a value of ``kafka.*``."""
+    """An option that cannot be used. The message names it, and has no secret."""
 
     def __init__(self, name: str, problem: str) -> None:
         self.name = name

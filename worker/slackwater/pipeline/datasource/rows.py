@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -63,13 +64,20 @@ def _headers(columns: RecordColumns, partition: TopicPartition, kind: pa.DataTyp
     """Null where a record has none, as in Spark's own Kafka source."""
     if not columns.has_headers():
         return pa.nulls(len(columns), kind)
-    return pa.array(
-        [
-            [{"key": name, "value": value} for name, value in record.headers] or None
-            for record in columns.records(*partition)
-        ],
-        kind,
+    names: list[str] = []
+    contents: list[bytes | None] = []
+    ends = [0]
+    for record in columns.records(*partition):
+        for name, content in record.headers:
+            names.append(name)
+            contents.append(content)
+        ends.append(len(names))
+    item = kind.value_type
+    pairs = pa.StructArray.from_arrays(
+        [pa.array(names, item.field(0).type), pa.array(contents, item.field(1).type)], fields=list(item)
     )
+    none = pa.array([start == end for start, end in pairwise(ends)])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs, type=kind, mask=none)
 
 
 def _reasons(reasons: Mapping[int, str], rows: int) -> pa.Array:

@@ -1,4 +1,4 @@
-"""The stream's half of the data source: offsets of micro-batches, as Spark's checkpoint holds them."""
+"""Streams of the data source: the offsets of their batches, as Spark's checkpoint holds them."""
 
 from __future__ import annotations
 
