@@ -25,17 +25,18 @@ pytestmark = [pytest.mark.parts("kafka", "spark", "spark-kafka"), pytest.mark.ti
 
 PARTITIONS = 3
 T0 = 1_700_000_000_000
-CLEANER = {
+CONFIG = {
     "log.cleaner.enable": "true",
     "log.cleaner.backoff.ms": "100",
     "log.cleaner.dedupe.buffer.size": "4194304",
+    "group.initial.rebalance.delay.ms": "0",
 }
 SAME = {"only ours": 0, "only theirs": 0}
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
-    with KafkaCluster(1, CLEANER) as running:
+    with KafkaCluster(1, CONFIG) as running:
         yield running
 
 
@@ -145,21 +146,17 @@ def test_the_rows_of_sparks_kafka_source(spark: SourceHost, topics: dict[str, st
     assert 600 + transactional + 3 <= outcome["rows"] < 600 + transactional + 30
 
 
-@pytest.mark.parametrize(
-    ("where", "gone"),
-    [
-        ("partition = 1 AND offset >= 20 AND offset < 120", ["(partition#", "(offset#"]),
-        (f"timestamp > timestamp_millis({T0 + 200_000}) AND partition IN (0, 2)", [" IN (0,2)"]),
-    ],
-)
-def test_filters_give_the_same_rows_and_are_pushed_down(
-    spark: SourceHost, topics: dict[str, str], where: str, gone: list[str]
-) -> None:
+def test_filters_give_the_same_rows_and_are_pushed_down(spark: SourceHost, topics: dict[str, str]) -> None:
+    where = f"partition IN (0, 2) AND offset >= 20 AND offset < 120 AND timestamp > timestamp_millis({T0 + 100_000})"
     outcome = spark.run(host.differences, topics, where)
     assert outcome.items() >= SAME.items()
     assert outcome["rows"] > 50
     analyzed, _, optimized = outcome["plan"].partition("== Optimized Logical Plan ==")
-    assert all(text in analyzed and text not in optimized for text in gone), outcome["plan"]
+    # Only the condition on the time is left to Spark.
+    assert "Filter (timestamp#" in optimized
+    for condition in (" IN (0,2)", "(offset#"):
+        assert condition in analyzed
+        assert condition not in optimized
 
 
 @pytest.mark.parametrize(
@@ -219,7 +216,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_commits_to_a_group(
         "startingOffsets": "earliest",
         "kafka.isolation.level": "read_committed",
     }
-    own = {**read, "commitGroup": group, "maxOffsetsPerTrigger": "500"}
+    own = {**read, "commitGroup": group, "maxOffsetsPerTrigger": "600"}
 
     def committed() -> dict[TopicPartition, int]:
         with KafkaAdmin(cluster.bootstrap) as admin:
@@ -232,7 +229,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_commits_to_a_group(
 
     batches = spark.run(host.stream, own, folder)
     assert len(batches) >= 2
-    assert max(batches) <= 500
+    assert max(batches) <= 600
     assert committed() == ends()
     whole = spark.run(host.table_differences, folder, read)
     assert whole == {"rows": sum(batches), **SAME}
