@@ -147,7 +147,8 @@ def test_the_rows_of_sparks_kafka_source(spark: SourceHost, topics: dict[str, st
 
 
 def test_filters_give_the_same_rows_and_are_pushed_down(spark: SourceHost, topics: dict[str, str]) -> None:
-    where = f"partition IN (0, 2) AND offset >= 20 AND offset < 120 AND timestamp > timestamp_millis({T0 + 100_000})"
+    later = f"timestamp > timestamp_millis({T0 + 100_000})"
+    where = f"partition IN (0, 2) AND offset >= 20 AND offset < 120 AND {later}"
     outcome = spark.run(host.differences, topics, where)
     assert outcome.items() >= SAME.items()
     assert outcome["rows"] > 50
