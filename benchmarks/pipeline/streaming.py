@@ -11,40 +11,37 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.pipeline.handlers import spark as handler
-from tests.support.kafka.jars import CACHE, fetch_jars, made_once
+from tests.support.spark import kafka_source_jars
 
-VERSION = "4.2.0"
-
-
-def jars() -> list[Path]:
-    """Spark's own Kafka source and what it needs; Maven fetches them the first time."""
-    pom, source = Path(__file__).with_name("pom.xml"), f"spark-sql-kafka-0-10_2.13-{VERSION}.jar"
-    folder = made_once(
-        CACHE / f"spark-kafka-{VERSION}" / "jars",
-        lambda target: fetch_jars(pom, target, f"Spark's Kafka source {VERSION}", source),
-    )
-    return sorted(folder.glob("*.jar"))
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
-def query(bootstrap: str, topic: str, folder: Path, per_trigger: int) -> dict[str, Any]:
-    """Reads ``topic`` to its end into ``folder``. ``per_trigger``: most records of a batch; 0: no limit."""
+def session() -> SparkSession:
+    """A local session on two cores with Spark's own Kafka source."""
     from pyspark.sql import SparkSession
 
     from slackwater.pipeline.engines.spark_session import prepare_environment
 
     prepare_environment()
-    spark = (
+    return (
         SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, jars())))
+        .config("spark.jars", ",".join(map(str, kafka_source_jars())))
         .config("spark.driver.memory", "3g")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
+
+
+def query(bootstrap: str, topic: str, folder: Path, per_trigger: int) -> dict[str, Any]:
+    """Reads ``topic`` to its end into ``folder``. ``per_trigger``: most records of a batch; 0: no limit."""
+    spark = session()
     spark.range(10).selectExpr("sum(id)").collect()
     source = (
         spark.readStream.format("kafka")

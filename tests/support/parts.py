@@ -18,7 +18,7 @@ from tests.support.controlplane import build
 from tests.support.iceberg import rest
 from tests.support.java import programs
 from tests.support.kafka.jars import RELEASES, KafkaUnavailable, kafka_libs
-from tests.support.spark import SparkUnavailable, use_archive
+from tests.support.spark import SparkUnavailable, kafka_source_jars, use_archive
 
 if TYPE_CHECKING:
     import pytest
@@ -38,6 +38,7 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "kafka": _kafka,
     "java": _java,
     "spark": use_archive,
+    "spark-kafka": kafka_source_jars,
     "s3": s3.installed,
     "iceberg": rest.classpath,
     "postgres": postgres.programs,

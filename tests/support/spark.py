@@ -1,7 +1,8 @@
-"""An archive of Spark's classes for the tests that start a Spark: the one that a worker's image has.
+"""What tests and benchmarks with Spark need: an archive of its classes, and the jars of its own Kafka source.
 
-Made once into ``.cache/``, in 20 s of CPU. With it a local session costs 6 s of CPU until its first answer in
-place of 11, and a Connect server 10 s in place of 16 (Java 17, pyspark 4.2).
+The archive is the one that a worker's image has. Made once into ``.cache/``, in 20 s of CPU. With it a local
+session costs 6 s of CPU until its first answer in place of 11, and a Connect server 10 s in place of 16 (Java
+17, pyspark 4.2).
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from slackwater.pipeline.engines.spark_session import ARCHIVE_VARIABLE, archive_options
-from tests.support.kafka.jars import CACHE, find_java, made_once
+from tests.support.kafka.jars import CACHE, fetch_jars, find_java, made_once
 
 QUICK = "-XX:TieredStopAtLevel=1"
 """Spark's Java lives for a minute or two here: the second compiler would take more time than it saves."""
 SUBMIT_VARIABLE = "SPARK_SUBMIT_OPTS"
 _ARCHIVE = "spark.jsa"
+KAFKA_SOURCE_VERSION = "4.2.0"
 
 
 class SparkUnavailable(RuntimeError):
@@ -45,6 +47,24 @@ def archive() -> Path:
 def use_archive() -> None:
     """Lets each Spark that this process and its children start from now on use the archive."""
     os.environ[SUBMIT_VARIABLE] = f"{QUICK} {archive_options({ARCHIVE_VARIABLE: str(archive())})}"
+
+
+def kafka_source_jars() -> list[Path]:
+    """Spark's own Kafka source and what it needs; Maven fetches them the first time.
+
+    Safe to call from many processes at once. Raises KafkaUnavailable.
+    """
+    folder = made_once(CACHE / f"spark-kafka-{KAFKA_SOURCE_VERSION}" / "jars", _fetch_kafka_source)
+    return sorted(folder.glob("*.jar"))
+
+
+def _fetch_kafka_source(folder: Path) -> None:
+    fetch_jars(
+        Path(__file__).parent / "kafka" / "pom-spark-source.xml",
+        folder,
+        f"Spark's Kafka source {KAFKA_SOURCE_VERSION}",
+        f"spark-sql-kafka-0-10_2.13-{KAFKA_SOURCE_VERSION}.jar",
+    )
 
 
 def _record(folder: Path) -> None:

@@ -32,6 +32,9 @@ class Columns(Protocol):
     def binary_column(self, name: str) -> Iterable[tuple[Any, Any, Any, int]]:
         """Per piece: offsets, data, validity (empty: all valid), rows."""
 
+    def timestamp_types(self) -> Iterable[tuple[int, int]]:
+        """Per piece: -1 none, 0 the producer's time, 1 the broker's; rows."""
+
     def has_headers(self) -> bool: ...
 
     def records(self, topic: str, partition: int) -> Sequence[Any]: ...
@@ -39,19 +42,27 @@ class Columns(Protocol):
 
 def to_arrow(columns: Columns, topic: str, partition: int) -> pa.RecordBatch:
     """``columns`` as a batch of :data:`ARROW_SCHEMA`. Raises OverflowError beyond 2 GiB of keys or values."""
-    rows = len(columns)
     return pa.RecordBatch.from_arrays(
-        [
-            pa.repeat(pa.scalar(topic, pa.string()), rows),
-            pa.repeat(pa.scalar(partition, pa.int32()), rows),
-            _int64(columns, "offset", pa.int64(), rows),
-            _int64(columns, "timestamp", ARROW_SCHEMA.field("timestamp").type, rows),
-            _binary(columns, "key"),
-            _binary(columns, "value"),
-            _headers(columns, topic, partition, rows),
-        ],
-        schema=ARROW_SCHEMA,
+        [column(columns, name, topic, partition) for name in ARROW_SCHEMA.names], schema=ARROW_SCHEMA
     )
+
+
+def column(columns: Columns, name: str, topic: str, partition: int) -> pa.Array:
+    """One column of :data:`ARROW_SCHEMA`, or ``timestampType`` (int32: -1 none, 0 the producer's time, 1 the
+    broker's). Raises OverflowError as :func:`to_arrow` does."""
+    rows = len(columns)
+    if name == "topic":
+        return pa.repeat(pa.scalar(topic, pa.string()), rows)
+    if name == "partition":
+        return pa.repeat(pa.scalar(partition, pa.int32()), rows)
+    if name in ("offset", "timestamp"):
+        return _int64(columns, name, ARROW_SCHEMA.field(name).type, rows)
+    if name == "timestampType":
+        pieces = [pa.repeat(pa.scalar(kind, pa.int32()), count) for kind, count in columns.timestamp_types()]
+        return pa.concat_arrays(pieces) if pieces else pa.array([], pa.int32())
+    if name == "headers":
+        return _headers(columns, topic, partition, rows)
+    return _binary(columns, name)
 
 
 def _int64(columns: Columns, name: str, type_: pa.DataType, rows: int) -> pa.Array:

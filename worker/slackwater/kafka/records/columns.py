@@ -159,6 +159,11 @@ class RecordColumns:
             for segment, first, last in self._runs()
         ]
 
+    def timestamp_types(self) -> list[tuple[int, int]]:
+        """In pieces: whose time ``timestamp`` is (-1: there is none, 0: the producer's, 1: the broker's), and
+        for how many rows."""
+        return [(segment.timestamp_type, last - first) for segment, first, last in self._runs()]
+
     def has_headers(self) -> bool:
         """Whether any row has a header."""
         return any(self._columns.header_count[self._start : self._stop])

@@ -1,0 +1,154 @@
+"""Queries of the data source in a process of its own, beside the same queries of Spark's own Kafka source."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slackwater.pipeline.engines.spark_session import LOCAL, prepare_environment
+from tests.support.spark import kafka_source_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+OURS, PEER = "slackwater", "kafka"
+TIMEOUT_S = 180.0
+_spark: Any = None
+
+
+class SourceHost:
+    """Runs the functions below in a child that has a session; their results and errors come back.
+
+    ``remote``: a server of Spark Connect; empty: a session of the child's own, with Spark's Kafka source.
+    """
+
+    def __init__(self, remote: str = "") -> None:
+        self._pool = ProcessPoolExecutor(
+            1, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(remote,)
+        )
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self._pool.submit(function, *arguments).result(TIMEOUT_S)
+
+    def close(self) -> None:
+        self.run(_stop)
+        self._pool.shutdown()
+
+
+def _start(remote: str) -> None:
+    global _spark
+    from pyspark.sql import SparkSession
+
+    from slackwater.spark import register
+
+    prepare_environment()
+    if remote:
+        _spark = SparkSession.builder.remote(remote).create()
+    else:
+        jars = ",".join(map(str, kafka_source_jars()))
+        builder = SparkSession.builder.master("local[2]").config("spark.jars", jars)
+        for name, value in LOCAL.items():
+            builder = builder.config(name, value)
+        _spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    register(_spark)
+
+
+def _stop() -> None:
+    _spark.stop()
+
+
+def frame(source: str, options: Mapping[str, str], where: str = "") -> DataFrame:
+    """What a batch query reads."""
+    read: DataFrame = _spark.read.format(source).options(**options).load()
+    return read.where(where) if where else read
+
+
+def rows(options: Mapping[str, str], where: str = "") -> list[dict[str, Any]]:
+    """The rows of our source, in the order of their places."""
+    read = frame(OURS, options, where)
+    columns = {"topic", "partition", "offset"} & set(read.columns)
+    return [row.asDict(recursive=True) for row in read.orderBy(*sorted(columns)).collect()]
+
+
+def differences(options: Mapping[str, str], where: str = "") -> dict[str, Any]:
+    """The rows of both sources: how many, and how many one has and the other has not; and our plan."""
+    own, peer = frame(OURS, options, where), frame(PEER, options, where)
+    ours, theirs = (Counter(map(repr, read.collect())) for read in (own, peer))
+    return {
+        "same schema": own.schema == peer.schema,
+        "rows": theirs.total(),
+        "only ours": (ours - theirs).total(),
+        "only theirs": (theirs - ours).total(),
+        "plan": plan(own),
+    }
+
+
+def exceptions(options: Mapping[str, str]) -> dict[str, int]:
+    """What ``exceptAll`` gives both ways."""
+    own, peer = frame(OURS, options), frame(PEER, options)
+    return {"only ours": own.exceptAll(peer).count(), "only theirs": peer.exceptAll(own).count()}
+
+
+def error_of(options: Mapping[str, str]) -> str:
+    """What a query of ours raises, with the traceback of Spark's Python process in it."""
+    try:
+        frame(OURS, options).collect()
+    except Exception as exc:
+        return str(exc)
+    return ""
+
+
+def plan(read: DataFrame) -> str:
+    """The plan, in all its stages."""
+    text: str = read._jdf.queryExecution().toString()
+    return text
+
+
+def plan_of(options: Mapping[str, str]) -> str:
+    """The plan of a query of ours."""
+    return plan(frame(OURS, options))
+
+
+def decoded_differences(options: Mapping[str, str], ours: Mapping[str, str], schema: str) -> dict[str, int]:
+    """Values that our source decodes, and those of ``from_json``: rows that one has and the other has not."""
+    own = frame(OURS, {**options, **ours}).where("_error IS NULL").selectExpr("offset", "value.*")
+    text = f"from_json(cast(value AS string), '{schema}') AS v"
+    peer = frame(PEER, options).selectExpr("offset", text).selectExpr("offset", "v.*")
+    return {
+        "rows": own.count(),
+        "only ours": own.exceptAll(peer).count(),
+        "only theirs": peer.exceptAll(own).count(),
+    }
+
+
+def stream(options: Mapping[str, str], folder: str) -> list[int]:
+    """Runs a stream to the present end of the log, into Parquet; the rows of each batch."""
+    read = _spark.readStream.format(OURS).options(**options).load()
+    writer = read.writeStream.format("parquet").trigger(availableNow=True)
+    query = writer.start(f"{folder}/out", checkpointLocation=f"{folder}/checkpoint")
+    query.awaitTermination()
+    return [progress.numInputRows for progress in query.recentProgress]
+
+
+def forget_last_batch(folder: str) -> None:
+    """Leaves checkpoint and table as a process does that dies before the table's commit of the last batch."""
+    for log in (f"{folder}/checkpoint/commits", f"{folder}/out/_spark_metadata"):
+        last = max(
+            (path for path in Path(log).iterdir() if path.name.isdigit()), key=lambda path: int(path.name)
+        )
+        last.unlink()
+        last.with_name(f".{last.name}.crc").unlink()
+
+
+def table_differences(folder: str, options: Mapping[str, str]) -> dict[str, int]:
+    """A stream's table beside all that Spark's own Kafka source reads now."""
+    table, peer = _spark.read.parquet(f"{folder}/out"), frame(PEER, options)
+    return {
+        "rows": table.count(),
+        "only ours": table.exceptAll(peer).count(),
+        "only theirs": peer.exceptAll(table).count(),
+    }

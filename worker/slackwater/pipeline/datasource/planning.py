@@ -1,0 +1,45 @@
+"""How offsets are divided into tasks and into the batches of a stream. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from math import ceil, floor
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline.datasource.offsets import OffsetRange, Offsets
+
+
+def split(ranges: Iterable[OffsetRange], least: int) -> list[OffsetRange]:
+    """The ranges that are not empty, cut into at least ``least`` pieces of similar size.
+
+    There are fewer where there are fewer offsets.
+    """
+    given = [part for part in ranges if part.stop > part.start]
+    if len(given) >= least:
+        return given
+    most = sum(part.stop - part.start for part in given) / least
+    pieces = []
+    for part in given:
+        size = part.stop - part.start
+        count = min(size, ceil(size / most))
+        cuts = [part.start + size * number // count for number in range(count + 1)]
+        pieces += [OffsetRange(part.partition, start, stop) for start, stop in pairwise(cuts)]
+    return pieces
+
+
+def limited(starts: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], most: int) -> Offsets:
+    """The offsets up to which about ``most`` records are read: of each partition a share of what it has.
+
+    A partition with records gets one at least, so the result may be above ``most`` by their number.
+    ``starts`` must have every partition of ``latest``.
+    """
+    sizes = {tp: max(0, offset - starts[tp]) for tp, offset in latest.items()}
+    total = sum(sizes.values())
+    if total <= most:
+        return dict(latest)
+    ends = {}
+    for tp, size in sizes.items():
+        share = most * size / total
+        ends[tp] = starts[tp] + min(size, ceil(share) if share < 1 else floor(share)) if size else latest[tp]
+    return ends

@@ -1,0 +1,130 @@
+"""A query's tasks, and what one of them does: reads a range of a partition's log."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from slackwater.clock import SYSTEM_CLOCK, Clock
+from slackwater.kafka.errors import KafkaTimeoutError, OffsetOutOfRangeNoResetError
+from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline.datasource.client import task_consumer
+from slackwater.pipeline.datasource.offsets import DataLossError, OffsetRange
+from slackwater.pipeline.datasource.options import SourceOptions
+from slackwater.pipeline.datasource.planning import split
+from slackwater.pipeline.datasource.rows import batches
+from slackwater.pipeline.datasource.values import opened_decoder
+
+if TYPE_CHECKING:
+    from slackwater.kafka.records import RecordColumns
+
+MAX_ROWS = 50_000
+"""Of a piece that is handed on; the fetch buffers limit its bytes."""
+POLL_MS = 100
+log = logging.getLogger(__name__)
+
+
+class RangePartition(InputPartition):
+    """One task's part of a partition's log."""
+
+    def __init__(self, part: OffsetRange) -> None:
+        super().__init__(part)
+
+
+def tasks(ranges: Iterable[OffsetRange], least: int) -> list[RangePartition]:
+    """The tasks that read ``ranges``."""
+    return [RangePartition(part) for part in split(ranges, least)]
+
+
+def read_task(task: InputPartition, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a task. Raises OptionError, KafkaError, DataLossError."""
+    part = task.value
+    if part is None:  # what Spark makes of a query without tasks
+        return
+    decoder = opened_decoder(options.value, schema) if options.value is not None else None
+    with task_consumer(options.properties) as consumer:
+        for columns in read_range(
+            consumer,
+            part,
+            SYSTEM_CLOCK,
+            fail_on_data_loss=options.fail_on_data_loss,
+            silence_ms=options.silence_ms,
+        ):
+            yield from batches(columns, part.partition, schema, decoder)
+
+
+class Consumer(Protocol):
+    """What reading takes of a :class:`~slackwater.kafka.KafkaConsumer`."""
+
+    def assign(self, partitions: list[TopicPartition]) -> None: ...
+
+    def seek(self, partition: TopicPartition, offset: int) -> None: ...
+
+    def position(self, partition: TopicPartition) -> int: ...
+
+    def beginning_offsets(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+
+    def poll_columns(
+        self, timeout_ms: float = 0, max_records: int | None = None
+    ) -> Mapping[TopicPartition, RecordColumns]: ...
+
+
+def read_range(
+    consumer: Consumer, part: OffsetRange, clock: Clock, *, fail_on_data_loss: bool, silence_ms: int
+) -> Iterator[RecordColumns]:
+    """The records of ``part``, in order and in pieces that are not empty.
+
+    Offsets without a record (compacted, markers and records of aborted transactions) are passed over. Raises
+    DataLossError where the log begins behind the position, or reads on there; KafkaTimeoutError where nothing
+    comes for ``silence_ms``; KafkaError.
+    """
+    tp, at = part.partition, part.start
+    consumer.assign([tp])
+    consumer.seek(tp, at)
+    heard_at = clock.mono_ms()
+    while at < part.stop:
+        try:
+            columns = consumer.poll_columns(timeout_ms=POLL_MS, max_records=MAX_ROWS).get(tp)
+            following = consumer.position(tp) if columns is None else columns.next_offset
+        except OffsetOutOfRangeNoResetError as exc:
+            at = _after_loss(consumer, part, at, exc, fail_on_data_loss)
+            continue
+        if following > at:
+            heard_at = clock.mono_ms()
+        elif clock.mono_ms() - heard_at > silence_ms:
+            raise KafkaTimeoutError(
+                f"{tp}: no record came from offset {at} for {silence_ms} ms, though the log goes up to "
+                f"{part.stop}; check the brokers, or raise kafkaConsumer.pollTimeoutMs"
+            )
+        at = following
+        if columns is not None and len(inside := _before(columns, part.stop)):
+            yield inside
+
+
+def _after_loss(consumer: Consumer, part: OffsetRange, at: int, error: Any, fail: bool) -> int:
+    tp = part.partition
+    first = consumer.beginning_offsets([tp])[tp]
+    if fail:
+        raise DataLossError(
+            f"{tp}: the log does not have offset {at} any more; it begins at {first} ({error}). To go on "
+            "with the records that are there, set failOnDataLoss=false"
+        ) from None
+    # Below the log's start: go there. Otherwise the log was cut off behind this offset: nothing is left.
+    at = min(first, part.stop) if first > at else part.stop
+    log.warning(
+        "%s: records are lost (%s); reading goes on at offset %d (failOnDataLoss=false)", tp, error, at
+    )
+    if at < part.stop:
+        consumer.seek(tp, at)
+    return at
+
+
+def _before(columns: RecordColumns, stop: int) -> RecordColumns:
+    if columns.next_offset <= stop:
+        return columns
+    return columns.slice(0, bisect_left(columns.int64_column("offset").cast("q"), stop))
