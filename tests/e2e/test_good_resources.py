@@ -174,6 +174,13 @@ GOOD: dict[str, dict[str, Any]] = {
             "newColumns": "reject",
         }
     },
+    "a sink of one's own": {
+        "spec/pipeline/sink": {
+            "format": "custom",
+            "implementation": "flights.sqlite:SqliteSink",
+            "options": {"file": "/data/flights.db"},
+        }
+    },
     "the longest name": {"metadata/name": "f" * consumer_group.MAX_NAME},
 }
 

@@ -127,6 +127,8 @@ def _sink(sink: Sink, path: str) -> dict[str, Any]:
         section["key"] = list(sink.key)
     if sink.aggregates:
         section["aggregates"] = dict(sink.aggregates)
+    if sink.implementation:
+        section["implementation"] = sink.implementation
     return section
 
 

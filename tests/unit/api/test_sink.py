@@ -174,7 +174,7 @@ def test_other_options_are_taken(name: str) -> None:
 
 def test_options_need_a_table() -> None:
     assert problem(options={"AWS_REGION": "eu-central-1"}) == (
-        ".options: requires format delta, iceberg or postgres; remove it, or set format"
+        ".options: does not apply to format parquet; remove it, or set format"
     )
 
 
@@ -205,7 +205,7 @@ def test_other_names_of_tables_are_refused(table: str) -> None:
 
 def test_fields_of_another_format_are_refused() -> None:
     assert iceberg_problem(table="lake.my flights").startswith(".table: must be NAMESPACE.TABLE without")
-    assert iceberg_problem(path="/data/flights").startswith(".path: does not apply to formats iceberg")
+    assert iceberg_problem(path="/data/flights").startswith(".path: requires format parquet or delta")
     for format_ in ("parquet", "delta"):
         assert problem(format=format_, table="lake.flights").startswith(
             ".table: requires format iceberg or postgres"
@@ -253,7 +253,7 @@ def test_other_tables_are_refused(table: str) -> None:
         ({"mode": "upsert", "key": ["id"]}, ".mode: requires format postgres"),
         ({"key": ["id"]}, ".key: must be given for modes upsert and merge, and only for these"),
         ({**POSTGRES, "table": None}, ".table: is required with formats iceberg and postgres"),
-        ({**POSTGRES, "path": "/data/flights"}, ".path: does not apply to formats iceberg and postgres"),
+        ({**POSTGRES, "path": "/data/flights"}, ".path: requires format parquet or delta"),
         ({**POSTGRES, "partitionBy": ["day"]}, ".partitionBy: does not apply to format postgres"),
         ({**POSTGRES, "mode": "replace"}, ".mode: 'replace' is not supported"),
         ({**POSTGRES, "mode": "upsert"}, ".key: must be given for modes upsert and merge"),
@@ -275,6 +275,35 @@ def test_fields_of_other_formats_and_modes_are_refused(fields: dict[str, Any], e
     message = problem(**fields)
     assert message.startswith(expected)
     assert "hush" not in message
+
+
+CUSTOM = {"format": "custom", "path": None, "implementation": "flights.sqlite:SqliteSink"}
+
+
+def test_a_sink_of_ones_own_has_an_implementation_and_options() -> None:
+    made = sink(**CUSTOM, options={"file": "/data/flights.db"})
+    assert (made.implementation, made.options) == ("flights.sqlite:SqliteSink", {"file": "/data/flights.db"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (
+            {**CUSTOM, "implementation": None},
+            ".implementation: must be given with format custom, and only with this",
+        ),
+        ({"implementation": "a:b"}, ".implementation: must be given with format custom, and only with this"),
+        ({**CUSTOM, "implementation": "SqliteSink"}, ".implementation: 'SqliteSink' has an invalid format"),
+        ({**CUSTOM, "path": "/data"}, ".path: requires format parquet or delta"),
+        ({**CUSTOM, "table": "a.b"}, ".table: requires format iceberg or postgres"),
+        ({**CUSTOM, "partitionBy": ["day"]}, ".partitionBy: does not apply to format custom"),
+        ({**CUSTOM, "newColumns": "reject"}, ".newColumns: does not apply to format custom"),
+        ({**CUSTOM, "mode": "upsert", "key": ["id"]}, ".mode: requires format postgres"),
+        ({**CUSTOM, "options": {"api_token": "hush"}}, ".options[api_token]: must not be set here"),
+    ],
+)
+def test_what_is_not_for_a_sink_of_ones_own_is_refused(fields: dict[str, Any], expected: str) -> None:
+    assert problem(**fields).startswith(expected)
 
 
 @pytest.mark.parametrize("format_", ["parquet", "delta"])

@@ -44,6 +44,7 @@ SMALL: dict[str, Any] = {
 ICEBERG = {"format": "iceberg", "table": "lake.flights", "options": {"type": "sql", "uri": "hush"}}
 DELTA = {"format": "delta", "path": "s3://lake/flights", "options": {"aws_secret_access_key": "hush"}}
 POSTGRES = {"format": "postgres", "table": "public.flights"}
+CUSTOM = {"format": "custom", "implementation": "flights.sqlite:SqliteSink"}
 MERGE = {**POSTGRES, "mode": "merge", "key": ["k"], "aggregates": {"n": "count"}}
 
 
@@ -116,6 +117,15 @@ def test_a_postgres_sink_has_a_table_a_mode_a_key_and_aggregates() -> None:
     assert dump(parse({**SMALL, "sink": POSTGRES}))["sink"] == POSTGRES
 
 
+def test_a_sink_of_ones_own_has_an_implementation_and_options() -> None:
+    config = parse({**SMALL, "sink": {**CUSTOM, "options": {"file": "flights.db"}}})
+    assert config.sink == SinkConfig(
+        "custom", implementation="flights.sqlite:SqliteSink", options={"file": "flights.db"}
+    )
+    assert parse(dump(config)) == config
+    assert dump(parse({**SMALL, "sink": CUSTOM}))["sink"] == CUSTOM
+
+
 def test_dump_writes_the_newer_fields_of_a_sink_only_where_they_differ_from_their_defaults() -> None:
     assert dump(parse(SMALL))["sink"] == SMALL["sink"]
     defaults = {"options": {}, "partitionBy": [], "newColumns": "add"}
@@ -153,7 +163,7 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
         (
             {"sink": {**DELTA, "format": "parquet"}},
             "sink.options",
-            "are for formats delta, iceberg and postgres; remove them",
+            "are not for format parquet; remove them",
         ),
         ({"sink": {**DELTA, "table": "a.b"}}, "sink.table", "is not for format delta, which has path"),
         ({"sink": {"format": "iceberg"}}, "sink.table", "is missing; format iceberg needs it"),
@@ -162,6 +172,25 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
         ({"sink": {"format": "delta"}}, "sink.path", "is missing"),
         ({"sink": {"format": "postgres"}}, "sink.table", "is missing"),
         ({"sink": {**POSTGRES, "path": "o"}}, "sink.path", "is not for format postgres, which has table"),
+        ({"sink": {"format": "custom"}}, "sink.implementation", "is missing; format custom needs it"),
+        (
+            {"sink": {**CUSTOM, "implementation": "SqliteSink"}},
+            "sink.implementation",
+            "must be module:name, for example flights.tables:MySink, not 'SqliteSink'",
+        ),
+        (
+            {"sink": {**CUSTOM, "path": "o"}},
+            "sink.path",
+            "is not for format custom, which has implementation",
+        ),
+        ({"sink": {**CUSTOM, "table": "a.b"}}, "sink.table", "is not for format custom"),
+        (
+            {"sink": {**POSTGRES, "implementation": "a:b"}},
+            "sink.implementation",
+            "is not for format postgres, which has table; remove it",
+        ),
+        ({"sink": {**CUSTOM, "partitionBy": ["a"]}}, "sink.partitionBy", "is not for format custom"),
+        ({"sink": {**CUSTOM, "newColumns": "reject"}}, "sink.newColumns", "is not for format custom"),
         (
             {"sink": {**POSTGRES, "partitionBy": ["a"]}},
             "sink.partitionBy",

@@ -123,6 +123,20 @@ def test_the_runtime_reads_the_fields_of_a_postgres_table(tmp_path: Path) -> Non
     assert pod_config(group(**{"spec/pipeline/sink": sink}))["sink"] == sink
 
 
+def test_the_runtime_reads_the_fields_of_a_sink_of_ones_own(tmp_path: Path) -> None:
+    sink = {
+        "format": "custom",
+        "options": {"file": "/data/flights.db"},
+        "implementation": "flights.sqlite:SqliteSink",
+    }
+    assert written(source(tmp_path, sink=sink), tmp_path).sink == runtime.SinkConfig(
+        format="custom",
+        options={"file": "/data/flights.db"},
+        implementation="flights.sqlite:SqliteSink",
+    )
+    assert pod_config(group(**{"spec/pipeline/sink": sink}))["sink"] == sink
+
+
 @pytest.mark.parametrize(
     "given",
     [

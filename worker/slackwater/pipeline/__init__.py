@@ -108,6 +108,16 @@ def make_sink(config: WorkerConfig) -> Sink:
             aggregates=sink.aggregates,
             new_columns=new_columns,
         )
+    if sink.format == "custom":
+        from slackwater.pipeline.sinks.custom.sink import CustomSink
+
+        return CustomSink(
+            config.group_id,
+            sink.implementation,
+            config.handler_path,
+            options=sink.options,
+            timeout_ms=config.handler_timeout_ms,
+        )
     from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 
     return ParquetSink(config.group_id, sink.path, partition_by=sink.partition_by, new_columns=new_columns)

@@ -20,6 +20,7 @@ _PART = r"[^.\s]([^.]*[^.\s])?"
 _TABLE = rf"{_PART}(\.{_PART})+"
 _ICEBERG_TABLE = r"[^\s.]+(\.[^\s.]+)+"
 _POSTGRES_TABLE = r"[^.]+\.[^.]+"
+_IMPLEMENTATION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 _FUNCTIONS = ("sum", "min", "max", "count")
 _CREDENTIAL = (
     r"(?i:.*(key|token)(_base64|_dynamodb)?|.*(credential|authorization)|"
@@ -43,17 +44,19 @@ _NO_STORE = (
 _NEEDS_PATH = (
     "is required with formats parquet and delta; set it, or set format to iceberg or postgres and give table"
 )
-_NO_PATH = "does not apply to formats iceberg and postgres; remove it"
+_NO_PATH = "requires format parquet or delta; remove it, or set format"
 _NO_TABLE = "requires format iceberg or postgres; remove it, or set format"
 _NEEDS_TABLE = "is required with formats iceberg and postgres; set it, such as lake.flights"
 _ICEBERG_FORM = "must be NAMESPACE.TABLE without blanks for format iceberg, such as lake.flights"
 _POSTGRES_FORM = "must be SCHEMA.TABLE for format postgres, such as public.flights"
-_NO_OPTIONS = "requires format delta, iceberg or postgres; remove it, or set format"
+_NO_OPTIONS = "does not apply to format parquet; remove it, or set format"
 _NOT_FOR_POSTGRES = "does not apply to format postgres; remove it"
 _FOR_POSTGRES = "requires format postgres; remove it, or set format to postgres"
 _KEY_AND_MODE = "must be given for modes upsert and merge, and only for these"
 _AGGREGATES_AND_MODE = "must be given for mode merge, and only for this"
 _AGGREGATES_AND_KEY = "has a column that key has, too; remove it from one of them"
+_ONLY_CUSTOM = "must be given with format custom, and only with this"
+_ONLY_TABLES = "does not apply to format custom; remove it"
 _FUNCTION = f"has a function that is not supported; valid values: {', '.join(_FUNCTIONS)}"
 
 
@@ -62,14 +65,14 @@ class Sink:
     """Where the handler's rows are written."""
 
     RULES: ClassVar[list[Rule]] = [
-        Rule("self.format in ['iceberg', 'postgres'] || has(self.path)", _NEEDS_PATH, ".path"),
+        Rule("!(self.format in ['parquet', 'delta']) || has(self.path)", _NEEDS_PATH, ".path"),
         Rule("self.format in ['parquet', 'delta'] || !has(self.path)", _NO_PATH, ".path"),
         Rule(
             f"self.format != 'parquet' || !has(self.path) || !self.path.matches(r'^{_OBJECT_STORE_SCHEME}')",
             _NO_STORE,
             ".path",
         ),
-        Rule("self.format in ['parquet', 'delta'] || has(self.table)", _NEEDS_TABLE, ".table"),
+        Rule("!(self.format in ['iceberg', 'postgres']) || has(self.table)", _NEEDS_TABLE, ".table"),
         Rule("self.format in ['iceberg', 'postgres'] || !has(self.table)", _NO_TABLE, ".table"),
         Rule(
             f"self.format != 'iceberg' || !has(self.table) || self.table.matches(r'^{_ICEBERG_TABLE}$')",
@@ -87,13 +90,17 @@ class Sink:
         Rule("(self.mode == 'append') == (self.key.size() == 0)", _KEY_AND_MODE, ".key"),
         Rule("(self.mode == 'merge') == (self.aggregates.size() > 0)", _AGGREGATES_AND_MODE, ".aggregates"),
         Rule("!self.aggregates.exists(name, name in self.key)", _AGGREGATES_AND_KEY, ".aggregates"),
+        Rule("(self.format == 'custom') == has(self.implementation)", _ONLY_CUSTOM, ".implementation"),
+        Rule("self.format != 'custom' || self.partitionBy.size() == 0", _ONLY_TABLES, ".partitionBy"),
+        Rule("self.format != 'custom' || self.newColumns == 'add'", _ONLY_TABLES, ".newColumns"),
     ]
 
     format: str = spec(
         "format",
-        fields.text(choices=["parquet", "delta", "iceberg", "postgres"]),
+        fields.text(choices=["parquet", "delta", "iceberg", "postgres", "custom"]),
         "The format of the output: Parquet files in a folder (parquet), a Delta Lake table (delta), an "
-        "Apache Iceberg table in a catalog (iceberg), or a table of a PostgreSQL database (postgres).",
+        "Apache Iceberg table in a catalog (iceberg), a table of a PostgreSQL database (postgres), or "
+        "whatever your own class or function writes (custom).",
         default="parquet",
     )
     path: str = spec(
@@ -157,7 +164,8 @@ class Sink:
         "With format delta, storage options of the Delta library (delta-rs), such as AWS_REGION or "
         "AWS_ENDPOINT_URL. With format iceberg, properties of the catalog as pyiceberg has them, such as "
         "type, uri and warehouse. With format postgres, connection parameters of libpq, such as host, port, "
-        "dbname, user and sslmode. Not for format parquet. Credentials are not allowed here: set them as "
+        "dbname, user and sslmode. With format custom, what your class or function takes. Not for format "
+        "parquet. Credentials are not allowed here: set them as "
         "environment variables of the container worker, from a Secret (see template), or use a service "
         "account.",
         default={},
@@ -167,7 +175,7 @@ class Sink:
         fields.text_list(fields.text(pattern=_COLUMN, example="day", max_length=255), at_most=10),
         "Columns of the output by whose values the rows are split into folders (column=value), at most 10. "
         "With format iceberg also transforms, such as day(time), hour(time), bucket(16, id) or "
-        "truncate(3, code). Not for format postgres.",
+        "truncate(3, code). Not for formats postgres and custom.",
         default=[],
     )
     new_columns: str = spec(
@@ -176,6 +184,13 @@ class Sink:
         "What happens when the handler's rows have columns that the output does not have yet: add adds the "
         "columns. With reject, the records of such rows go to the dead-letter topic.",
         default="add",
+    )
+    implementation: str = spec(
+        "implementation",
+        fields.text(pattern=_IMPLEMENTATION, example="flights.sqlite:SqliteSink", max_length=512),
+        "The class or function that writes the rows, as MODULE:NAME, for format custom. Its module is found "
+        "as the handler's (handlerPath). Required with format custom.",
+        absent="",
     )
 
 
@@ -188,10 +203,11 @@ def check_sink(sink: Sink) -> None:
     """
     path = "spec.pipeline.sink"
     is_table, is_postgres = sink.format in ("iceberg", "postgres"), sink.format == "postgres"
+    is_folder, is_custom = sink.format in ("parquet", "delta"), sink.format == "custom"
     in_store = re.match(_OBJECT_STORE_SCHEME, sink.path) is not None
     problems = [
-        ("path", not is_table and not sink.path, _NEEDS_PATH),
-        ("path", is_table and bool(sink.path), _NO_PATH),
+        ("path", is_folder and not sink.path, _NEEDS_PATH),
+        ("path", not is_folder and bool(sink.path), _NO_PATH),
         ("path", sink.format == "parquet" and in_store, f"{sink.path!r} {_NO_STORE}"),
         ("table", is_table and not sink.table, _NEEDS_TABLE),
         ("table", not is_table and bool(sink.table), _NO_TABLE),
@@ -204,6 +220,9 @@ def check_sink(sink: Sink) -> None:
         ("aggregates", (sink.mode == "merge") != bool(sink.aggregates), _AGGREGATES_AND_MODE),
         ("aggregates", not set(sink.aggregates.values()) <= set(_FUNCTIONS), _FUNCTION),
         ("aggregates", not sink.aggregates.keys().isdisjoint(sink.key), _AGGREGATES_AND_KEY),
+        ("implementation", is_custom != bool(sink.implementation), _ONLY_CUSTOM),
+        ("partitionBy", is_custom and bool(sink.partition_by), _ONLY_TABLES),
+        ("newColumns", is_custom and sink.new_columns != "add", _ONLY_TABLES),
     ]
     for name, is_wrong, problem in problems:
         if is_wrong:

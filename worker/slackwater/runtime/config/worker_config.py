@@ -69,9 +69,10 @@ class SparkConfig:
 class SinkConfig:
     """Where the output goes.
 
-    ``format``: ``parquet``, ``delta``, ``iceberg`` or ``postgres``. ``path``: of the first two. ``table``: of
-    the others. ``options``: of Delta's object store or of Iceberg's catalog, or libpq's parameters; they may
-    be secrets. ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``:
+    ``format``: ``parquet``, ``delta``, ``iceberg``, ``postgres`` or ``custom``. ``path``: of the first two.
+    ``table``: of the next two. ``implementation``: of ``custom``, the class or function, ``module:name``.
+    ``options``: of Delta's object store or of Iceberg's catalog, libpq's parameters, or the user's own; they
+    may be secrets. ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``:
     ``add``, or ``reject`` rows with columns that the table lacks. Of Postgres: ``mode``: ``append``,
     ``upsert`` or ``merge``; ``key``: the columns by which rows are the same; ``aggregates``: by column
     ``sum``, ``min``, ``max`` or ``count``.
@@ -86,6 +87,7 @@ class SinkConfig:
     mode: str = "append"
     key: tuple[str, ...] = ()
     aggregates: Mapping[str, str] = field(default_factory=dict)
+    implementation: str = ""
 
 
 @dataclass(frozen=True)
@@ -241,11 +243,16 @@ def _properties(value: Any, path: str) -> dict[str, str]:
     return settings
 
 
-def _handler(value: Any, path: str) -> str:
-    module, _, function = text_of(value, path).partition(":")
-    if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-        raise Fault(path, f"must be module:function, for example flights.pipeline:transform, not {value!r}")
-    return str(value)
+def _code(form: str, example: str) -> Parser:
+    """The name of something in a module."""
+
+    def parse(value: Any, path: str) -> str:
+        module, _, name = text_of(value, path).partition(":")
+        if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+            raise Fault(path, f"must be {form}, for example {example}, not {value!r}")
+        return str(value)
+
+    return parse
 
 
 def _remote(value: Any, path: str) -> str:
@@ -286,7 +293,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
     "bootstrapServers": ("bootstrap_servers", _servers),
     "properties": ("properties", _properties),
     "security": ("security", section(SecurityConfig, _SECURITY_FIELDS)),
-    "handler": ("handler", _handler),
+    "handler": ("handler", _code("module:function", "flights.pipeline:transform")),
     "handlerPath": ("handler_path", list_of_names(may_be_empty=True)),
     "engine": ("engine", one_of("spark", "arrow", "python")),
     "spark": (
@@ -306,7 +313,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
         section(
             SinkConfig,
             {
-                "format": ("format", one_of("parquet", "delta", "iceberg", "postgres")),
+                "format": ("format", one_of("parquet", "delta", "iceberg", "postgres", "custom")),
                 "path": ("path", name_of),
                 "table": ("table", name_of),
                 "options": ("options", settings_of),
@@ -315,6 +322,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
                 "mode": ("mode", one_of("append", "upsert", "merge")),
                 "key": ("key", list_of_names(may_be_empty=True)),
                 "aggregates": ("aggregates", _aggregates),
+                "implementation": ("implementation", _code("module:name", "flights.tables:MySink")),
             },
             ("format",),
         ),
@@ -344,6 +352,8 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
 }
 _TABLES = ("iceberg", "postgres")
 """Formats whose tables have a name in place of a path."""
+_PLACES = {"custom": "implementation"}
+"""Formats that have another field in place of path and table."""
 _REQUIRED = ("groupId", "bootstrapServers", "handler", "sink")
 _WORKER = section(WorkerConfig, _FIELDS, _REQUIRED)
 
@@ -380,14 +390,22 @@ def _check_together(config: WorkerConfig) -> None:
 
 
 def _check_sink(sink: SinkConfig) -> None:
-    is_table, is_postgres = sink.format in _TABLES, sink.format == "postgres"
-    wanted, other = ("table", "path") if is_table else ("path", "table")
+    is_postgres = sink.format == "postgres"
+    wanted = _PLACES.get(sink.format, "table" if sink.format in _TABLES else "path")
     if not getattr(sink, wanted):
         raise Fault(f"sink.{wanted}", f"is missing; format {sink.format} needs it")
-    if getattr(sink, other):
-        raise Fault(f"sink.{other}", f"is not for format {sink.format}, which has {wanted}; remove it")
+    for other in ("path", "table", *_PLACES.values()):
+        if other != wanted and getattr(sink, other):
+            raise Fault(f"sink.{other}", f"is not for format {sink.format}, which has {wanted}; remove it")
+    if sink.format in _PLACES:
+        for name, is_given in (
+            ("partitionBy", bool(sink.partition_by)),
+            ("newColumns", sink.new_columns != "add"),
+        ):
+            if is_given:
+                raise Fault(f"sink.{name}", f"is not for format {sink.format}; remove it")
     if sink.options and sink.format == "parquet":
-        raise Fault("sink.options", "are for formats delta, iceberg and postgres; remove them")
+        raise Fault("sink.options", "are not for format parquet; remove them")
     if sink.partition_by and is_postgres:
         raise Fault("sink.partitionBy", "is not for format postgres; remove it")
     for name, given in (
@@ -507,6 +525,8 @@ def _sink_document(sink: SinkConfig) -> dict[str, Any]:
         document["key"] = list(sink.key)
     if sink.aggregates:
         document["aggregates"] = dict(sink.aggregates)
+    if sink.implementation:
+        document["implementation"] = sink.implementation
     return document
 
 
