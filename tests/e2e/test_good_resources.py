@@ -181,6 +181,20 @@ GOOD: dict[str, dict[str, Any]] = {
             "options": {"file": "/data/flights.db"},
         }
     },
+    "an output topic": {"spec/pipeline/sink": {"format": "kafka", "topic": "flights.delayed"}},
+    "an output topic in another cluster": {
+        "spec/pipeline/sink": {
+            "format": "kafka",
+            "topic": "flights",
+            "options": {
+                "bootstrap.servers": "other.kafka.svc:9092",
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username.file": "/run/other/username",
+                "sasl.password.file": "/run/other/password",
+            },
+        }
+    },
     "the longest name": {"metadata/name": "f" * consumer_group.MAX_NAME},
 }
 

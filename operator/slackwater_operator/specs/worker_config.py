@@ -129,6 +129,8 @@ def _sink(sink: Sink, path: str) -> dict[str, Any]:
         section["aggregates"] = dict(sink.aggregates)
     if sink.implementation:
         section["implementation"] = sink.implementation
+    if sink.topic:
+        section["topic"] = sink.topic
     return section
 
 

@@ -98,6 +98,11 @@ def _custom(**fields: Any) -> dict[str, Any]:
     return {"spec/pipeline/sink": {name: value for name, value in sink.items() if value is not GONE}}
 
 
+def _topic(topic: Any = "flights.delayed", **fields: Any) -> dict[str, Any]:
+    sink = {"format": "kafka", "topic": topic, **fields}
+    return {"spec/pipeline/sink": {name: value for name, value in sink.items() if value is not GONE}}
+
+
 def _value(**fields: Any) -> dict[str, Any]:
     return {"spec/pipeline/value": {"format": "json", "schema": "a INT", **fields}}
 
@@ -254,7 +259,19 @@ REFUSED = [
     Bad("a password of Postgres", _postgres(options={"host": "db", "password": "x"}), f"{_SINK}.options",
         "from a Secret", f"{_SINK}.options[password]"),
     Bad("a format that is not there", {"spec/pipeline/sink/format": "csv"}, f"{_PIPELINE}.sink.format",
-        'supported values: "parquet", "delta", "iceberg", "postgres", "custom"'),
+        'supported values: "parquet", "delta", "iceberg", "postgres", "custom", "kafka"'),
+    Bad("an output topic without a name", _topic(GONE), f"{_SINK}.topic", "must be given with format kafka"),
+    Bad("an output topic with a blank", _topic("a b"), f"{_SINK}.topic", "such as flights.delayed"),
+    Bad("a topic for files", _sink(topic="flights.delayed"), f"{_SINK}.topic", "only with this"),
+    Bad("an output topic in a folder", _topic(path="/data"), f"{_SINK}.path",
+        "requires format parquet or delta"),
+    Bad("an output topic in folders", _topic(partitionBy=["day"]), f"{_SINK}.partitionBy", "does not apply"),
+    Bad("a login of the output's cluster", _topic(options={"sasl.jaas.config": "x"}), f"{_SINK}.options",
+        "from a Secret (spec.template)", f"{_SINK}.options[sasl.jaas.config]"),
+    Bad("an output topic that is read", _topic("flights"), f"{_SINK}.topic", "name another topic"),
+    Bad("an output topic with dead letters",
+        {**_topic(), "spec/pipeline/deadLetterTopic": "flights.delayed"}, f"{_SINK}.topic",
+        "is also the dead-letter topic"),
     Bad("a sink of one's own without a class", _custom(implementation=GONE), f"{_SINK}.implementation",
         "must be given with format custom"),
     Bad("a class for files", _sink(implementation="flights.sqlite:SqliteSink"), f"{_SINK}.implementation",
@@ -264,9 +281,9 @@ REFUSED = [
     Bad("a sink of one's own in a folder", _custom(path="/data"), f"{_SINK}.path",
         "requires format parquet or delta"),
     Bad("a sink of one's own in folders", _custom(partitionBy=["day"]), f"{_SINK}.partitionBy",
-        "does not apply to format custom"),
+        "does not apply to formats custom and kafka"),
     Bad("new columns of a sink of one's own", _custom(newColumns="reject"), f"{_SINK}.newColumns",
-        "does not apply to format custom"),
+        "does not apply to formats custom and kafka"),
     Bad("a sink by another scheme", _sink(path="s3a://lake/flights"), f"{_SINK}.path",
         "such as /data/flights"),
     Bad("a table by another scheme", _sink(format="delta", path="hdfs://lake/flights"), f"{_SINK}.path",

@@ -296,14 +296,60 @@ def test_a_sink_of_ones_own_has_an_implementation_and_options() -> None:
         ({**CUSTOM, "implementation": "SqliteSink"}, ".implementation: 'SqliteSink' has an invalid format"),
         ({**CUSTOM, "path": "/data"}, ".path: requires format parquet or delta"),
         ({**CUSTOM, "table": "a.b"}, ".table: requires format iceberg or postgres"),
-        ({**CUSTOM, "partitionBy": ["day"]}, ".partitionBy: does not apply to format custom"),
-        ({**CUSTOM, "newColumns": "reject"}, ".newColumns: does not apply to format custom"),
+        ({**CUSTOM, "partitionBy": ["day"]}, ".partitionBy: does not apply to formats custom and kafka"),
+        ({**CUSTOM, "newColumns": "reject"}, ".newColumns: does not apply to formats custom and kafka"),
         ({**CUSTOM, "mode": "upsert", "key": ["id"]}, ".mode: requires format postgres"),
         ({**CUSTOM, "options": {"api_token": "hush"}}, ".options[api_token]: must not be set here"),
     ],
 )
 def test_what_is_not_for_a_sink_of_ones_own_is_refused(fields: dict[str, Any], expected: str) -> None:
     assert problem(**fields).startswith(expected)
+
+
+KAFKA = {"format": "kafka", "path": None, "topic": "flights.delayed"}
+
+
+def test_a_topic_has_options_of_its_cluster() -> None:
+    options = {
+        "bootstrap.servers": "other:9092", "security.protocol": "SASL_SSL", "compression.type": "zstd",
+        "sasl.username.file": "/run/user", "sasl.password.file": "/run/pass",
+    }  # fmt: skip
+    made = sink(**KAFKA, options=options)
+    assert (made.topic, made.options) == ("flights.delayed", options)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({**KAFKA, "topic": None}, ".topic: must be given with format kafka, and only with this"),
+        ({"topic": "flights.delayed"}, ".topic: must be given with format kafka, and only with this"),
+        ({**KAFKA, "topic": "a b"}, ".topic: 'a b' has an invalid format"),
+        ({**KAFKA, "path": "/data"}, ".path: requires format parquet or delta"),
+        ({**KAFKA, "implementation": "a:b"}, ".implementation: must be given with format custom"),
+        ({**KAFKA, "partitionBy": ["day"]}, ".partitionBy: does not apply to formats custom and kafka"),
+        ({**KAFKA, "newColumns": "reject"}, ".newColumns: does not apply to formats custom and kafka"),
+        ({**KAFKA, "options": {"sasl.jaas.config": "x"}}, ".options[sasl.jaas.config]: must not be set here"),
+        ({**KAFKA, "options": {"ssl.keystore.key": "x"}}, ".options[ssl.keystore.key]: must not be set here"),
+        ({**KAFKA, "topic": "flights"}, ".topic: 'flights' is one of spec.topics, so the group would"),
+    ],
+)
+def test_what_is_not_for_a_topic_is_refused(fields: dict[str, Any], expected: str) -> None:
+    assert problem(**fields).startswith(expected)
+
+
+def test_a_topic_that_the_group_reads_or_that_has_dead_letters_is_refused() -> None:
+    own = {"spec/pipeline/sink": {"format": "kafka", "topic": "flights"}}
+    other = {"spec/pipeline/sink": {**own["spec/pipeline/sink"], "options": {"bootstrap.servers": "b:9092"}}}
+    letters = {"spec/topics": ["more"], "spec/pipeline/deadLetterTopic": "flights"}
+    pattern = {"spec/topics": None, "spec/topicPattern": "flight.*"}
+    with pytest.raises(ResourceError, match="sink.topic: 'flights' is also the dead-letter topic"):
+        parse(good(**own, **letters))
+    with pytest.raises(
+        ResourceError, match=r"topicPattern: matches spec.pipeline.sink.topic \(flights\), so"
+    ):
+        parse(good(**own, **pattern))
+    for changes in (letters, pattern, {}):
+        assert parse(good(**other, **changes)).spec.pipeline.sink.topic == "flights"
 
 
 @pytest.mark.parametrize("format_", ["parquet", "delta"])

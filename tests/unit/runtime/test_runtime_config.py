@@ -45,6 +45,7 @@ ICEBERG = {"format": "iceberg", "table": "lake.flights", "options": {"type": "sq
 DELTA = {"format": "delta", "path": "s3://lake/flights", "options": {"aws_secret_access_key": "hush"}}
 POSTGRES = {"format": "postgres", "table": "public.flights"}
 CUSTOM = {"format": "custom", "implementation": "flights.sqlite:SqliteSink"}
+TOPIC = {"format": "kafka", "topic": "flights.delayed"}
 MERGE = {**POSTGRES, "mode": "merge", "key": ["k"], "aggregates": {"n": "count"}}
 
 
@@ -126,6 +127,15 @@ def test_a_sink_of_ones_own_has_an_implementation_and_options() -> None:
     assert dump(parse({**SMALL, "sink": CUSTOM}))["sink"] == CUSTOM
 
 
+def test_a_topic_of_another_cluster_may_have_the_name_of_one_that_is_read() -> None:
+    config = parse({**SMALL, "sink": {**TOPIC, "topic": "t", "options": {"bootstrap.servers": "b:1"}}})
+    assert config.sink == SinkConfig("kafka", topic="t", options={"bootstrap.servers": "b:1"})
+    assert parse(dump(config)) == config
+    assert dump(parse({**SMALL, "sink": TOPIC}))["sink"] == TOPIC
+    assert config.uses_topic("t")
+    assert not config.uses_topic("flights.delayed")
+
+
 def test_dump_writes_the_newer_fields_of_a_sink_only_where_they_differ_from_their_defaults() -> None:
     assert dump(parse(SMALL))["sink"] == SMALL["sink"]
     defaults = {"options": {}, "partitionBy": [], "newColumns": "add"}
@@ -188,6 +198,26 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
             {"sink": {**POSTGRES, "implementation": "a:b"}},
             "sink.implementation",
             "is not for format postgres, which has table; remove it",
+        ),
+        ({"sink": {"format": "kafka"}}, "sink.topic", "is missing; format kafka needs it"),
+        (
+            {"sink": {**TOPIC, "path": "o"}},
+            "sink.path",
+            "is not for format kafka, which has topic; remove it",
+        ),
+        ({"sink": {**SMALL["sink"], "topic": "a"}}, "sink.topic", "is not for format parquet"),
+        ({"sink": {**TOPIC, "newColumns": "reject"}}, "sink.newColumns", "is not for format kafka"),
+        ({"sink": {**TOPIC, "mode": "upsert"}}, "sink.mode", "is for format postgres; remove it"),
+        ({"sink": {**TOPIC, "topic": "t"}}, "sink.topic", "t is also a topic that the group reads, or its"),
+        (
+            {"sink": TOPIC, "deadLetterTopic": "flights.delayed"},
+            "sink.topic",
+            "flights.delayed is also a topic that the group reads, or its dead-letter topic; choose another",
+        ),
+        (
+            {"sink": TOPIC, "topics": [], "topicPattern": "flights.*"},
+            "sink.topic",
+            "flights.delayed is also a topic that the group reads",
         ),
         ({"sink": {**CUSTOM, "partitionBy": ["a"]}}, "sink.partitionBy", "is not for format custom"),
         ({"sink": {**CUSTOM, "newColumns": "reject"}}, "sink.newColumns", "is not for format custom"),

@@ -25,6 +25,7 @@ DELTA = {"spec/pipeline/sink/format": "delta"}
 POSTGRES = {"format": "postgres", "table": "public.flights"}
 UPSERT = {**POSTGRES, "mode": "upsert", "key": ["id"]}
 CUSTOM = {"format": "custom", "implementation": "flights.sqlite:SqliteSink"}
+TOPIC = {"format": "kafka", "topic": "flights.delayed"}
 MERGE = {**UPSERT, "mode": "merge", "aggregates": {"n": "count"}}
 NONE: dict[str, Any] = {}
 JSON = {"format": "json", "schema": "a INT"}
@@ -112,6 +113,10 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.pipeline.sink.implementation": (
         {"spec/pipeline/sink": CUSTOM},
         {"spec/pipeline/sink": {**CUSTOM, "implementation": "flights.sqlite:Other"}},
+    ),
+    "spec.pipeline.sink.topic": (
+        {"spec/pipeline/sink": TOPIC},
+        {"spec/pipeline/sink": {**TOPIC, "topic": "flights.late"}},
     ),
     "spec.pipeline.sink.newColumns": (NONE, {"spec/pipeline/sink/newColumns": "reject"}),
     "spec.pipeline.deadLetterTopic": (NONE, {"spec/pipeline/deadLetterTopic": "letters"}),

@@ -137,6 +137,14 @@ def test_the_runtime_reads_the_fields_of_a_sink_of_ones_own(tmp_path: Path) -> N
     assert pod_config(group(**{"spec/pipeline/sink": sink}))["sink"] == sink
 
 
+def test_the_runtime_reads_the_fields_of_a_topic(tmp_path: Path) -> None:
+    sink = {"format": "kafka", "options": {"compression.type": "lz4"}, "topic": "flights.delayed"}
+    assert written(source(tmp_path, sink=sink), tmp_path).sink == runtime.SinkConfig(
+        format="kafka", options={"compression.type": "lz4"}, topic="flights.delayed"
+    )
+    assert pod_config(group(**{"spec/pipeline/sink": sink}))["sink"] == sink
+
+
 @pytest.mark.parametrize(
     "given",
     [

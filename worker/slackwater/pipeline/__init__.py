@@ -118,6 +118,29 @@ def make_sink(config: WorkerConfig) -> Sink:
             options=sink.options,
             timeout_ms=config.handler_timeout_ms,
         )
+    if sink.format == "kafka":
+        return _kafka_sink(config)
     from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 
     return ParquetSink(config.group_id, sink.path, partition_by=sink.partition_by, new_columns=new_columns)
+
+
+def _kafka_sink(config: WorkerConfig) -> Sink:
+    from slackwater.pipeline.sinks.kafka.options import connection_of
+    from slackwater.pipeline.sinks.kafka.sink import KafkaSink
+
+    security = config.security.client()
+    connection = connection_of(config.sink.options, config.bootstrap_servers, security)
+
+    def group_cluster() -> str | None:
+        from slackwater.kafka import KafkaAdmin
+
+        with KafkaAdmin(config.bootstrap_servers, security=security) as admin:
+            return admin.describe_cluster().cluster_id
+
+    return KafkaSink(
+        config.group_id,
+        config.sink.topic,
+        connection,
+        group_cluster=group_cluster if config.uses_topic(config.sink.topic) else None,
+    )

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from slackwater_operator.api.v1alpha1 import fields
 from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, spec
+from slackwater_operator.api.v1alpha1.kafka import topic as topic_field
 
 _FOLDER = r"(file://)?/[^:]*[^:\s]|[^/:\s]([^:]*[^:\s])?"
 _NAME = r"[a-zA-Z0-9][a-zA-Z0-9._-]*"
@@ -24,13 +25,14 @@ _IMPLEMENTATION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 _FUNCTIONS = ("sum", "min", "max", "count")
 _CREDENTIAL = (
     r"(?i:.*(key|token)(_base64|_dynamodb)?|.*(credential|authorization)|"
-    r".*(secret|password|connection-string).*)"
+    r".*(secret|password|connection-string|jaas).*)"
 )
-"""The options of delta-rs, pyiceberg and libpq that are credentials, in any case: names that end in key,
-token, credential or authorization, such as azure_storage_account_key, and names with secret, password or
-connection-string. Options that name a file (..._token_file) or an identifier (aws_access_key_id) are none."""
-_NO_CREDENTIAL = "sslkey"
-"""A parameter of libpq that names a file."""
+"""The options of delta-rs, pyiceberg, libpq and Kafka that are credentials, in any case: names that end in
+key, token, credential or authorization, such as azure_storage_account_key, and names with secret, password,
+connection-string or jaas. Options that name a file (..._token_file) or an identifier (aws_access_key_id) are
+none."""
+_NO_CREDENTIAL = r"sslkey|sasl\.password\.file"
+"""Options of libpq and Kafka that name a file."""
 _URL_WITH_PASSWORD = r".*(://[^/@]*:[^/@]+@|[?&]password=).*"
 _IS_CREDENTIAL = (
     "must not be set here, because everybody who can read the ConsumerGroup would see the credential; set it "
@@ -56,7 +58,8 @@ _KEY_AND_MODE = "must be given for modes upsert and merge, and only for these"
 _AGGREGATES_AND_MODE = "must be given for mode merge, and only for this"
 _AGGREGATES_AND_KEY = "has a column that key has, too; remove it from one of them"
 _ONLY_CUSTOM = "must be given with format custom, and only with this"
-_ONLY_TABLES = "does not apply to format custom; remove it"
+_ONLY_KAFKA = "must be given with format kafka, and only with this"
+_ONLY_TABLES = "does not apply to formats custom and kafka; remove it"
 _FUNCTION = f"has a function that is not supported; valid values: {', '.join(_FUNCTIONS)}"
 
 
@@ -91,16 +94,23 @@ class Sink:
         Rule("(self.mode == 'merge') == (self.aggregates.size() > 0)", _AGGREGATES_AND_MODE, ".aggregates"),
         Rule("!self.aggregates.exists(name, name in self.key)", _AGGREGATES_AND_KEY, ".aggregates"),
         Rule("(self.format == 'custom') == has(self.implementation)", _ONLY_CUSTOM, ".implementation"),
-        Rule("self.format != 'custom' || self.partitionBy.size() == 0", _ONLY_TABLES, ".partitionBy"),
-        Rule("self.format != 'custom' || self.newColumns == 'add'", _ONLY_TABLES, ".newColumns"),
+        Rule("(self.format == 'kafka') == has(self.topic)", _ONLY_KAFKA, ".topic"),
+        Rule(
+            "!(self.format in ['custom', 'kafka']) || self.partitionBy.size() == 0",
+            _ONLY_TABLES,
+            ".partitionBy",
+        ),
+        Rule(
+            "!(self.format in ['custom', 'kafka']) || self.newColumns == 'add'", _ONLY_TABLES, ".newColumns"
+        ),
     ]
 
     format: str = spec(
         "format",
-        fields.text(choices=["parquet", "delta", "iceberg", "postgres", "custom"]),
+        fields.text(choices=["parquet", "delta", "iceberg", "postgres", "custom", "kafka"]),
         "The format of the output: Parquet files in a folder (parquet), a Delta Lake table (delta), an "
-        "Apache Iceberg table in a catalog (iceberg), a table of a PostgreSQL database (postgres), or "
-        "whatever your own class or function writes (custom).",
+        "Apache Iceberg table in a catalog (iceberg), a table of a PostgreSQL database (postgres), a "
+        "topic of Kafka (kafka), or whatever your own class or function writes (custom).",
         default="parquet",
     )
     path: str = spec(
@@ -151,9 +161,10 @@ class Sink:
         fields.text_map(
             rules=[
                 Rule(
-                    f"!self.exists(name, name.matches(r'^{_CREDENTIAL}$') && name != '{_NO_CREDENTIAL}')",
+                    f"!self.exists(name, name.matches(r'^{_CREDENTIAL}$') && "
+                    f"!name.matches(r'^({_NO_CREDENTIAL})$'))",
                     "a credential (a name that ends in key, token, credential or authorization, or contains "
-                    f"secret, password or connection-string) {_IS_CREDENTIAL}",
+                    f"secret, password, connection-string or jaas) {_IS_CREDENTIAL}",
                 ),
                 Rule(
                     f"!self.exists(name, self[name].matches(r'^{_URL_WITH_PASSWORD}$'))",
@@ -164,8 +175,9 @@ class Sink:
         "With format delta, storage options of the Delta library (delta-rs), such as AWS_REGION or "
         "AWS_ENDPOINT_URL. With format iceberg, properties of the catalog as pyiceberg has them, such as "
         "type, uri and warehouse. With format postgres, connection parameters of libpq, such as host, port, "
-        "dbname, user and sslmode. With format custom, what your class or function takes. Not for format "
-        "parquet. Credentials are not allowed here: set them as "
+        "dbname, user and sslmode. With format custom, what your class or function takes. With format "
+        "kafka, settings of Kafka's producer, such as compression.type, and bootstrap.servers and security "
+        "options of another cluster. Not for format parquet. Credentials are not allowed here: set them as "
         "environment variables of the container worker, from a Secret (see template), or use a service "
         "account.",
         default={},
@@ -175,7 +187,7 @@ class Sink:
         fields.text_list(fields.text(pattern=_COLUMN, example="day", max_length=255), at_most=10),
         "Columns of the output by whose values the rows are split into folders (column=value), at most 10. "
         "With format iceberg also transforms, such as day(time), hour(time), bucket(16, id) or "
-        "truncate(3, code). Not for formats postgres and custom.",
+        "truncate(3, code). Not for formats postgres, custom and kafka.",
         default=[],
     )
     new_columns: str = spec(
@@ -192,6 +204,13 @@ class Sink:
         "as the handler's (handlerPath). Required with format custom.",
         absent="",
     )
+    topic: str = spec(
+        "topic",
+        topic_field("flights.delayed"),
+        "The topic to write to, for format kafka. It must exist and must not be one that the group reads. "
+        "Required with format kafka.",
+        absent="",
+    )
 
 
 def check_sink(sink: Sink) -> None:
@@ -203,7 +222,7 @@ def check_sink(sink: Sink) -> None:
     """
     path = "spec.pipeline.sink"
     is_table, is_postgres = sink.format in ("iceberg", "postgres"), sink.format == "postgres"
-    is_folder, is_custom = sink.format in ("parquet", "delta"), sink.format == "custom"
+    is_folder, is_unschemed = sink.format in ("parquet", "delta"), sink.format in ("custom", "kafka")
     in_store = re.match(_OBJECT_STORE_SCHEME, sink.path) is not None
     problems = [
         ("path", is_folder and not sink.path, _NEEDS_PATH),
@@ -220,15 +239,16 @@ def check_sink(sink: Sink) -> None:
         ("aggregates", (sink.mode == "merge") != bool(sink.aggregates), _AGGREGATES_AND_MODE),
         ("aggregates", not set(sink.aggregates.values()) <= set(_FUNCTIONS), _FUNCTION),
         ("aggregates", not sink.aggregates.keys().isdisjoint(sink.key), _AGGREGATES_AND_KEY),
-        ("implementation", is_custom != bool(sink.implementation), _ONLY_CUSTOM),
-        ("partitionBy", is_custom and bool(sink.partition_by), _ONLY_TABLES),
-        ("newColumns", is_custom and sink.new_columns != "add", _ONLY_TABLES),
+        ("implementation", (sink.format == "custom") != bool(sink.implementation), _ONLY_CUSTOM),
+        ("topic", (sink.format == "kafka") != bool(sink.topic), _ONLY_KAFKA),
+        ("partitionBy", is_unschemed and bool(sink.partition_by), _ONLY_TABLES),
+        ("newColumns", is_unschemed and sink.new_columns != "add", _ONLY_TABLES),
     ]
     for name, is_wrong, problem in problems:
         if is_wrong:
             raise FieldError(f"{path}.{name}", problem)
     for name, value in sink.options.items():
-        if name != _NO_CREDENTIAL and re.fullmatch(_CREDENTIAL, name, re.ASCII):
+        if not re.fullmatch(_NO_CREDENTIAL, name) and re.fullmatch(_CREDENTIAL, name, re.ASCII):
             raise FieldError(f"{path}.options[{name}]", _IS_CREDENTIAL)
         if re.fullmatch(_URL_WITH_PASSWORD, value, re.ASCII):
             raise FieldError(f"{path}.options[{name}]", f"is a URL with a password, which {_IS_CREDENTIAL}")

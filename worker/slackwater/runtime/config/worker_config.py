@@ -69,13 +69,13 @@ class SparkConfig:
 class SinkConfig:
     """Where the output goes.
 
-    ``format``: ``parquet``, ``delta``, ``iceberg``, ``postgres`` or ``custom``. ``path``: of the first two.
-    ``table``: of the next two. ``implementation``: of ``custom``, the class or function, ``module:name``.
-    ``options``: of Delta's object store or of Iceberg's catalog, libpq's parameters, or the user's own; they
-    may be secrets. ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``:
-    ``add``, or ``reject`` rows with columns that the table lacks. Of Postgres: ``mode``: ``append``,
-    ``upsert`` or ``merge``; ``key``: the columns by which rows are the same; ``aggregates``: by column
-    ``sum``, ``min``, ``max`` or ``count``.
+    ``format``: ``parquet``, ``delta``, ``iceberg``, ``postgres``, ``custom`` or ``kafka``. ``path``: of the
+    first two. ``table``: of the next two. ``implementation``: of ``custom``, the class or function,
+    ``module:name``. ``topic``: of ``kafka``. ``options``: of Delta's object store or of Iceberg's catalog,
+    libpq's parameters, the user's own, or those of Kafka's producer; they may be secrets. ``partition_by``:
+    the columns by whose values the rows lie in folders. ``new_columns``: ``add``, or ``reject`` rows with
+    columns that the table lacks. Of Postgres: ``mode``: ``append``, ``upsert`` or ``merge``; ``key``: the
+    columns by which rows are the same; ``aggregates``: by column ``sum``, ``min``, ``max`` or ``count``.
     """
 
     format: str
@@ -88,6 +88,7 @@ class SinkConfig:
     key: tuple[str, ...] = ()
     aggregates: Mapping[str, str] = field(default_factory=dict)
     implementation: str = ""
+    topic: str = ""
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,17 @@ class WorkerConfig:
     takeover: TakeoverConfig | None = None
     """None: a process that comes as a member which is there already is its return."""
 
+    def uses_topic(self, name: str) -> bool:
+        """Whether the group reads the topic ``name``, or it is the dead-letter topic."""
+        if name in self.topics or name == self.dead_letter_topic:
+            return True
+        if self.topic_pattern is None:
+            return False
+        # Here: most workers have no pattern.
+        from slackwater.kafka.topic_pattern import TopicPattern
+
+        return TopicPattern(self.topic_pattern).matches(name)
+
     @property
     def takeover_deadline_ms(self) -> int:
         """How long a successor waits for its predecessor."""
@@ -313,7 +325,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
         section(
             SinkConfig,
             {
-                "format": ("format", one_of("parquet", "delta", "iceberg", "postgres", "custom")),
+                "format": ("format", one_of("parquet", "delta", "iceberg", "postgres", "custom", "kafka")),
                 "path": ("path", name_of),
                 "table": ("table", name_of),
                 "options": ("options", settings_of),
@@ -322,6 +334,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
                 "mode": ("mode", one_of("append", "upsert", "merge")),
                 "key": ("key", list_of_names(may_be_empty=True)),
                 "aggregates": ("aggregates", _aggregates),
+                "topic": ("topic", name_of),
                 "implementation": ("implementation", _code("module:name", "flights.tables:MySink")),
             },
             ("format",),
@@ -352,7 +365,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
 }
 _TABLES = ("iceberg", "postgres")
 """Formats whose tables have a name in place of a path."""
-_PLACES = {"custom": "implementation"}
+_PLACES = {"custom": "implementation", "kafka": "topic"}
 """Formats that have another field in place of path and table."""
 _REQUIRED = ("groupId", "bootstrapServers", "handler", "sink")
 _WORKER = section(WorkerConfig, _FIELDS, _REQUIRED)
@@ -379,6 +392,7 @@ def _check_together(config: WorkerConfig) -> None:
     _check_topics(config)
     _check_security(config.security)
     _check_sink(config.sink)
+    _check_sink_topic(config)
     if config.value is not None:
         check_value(config.value)
     if config.handler_timeout_ms >= config.max_poll_interval_ms:
@@ -416,6 +430,16 @@ def _check_sink(sink: SinkConfig) -> None:
         if given and not is_postgres:
             raise Fault(f"sink.{name}", "is for format postgres; remove it")
     _check_mode(sink)
+
+
+def _check_sink_topic(config: WorkerConfig) -> None:
+    """In another cluster the name may be the same; the sink compares the clusters."""
+    topic = config.sink.topic
+    if topic and "bootstrap.servers" not in config.sink.options and config.uses_topic(topic):
+        raise Fault(
+            "sink.topic",
+            f"{topic} is also a topic that the group reads, or its dead-letter topic; choose another topic",
+        )
 
 
 def _check_mode(sink: SinkConfig) -> None:
@@ -527,6 +551,8 @@ def _sink_document(sink: SinkConfig) -> dict[str, Any]:
         document["aggregates"] = dict(sink.aggregates)
     if sink.implementation:
         document["implementation"] = sink.implementation
+    if sink.topic:
+        document["topic"] = sink.topic
     return document
 
 
