@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from orders.pipeline import order_of
 
 from slackwater.kafka import ConsumerRecord
+
+from .pipeline import order_of
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

@@ -94,6 +94,8 @@ def test_a_worker_can_be_started_from_an_example(file: Path) -> None:
     assert worker["resources"]["limits"]["memory"]
     if config.sink.implementation:
         assert callable(handler.load(config.sink.implementation, [str(EXAMPLES)], "sink"))
+    elif config.sink.topic:
+        assert config.sink.options == {"compression.type": "lz4"}
     elif config.sink.path:
         assert any(config.sink.path.startswith(mount["mountPath"]) for mount in worker["volumeMounts"])
     else:
