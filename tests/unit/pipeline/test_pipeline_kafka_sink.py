@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from slackwater.kafka import KafkaAdmin, KafkaProducer
-from slackwater.kafka.admin import NewTopic, TopicDescription, TopicOperation
+from slackwater.kafka.admin import ConfigEntry, NewTopic, TopicDescription, TopicOperation
 from slackwater.kafka.errors import (
     KafkaTimeoutError,
     MessageSizeTooLargeError,
@@ -375,6 +375,29 @@ def test_a_client_that_may_not_read_settings_takes_kafkas_default_after_a_refusa
         sink.stage(large, span).publish()
     with pytest.raises(RecordsError, match=r"more than its max.message.bytes \(1048588\)"):
         sink.stage(large, span)
+
+
+def test_a_limit_that_was_raised_counts_before_a_record_is_refused(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = created(site.broker, **{"max.message.bytes": "5000"})
+    sink = site.sink(topic)
+    read, asked = sink._settings, []
+
+    def settings(admin: KafkaAdmin) -> Any:
+        asked.append(1)
+        entries = dict(read(admin))
+        entry = entries["max.message.bytes"]
+        if len(asked) == 1:
+            entries["max.message.bytes"] = ConfigEntry(entry.name, "1000", 1, False, False)
+        return entries
+
+    monkeypatch.setattr(sink, "_settings", settings)
+    put(sink, output([0]), 0)
+    put(sink, output([1], size=3000), 1)
+    put(sink, output([2]), 2)
+    assert len(asked) == 2
+    assert len(site.records(topic)) == 3
 
 
 def test_batches_are_no_larger_than_the_topic_takes(site: Site) -> None:

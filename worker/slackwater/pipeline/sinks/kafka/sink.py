@@ -18,7 +18,7 @@ from slackwater.kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 from slackwater.pipeline.sinks.kafka.options import TopicConnection
-from slackwater.pipeline.sinks.kafka.records import Limits, records_of
+from slackwater.pipeline.sinks.kafka.records import Limits, Record, records_of
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError, StartError
 
@@ -73,10 +73,20 @@ class KafkaSink:
         staged = StagedRows(self._commit, rows, ranges)
         staged.prepared = records_of(rows)
         if staged.prepared:
-            if self._limits is None:
-                self._limits = self._read_limits()
-            self._limits.check(staged.prepared, rows, self._topic)
+            self._check(staged.prepared, rows)
         return staged
+
+    def _check(self, records: list[Record], rows: pa.Table) -> None:
+        """Raises RecordsError by the topic's settings as they are now: they may have been raised."""
+        if self._limits is not None:
+            try:
+                self._limits.check(records, rows, self._topic)
+            except RecordsError:
+                self._limits = None
+            else:
+                return
+        self._limits = self._read_limits()
+        self._limits.check(records, rows, self._topic)
 
     def _commit(self, staged: StagedRows) -> None:
         """Sends the records, and returns when all are acknowledged. Raises RecordsError, SinkError; some may
