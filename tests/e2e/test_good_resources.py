@@ -195,6 +195,15 @@ GOOD: dict[str, dict[str, Any]] = {
             },
         }
     },
+    "a format of Spark": {
+        "spec/pipeline/engine": "spark",
+        "spec/pipeline/sink": {
+            "format": "spark",
+            "sparkFormat": "org.apache.spark.sql.execution.datasources.orc.OrcFileFormat",
+            "options": {"path": "/data/flights"},
+            "partitionBy": ["day"],
+        },
+    },
     "the longest name": {"metadata/name": "f" * consumer_group.MAX_NAME},
 }
 

@@ -131,6 +131,8 @@ def _sink(sink: Sink, path: str) -> dict[str, Any]:
         section["implementation"] = sink.implementation
     if sink.topic:
         section["topic"] = sink.topic
+    if sink.spark_format:
+        section["sparkFormat"] = sink.spark_format
     return section
 
 

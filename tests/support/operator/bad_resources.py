@@ -98,6 +98,9 @@ def _custom(**fields: Any) -> dict[str, Any]:
     return {"spec/pipeline/sink": {name: value for name, value in sink.items() if value is not GONE}}
 
 
+_SPARK = {"spec/pipeline/engine": "spark"}
+
+
 def _topic(topic: Any = "flights.delayed", **fields: Any) -> dict[str, Any]:
     sink = {"format": "kafka", "topic": topic, **fields}
     return {"spec/pipeline/sink": {name: value for name, value in sink.items() if value is not GONE}}
@@ -259,7 +262,16 @@ REFUSED = [
     Bad("a password of Postgres", _postgres(options={"host": "db", "password": "x"}), f"{_SINK}.options",
         "from a Secret", f"{_SINK}.options[password]"),
     Bad("a format that is not there", {"spec/pipeline/sink/format": "csv"}, f"{_PIPELINE}.sink.format",
-        'supported values: "parquet", "delta", "iceberg", "postgres", "custom", "kafka"'),
+        'supported values: "parquet", "delta", "iceberg", "postgres", "custom", "kafka", "spark"'),
+    Bad("a format of Spark without its name", {**_SPARK, "spec/pipeline/sink": {"format": "spark"}},
+        f"{_SINK}.sparkFormat", "must be given with format spark"),
+    Bad("a format of Spark with a blank",
+        {**_SPARK, "spec/pipeline/sink": {"format": "spark", "sparkFormat": "a b"}},
+        f"{_SINK}.sparkFormat", "such as csv"),
+    Bad("a format of Spark for files", _sink(sparkFormat="orc"), f"{_SINK}.sparkFormat", "only with this"),
+    Bad("a format of Spark without Spark",
+        {"spec/pipeline/sink": {"format": "spark", "sparkFormat": "orc"}}, f"{_SINK}.format",
+        "requires engine spark"),
     Bad("an output topic without a name", _topic(GONE), f"{_SINK}.topic", "must be given with format kafka"),
     Bad("an output topic with a blank", _topic("a b"), f"{_SINK}.topic", "such as flights.delayed"),
     Bad("a topic for files", _sink(topic="flights.delayed"), f"{_SINK}.topic", "only with this"),
@@ -283,7 +295,7 @@ REFUSED = [
     Bad("a sink of one's own in folders", _custom(partitionBy=["day"]), f"{_SINK}.partitionBy",
         "does not apply to formats custom and kafka"),
     Bad("new columns of a sink of one's own", _custom(newColumns="reject"), f"{_SINK}.newColumns",
-        "does not apply to formats custom and kafka"),
+        "does not apply to formats custom, kafka and spark"),
     Bad("a sink by another scheme", _sink(path="s3a://lake/flights"), f"{_SINK}.path",
         "such as /data/flights"),
     Bad("a table by another scheme", _sink(format="delta", path="hdfs://lake/flights"), f"{_SINK}.path",

@@ -297,7 +297,7 @@ def test_a_sink_of_ones_own_has_an_implementation_and_options() -> None:
         ({**CUSTOM, "path": "/data"}, ".path: requires format parquet or delta"),
         ({**CUSTOM, "table": "a.b"}, ".table: requires format iceberg or postgres"),
         ({**CUSTOM, "partitionBy": ["day"]}, ".partitionBy: does not apply to formats custom and kafka"),
-        ({**CUSTOM, "newColumns": "reject"}, ".newColumns: does not apply to formats custom and kafka"),
+        ({**CUSTOM, "newColumns": "reject"}, ".newColumns: does not apply to formats custom, kafka and"),
         ({**CUSTOM, "mode": "upsert", "key": ["id"]}, ".mode: requires format postgres"),
         ({**CUSTOM, "options": {"api_token": "hush"}}, ".options[api_token]: must not be set here"),
     ],
@@ -327,7 +327,7 @@ def test_a_topic_has_options_of_its_cluster() -> None:
         ({**KAFKA, "path": "/data"}, ".path: requires format parquet or delta"),
         ({**KAFKA, "implementation": "a:b"}, ".implementation: must be given with format custom"),
         ({**KAFKA, "partitionBy": ["day"]}, ".partitionBy: does not apply to formats custom and kafka"),
-        ({**KAFKA, "newColumns": "reject"}, ".newColumns: does not apply to formats custom and kafka"),
+        ({**KAFKA, "newColumns": "reject"}, ".newColumns: does not apply to formats custom, kafka and"),
         ({**KAFKA, "options": {"sasl.jaas.config": "x"}}, ".options[sasl.jaas.config]: must not be set here"),
         ({**KAFKA, "options": {"ssl.keystore.key": "x"}}, ".options[ssl.keystore.key]: must not be set here"),
         ({**KAFKA, "topic": "flights"}, ".topic: 'flights' is one of spec.topics, so the group would"),
@@ -350,6 +350,45 @@ def test_a_topic_that_the_group_reads_or_that_has_dead_letters_is_refused() -> N
         parse(good(**own, **pattern))
     for changes in (letters, pattern, {}):
         assert parse(good(**other, **changes)).spec.pipeline.sink.topic == "flights"
+
+
+SPARK = {"format": "spark", "path": None, "sparkFormat": "orc", "options": {"path": "/data/flights"}}
+
+
+def on_spark(**fields: Any) -> Sink:
+    changes = {"spec/pipeline/engine": "spark", "spec/pipeline/sink": {**SPARK, **fields}}
+    return parse(good(**changes)).spec.pipeline.sink
+
+
+def test_a_format_of_spark_has_options_and_columns_of_folders() -> None:
+    made = on_spark(sparkFormat="org.example.source.v2", partitionBy=["day"])
+    assert (made.spark_format, made.options) == ("org.example.source.v2", {"path": "/data/flights"})
+    assert made.partition_by == ("day",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"sparkFormat": None}, r"\.sparkFormat: must be given with format spark, and only with this"),
+        ({"sparkFormat": "a b"}, r"\.sparkFormat: 'a b' has an invalid format"),
+        ({"path": "/data"}, r"\.path: requires format parquet or delta"),
+        ({"table": "a.b"}, r"\.table: requires format iceberg or postgres"),
+        ({"newColumns": "reject"}, r"\.newColumns: does not apply to formats custom, kafka and spark"),
+        ({"mode": "upsert", "key": ["id"]}, r"\.mode: requires format postgres"),
+        ({"options": {"password": "hush"}}, r"\.options\[password\]: must not be set here"),
+    ],
+)
+def test_what_is_not_for_a_format_of_spark_is_refused(fields: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ResourceError, match=f"sink{expected}"):
+        on_spark(**fields)
+
+
+def test_a_format_of_spark_needs_the_engine() -> None:
+    assert problem(**SPARK) == (
+        ".format: spark requires engine spark, but spec.pipeline.engine is arrow; set engine to spark, or "
+        "choose another format"
+    )
+    assert problem(sparkFormat="orc").startswith(".sparkFormat: must be given with format spark, and only")
 
 
 @pytest.mark.parametrize("format_", ["parquet", "delta"])

@@ -45,6 +45,7 @@ ICEBERG = {"format": "iceberg", "table": "lake.flights", "options": {"type": "sq
 DELTA = {"format": "delta", "path": "s3://lake/flights", "options": {"aws_secret_access_key": "hush"}}
 POSTGRES = {"format": "postgres", "table": "public.flights"}
 CUSTOM = {"format": "custom", "implementation": "flights.sqlite:SqliteSink"}
+ORC = {"format": "spark", "sparkFormat": "orc"}
 TOPIC = {"format": "kafka", "topic": "flights.delayed"}
 MERGE = {**POSTGRES, "mode": "merge", "key": ["k"], "aggregates": {"n": "count"}}
 
@@ -136,6 +137,15 @@ def test_a_topic_of_another_cluster_may_have_the_name_of_one_that_is_read() -> N
     assert not config.uses_topic("flights.delayed")
 
 
+def test_a_format_of_spark_has_options_and_columns_of_folders() -> None:
+    config = parse({**SMALL, "sink": {**ORC, "options": {"path": "o"}, "partitionBy": ["day"]}})
+    assert config.sink == SinkConfig(
+        "spark", spark_format="orc", options={"path": "o"}, partition_by=("day",)
+    )
+    assert parse(dump(config)) == config
+    assert dump(parse({**SMALL, "sink": ORC}))["sink"] == ORC
+
+
 def test_dump_writes_the_newer_fields_of_a_sink_only_where_they_differ_from_their_defaults() -> None:
     assert dump(parse(SMALL))["sink"] == SMALL["sink"]
     defaults = {"options": {}, "partitionBy": [], "newColumns": "add"}
@@ -199,6 +209,15 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
             "sink.implementation",
             "is not for format postgres, which has table; remove it",
         ),
+        ({"sink": {"format": "spark"}}, "sink.sparkFormat", "is missing; format spark needs it"),
+        (
+            {"sink": {**ORC, "path": "o"}},
+            "sink.path",
+            "is not for format spark, which has sparkFormat; remove",
+        ),
+        ({"sink": {**SMALL["sink"], "sparkFormat": "orc"}}, "sink.sparkFormat", "is not for format parquet"),
+        ({"sink": {**ORC, "newColumns": "reject"}}, "sink.newColumns", "is not for format spark"),
+        ({"sink": ORC, "engine": "arrow"}, "sink.format", "spark writes in the session of engine spark; set"),
         ({"sink": {"format": "kafka"}}, "sink.topic", "is missing; format kafka needs it"),
         (
             {"sink": {**TOPIC, "path": "o"}},

@@ -11,6 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from slackwater.pipeline.engines.arrow import ArrowEngine
     from slackwater.pipeline.engines.spark import SparkEngine
     from slackwater.pipeline.values import ValueDecoder
@@ -69,8 +71,9 @@ def _table_engine(config: WorkerConfig) -> ArrowEngine | SparkEngine:
     )
 
 
-def make_sink(config: WorkerConfig) -> Sink:
-    """The sink that ``config.sink`` names.
+def make_sink(config: WorkerConfig, engine: AnyEngine | None = None) -> Sink:
+    """The sink that ``config.sink`` names. ``engine``: the worker's, for format spark, which writes in its
+    session; None: rows cannot be written with this format.
 
     Raises SinkError for a path that it cannot write to, ConfigError for what cannot be used.
     """
@@ -120,9 +123,28 @@ def make_sink(config: WorkerConfig) -> Sink:
         )
     if sink.format == "kafka":
         return _kafka_sink(config)
+    if sink.format == "spark":
+        from slackwater.pipeline.sinks.spark import spark_sink
+
+        return spark_sink(
+            partial(_session_of, engine),
+            sink.spark_format,
+            options=sink.options,
+            partition_by=sink.partition_by,
+        )
     from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 
     return ParquetSink(config.group_id, sink.path, partition_by=sink.partition_by, new_columns=new_columns)
+
+
+def _session_of(engine: AnyEngine | None) -> SparkSession:
+    from slackwater.pipeline.engines.decoding import DecodingEngine
+    from slackwater.pipeline.engines.spark import SparkEngine
+
+    inner = engine.engine if isinstance(engine, DecodingEngine) else engine
+    if not isinstance(inner, SparkEngine):
+        raise RuntimeError("format spark is for workers with engine spark")
+    return inner.session
 
 
 def _kafka_sink(config: WorkerConfig) -> Sink:

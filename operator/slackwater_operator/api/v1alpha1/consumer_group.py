@@ -404,6 +404,12 @@ def _check_pipeline(wanted: ConsumerGroupSpec) -> None:
             "spec.pipeline.spark",
             f"applies only to engine spark, but spec.pipeline.engine is {pipeline.engine}; remove it",
         )
+    if pipeline.engine != "spark" and pipeline.sink.format == "spark":
+        raise FieldError(
+            "spec.pipeline.sink.format",
+            f"spark requires engine spark, but spec.pipeline.engine is {pipeline.engine}; set engine to "
+            "spark, or choose another format",
+        )
     check_sink(pipeline.sink)
     if pipeline.value is not None:
         check_value(pipeline.value)

@@ -48,6 +48,11 @@ class Pipeline:
             "requires engine spark; remove it, or set engine to spark",
             ".spark",
         ),
+        Rule(
+            "self.engine == 'spark' || self.sink.format != 'spark'",
+            "spark requires engine spark; set engine to spark, or choose another format",
+            ".sink.format",
+        ),
     ]
 
     image: str = spec(

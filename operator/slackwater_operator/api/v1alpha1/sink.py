@@ -22,6 +22,7 @@ _TABLE = rf"{_PART}(\.{_PART})+"
 _ICEBERG_TABLE = r"[^\s.]+(\.[^\s.]+)+"
 _POSTGRES_TABLE = r"[^.]+\.[^.]+"
 _IMPLEMENTATION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
+_SPARK_FORMAT = r"[A-Za-z_][\w.$-]*"
 _FUNCTIONS = ("sum", "min", "max", "count")
 _CREDENTIAL = (
     r"(?i:.*(key|token)(_base64|_dynamodb)?|.*(credential|authorization)|"
@@ -59,6 +60,8 @@ _AGGREGATES_AND_MODE = "must be given for mode merge, and only for this"
 _AGGREGATES_AND_KEY = "has a column that key has, too; remove it from one of them"
 _ONLY_CUSTOM = "must be given with format custom, and only with this"
 _ONLY_KAFKA = "must be given with format kafka, and only with this"
+_ONLY_SPARK = "must be given with format spark, and only with this"
+_NO_NEW_COLUMNS = "does not apply to formats custom, kafka and spark; remove it"
 _ONLY_TABLES = "does not apply to formats custom and kafka; remove it"
 _FUNCTION = f"has a function that is not supported; valid values: {', '.join(_FUNCTIONS)}"
 
@@ -95,22 +98,26 @@ class Sink:
         Rule("!self.aggregates.exists(name, name in self.key)", _AGGREGATES_AND_KEY, ".aggregates"),
         Rule("(self.format == 'custom') == has(self.implementation)", _ONLY_CUSTOM, ".implementation"),
         Rule("(self.format == 'kafka') == has(self.topic)", _ONLY_KAFKA, ".topic"),
+        Rule("(self.format == 'spark') == has(self.sparkFormat)", _ONLY_SPARK, ".sparkFormat"),
         Rule(
             "!(self.format in ['custom', 'kafka']) || self.partitionBy.size() == 0",
             _ONLY_TABLES,
             ".partitionBy",
         ),
         Rule(
-            "!(self.format in ['custom', 'kafka']) || self.newColumns == 'add'", _ONLY_TABLES, ".newColumns"
+            "!(self.format in ['custom', 'kafka', 'spark']) || self.newColumns == 'add'",
+            _NO_NEW_COLUMNS,
+            ".newColumns",
         ),
     ]
 
     format: str = spec(
         "format",
-        fields.text(choices=["parquet", "delta", "iceberg", "postgres", "custom", "kafka"]),
+        fields.text(choices=["parquet", "delta", "iceberg", "postgres", "custom", "kafka", "spark"]),
         "The format of the output: Parquet files in a folder (parquet), a Delta Lake table (delta), an "
         "Apache Iceberg table in a catalog (iceberg), a table of a PostgreSQL database (postgres), a "
-        "topic of Kafka (kafka), or whatever your own class or function writes (custom).",
+        "topic of Kafka (kafka), any format of Spark's DataFrameWriter (spark), or whatever your own class "
+        "or function writes (custom).",
         default="parquet",
     )
     path: str = spec(
@@ -177,7 +184,8 @@ class Sink:
         "type, uri and warehouse. With format postgres, connection parameters of libpq, such as host, port, "
         "dbname, user and sslmode. With format custom, what your class or function takes. With format "
         "kafka, settings of Kafka's producer, such as compression.type, and bootstrap.servers and security "
-        "options of another cluster. Not for format parquet. Credentials are not allowed here: set them as "
+        "options of another cluster. With format spark, options of Spark's DataFrameWriter, such as path. "
+        "Not for format parquet. Credentials are not allowed here: set them as "
         "environment variables of the container worker, from a Secret (see template), or use a service "
         "account.",
         default={},
@@ -211,6 +219,13 @@ class Sink:
         "Required with format kafka.",
         absent="",
     )
+    spark_format: str = spec(
+        "sparkFormat",
+        fields.text(pattern=_SPARK_FORMAT, example="csv", max_length=255),
+        "The format of Spark's DataFrameWriter, for format spark: orc, csv, jdbc, or the name of a data "
+        "source that the session has. Required with format spark, which needs engine spark.",
+        absent="",
+    )
 
 
 def check_sink(sink: Sink) -> None:
@@ -241,8 +256,13 @@ def check_sink(sink: Sink) -> None:
         ("aggregates", not sink.aggregates.keys().isdisjoint(sink.key), _AGGREGATES_AND_KEY),
         ("implementation", (sink.format == "custom") != bool(sink.implementation), _ONLY_CUSTOM),
         ("topic", (sink.format == "kafka") != bool(sink.topic), _ONLY_KAFKA),
+        ("sparkFormat", (sink.format == "spark") != bool(sink.spark_format), _ONLY_SPARK),
         ("partitionBy", is_unschemed and bool(sink.partition_by), _ONLY_TABLES),
-        ("newColumns", is_unschemed and sink.new_columns != "add", _ONLY_TABLES),
+        (
+            "newColumns",
+            (is_unschemed or sink.format == "spark") and sink.new_columns != "add",
+            _NO_NEW_COLUMNS,
+        ),
     ]
     for name, is_wrong, problem in problems:
         if is_wrong:

@@ -69,13 +69,15 @@ class SparkConfig:
 class SinkConfig:
     """Where the output goes.
 
-    ``format``: ``parquet``, ``delta``, ``iceberg``, ``postgres``, ``custom`` or ``kafka``. ``path``: of the
-    first two. ``table``: of the next two. ``implementation``: of ``custom``, the class or function,
-    ``module:name``. ``topic``: of ``kafka``. ``options``: of Delta's object store or of Iceberg's catalog,
-    libpq's parameters, the user's own, or those of Kafka's producer; they may be secrets. ``partition_by``:
-    the columns by whose values the rows lie in folders. ``new_columns``: ``add``, or ``reject`` rows with
-    columns that the table lacks. Of Postgres: ``mode``: ``append``, ``upsert`` or ``merge``; ``key``: the
-    columns by which rows are the same; ``aggregates``: by column ``sum``, ``min``, ``max`` or ``count``.
+    ``format``: ``parquet``, ``delta``, ``iceberg``, ``postgres``, ``custom``, ``kafka`` or ``spark``.
+    ``path``: of the first two. ``table``: of the next two. ``implementation``: of ``custom``, the class or
+    function, ``module:name``. ``topic``: of ``kafka``. ``spark_format``: of ``spark``, as
+    ``DataFrameWriter.format`` takes it. ``options``: of Delta's object store or of Iceberg's catalog, libpq's
+    parameters, the user's own, or those of Kafka's producer or Spark's writer; they may be secrets.
+    ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``: ``add``, or
+    ``reject`` rows with columns that the table lacks. Of Postgres: ``mode``: ``append``, ``upsert`` or
+    ``merge``; ``key``: the columns by which rows are the same; ``aggregates``: by column ``sum``, ``min``,
+    ``max`` or ``count``.
     """
 
     format: str
@@ -89,6 +91,7 @@ class SinkConfig:
     aggregates: Mapping[str, str] = field(default_factory=dict)
     implementation: str = ""
     topic: str = ""
+    spark_format: str = ""
 
 
 @dataclass(frozen=True)
@@ -325,7 +328,10 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
         section(
             SinkConfig,
             {
-                "format": ("format", one_of("parquet", "delta", "iceberg", "postgres", "custom", "kafka")),
+                "format": (
+                    "format",
+                    one_of("parquet", "delta", "iceberg", "postgres", "custom", "kafka", "spark"),
+                ),
                 "path": ("path", name_of),
                 "table": ("table", name_of),
                 "options": ("options", settings_of),
@@ -335,6 +341,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
                 "key": ("key", list_of_names(may_be_empty=True)),
                 "aggregates": ("aggregates", _aggregates),
                 "topic": ("topic", name_of),
+                "sparkFormat": ("spark_format", name_of),
                 "implementation": ("implementation", _code("module:name", "flights.tables:MySink")),
             },
             ("format",),
@@ -365,7 +372,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
 }
 _TABLES = ("iceberg", "postgres")
 """Formats whose tables have a name in place of a path."""
-_PLACES = {"custom": "implementation", "kafka": "topic"}
+_PLACES = {"custom": "implementation", "kafka": "topic", "spark": "sparkFormat"}
 """Formats that have another field in place of path and table."""
 _REQUIRED = ("groupId", "bootstrapServers", "handler", "sink")
 _WORKER = section(WorkerConfig, _FIELDS, _REQUIRED)
@@ -393,6 +400,10 @@ def _check_together(config: WorkerConfig) -> None:
     _check_security(config.security)
     _check_sink(config.sink)
     _check_sink_topic(config)
+    if config.sink.format == "spark" and config.engine != "spark":
+        raise Fault(
+            "sink.format", "spark writes in the session of engine spark; set engine, or choose another"
+        )
     if config.value is not None:
         check_value(config.value)
     if config.handler_timeout_ms >= config.max_poll_interval_ms:
@@ -406,14 +417,21 @@ def _check_together(config: WorkerConfig) -> None:
 def _check_sink(sink: SinkConfig) -> None:
     is_postgres = sink.format == "postgres"
     wanted = _PLACES.get(sink.format, "table" if sink.format in _TABLES else "path")
-    if not getattr(sink, wanted):
+    places = {
+        "path": sink.path,
+        "table": sink.table,
+        "implementation": sink.implementation,
+        "topic": sink.topic,
+        "sparkFormat": sink.spark_format,
+    }
+    if not places[wanted]:
         raise Fault(f"sink.{wanted}", f"is missing; format {sink.format} needs it")
-    for other in ("path", "table", *_PLACES.values()):
-        if other != wanted and getattr(sink, other):
+    for other, given_place in places.items():
+        if other != wanted and given_place:
             raise Fault(f"sink.{other}", f"is not for format {sink.format}, which has {wanted}; remove it")
     if sink.format in _PLACES:
         for name, is_given in (
-            ("partitionBy", bool(sink.partition_by)),
+            ("partitionBy", bool(sink.partition_by) and sink.format != "spark"),
             ("newColumns", sink.new_columns != "add"),
         ):
             if is_given:
@@ -553,6 +571,8 @@ def _sink_document(sink: SinkConfig) -> dict[str, Any]:
         document["implementation"] = sink.implementation
     if sink.topic:
         document["topic"] = sink.topic
+    if sink.spark_format:
+        document["sparkFormat"] = sink.spark_format
     return document
 
 
