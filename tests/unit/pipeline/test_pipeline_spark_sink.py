@@ -25,7 +25,7 @@ class Session:
         self.error: Exception | None = None
 
     def createDataFrame(self, table: pa.Table) -> Session:  # noqa: N802  (Spark's name)
-        self.calls.append(("rows", table["offset"].to_pylist(), table["offset"].num_chunks))
+        self.calls.append(("rows", table["offset"].to_pylist()))
         return self
 
     @property
@@ -42,7 +42,7 @@ class Session:
         self.calls.append(("save",))
 
     def __getattr__(self, name: str) -> Any:
-        def noted(*arguments: str) -> Session:
+        def noted(*arguments: Any) -> Session:
             self.calls.append((name, *arguments))
             return self
 
@@ -67,14 +67,14 @@ def sink(engine: AnyEngine | None, **fields: Any) -> Sink:
     )  # fmt: skip
 
 
-def test_a_batch_is_appended_in_one_piece() -> None:
+def test_a_batch_is_appended_in_one_task() -> None:
     session = Session()
     made = sink(engine(session))
     assert made.marks([A]) == {}
     put(made, pa.concat_tables([rows([0]), rows([1, 2])]), 0)
     put(made, rows([]), 3)
     assert session.calls == [
-        ("rows", [0, 1, 2], 1), ("format", "orc"), ("mode", "append"), ("options", {"path": "/out"}),
+        ("rows", [0, 1, 2]), ("coalesce", 1), ("format", "orc"), ("mode", "append"), ("options", {"path": "/out"}),
         ("save",),
     ]  # fmt: skip
 
@@ -93,7 +93,7 @@ def test_the_session_is_that_of_the_engine_as_it_is_when_rows_are_written() -> N
     put(made, rows([0]), 0)
     spark._spark = second  # type: ignore[assignment]
     put(made, rows([1]), 1)
-    assert [session.calls[0] for session in (first, second)] == [("rows", [0], 1), ("rows", [1], 1)]
+    assert [session.calls[0] for session in (first, second)] == [("rows", [0]), ("rows", [1])]
 
 
 def test_what_spark_raises_is_one_line_that_names_the_format() -> None:

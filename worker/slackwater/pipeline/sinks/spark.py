@@ -37,8 +37,8 @@ def spark_sink(
 
     def write(rows: pa.Table) -> None:
         try:
-            # One piece: Spark makes a task of each, and of a task a file.
-            writer = session().createDataFrame(rows.combine_chunks()).write
+            # One task: Spark makes a file of each.
+            writer = session().createDataFrame(rows).coalesce(1).write
             writer = writer.format(spark_format).mode("append").options(**options)
             if partition_by:
                 writer = writer.partitionBy(*partition_by)
