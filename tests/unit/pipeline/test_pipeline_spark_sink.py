@@ -11,9 +11,10 @@ from slackwater.pipeline import make_sink
 from slackwater.pipeline.engines.arrow import ArrowEngine
 from slackwater.pipeline.engines.decoding import DecodingEngine
 from slackwater.pipeline.engines.spark import SparkEngine
-from slackwater.runtime.config.worker_config import parse
+from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import AnyEngine, Range, Sink
+from slackwater.worker_cli import KafkaParts
 from tests.support.sinks import OLD, A, put, rows
 
 
@@ -55,16 +56,16 @@ def engine(session: Any) -> SparkEngine:
     return made
 
 
+def configured(**fields: Any) -> WorkerConfig:
+    document = {
+        "groupId": "g", "topics": ["t"], "bootstrapServers": "h:1", "handler": "m:f",
+        "sink": {"format": "spark", "sparkFormat": "orc", "options": {"path": "/out"}, **fields},
+    }  # fmt: skip
+    return parse(document)
+
+
 def sink(engine: AnyEngine | None, **fields: Any) -> Sink:
-    return make_sink(
-        parse(
-            {
-                "groupId": "g", "topics": ["t"], "bootstrapServers": "h:1", "handler": "m:f",
-                "sink": {"format": "spark", "sparkFormat": "orc", "options": {"path": "/out"}, **fields},
-            }
-        ),
-        engine,
-    )  # fmt: skip
+    return make_sink(configured(**fields), engine)
 
 
 def test_a_batch_is_appended_in_one_task() -> None:
@@ -74,9 +75,19 @@ def test_a_batch_is_appended_in_one_task() -> None:
     put(made, pa.concat_tables([rows([0]), rows([1, 2])]), 0)
     put(made, rows([]), 3)
     assert session.calls == [
-        ("rows", [0, 1, 2]), ("coalesce", 1), ("format", "orc"), ("mode", "append"), ("options", {"path": "/out"}),
-        ("save",),
+        ("rows", [0, 1, 2]), ("coalesce", 1), ("format", "orc"), ("mode", "append"),
+        ("options", {"path": "/out"}), ("save",),
     ]  # fmt: skip
+
+
+def test_a_worker_writes_in_the_session_of_its_engine() -> None:
+    session, parts = Session(), KafkaParts(configured(), "w-0", "worker.yaml")
+    engine = parts.engine()
+    assert isinstance(engine, SparkEngine)
+    made = parts.sink()
+    engine._spark = session  # type: ignore[assignment]
+    put(made, rows([0]), 0)
+    assert session.calls[-1] == ("save",)
 
 
 def test_rows_lie_in_folders_if_columns_are_given() -> None:
