@@ -1,7 +1,7 @@
 """A sink of one's own: rows and marks are one transaction of an SQLite database, so each record counts once.
 
-`sqlite.yaml` uses it for the rows of `hourly.py`. It is small to be read; one process at a time writes to an
-SQLite file, which must be on a disk of the machine.
+`sqlite.yaml` uses it for the rows of `hourly.py`. It is small to be read: the table has the rows of one
+group. One process at a time writes to an SQLite file, which must be on a disk of the machine.
 """
 
 import sqlite3

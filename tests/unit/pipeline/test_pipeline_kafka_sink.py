@@ -21,8 +21,9 @@ from slackwater.kafka.errors import (
 )
 from slackwater.kafka.net.security.settings import PLAIN_TEXT
 from slackwater.pipeline import make_sink
+from slackwater.pipeline.sinks.kafka.limits import Limits
 from slackwater.pipeline.sinks.kafka.options import connection_of
-from slackwater.pipeline.sinks.kafka.records import Limits, records_of
+from slackwater.pipeline.sinks.kafka.records import records_of
 from slackwater.pipeline.sinks.kafka.sink import KafkaSink
 from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError, StartError

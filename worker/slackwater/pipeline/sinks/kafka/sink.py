@@ -17,8 +17,9 @@ from slackwater.kafka.errors import (
     MessageSizeTooLargeError,
     UnknownTopicOrPartitionError,
 )
+from slackwater.pipeline.sinks.kafka.limits import Limits
 from slackwater.pipeline.sinks.kafka.options import TopicConnection
-from slackwater.pipeline.sinks.kafka.records import Limits, Record, records_of
+from slackwater.pipeline.sinks.kafka.records import Record, records_of
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError, StartError
 
