@@ -27,6 +27,12 @@ def site(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[DeliveryS
         yield site
 
 
+@pytest.fixture
+def site_of_devbroker(devbroker: DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
+    with DeliverySite(devbroker.bootstrap, tmp_path) as site:
+        yield site
+
+
 def customer(number: int) -> str:
     """Whose order it is: a customer's orders are all in one partition of the source."""
     return f"c{number % PARTITIONS}-{number % 5}"
@@ -98,7 +104,10 @@ def test_no_order_is_missing_and_those_of_a_customer_stay_in_order(site: Deliver
     assert site.dead_letters() == []
 
 
-def test_an_order_that_is_too_large_for_the_topic_becomes_a_dead_letter(site: DeliverySite) -> None:
+def test_an_order_that_is_too_large_for_the_topic_becomes_a_dead_letter(
+    site_of_devbroker: DeliverySite,
+) -> None:
+    site = site_of_devbroker
     output = f"{site.topic}-priced"
     site.create_topics(**{output: 3})
     site.write([(number % PARTITIONS, order(number)) for number in range(770, 790)])

@@ -220,7 +220,7 @@ def test_options_that_cannot_be_used_are_named(options: dict[str, str], message:
 # ---- the topic
 
 
-def created(broker: DevBroker, partitions: int = 2, **settings: str) -> str:
+def created(broker: DevBroker, partitions: int = 2, /, **settings: str) -> str:
     name = next(NAMES)
     with KafkaAdmin(broker.bootstrap) as admin:
         admin.create_topics([NewTopic(name, partitions, 1, settings)]).unwrap()
@@ -269,8 +269,9 @@ def values(records: list[StoredRecord]) -> list[str]:
 
 
 def test_rows_are_records_of_the_topic_when_they_are_published(site: Site) -> None:
+    """All of them: a producer that is not flushed would keep them for a minute here."""
     topic = created(site.broker)
-    sink = site.sink(topic)
+    sink = site.sink(topic, {"linger.ms": "60000"})
     assert sink.marks([A, B]) == {}
     headers = pa.array([[{"key": "h", "value": b"1"}], None, None], HEADERS)
     staged = sink.stage(output([0, 1, 2], headers=headers), {A: Range(OLD, 0, 3, None)})
