@@ -174,6 +174,36 @@ GOOD: dict[str, dict[str, Any]] = {
             "newColumns": "reject",
         }
     },
+    "a sink of one's own": {
+        "spec/pipeline/sink": {
+            "format": "custom",
+            "implementation": "flights.sqlite:SqliteSink",
+            "options": {"file": "/data/flights.db"},
+        }
+    },
+    "an output topic": {"spec/pipeline/sink": {"format": "kafka", "topic": "flights.delayed"}},
+    "an output topic in another cluster": {
+        "spec/pipeline/sink": {
+            "format": "kafka",
+            "topic": "flights",
+            "options": {
+                "bootstrap.servers": "other.kafka.svc:9092",
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username.file": "/run/other/username",
+                "sasl.password.file": "/run/other/password",
+            },
+        }
+    },
+    "a format of Spark": {
+        "spec/pipeline/engine": "spark",
+        "spec/pipeline/sink": {
+            "format": "spark",
+            "sparkFormat": "org.apache.spark.sql.execution.datasources.orc.OrcFileFormat",
+            "options": {"path": "/data/flights"},
+            "partitionBy": ["day"],
+        },
+    },
     "the longest name": {"metadata/name": "f" * consumer_group.MAX_NAME},
 }
 

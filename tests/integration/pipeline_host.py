@@ -14,9 +14,13 @@ from typing import Any
 import pyarrow as pa
 
 from slackwater.kafka.records import ARROW_SCHEMA
+from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline import make_sink
 from slackwater.pipeline.engines.decoding import DecodingEngine
 from slackwater.pipeline.engines.spark import SparkEngine
 from slackwater.pipeline.values import make_decoder
+from slackwater.runtime.config.worker_config import parse
+from slackwater.runtime.interfaces import Range
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT_S = 120.0
@@ -182,6 +186,13 @@ def _read_with_spark(path: str) -> dict[str, list[Any]]:
     assert _engine._spark is not None
     columns: dict[str, list[Any]] = _engine._spark.read.parquet(path).toArrow().to_pydict()
     return columns
+
+
+def write_in_test(document: dict[str, Any], batches: list[pa.Table]) -> None:
+    """Writes ``batches`` by the sink of a worker's configuration, which has this engine's session."""
+    sink = make_sink(parse(document), _engine)
+    for rows in batches:
+        sink.stage(rows, {TopicPartition("t", 0): Range("", 0, 1, None)}).publish()
 
 
 class EngineHost:

@@ -16,6 +16,7 @@ from slackwater.kafka.admin import (
     KafkaAdmin,
     NewTopic,
     ResourceType,
+    TopicOperation,
 )
 from slackwater.kafka.errors import (
     FencedInstanceIdError,
@@ -109,6 +110,13 @@ def test_topics_are_created_described_and_deleted_each_with_its_own_outcome(
         KafkaTimeoutError, match=f"'{name}' is not in the metadata of all brokers after 300 ms"
     ):
         admin.wait_for_topic(name, timeout_ms=300)
+
+
+def test_what_this_client_may_do_with_a_topic_is_said_if_asked(admin: KafkaAdmin, topic: str) -> None:
+    assert admin.describe_topics([topic]).unwrap()[topic].operations is None
+    described = admin.describe_topics([topic, "not-there"], operations=True)
+    assert described.values_ok[topic].operations == set(TopicOperation), "without an authorizer: all"
+    assert isinstance(described["not-there"], UnknownTopicOrPartitionError)
 
 
 def test_validate_only_creates_no_topic(admin: KafkaAdmin) -> None:

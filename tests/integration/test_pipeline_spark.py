@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -19,10 +20,10 @@ from slackwater.pipeline.engines.spark import EngineLostError
 from slackwater.pipeline.engines.spark_session import SparkFailure
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from slackwater.runtime.config.value_config import ValueConfig
-from slackwater.runtime.errors import HandlerError, StartError
+from slackwater.runtime.errors import HandlerError, SinkError, StartError
 from slackwater.runtime.interfaces import Range
 from slackwater_operator.demo.source import read_rows, with_poison
-from tests.integration.pipeline_host import EngineHost, run_in_test, table
+from tests.integration.pipeline_host import EngineHost, run_in_test, table, write_in_test
 from tests.support.workers.fakes import Bench
 
 pytestmark = [pytest.mark.parts("spark"), pytest.mark.timeout(240)]
@@ -279,6 +280,31 @@ def test_spark_reads_the_sinks_folder_with_its_defaults(host: EngineHost, tmp_pa
     columns = host.read_with_spark(tmp_path)
     assert list(columns) == table([]).column_names
     assert sorted(columns["offset"]) == [0, 1, 7, 8]
+
+
+def written(out: Path, spark_format: str, **sink: Any) -> dict[str, Any]:
+    """A worker's configuration whose sink is a format of Spark."""
+    options = {"path": str(out), "compression": "gzip"}
+    return {
+        "groupId": "g", "topics": ["t"], "bootstrapServers": "h:1", "handler": "m:f",
+        "sink": {"format": "spark", "sparkFormat": spark_format, "options": options, **sink},
+    }  # fmt: skip
+
+
+def test_a_format_of_spark_appends_the_rows_of_each_batch(host: EngineHost, tmp_path: Path) -> None:
+    """In the session of the engine, also where values are decoded."""
+    out = tmp_path / "out"
+    host.start("keep", value=ValueConfig("json", schema="n INT"))
+    batches = [table([0, 1]), table([]), table([2])]
+    host.run(write_in_test, written(out, "parquet", partitionBy=["partition"]), batches)
+    host.start("keep")
+    host.run(write_in_test, written(out, "parquet", partitionBy=["partition"]), [table([3])])
+    columns = host.read_with_spark(out)
+    assert sorted(columns["offset"]) == [0, 1, 2, 3]
+    assert sorted(columns["value"]) == [b"v0", b"v0", b"v0", b"v1"]
+    assert len(list(out.glob("partition=0/*.gz.parquet"))) == 3, "a file for each batch with rows"
+    with pytest.raises(SinkError, match=r"^the sink cannot write with Spark's format nothing: .*nothing"):
+        host.run(write_in_test, written(out, "nothing"), [table([4])])
 
 
 @pytest.mark.parametrize("host", ["connect"], indirect=True)  # only a server can drop a session

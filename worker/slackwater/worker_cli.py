@@ -165,6 +165,7 @@ class KafkaParts:
         self._owner = owner
         self._checks: KafkaChecks | None = None
         self._letter_topic: Any = None
+        self._engine: AnyEngine | None = None
         try:
             self._client = ConsumerConfig.from_properties(
                 self._properties(), **self._options(), subscription_owner=owner
@@ -261,13 +262,14 @@ class KafkaParts:
         """The configuration's engine, not started."""
         from slackwater.pipeline import make_engine
 
-        return make_engine(self._config)
+        self._engine = make_engine(self._config)
+        return self._engine
 
     def sink(self) -> Sink:
         """The configuration's sink."""
         from slackwater.pipeline import make_sink
 
-        return make_sink(self._config)
+        return make_sink(self._config, self._engine)
 
     def letters(self) -> DeadLetters | None:
         """The dead-letter topic, if there is one. It is connected to at the first letter."""

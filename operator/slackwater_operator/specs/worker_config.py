@@ -127,6 +127,12 @@ def _sink(sink: Sink, path: str) -> dict[str, Any]:
         section["key"] = list(sink.key)
     if sink.aggregates:
         section["aggregates"] = dict(sink.aggregates)
+    if sink.implementation:
+        section["implementation"] = sink.implementation
+    if sink.topic:
+        section["topic"] = sink.topic
+    if sink.spark_format:
+        section["sparkFormat"] = sink.spark_format
     return section
 
 

@@ -93,6 +93,19 @@ def _sink(**fields: Any) -> dict[str, Any]:
     return {"spec/pipeline/sink": {"path": "/data/flights", **fields}}
 
 
+def _custom(**fields: Any) -> dict[str, Any]:
+    sink = {"format": "custom", "implementation": "flights.sqlite:SqliteSink", **fields}
+    return {"spec/pipeline/sink": {name: value for name, value in sink.items() if value is not GONE}}
+
+
+_SPARK = {"spec/pipeline/engine": "spark"}
+
+
+def _topic(topic: Any = "flights.delayed", **fields: Any) -> dict[str, Any]:
+    sink = {"format": "kafka", "topic": topic, **fields}
+    return {"spec/pipeline/sink": {name: value for name, value in sink.items() if value is not GONE}}
+
+
 def _value(**fields: Any) -> dict[str, Any]:
     return {"spec/pipeline/value": {"format": "json", "schema": "a INT", **fields}}
 
@@ -221,7 +234,7 @@ REFUSED = [
     Bad("an Iceberg table with a blank", _iceberg(table="lake.my flights"), f"{_SINK}.table",
         "such as lake.flights"),
     Bad("an Iceberg table with a path", _iceberg(path="/data/flights"), f"{_SINK}.path",
-        "does not apply to formats iceberg"),
+        "requires format parquet or delta"),
     Bad("a catalog's credential", _iceberg(options={"uri": "https://catalog.example", "credential": "a:b"}),
         f"{_SINK}.options", "from a Secret (spec.template)", f"{_SINK}.options[credential]"),
     Bad("a catalog's password", _iceberg(options={"uri": "postgresql://catalog:hush@db.example/lake"}),
@@ -230,7 +243,8 @@ REFUSED = [
         "is required with formats iceberg and postgres"),
     Bad("a Postgres table without a schema", _postgres(table="flights"), f"{_SINK}.table", "public.flights"),
     Bad("a Postgres table with a database", _postgres(table="a.b.c"), f"{_SINK}.table", "SCHEMA.TABLE"),
-    Bad("a Postgres table in a folder", _postgres(path="/data/flights"), f"{_SINK}.path", "does not apply"),
+    Bad("a Postgres table in a folder", _postgres(path="/data/flights"), f"{_SINK}.path",
+        "requires format parquet or delta"),
     Bad("a Postgres table in folders", _postgres(partitionBy=["day"]), f"{_SINK}.partitionBy",
         "does not apply"),
     Bad("another mode", _postgres(mode="replace"), f"{_SINK}.mode", 'supported values: "append"'),
@@ -248,7 +262,40 @@ REFUSED = [
     Bad("a password of Postgres", _postgres(options={"host": "db", "password": "x"}), f"{_SINK}.options",
         "from a Secret", f"{_SINK}.options[password]"),
     Bad("a format that is not there", {"spec/pipeline/sink/format": "csv"}, f"{_PIPELINE}.sink.format",
-        'supported values: "parquet", "delta", "iceberg", "postgres"'),
+        'supported values: "parquet", "delta", "iceberg", "postgres", "custom", "kafka", "spark"'),
+    Bad("a format of Spark without its name", {**_SPARK, "spec/pipeline/sink": {"format": "spark"}},
+        f"{_SINK}.sparkFormat", "must be given with format spark"),
+    Bad("a format of Spark with a blank",
+        {**_SPARK, "spec/pipeline/sink": {"format": "spark", "sparkFormat": "a b"}},
+        f"{_SINK}.sparkFormat", "such as csv"),
+    Bad("a format of Spark for files", _sink(sparkFormat="orc"), f"{_SINK}.sparkFormat", "only with this"),
+    Bad("a format of Spark without Spark",
+        {"spec/pipeline/sink": {"format": "spark", "sparkFormat": "orc"}}, f"{_SINK}.format",
+        "requires engine spark"),
+    Bad("an output topic without a name", _topic(GONE), f"{_SINK}.topic", "must be given with format kafka"),
+    Bad("an output topic with a blank", _topic("a b"), f"{_SINK}.topic", "such as flights.delayed"),
+    Bad("a topic for files", _sink(topic="flights.delayed"), f"{_SINK}.topic", "only with this"),
+    Bad("an output topic in a folder", _topic(path="/data"), f"{_SINK}.path",
+        "requires format parquet or delta"),
+    Bad("an output topic in folders", _topic(partitionBy=["day"]), f"{_SINK}.partitionBy", "does not apply"),
+    Bad("a login of the output's cluster", _topic(options={"sasl.jaas.config": "x"}), f"{_SINK}.options",
+        "from a Secret (spec.template)", f"{_SINK}.options[sasl.jaas.config]"),
+    Bad("an output topic that is read", _topic("flights"), f"{_SINK}.topic", "name another topic"),
+    Bad("an output topic with dead letters",
+        {**_topic(), "spec/pipeline/deadLetterTopic": "flights.delayed"}, f"{_SINK}.topic",
+        "is also the dead-letter topic"),
+    Bad("a sink of one's own without a class", _custom(implementation=GONE), f"{_SINK}.implementation",
+        "must be given with format custom"),
+    Bad("a class for files", _sink(implementation="flights.sqlite:SqliteSink"), f"{_SINK}.implementation",
+        "only with this"),
+    Bad("a class without a module", _custom(implementation="SqliteSink"), f"{_SINK}.implementation",
+        "such as flights.sqlite:SqliteSink"),
+    Bad("a sink of one's own in a folder", _custom(path="/data"), f"{_SINK}.path",
+        "requires format parquet or delta"),
+    Bad("a sink of one's own in folders", _custom(partitionBy=["day"]), f"{_SINK}.partitionBy",
+        "does not apply to formats custom and kafka"),
+    Bad("new columns of a sink of one's own", _custom(newColumns="reject"), f"{_SINK}.newColumns",
+        "does not apply to formats custom, kafka and spark"),
     Bad("a sink by another scheme", _sink(path="s3a://lake/flights"), f"{_SINK}.path",
         "such as /data/flights"),
     Bad("a table by another scheme", _sink(format="delta", path="hdfs://lake/flights"), f"{_SINK}.path",
@@ -263,7 +310,7 @@ REFUSED = [
     Bad("files in a container", _sink(path="abfss://lake@storage.dfs.core.windows.net/flights"),
         f"{_SINK}.path", "set format to delta"),
     Bad("storage options for files", _sink(options={"AWS_REGION": "eu-central-1"}), f"{_SINK}.options",
-        "requires format delta"),
+        "does not apply to format parquet"),
     Bad("a secret key in the storage options",
         _sink(format="delta", options={"AWS_REGION": "eu-central-1", "AWS_SECRET_ACCESS_KEY": "x"}),
         f"{_SINK}.options", "from a Secret (spec.template)", f"{_SINK}.options[AWS_SECRET_ACCESS_KEY]"),

@@ -92,7 +92,14 @@ def test_a_worker_can_be_started_from_an_example(file: Path) -> None:
     (worker,) = made.template["spec"]["containers"]
     assert worker["image"] == group.spec.pipeline.image
     assert worker["resources"]["limits"]["memory"]
-    if config.sink.path:
+    if config.sink.implementation:
+        assert callable(handler.load(config.sink.implementation, [str(EXAMPLES)], "sink"))
+    elif config.sink.spark_format:
+        assert config.engine == "spark"
+        assert config.sink.options["path"].startswith("/data/")
+    elif config.sink.topic:
+        assert config.sink.options == {"compression.type": "lz4"}
+    elif config.sink.path:
         assert any(config.sink.path.startswith(mount["mountPath"]) for mount in worker["volumeMounts"])
     else:
         assert "PGPASSWORD" in {variable["name"] for variable in worker["env"]}

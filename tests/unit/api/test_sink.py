@@ -174,7 +174,7 @@ def test_other_options_are_taken(name: str) -> None:
 
 def test_options_need_a_table() -> None:
     assert problem(options={"AWS_REGION": "eu-central-1"}) == (
-        ".options: requires format delta, iceberg or postgres; remove it, or set format"
+        ".options: does not apply to format parquet; remove it, or set format"
     )
 
 
@@ -205,7 +205,7 @@ def test_other_names_of_tables_are_refused(table: str) -> None:
 
 def test_fields_of_another_format_are_refused() -> None:
     assert iceberg_problem(table="lake.my flights").startswith(".table: must be NAMESPACE.TABLE without")
-    assert iceberg_problem(path="/data/flights").startswith(".path: does not apply to formats iceberg")
+    assert iceberg_problem(path="/data/flights").startswith(".path: requires format parquet or delta")
     for format_ in ("parquet", "delta"):
         assert problem(format=format_, table="lake.flights").startswith(
             ".table: requires format iceberg or postgres"
@@ -253,7 +253,7 @@ def test_other_tables_are_refused(table: str) -> None:
         ({"mode": "upsert", "key": ["id"]}, ".mode: requires format postgres"),
         ({"key": ["id"]}, ".key: must be given for modes upsert and merge, and only for these"),
         ({**POSTGRES, "table": None}, ".table: is required with formats iceberg and postgres"),
-        ({**POSTGRES, "path": "/data/flights"}, ".path: does not apply to formats iceberg and postgres"),
+        ({**POSTGRES, "path": "/data/flights"}, ".path: requires format parquet or delta"),
         ({**POSTGRES, "partitionBy": ["day"]}, ".partitionBy: does not apply to format postgres"),
         ({**POSTGRES, "mode": "replace"}, ".mode: 'replace' is not supported"),
         ({**POSTGRES, "mode": "upsert"}, ".key: must be given for modes upsert and merge"),
@@ -275,6 +275,120 @@ def test_fields_of_other_formats_and_modes_are_refused(fields: dict[str, Any], e
     message = problem(**fields)
     assert message.startswith(expected)
     assert "hush" not in message
+
+
+CUSTOM = {"format": "custom", "path": None, "implementation": "flights.sqlite:SqliteSink"}
+
+
+def test_a_sink_of_ones_own_has_an_implementation_and_options() -> None:
+    made = sink(**CUSTOM, options={"file": "/data/flights.db"})
+    assert (made.implementation, made.options) == ("flights.sqlite:SqliteSink", {"file": "/data/flights.db"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (
+            {**CUSTOM, "implementation": None},
+            ".implementation: must be given with format custom, and only with this",
+        ),
+        ({"implementation": "a:b"}, ".implementation: must be given with format custom, and only with this"),
+        ({**CUSTOM, "implementation": "SqliteSink"}, ".implementation: 'SqliteSink' has an invalid format"),
+        ({**CUSTOM, "path": "/data"}, ".path: requires format parquet or delta"),
+        ({**CUSTOM, "table": "a.b"}, ".table: requires format iceberg or postgres"),
+        ({**CUSTOM, "partitionBy": ["day"]}, ".partitionBy: does not apply to formats custom and kafka"),
+        ({**CUSTOM, "newColumns": "reject"}, ".newColumns: does not apply to formats custom, kafka and"),
+        ({**CUSTOM, "mode": "upsert", "key": ["id"]}, ".mode: requires format postgres"),
+        ({**CUSTOM, "options": {"api_token": "hush"}}, ".options[api_token]: must not be set here"),
+    ],
+)
+def test_what_is_not_for_a_sink_of_ones_own_is_refused(fields: dict[str, Any], expected: str) -> None:
+    assert problem(**fields).startswith(expected)
+
+
+KAFKA = {"format": "kafka", "path": None, "topic": "flights.delayed"}
+
+
+def test_a_topic_has_options_of_its_cluster() -> None:
+    options = {
+        "bootstrap.servers": "other:9092", "security.protocol": "SASL_SSL", "compression.type": "zstd",
+        "sasl.username.file": "/run/user", "sasl.password.file": "/run/pass",
+    }  # fmt: skip
+    made = sink(**KAFKA, options=options)
+    assert (made.topic, made.options) == ("flights.delayed", options)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({**KAFKA, "topic": None}, ".topic: must be given with format kafka, and only with this"),
+        ({"topic": "flights.delayed"}, ".topic: must be given with format kafka, and only with this"),
+        ({**KAFKA, "topic": "a b"}, ".topic: 'a b' has an invalid format"),
+        ({**KAFKA, "path": "/data"}, ".path: requires format parquet or delta"),
+        ({**KAFKA, "implementation": "a:b"}, ".implementation: must be given with format custom"),
+        ({**KAFKA, "partitionBy": ["day"]}, ".partitionBy: does not apply to formats custom and kafka"),
+        ({**KAFKA, "newColumns": "reject"}, ".newColumns: does not apply to formats custom, kafka and"),
+        ({**KAFKA, "options": {"sasl.jaas.config": "x"}}, ".options[sasl.jaas.config]: must not be set here"),
+        ({**KAFKA, "options": {"ssl.keystore.key": "x"}}, ".options[ssl.keystore.key]: must not be set here"),
+        ({**KAFKA, "topic": "flights"}, ".topic: 'flights' is one of spec.topics, so the group would"),
+    ],
+)
+def test_what_is_not_for_a_topic_is_refused(fields: dict[str, Any], expected: str) -> None:
+    assert problem(**fields).startswith(expected)
+
+
+def test_a_topic_that_the_group_reads_or_that_has_dead_letters_is_refused() -> None:
+    own = {"spec/pipeline/sink": {"format": "kafka", "topic": "flights"}}
+    other = {"spec/pipeline/sink": {**own["spec/pipeline/sink"], "options": {"bootstrap.servers": "b:9092"}}}
+    letters = {"spec/topics": ["more"], "spec/pipeline/deadLetterTopic": "flights"}
+    pattern = {"spec/topics": None, "spec/topicPattern": "flights"}
+    with pytest.raises(ResourceError, match="sink.topic: 'flights' is also the dead-letter topic"):
+        parse(good(**own, **letters))
+    with pytest.raises(
+        ResourceError, match=r"topicPattern: matches spec.pipeline.sink.topic \(flights\), so"
+    ):
+        parse(good(**own, **pattern))
+    for changes in (letters, pattern, {}):
+        assert parse(good(**other, **changes)).spec.pipeline.sink.topic == "flights"
+
+
+SPARK = {"format": "spark", "path": None, "sparkFormat": "orc", "options": {"path": "/data/flights"}}
+
+
+def on_spark(**fields: Any) -> Sink:
+    changes = {"spec/pipeline/engine": "spark", "spec/pipeline/sink": {**SPARK, **fields}}
+    return parse(good(**changes)).spec.pipeline.sink
+
+
+def test_a_format_of_spark_has_options_and_columns_of_folders() -> None:
+    made = on_spark(sparkFormat="org.example.source.v2", partitionBy=["day"])
+    assert (made.spark_format, made.options) == ("org.example.source.v2", {"path": "/data/flights"})
+    assert made.partition_by == ("day",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"sparkFormat": None}, r"\.sparkFormat: must be given with format spark, and only with this"),
+        ({"sparkFormat": "a b"}, r"\.sparkFormat: 'a b' has an invalid format"),
+        ({"path": "/data"}, r"\.path: requires format parquet or delta"),
+        ({"table": "a.b"}, r"\.table: requires format iceberg or postgres"),
+        ({"newColumns": "reject"}, r"\.newColumns: does not apply to formats custom, kafka and spark"),
+        ({"mode": "upsert", "key": ["id"]}, r"\.mode: requires format postgres"),
+        ({"options": {"password": "hush"}}, r"\.options\[password\]: must not be set here"),
+    ],
+)
+def test_what_is_not_for_a_format_of_spark_is_refused(fields: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ResourceError, match=f"sink{expected}"):
+        on_spark(**fields)
+
+
+def test_a_format_of_spark_needs_the_engine() -> None:
+    assert problem(**SPARK) == (
+        ".format: spark requires engine spark, but spec.pipeline.engine is arrow; set engine to spark, or "
+        "choose another format"
+    )
+    assert problem(sparkFormat="orc").startswith(".sparkFormat: must be given with format spark, and only")
 
 
 @pytest.mark.parametrize("format_", ["parquet", "delta"])

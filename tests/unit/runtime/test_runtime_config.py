@@ -44,6 +44,9 @@ SMALL: dict[str, Any] = {
 ICEBERG = {"format": "iceberg", "table": "lake.flights", "options": {"type": "sql", "uri": "hush"}}
 DELTA = {"format": "delta", "path": "s3://lake/flights", "options": {"aws_secret_access_key": "hush"}}
 POSTGRES = {"format": "postgres", "table": "public.flights"}
+CUSTOM = {"format": "custom", "implementation": "flights.sqlite:SqliteSink"}
+ORC = {"format": "spark", "sparkFormat": "orc"}
+TOPIC = {"format": "kafka", "topic": "flights.delayed"}
 MERGE = {**POSTGRES, "mode": "merge", "key": ["k"], "aggregates": {"n": "count"}}
 
 
@@ -116,6 +119,33 @@ def test_a_postgres_sink_has_a_table_a_mode_a_key_and_aggregates() -> None:
     assert dump(parse({**SMALL, "sink": POSTGRES}))["sink"] == POSTGRES
 
 
+def test_a_sink_of_ones_own_has_an_implementation_and_options() -> None:
+    config = parse({**SMALL, "sink": {**CUSTOM, "options": {"file": "flights.db"}}})
+    assert config.sink == SinkConfig(
+        "custom", implementation="flights.sqlite:SqliteSink", options={"file": "flights.db"}
+    )
+    assert parse(dump(config)) == config
+    assert dump(parse({**SMALL, "sink": CUSTOM}))["sink"] == CUSTOM
+
+
+def test_a_topic_of_another_cluster_may_have_the_name_of_one_that_is_read() -> None:
+    config = parse({**SMALL, "sink": {**TOPIC, "topic": "t", "options": {"bootstrap.servers": "b:1"}}})
+    assert config.sink == SinkConfig("kafka", topic="t", options={"bootstrap.servers": "b:1"})
+    assert parse(dump(config)) == config
+    assert dump(parse({**SMALL, "sink": TOPIC}))["sink"] == TOPIC
+    assert config.uses_topic("t")
+    assert not config.uses_topic("flights.delayed")
+
+
+def test_a_format_of_spark_has_options_and_columns_of_folders() -> None:
+    config = parse({**SMALL, "sink": {**ORC, "options": {"path": "o"}, "partitionBy": ["day"]}})
+    assert config.sink == SinkConfig(
+        "spark", spark_format="orc", options={"path": "o"}, partition_by=("day",)
+    )
+    assert parse(dump(config)) == config
+    assert dump(parse({**SMALL, "sink": ORC}))["sink"] == ORC
+
+
 def test_dump_writes_the_newer_fields_of_a_sink_only_where_they_differ_from_their_defaults() -> None:
     assert dump(parse(SMALL))["sink"] == SMALL["sink"]
     defaults = {"options": {}, "partitionBy": [], "newColumns": "add"}
@@ -153,7 +183,7 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
         (
             {"sink": {**DELTA, "format": "parquet"}},
             "sink.options",
-            "are for formats delta, iceberg and postgres; remove them",
+            "are not for format parquet; remove them",
         ),
         ({"sink": {**DELTA, "table": "a.b"}}, "sink.table", "is not for format delta, which has path"),
         ({"sink": {"format": "iceberg"}}, "sink.table", "is missing; format iceberg needs it"),
@@ -162,6 +192,54 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
         ({"sink": {"format": "delta"}}, "sink.path", "is missing"),
         ({"sink": {"format": "postgres"}}, "sink.table", "is missing"),
         ({"sink": {**POSTGRES, "path": "o"}}, "sink.path", "is not for format postgres, which has table"),
+        ({"sink": {"format": "custom"}}, "sink.implementation", "is missing; format custom needs it"),
+        (
+            {"sink": {**CUSTOM, "implementation": "SqliteSink"}},
+            "sink.implementation",
+            "must be module:name, for example flights.tables:MySink, not 'SqliteSink'",
+        ),
+        (
+            {"sink": {**CUSTOM, "path": "o"}},
+            "sink.path",
+            "is not for format custom, which has implementation",
+        ),
+        ({"sink": {**CUSTOM, "table": "a.b"}}, "sink.table", "is not for format custom"),
+        (
+            {"sink": {**POSTGRES, "implementation": "a:b"}},
+            "sink.implementation",
+            "is not for format postgres, which has table; remove it",
+        ),
+        ({"sink": {"format": "spark"}}, "sink.sparkFormat", "is missing; format spark needs it"),
+        (
+            {"sink": {**ORC, "path": "o"}},
+            "sink.path",
+            "is not for format spark, which has sparkFormat; remove",
+        ),
+        ({"sink": {**SMALL["sink"], "sparkFormat": "orc"}}, "sink.sparkFormat", "is not for format parquet"),
+        ({"sink": {**ORC, "newColumns": "reject"}}, "sink.newColumns", "is not for format spark"),
+        ({"sink": ORC, "engine": "arrow"}, "sink.format", "spark writes in the session of engine spark; set"),
+        ({"sink": {"format": "kafka"}}, "sink.topic", "is missing; format kafka needs it"),
+        (
+            {"sink": {**TOPIC, "path": "o"}},
+            "sink.path",
+            "is not for format kafka, which has topic; remove it",
+        ),
+        ({"sink": {**SMALL["sink"], "topic": "a"}}, "sink.topic", "is not for format parquet"),
+        ({"sink": {**TOPIC, "newColumns": "reject"}}, "sink.newColumns", "is not for format kafka"),
+        ({"sink": {**TOPIC, "mode": "upsert"}}, "sink.mode", "is for format postgres; remove it"),
+        ({"sink": {**TOPIC, "topic": "t"}}, "sink.topic", "t is also a topic that the group reads, or its"),
+        (
+            {"sink": TOPIC, "deadLetterTopic": "flights.delayed"},
+            "sink.topic",
+            "flights.delayed is also a topic that the group reads, or its dead-letter topic; choose another",
+        ),
+        (
+            {"sink": TOPIC, "topics": [], "topicPattern": "flights.*"},
+            "sink.topic",
+            "flights.delayed is also a topic that the group reads",
+        ),
+        ({"sink": {**CUSTOM, "partitionBy": ["a"]}}, "sink.partitionBy", "is not for format custom"),
+        ({"sink": {**CUSTOM, "newColumns": "reject"}}, "sink.newColumns", "is not for format custom"),
         (
             {"sink": {**POSTGRES, "partitionBy": ["a"]}},
             "sink.partitionBy",

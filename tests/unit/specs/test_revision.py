@@ -24,6 +24,9 @@ ICEBERG = {"spec/pipeline/sink": _ICEBERG}
 DELTA = {"spec/pipeline/sink/format": "delta"}
 POSTGRES = {"format": "postgres", "table": "public.flights"}
 UPSERT = {**POSTGRES, "mode": "upsert", "key": ["id"]}
+CUSTOM = {"format": "custom", "implementation": "flights.sqlite:SqliteSink"}
+TOPIC = {"format": "kafka", "topic": "flights.delayed"}
+ORC = {"format": "spark", "sparkFormat": "orc"}
 MERGE = {**UPSERT, "mode": "merge", "aggregates": {"n": "count"}}
 NONE: dict[str, Any] = {}
 JSON = {"format": "json", "schema": "a INT"}
@@ -107,6 +110,18 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.pipeline.sink.aggregates": (
         {"spec/pipeline/sink": MERGE},
         {"spec/pipeline/sink": {**MERGE, "aggregates": {"n": "sum"}}},
+    ),
+    "spec.pipeline.sink.implementation": (
+        {"spec/pipeline/sink": CUSTOM},
+        {"spec/pipeline/sink": {**CUSTOM, "implementation": "flights.sqlite:Other"}},
+    ),
+    "spec.pipeline.sink.topic": (
+        {"spec/pipeline/sink": TOPIC},
+        {"spec/pipeline/sink": {**TOPIC, "topic": "flights.late"}},
+    ),
+    "spec.pipeline.sink.sparkFormat": (
+        {**SPARK, "spec/pipeline/sink": ORC},
+        {**SPARK, "spec/pipeline/sink": {**ORC, "sparkFormat": "csv"}},
     ),
     "spec.pipeline.sink.newColumns": (NONE, {"spec/pipeline/sink/newColumns": "reject"}),
     "spec.pipeline.deadLetterTopic": (NONE, {"spec/pipeline/deadLetterTopic": "letters"}),

@@ -123,6 +123,38 @@ def test_the_runtime_reads_the_fields_of_a_postgres_table(tmp_path: Path) -> Non
     assert pod_config(group(**{"spec/pipeline/sink": sink}))["sink"] == sink
 
 
+def test_the_runtime_reads_the_fields_of_a_sink_of_ones_own(tmp_path: Path) -> None:
+    sink = {
+        "format": "custom",
+        "options": {"file": "/data/flights.db"},
+        "implementation": "flights.sqlite:SqliteSink",
+    }
+    assert written(source(tmp_path, sink=sink), tmp_path).sink == runtime.SinkConfig(
+        format="custom",
+        options={"file": "/data/flights.db"},
+        implementation="flights.sqlite:SqliteSink",
+    )
+    assert pod_config(group(**{"spec/pipeline/sink": sink}))["sink"] == sink
+
+
+def test_the_runtime_reads_the_fields_of_a_topic(tmp_path: Path) -> None:
+    sink = {"format": "kafka", "options": {"compression.type": "lz4"}, "topic": "flights.delayed"}
+    assert written(source(tmp_path, sink=sink), tmp_path).sink == runtime.SinkConfig(
+        format="kafka", options={"compression.type": "lz4"}, topic="flights.delayed"
+    )
+    assert pod_config(group(**{"spec/pipeline/sink": sink}))["sink"] == sink
+
+
+def test_the_runtime_reads_the_fields_of_a_format_of_spark(tmp_path: Path) -> None:
+    sink = {"format": "spark", "options": {"path": "/data/x"}, "partitionBy": ["day"], "sparkFormat": "orc"}
+    made = source(tmp_path, sink=sink, engine="spark")
+    assert written(made, tmp_path).sink == runtime.SinkConfig(
+        format="spark", options={"path": "/data/x"}, partition_by=("day",), spark_format="orc"
+    )
+    on_spark = {"spec/pipeline/engine": "spark", "spec/pipeline/sink": sink}
+    assert pod_config(group(**on_spark))["sink"] == sink
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -11,6 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from slackwater.pipeline.engines.arrow import ArrowEngine
     from slackwater.pipeline.engines.spark import SparkEngine
     from slackwater.pipeline.values import ValueDecoder
@@ -69,8 +71,9 @@ def _table_engine(config: WorkerConfig) -> ArrowEngine | SparkEngine:
     )
 
 
-def make_sink(config: WorkerConfig) -> Sink:
-    """The sink that ``config.sink`` names.
+def make_sink(config: WorkerConfig, engine: AnyEngine | None = None) -> Sink:
+    """The sink that ``config.sink`` names. ``engine``: the worker's, for format spark, which writes in its
+    session; None: rows cannot be written with this format.
 
     Raises SinkError for a path that it cannot write to, ConfigError for what cannot be used.
     """
@@ -108,6 +111,58 @@ def make_sink(config: WorkerConfig) -> Sink:
             aggregates=sink.aggregates,
             new_columns=new_columns,
         )
+    if sink.format == "custom":
+        from slackwater.pipeline.sinks.custom.sink import CustomSink
+
+        return CustomSink(
+            config.group_id,
+            sink.implementation,
+            config.handler_path,
+            options=sink.options,
+            timeout_ms=config.handler_timeout_ms,
+        )
+    if sink.format == "kafka":
+        return _kafka_sink(config)
+    if sink.format == "spark":
+        from slackwater.pipeline.sinks.spark import spark_sink
+
+        return spark_sink(
+            partial(_session_of, engine),
+            sink.spark_format,
+            options=sink.options,
+            partition_by=sink.partition_by,
+        )
     from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 
     return ParquetSink(config.group_id, sink.path, partition_by=sink.partition_by, new_columns=new_columns)
+
+
+def _session_of(engine: AnyEngine | None) -> SparkSession:
+    from slackwater.pipeline.engines.decoding import DecodingEngine
+    from slackwater.pipeline.engines.spark import SparkEngine
+
+    inner = engine.engine if isinstance(engine, DecodingEngine) else engine
+    if not isinstance(inner, SparkEngine):
+        raise RuntimeError("format spark is for workers with engine spark")
+    return inner.session
+
+
+def _kafka_sink(config: WorkerConfig) -> Sink:
+    from slackwater.pipeline.sinks.kafka.options import connection_of
+    from slackwater.pipeline.sinks.kafka.sink import KafkaSink
+
+    security = config.security.client()
+    connection = connection_of(config.sink.options, config.bootstrap_servers, security)
+
+    def group_cluster() -> str | None:
+        from slackwater.kafka import KafkaAdmin
+
+        with KafkaAdmin(config.bootstrap_servers, security=security) as admin:
+            return admin.describe_cluster().cluster_id
+
+    return KafkaSink(
+        config.group_id,
+        config.sink.topic,
+        connection,
+        group_cluster=group_cluster if config.uses_topic(config.sink.topic) else None,
+    )

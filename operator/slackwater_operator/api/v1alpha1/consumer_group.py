@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 from slackwater.kafka.protocol.assignors import JAVA_NAMES
 from slackwater_operator.api.v1alpha1 import fields, validation, yaml_file as yamlfile
 from slackwater_operator.api.v1alpha1.fields import FieldError, ResourceError, Rule, required, spec
-from slackwater_operator.api.v1alpha1.kafka import Kafka, Security, check_security
-from slackwater_operator.api.v1alpha1.pipeline import Delivery, Pipeline, Spark, topic
+from slackwater_operator.api.v1alpha1.kafka import Kafka, Security, check_security, topic
+from slackwater_operator.api.v1alpha1.pipeline import Delivery, Pipeline, Spark
 from slackwater_operator.api.v1alpha1.rollout import Preflight, Rollout, Takeover
 from slackwater_operator.api.v1alpha1.scaling import (
     MAX_REPLICAS,
@@ -127,6 +127,19 @@ class ConsumerGroupSpec:
             "!(self.pipeline.deadLetterTopic in self.topics)",
             "is one of the consumed topics, so dead letters would be consumed again; name another topic",
             ".pipeline.deadLetterTopic",
+        ),
+        Rule(
+            "!has(self.topics) || !has(self.pipeline.sink.topic) || "
+            "'bootstrap.servers' in self.pipeline.sink.options || !(self.pipeline.sink.topic in self.topics)",
+            "is one of the consumed topics, so the group would consume its own output; name another topic",
+            ".pipeline.sink.topic",
+        ),
+        Rule(
+            "!has(self.pipeline.deadLetterTopic) || !has(self.pipeline.sink.topic) || "
+            "'bootstrap.servers' in self.pipeline.sink.options || "
+            "self.pipeline.sink.topic != self.pipeline.deadLetterTopic",
+            "is also the dead-letter topic; name another topic",
+            ".pipeline.sink.topic",
         ),
         Rule(
             "!has(self.pipeline.handlerTimeout) || "
@@ -368,8 +381,20 @@ def _check_topics(wanted: ConsumerGroupSpec) -> None:
             "spec.pipeline.deadLetterTopic",
             f"{letters!r} is one of spec.topics, so dead letters would be consumed again; name another topic",
         )
+    sink = wanted.pipeline.sink
+    output = sink.topic if "bootstrap.servers" not in sink.options else ""
+    if output and output in wanted.topics:
+        raise FieldError(
+            "spec.pipeline.sink.topic",
+            f"{output!r} is one of spec.topics, so the group would consume its own output; name another "
+            "topic",
+        )
+    if output and output == letters:
+        raise FieldError(
+            "spec.pipeline.sink.topic", f"{output!r} is also the dead-letter topic; name another topic"
+        )
     if wanted.topic_pattern:
-        validation.check_pattern(wanted.topic_pattern, letters)
+        validation.check_pattern(wanted.topic_pattern, letters, output)
 
 
 def _check_pipeline(wanted: ConsumerGroupSpec) -> None:
@@ -378,6 +403,12 @@ def _check_pipeline(wanted: ConsumerGroupSpec) -> None:
         raise FieldError(
             "spec.pipeline.spark",
             f"applies only to engine spark, but spec.pipeline.engine is {pipeline.engine}; remove it",
+        )
+    if pipeline.engine != "spark" and pipeline.sink.format == "spark":
+        raise FieldError(
+            "spec.pipeline.sink.format",
+            f"spark requires engine spark, but spec.pipeline.engine is {pipeline.engine}; set engine to "
+            "spark, or choose another format",
         )
     check_sink(pipeline.sink)
     if pipeline.value is not None:

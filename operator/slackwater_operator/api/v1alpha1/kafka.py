@@ -15,6 +15,11 @@ from slackwater_operator.api.v1alpha1.validation import (
     RESERVED_PROPERTIES,
 )
 
+TOPIC = r"\.{0,2}[a-zA-Z0-9_-][a-zA-Z0-9._-]*|\.{3}[a-zA-Z0-9._-]*"
+"""A topic's name that brokers accept (Kafka's `Topic.validate`): neither `.` nor `..`."""
+MAX_TOPIC = 249
+"""The length limit of a topic's name."""
+_TOPIC_RULES = "(letters, digits, '.', '_' and '-', but neither '.' nor '..' alone)"
 SECRET = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 _SERVERS = r"[^\s,:]+:[0-9]{1,5}(,\s*[^\s,:]+:[0-9]{1,5})*"
 
@@ -25,6 +30,11 @@ _RESERVED_RULES = [
     )
     for name, advice in sorted(RESERVED_PROPERTIES.items())
 ]
+
+
+def topic(example: str) -> fields.Kind:
+    """A field with a topic's name; `example` is shown if the value is invalid."""
+    return fields.text(pattern=TOPIC, example=f"{example} {_TOPIC_RULES}", max_length=MAX_TOPIC)
 
 
 def _number_rule(name: str) -> Rule:

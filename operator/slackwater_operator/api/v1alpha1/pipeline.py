@@ -8,23 +8,13 @@ from typing import ClassVar
 
 from slackwater_operator.api.v1alpha1 import fields
 from slackwater_operator.api.v1alpha1.fields import Rule, required, spec
+from slackwater_operator.api.v1alpha1.kafka import topic
 from slackwater_operator.api.v1alpha1.sink import Sink
 from slackwater_operator.api.v1alpha1.value import Value
-
-TOPIC = r"\.{0,2}[a-zA-Z0-9_-][a-zA-Z0-9._-]*|\.{3}[a-zA-Z0-9._-]*"
-"""A topic's name that brokers accept (Kafka's `Topic.validate`): neither `.` nor `..`."""
-MAX_TOPIC = 249
-"""The length limit of a topic's name."""
-_TOPIC_RULES = "(letters, digits, '.', '_' and '-', but neither '.' nor '..' alone)"
 
 _HANDLER = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 _IMAGE = r"[a-zA-Z0-9][a-zA-Z0-9._:/@-]*"
 _PLAIN = r"\S(.*\S)?"
-
-
-def topic(example: str) -> fields.Kind:
-    """A field with a topic's name; `example` is shown if the value is invalid."""
-    return fields.text(pattern=TOPIC, example=f"{example} {_TOPIC_RULES}", max_length=MAX_TOPIC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +47,11 @@ class Pipeline:
             "self.engine == 'spark' || (self.spark.remote == '' && self.spark.conf.size() == 0)",
             "requires engine spark; remove it, or set engine to spark",
             ".spark",
+        ),
+        Rule(
+            "self.engine == 'spark' || self.sink.format != 'spark'",
+            "spark requires engine spark; set engine to spark, or choose another format",
+            ".sink.format",
         ),
     ]
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from slackwater_operator.api.v1alpha1 import fields
 from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, spec
+from slackwater_operator.api.v1alpha1.kafka import topic as topic_field
 
 _FOLDER = r"(file://)?/[^:]*[^:\s]|[^/:\s]([^:]*[^:\s])?"
 _NAME = r"[a-zA-Z0-9][a-zA-Z0-9._-]*"
@@ -20,16 +21,19 @@ _PART = r"[^.\s]([^.]*[^.\s])?"
 _TABLE = rf"{_PART}(\.{_PART})+"
 _ICEBERG_TABLE = r"[^\s.]+(\.[^\s.]+)+"
 _POSTGRES_TABLE = r"[^.]+\.[^.]+"
+_IMPLEMENTATION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
+_SPARK_FORMAT = r"[A-Za-z_][\w.$-]*"
 _FUNCTIONS = ("sum", "min", "max", "count")
 _CREDENTIAL = (
     r"(?i:.*(key|token)(_base64|_dynamodb)?|.*(credential|authorization)|"
-    r".*(secret|password|connection-string).*)"
+    r".*(secret|password|connection-string|jaas).*)"
 )
-"""The options of delta-rs, pyiceberg and libpq that are credentials, in any case: names that end in key,
-token, credential or authorization, such as azure_storage_account_key, and names with secret, password or
-connection-string. Options that name a file (..._token_file) or an identifier (aws_access_key_id) are none."""
-_NO_CREDENTIAL = "sslkey"
-"""A parameter of libpq that names a file."""
+"""The options of delta-rs, pyiceberg, libpq and Kafka that are credentials, in any case: names that end in
+key, token, credential or authorization, such as azure_storage_account_key, and names with secret, password,
+connection-string or jaas. Options that name a file (..._token_file) or an identifier (aws_access_key_id) are
+none."""
+_NO_CREDENTIAL = r"sslkey|sasl\.password\.file"
+"""Options of libpq and Kafka that name a file."""
 _URL_WITH_PASSWORD = r".*(://[^/@]*:[^/@]+@|[?&]password=).*"
 _IS_CREDENTIAL = (
     "must not be set here, because everybody who can read the ConsumerGroup would see the credential; set it "
@@ -43,17 +47,22 @@ _NO_STORE = (
 _NEEDS_PATH = (
     "is required with formats parquet and delta; set it, or set format to iceberg or postgres and give table"
 )
-_NO_PATH = "does not apply to formats iceberg and postgres; remove it"
+_NO_PATH = "requires format parquet or delta; remove it, or set format"
 _NO_TABLE = "requires format iceberg or postgres; remove it, or set format"
 _NEEDS_TABLE = "is required with formats iceberg and postgres; set it, such as lake.flights"
 _ICEBERG_FORM = "must be NAMESPACE.TABLE without blanks for format iceberg, such as lake.flights"
 _POSTGRES_FORM = "must be SCHEMA.TABLE for format postgres, such as public.flights"
-_NO_OPTIONS = "requires format delta, iceberg or postgres; remove it, or set format"
+_NO_OPTIONS = "does not apply to format parquet; remove it, or set format"
 _NOT_FOR_POSTGRES = "does not apply to format postgres; remove it"
 _FOR_POSTGRES = "requires format postgres; remove it, or set format to postgres"
 _KEY_AND_MODE = "must be given for modes upsert and merge, and only for these"
 _AGGREGATES_AND_MODE = "must be given for mode merge, and only for this"
 _AGGREGATES_AND_KEY = "has a column that key has, too; remove it from one of them"
+_ONLY_CUSTOM = "must be given with format custom, and only with this"
+_ONLY_KAFKA = "must be given with format kafka, and only with this"
+_ONLY_SPARK = "must be given with format spark, and only with this"
+_NO_NEW_COLUMNS = "does not apply to formats custom, kafka and spark; remove it"
+_ONLY_TABLES = "does not apply to formats custom and kafka; remove it"
 _FUNCTION = f"has a function that is not supported; valid values: {', '.join(_FUNCTIONS)}"
 
 
@@ -62,14 +71,14 @@ class Sink:
     """Where the handler's rows are written."""
 
     RULES: ClassVar[list[Rule]] = [
-        Rule("self.format in ['iceberg', 'postgres'] || has(self.path)", _NEEDS_PATH, ".path"),
+        Rule("!(self.format in ['parquet', 'delta']) || has(self.path)", _NEEDS_PATH, ".path"),
         Rule("self.format in ['parquet', 'delta'] || !has(self.path)", _NO_PATH, ".path"),
         Rule(
             f"self.format != 'parquet' || !has(self.path) || !self.path.matches(r'^{_OBJECT_STORE_SCHEME}')",
             _NO_STORE,
             ".path",
         ),
-        Rule("self.format in ['parquet', 'delta'] || has(self.table)", _NEEDS_TABLE, ".table"),
+        Rule("!(self.format in ['iceberg', 'postgres']) || has(self.table)", _NEEDS_TABLE, ".table"),
         Rule("self.format in ['iceberg', 'postgres'] || !has(self.table)", _NO_TABLE, ".table"),
         Rule(
             f"self.format != 'iceberg' || !has(self.table) || self.table.matches(r'^{_ICEBERG_TABLE}$')",
@@ -87,13 +96,28 @@ class Sink:
         Rule("(self.mode == 'append') == (self.key.size() == 0)", _KEY_AND_MODE, ".key"),
         Rule("(self.mode == 'merge') == (self.aggregates.size() > 0)", _AGGREGATES_AND_MODE, ".aggregates"),
         Rule("!self.aggregates.exists(name, name in self.key)", _AGGREGATES_AND_KEY, ".aggregates"),
+        Rule("(self.format == 'custom') == has(self.implementation)", _ONLY_CUSTOM, ".implementation"),
+        Rule("(self.format == 'kafka') == has(self.topic)", _ONLY_KAFKA, ".topic"),
+        Rule("(self.format == 'spark') == has(self.sparkFormat)", _ONLY_SPARK, ".sparkFormat"),
+        Rule(
+            "!(self.format in ['custom', 'kafka']) || self.partitionBy.size() == 0",
+            _ONLY_TABLES,
+            ".partitionBy",
+        ),
+        Rule(
+            "!(self.format in ['custom', 'kafka', 'spark']) || self.newColumns == 'add'",
+            _NO_NEW_COLUMNS,
+            ".newColumns",
+        ),
     ]
 
     format: str = spec(
         "format",
-        fields.text(choices=["parquet", "delta", "iceberg", "postgres"]),
+        fields.text(choices=["parquet", "delta", "iceberg", "postgres", "custom", "kafka", "spark"]),
         "The format of the output: Parquet files in a folder (parquet), a Delta Lake table (delta), an "
-        "Apache Iceberg table in a catalog (iceberg), or a table of a PostgreSQL database (postgres).",
+        "Apache Iceberg table in a catalog (iceberg), a table of a PostgreSQL database (postgres), a "
+        "topic of Kafka (kafka), any format of Spark's DataFrameWriter (spark), or whatever your own class "
+        "or function writes (custom).",
         default="parquet",
     )
     path: str = spec(
@@ -144,9 +168,10 @@ class Sink:
         fields.text_map(
             rules=[
                 Rule(
-                    f"!self.exists(name, name.matches(r'^{_CREDENTIAL}$') && name != '{_NO_CREDENTIAL}')",
+                    f"!self.exists(name, name.matches(r'^{_CREDENTIAL}$') && "
+                    f"!name.matches(r'^({_NO_CREDENTIAL})$'))",
                     "a credential (a name that ends in key, token, credential or authorization, or contains "
-                    f"secret, password or connection-string) {_IS_CREDENTIAL}",
+                    f"secret, password, connection-string or jaas) {_IS_CREDENTIAL}",
                 ),
                 Rule(
                     f"!self.exists(name, self[name].matches(r'^{_URL_WITH_PASSWORD}$'))",
@@ -157,7 +182,10 @@ class Sink:
         "With format delta, storage options of the Delta library (delta-rs), such as AWS_REGION or "
         "AWS_ENDPOINT_URL. With format iceberg, properties of the catalog as pyiceberg has them, such as "
         "type, uri and warehouse. With format postgres, connection parameters of libpq, such as host, port, "
-        "dbname, user and sslmode. Not for format parquet. Credentials are not allowed here: set them as "
+        "dbname, user and sslmode. With format custom, what your class or function takes. With format "
+        "kafka, settings of Kafka's producer, such as compression.type, and bootstrap.servers and security "
+        "options of another cluster. With format spark, options of Spark's DataFrameWriter, such as path. "
+        "Not for format parquet. Credentials are not allowed here: set them as "
         "environment variables of the container worker, from a Secret (see template), or use a service "
         "account.",
         default={},
@@ -167,7 +195,7 @@ class Sink:
         fields.text_list(fields.text(pattern=_COLUMN, example="day", max_length=255), at_most=10),
         "Columns of the output by whose values the rows are split into folders (column=value), at most 10. "
         "With format iceberg also transforms, such as day(time), hour(time), bucket(16, id) or "
-        "truncate(3, code). Not for format postgres.",
+        "truncate(3, code). Not for formats postgres, custom and kafka.",
         default=[],
     )
     new_columns: str = spec(
@@ -176,6 +204,27 @@ class Sink:
         "What happens when the handler's rows have columns that the output does not have yet: add adds the "
         "columns. With reject, the records of such rows go to the dead-letter topic.",
         default="add",
+    )
+    implementation: str = spec(
+        "implementation",
+        fields.text(pattern=_IMPLEMENTATION, example="flights.sqlite:SqliteSink", max_length=512),
+        "The class or function that writes the rows, as MODULE:NAME, for format custom. Its module is found "
+        "as the handler's (handlerPath). Required with format custom.",
+        absent="",
+    )
+    topic: str = spec(
+        "topic",
+        topic_field("flights.delayed"),
+        "The topic to write to, for format kafka. It must exist and must not be one that the group reads. "
+        "Required with format kafka.",
+        absent="",
+    )
+    spark_format: str = spec(
+        "sparkFormat",
+        fields.text(pattern=_SPARK_FORMAT, example="csv", max_length=255),
+        "The format of Spark's DataFrameWriter, for format spark: orc, csv, jdbc, or the name of a data "
+        "source that the session has. Required with format spark, which needs engine spark.",
+        absent="",
     )
 
 
@@ -188,10 +237,11 @@ def check_sink(sink: Sink) -> None:
     """
     path = "spec.pipeline.sink"
     is_table, is_postgres = sink.format in ("iceberg", "postgres"), sink.format == "postgres"
+    is_folder, is_unschemed = sink.format in ("parquet", "delta"), sink.format in ("custom", "kafka")
     in_store = re.match(_OBJECT_STORE_SCHEME, sink.path) is not None
     problems = [
-        ("path", not is_table and not sink.path, _NEEDS_PATH),
-        ("path", is_table and bool(sink.path), _NO_PATH),
+        ("path", is_folder and not sink.path, _NEEDS_PATH),
+        ("path", not is_folder and bool(sink.path), _NO_PATH),
         ("path", sink.format == "parquet" and in_store, f"{sink.path!r} {_NO_STORE}"),
         ("table", is_table and not sink.table, _NEEDS_TABLE),
         ("table", not is_table and bool(sink.table), _NO_TABLE),
@@ -204,12 +254,21 @@ def check_sink(sink: Sink) -> None:
         ("aggregates", (sink.mode == "merge") != bool(sink.aggregates), _AGGREGATES_AND_MODE),
         ("aggregates", not set(sink.aggregates.values()) <= set(_FUNCTIONS), _FUNCTION),
         ("aggregates", not sink.aggregates.keys().isdisjoint(sink.key), _AGGREGATES_AND_KEY),
+        ("implementation", (sink.format == "custom") != bool(sink.implementation), _ONLY_CUSTOM),
+        ("topic", (sink.format == "kafka") != bool(sink.topic), _ONLY_KAFKA),
+        ("sparkFormat", (sink.format == "spark") != bool(sink.spark_format), _ONLY_SPARK),
+        ("partitionBy", is_unschemed and bool(sink.partition_by), _ONLY_TABLES),
+        (
+            "newColumns",
+            (is_unschemed or sink.format == "spark") and sink.new_columns != "add",
+            _NO_NEW_COLUMNS,
+        ),
     ]
     for name, is_wrong, problem in problems:
         if is_wrong:
             raise FieldError(f"{path}.{name}", problem)
     for name, value in sink.options.items():
-        if name != _NO_CREDENTIAL and re.fullmatch(_CREDENTIAL, name, re.ASCII):
+        if not re.fullmatch(_NO_CREDENTIAL, name) and re.fullmatch(_CREDENTIAL, name, re.ASCII):
             raise FieldError(f"{path}.options[{name}]", _IS_CREDENTIAL)
         if re.fullmatch(_URL_WITH_PASSWORD, value, re.ASCII):
             raise FieldError(f"{path}.options[{name}]", f"is a URL with a password, which {_IS_CREDENTIAL}")

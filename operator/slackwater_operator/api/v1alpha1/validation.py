@@ -116,8 +116,9 @@ def whole_pattern(pattern: str) -> str:
     return rf"(?:{pattern})\Z"
 
 
-def check_pattern(pattern: str, dead_letter_topic: str) -> None:
-    """Refuses a topicPattern that RE2 cannot compile, or that matches the dead-letter topic.
+def check_pattern(pattern: str, dead_letter_topic: str, output_topic: str) -> None:
+    """Refuses a topicPattern that RE2 cannot compile, or that matches the dead-letter topic or the sink's
+    topic.
 
     Raises:
         FieldError: names the field.
@@ -133,6 +134,12 @@ def check_pattern(pattern: str, dead_letter_topic: str) -> None:
             "spec.topicPattern",
             f"matches spec.pipeline.deadLetterTopic ({dead_letter_topic}), so dead letters would be "
             "consumed again; narrow the pattern or rename that topic",
+        )
+    if output_topic and compiled.matches(output_topic):
+        raise FieldError(
+            "spec.topicPattern",
+            f"matches spec.pipeline.sink.topic ({output_topic}), so the group would consume its own output; "
+            "narrow the pattern or rename that topic",
         )
 
 

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _API_VERSIONS_KEY = 18
 _BROKERS_ENDPOINT = 1
+_ALL_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+"""What Kafka without an authorizer says of a topic."""
 
 
 def handle_api_versions(
@@ -55,6 +57,10 @@ def handle_metadata(
     else:
         create = options.auto_create_topics_enable and (version < 4 or request.allow_auto_topic_creation)
         described = [_wanted_topic(topics, options, wanted, create) for wanted in request.topics]
+    if request.include_topic_authorized_operations:
+        for topic in described:
+            if topic.error_code == ErrorCode.NONE:
+                topic.topic_authorized_operations = _ALL_OPERATIONS
     host, port = address
     exchange.reply(
         m.MetadataResponse(

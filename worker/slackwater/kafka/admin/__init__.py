@@ -14,6 +14,7 @@ from slackwater.kafka.admin.results import (
     PerItem,
     ResourceType,
     TopicDescription,
+    TopicOperation,
 )
 from slackwater.kafka.admin.sync_admin import KafkaAdmin
 
@@ -32,4 +33,5 @@ __all__ = [
     "PerItem",
     "ResourceType",
     "TopicDescription",
+    "TopicOperation",
 ]

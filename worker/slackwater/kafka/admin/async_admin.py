@@ -111,13 +111,19 @@ class AsyncAdmin:
         )
 
     async def describe_topics(
-        self, names: Iterable[str] | None = None, *, timeout_ms: int | None = None
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        operations: bool = False,
+        timeout_ms: int | None = None,
     ) -> PerItem[str, TopicDescription]:
         """Topics with their partitions and leaders; ``None``: all.
 
+        ``operations``: also what this client may do with each named topic (brokers from 2.3 on).
+
         UNKNOWN_TOPIC_OR_PARTITION for a topic that the broker asked does not know (yet).
         """
-        return await topics.describe(self._cluster, self._attempts(timeout_ms), names)
+        return await topics.describe(self._cluster, self._attempts(timeout_ms), names, operations=operations)
 
     async def wait_for_topic(
         self, name: str, partitions: int | None = None, *, timeout_ms: int | None = None

@@ -51,14 +51,28 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
+class TopicOperation(IntEnum):
+    """What a client may do with a topic, by Kafka's ``AclOperation``."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+
+
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic's id and partitions."""
+    """A topic's id and partitions. ``operations``: what this client may do with it; None: not known."""
 
     name: str
     topic_id: UUID
     is_internal: bool
     partitions: Mapping[int, Partition]
+    operations: frozenset[TopicOperation] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,10 +78,14 @@ class KafkaAdmin:
         return self._run(self._admin.list_topics(internal=internal, timeout_ms=timeout_ms))
 
     def describe_topics(
-        self, names: Iterable[str] | None = None, *, timeout_ms: int | None = None
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        operations: bool = False,
+        timeout_ms: int | None = None,
     ) -> PerItem[str, TopicDescription]:
         """See :meth:`AsyncAdmin.describe_topics`."""
-        return self._run(self._admin.describe_topics(names, timeout_ms=timeout_ms))
+        return self._run(self._admin.describe_topics(names, operations=operations, timeout_ms=timeout_ms))
 
     def wait_for_topic(
         self, name: str, partitions: int | None = None, *, timeout_ms: int | None = None

@@ -13,6 +13,7 @@ from slackwater.kafka.admin.results import (
     PerItem,
     ResourceType,
     TopicDescription,
+    TopicOperation,
 )
 from slackwater.kafka.errors import KafkaError, KafkaTimeoutError, UnsupportedVersionError, for_code
 from slackwater.kafka.net.cluster import Cluster
@@ -23,6 +24,8 @@ from slackwater.kafka.wire.errors import ErrorCode
 
 _DELETE_BY_STRUCT = 6
 """DeleteTopics names topics in another field from this version on (KIP-516)."""
+_NOT_ASKED = -(2**31)
+"""In place of operations."""
 
 
 def _controller(cluster: Cluster) -> int:
@@ -94,16 +97,18 @@ async def delete(cluster: Cluster, attempts: Attempts, names: Iterable[str]) -> 
 
 
 async def describe(
-    cluster: Cluster, attempts: Attempts, names: Iterable[str] | None
+    cluster: Cluster, attempts: Attempts, names: Iterable[str] | None, *, operations: bool = False
 ) -> PerItem[str, TopicDescription]:
-    """Topics by name; all of them for ``None``."""
+    """Topics by name; all of them for ``None``. ``operations``: asks what this client may do with each."""
     if names is None:
         outcome = await attempts.each([None], lambda _: _describe_all(cluster, attempts))
         return outcome.unwrap()[None]
 
     async def attempt(left: list[str]) -> Mapping[str, TopicDescription | KafkaError]:
         asked = [m.MetadataRequestTopic(name=name) for name in left]
-        request = m.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        request = m.MetadataRequest(
+            topics=asked, allow_auto_topic_creation=False, include_topic_authorized_operations=operations
+        )
         answer = await cluster.send_any(request, timeout_ms=attempts.left_ms)
         return _descriptions(answer)
 
@@ -131,7 +136,19 @@ def _described(topic: m.MetadataResponseTopic) -> TopicDescription | KafkaError:
         )
         for p in sorted(topic.partitions, key=lambda p: p.partition_index)
     }
-    return TopicDescription(topic.name or "", topic.topic_id, topic.is_internal, partitions)
+    return TopicDescription(
+        topic.name or "",
+        topic.topic_id,
+        topic.is_internal,
+        partitions,
+        _operations(topic.topic_authorized_operations),
+    )
+
+
+def _operations(bits: int) -> frozenset[TopicOperation] | None:
+    if bits == _NOT_ASKED:
+        return None
+    return frozenset(operation for operation in TopicOperation if bits >> operation & 1)
 
 
 async def wait_for(

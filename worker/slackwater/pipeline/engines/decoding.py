@@ -62,6 +62,11 @@ class DecodingEngine:
     def __init__(self, engine: TableHandler, make: MakeDecoder) -> None:
         self._engine, self._values = engine, _Decoding(make)
 
+    @property
+    def engine(self) -> TableHandler:
+        """The engine that runs the handler."""
+        return self._engine
+
     def start(self) -> None:
         """Makes the decoder and starts the engine. Raises ConfigError, StartError and HandlerLoadError."""
         self._values.start()

@@ -25,28 +25,29 @@ has it."""
 log = logging.getLogger(__name__)
 
 
-def load(spec: str, path: Sequence[str] = ()) -> Handler:
-    """The function that ``spec`` (``module:function``) names.
+def load(spec: str, path: Sequence[str] = (), what: str = "handler") -> Handler:
+    """The function that ``spec`` (``module:function``) names. ``what``: what it is, for errors.
 
     The folders ``path`` are put first on ``sys.path``, in their order, and stay there, because the
     handler may import more later. Raises HandlerLoadError.
     """
     name, _, function = spec.partition(":")
     if not name or not function:
-        raise HandlerLoadError(f"handler {spec!r}: write it as module:function")
+        raise HandlerLoadError(f"{what} {spec!r}: write it as module:function")
     folders = [str(Path(folder).resolve()) for folder in path]
     for folder in folders:
         if not Path(folder).is_dir():
-            raise HandlerLoadError(f"handler {spec}: {folder} in handlerPath is not a folder")
+            raise HandlerLoadError(f"{what} {spec}: {folder} in handlerPath is not a folder")
     sys.path[:0] = [folder for folder in folders if folder not in sys.path]
-    module = _import(spec, name, folders)
+    module = _import(f"{what} {spec}", name, folders)
     handler = getattr(module, function, None)
     if not callable(handler):
-        raise HandlerLoadError(f"handler {spec}: {_no_function(module, function)}")
+        raise HandlerLoadError(f"{what} {spec}: {_no_function(module, function)}")
     return handler  # type: ignore[no-any-return]  # what it takes and gives shows in warm-up
 
 
-def _import(spec: str, name: str, folders: Sequence[str]) -> ModuleType:
+def _import(loaded: str, name: str, folders: Sequence[str]) -> ModuleType:
+    """The module ``name``. ``loaded``: what is loaded from it, for errors."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as exc:
@@ -54,20 +55,20 @@ def _import(spec: str, name: str, folders: Sequence[str]) -> ModuleType:
         if exc.name in {".".join(parts[:n]) for n in range(1, len(parts) + 1)}:
             searched = ", ".join(folders) or "no handlerPath is set"
             raise HandlerLoadError(
-                f"handler {spec}: no module {exc.name} in handlerPath ({searched}) nor in Python's own path"
+                f"{loaded}: no module {exc.name} in handlerPath ({searched}) nor in Python's own path"
             ) from None
-        raise _failed(spec, exc) from exc
+        raise _failed(loaded, exc) from exc
     except BaseException as exc:  # also SystemExit: a module that calls exit() is no handler
         if isinstance(exc, KeyboardInterrupt):
             raise
-        raise _failed(spec, exc) from exc
+        raise _failed(loaded, exc) from exc
 
 
-def _failed(spec: str, exc: BaseException) -> HandlerLoadError:
-    log.error("importing the handler %s failed", spec, exc_info=exc)
+def _failed(loaded: str, exc: BaseException) -> HandlerLoadError:
+    log.error("importing the %s failed", loaded, exc_info=exc)
     if isinstance(exc, SyntaxError):
-        return HandlerLoadError(f"handler {spec}: {exc.filename} line {exc.lineno}: {exc.msg}")
-    return HandlerLoadError(f"handler {spec}: importing it raised {describe(exc)}")
+        return HandlerLoadError(f"{loaded}: {exc.filename} line {exc.lineno}: {exc.msg}")
+    return HandlerLoadError(f"{loaded}: importing it raised {describe(exc)}")
 
 
 def _no_function(module: ModuleType, name: str) -> str:

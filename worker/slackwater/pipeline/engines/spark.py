@@ -137,6 +137,11 @@ class SparkEngine:
         except Exception as exc:
             raise self._explained(exc) from exc
 
+    @property
+    def session(self) -> SparkSession:
+        """The session that the handler runs on."""
+        return self._session()
+
     def _session(self) -> SparkSession:
         if self._spark is None:
             raise RuntimeError("start() was not called")

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class StagedRows:
     """The ``Staged`` of sinks that write nothing before ``commit``.
 
-    ``names``: the columns that the handler gave. ``prepared``: what the sink keeps of its work on ``rows``
-    for another try; None: nothing.
+    ``names``: the columns that the handler gave; None: those of ``rows``. ``prepared``: what the sink keeps
+    of its work on ``rows`` for another try; None: nothing.
     """
 
     def __init__(
@@ -27,10 +27,11 @@ class StagedRows:
         commit: Callable[[StagedRows], None],
         rows: pa.Table,
         ranges: Mapping[TopicPartition, Range],
-        names: Sequence[str],
+        names: Sequence[str] | None = None,
     ) -> None:
         self._commit = commit
-        self.rows, self.ranges, self.names = rows, dict(ranges), names
+        self.rows, self.ranges = rows, dict(ranges)
+        self.names = rows.column_names if names is None else names
         self.prepared: Any = None
         self._dropped = False
 

@@ -69,12 +69,15 @@ class SparkConfig:
 class SinkConfig:
     """Where the output goes.
 
-    ``format``: ``parquet``, ``delta``, ``iceberg`` or ``postgres``. ``path``: of the first two. ``table``: of
-    the others. ``options``: of Delta's object store or of Iceberg's catalog, or libpq's parameters; they may
-    be secrets. ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``:
-    ``add``, or ``reject`` rows with columns that the table lacks. Of Postgres: ``mode``: ``append``,
-    ``upsert`` or ``merge``; ``key``: the columns by which rows are the same; ``aggregates``: by column
-    ``sum``, ``min``, ``max`` or ``count``.
+    ``format``: ``parquet``, ``delta``, ``iceberg``, ``postgres``, ``custom``, ``kafka`` or ``spark``.
+    ``path``: of the first two. ``table``: of the next two. ``implementation``: of ``custom``, the class or
+    function, ``module:name``. ``topic``: of ``kafka``. ``spark_format``: of ``spark``, as
+    ``DataFrameWriter.format`` takes it. ``options``: of Delta's object store or of Iceberg's catalog, libpq's
+    parameters, the user's own, or those of Kafka's producer or Spark's writer; they may be secrets.
+    ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``: ``add``, or
+    ``reject`` rows with columns that the table lacks. Of Postgres: ``mode``: ``append``, ``upsert`` or
+    ``merge``; ``key``: the columns by which rows are the same; ``aggregates``: by column ``sum``, ``min``,
+    ``max`` or ``count``.
     """
 
     format: str
@@ -86,6 +89,9 @@ class SinkConfig:
     mode: str = "append"
     key: tuple[str, ...] = ()
     aggregates: Mapping[str, str] = field(default_factory=dict)
+    implementation: str = ""
+    topic: str = ""
+    spark_format: str = ""
 
 
 @dataclass(frozen=True)
@@ -205,6 +211,17 @@ class WorkerConfig:
     takeover: TakeoverConfig | None = None
     """None: a process that comes as a member which is there already is its return."""
 
+    def uses_topic(self, name: str) -> bool:
+        """Whether the group reads the topic ``name``, or it is the dead-letter topic."""
+        if name in self.topics or name == self.dead_letter_topic:
+            return True
+        if self.topic_pattern is None:
+            return False
+        # Here: most workers have no pattern.
+        from slackwater.kafka.topic_pattern import TopicPattern
+
+        return TopicPattern(self.topic_pattern).matches(name)
+
     @property
     def takeover_deadline_ms(self) -> int:
         """How long a successor waits for its predecessor."""
@@ -241,11 +258,16 @@ def _properties(value: Any, path: str) -> dict[str, str]:
     return settings
 
 
-def _handler(value: Any, path: str) -> str:
-    module, _, function = text_of(value, path).partition(":")
-    if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-        raise Fault(path, f"must be module:function, for example flights.pipeline:transform, not {value!r}")
-    return str(value)
+def _code(form: str, example: str) -> Parser:
+    """The name of something in a module."""
+
+    def parse(value: Any, path: str) -> str:
+        module, _, name = text_of(value, path).partition(":")
+        if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+            raise Fault(path, f"must be {form}, for example {example}, not {value!r}")
+        return str(value)
+
+    return parse
 
 
 def _remote(value: Any, path: str) -> str:
@@ -286,7 +308,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
     "bootstrapServers": ("bootstrap_servers", _servers),
     "properties": ("properties", _properties),
     "security": ("security", section(SecurityConfig, _SECURITY_FIELDS)),
-    "handler": ("handler", _handler),
+    "handler": ("handler", _code("module:function", "flights.pipeline:transform")),
     "handlerPath": ("handler_path", list_of_names(may_be_empty=True)),
     "engine": ("engine", one_of("spark", "arrow", "python")),
     "spark": (
@@ -306,7 +328,10 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
         section(
             SinkConfig,
             {
-                "format": ("format", one_of("parquet", "delta", "iceberg", "postgres")),
+                "format": (
+                    "format",
+                    one_of("parquet", "delta", "iceberg", "postgres", "custom", "kafka", "spark"),
+                ),
                 "path": ("path", name_of),
                 "table": ("table", name_of),
                 "options": ("options", settings_of),
@@ -315,6 +340,9 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
                 "mode": ("mode", one_of("append", "upsert", "merge")),
                 "key": ("key", list_of_names(may_be_empty=True)),
                 "aggregates": ("aggregates", _aggregates),
+                "topic": ("topic", name_of),
+                "sparkFormat": ("spark_format", name_of),
+                "implementation": ("implementation", _code("module:name", "flights.tables:MySink")),
             },
             ("format",),
         ),
@@ -344,6 +372,8 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
 }
 _TABLES = ("iceberg", "postgres")
 """Formats whose tables have a name in place of a path."""
+_PLACES = {"custom": "implementation", "kafka": "topic", "spark": "sparkFormat"}
+"""Formats that have another field in place of path and table."""
 _REQUIRED = ("groupId", "bootstrapServers", "handler", "sink")
 _WORKER = section(WorkerConfig, _FIELDS, _REQUIRED)
 
@@ -369,6 +399,11 @@ def _check_together(config: WorkerConfig) -> None:
     _check_topics(config)
     _check_security(config.security)
     _check_sink(config.sink)
+    _check_sink_topic(config)
+    if config.sink.format == "spark" and config.engine != "spark":
+        raise Fault(
+            "sink.format", "spark writes in the session of engine spark; set engine, or choose another"
+        )
     if config.value is not None:
         check_value(config.value)
     if config.handler_timeout_ms >= config.max_poll_interval_ms:
@@ -380,14 +415,29 @@ def _check_together(config: WorkerConfig) -> None:
 
 
 def _check_sink(sink: SinkConfig) -> None:
-    is_table, is_postgres = sink.format in _TABLES, sink.format == "postgres"
-    wanted, other = ("table", "path") if is_table else ("path", "table")
-    if not getattr(sink, wanted):
+    is_postgres = sink.format == "postgres"
+    wanted = _PLACES.get(sink.format, "table" if sink.format in _TABLES else "path")
+    places = {
+        "path": sink.path,
+        "table": sink.table,
+        "implementation": sink.implementation,
+        "topic": sink.topic,
+        "sparkFormat": sink.spark_format,
+    }
+    if not places[wanted]:
         raise Fault(f"sink.{wanted}", f"is missing; format {sink.format} needs it")
-    if getattr(sink, other):
-        raise Fault(f"sink.{other}", f"is not for format {sink.format}, which has {wanted}; remove it")
+    for other, given_place in places.items():
+        if other != wanted and given_place:
+            raise Fault(f"sink.{other}", f"is not for format {sink.format}, which has {wanted}; remove it")
+    if sink.format in _PLACES:
+        for name, is_given in (
+            ("partitionBy", bool(sink.partition_by) and sink.format != "spark"),
+            ("newColumns", sink.new_columns != "add"),
+        ):
+            if is_given:
+                raise Fault(f"sink.{name}", f"is not for format {sink.format}; remove it")
     if sink.options and sink.format == "parquet":
-        raise Fault("sink.options", "are for formats delta, iceberg and postgres; remove them")
+        raise Fault("sink.options", "are not for format parquet; remove them")
     if sink.partition_by and is_postgres:
         raise Fault("sink.partitionBy", "is not for format postgres; remove it")
     for name, given in (
@@ -398,6 +448,16 @@ def _check_sink(sink: SinkConfig) -> None:
         if given and not is_postgres:
             raise Fault(f"sink.{name}", "is for format postgres; remove it")
     _check_mode(sink)
+
+
+def _check_sink_topic(config: WorkerConfig) -> None:
+    """In another cluster the name may be the same; the sink compares the clusters."""
+    topic = config.sink.topic
+    if topic and "bootstrap.servers" not in config.sink.options and config.uses_topic(topic):
+        raise Fault(
+            "sink.topic",
+            f"{topic} is also a topic that the group reads, or its dead-letter topic; choose another topic",
+        )
 
 
 def _check_mode(sink: SinkConfig) -> None:
@@ -507,6 +567,12 @@ def _sink_document(sink: SinkConfig) -> dict[str, Any]:
         document["key"] = list(sink.key)
     if sink.aggregates:
         document["aggregates"] = dict(sink.aggregates)
+    if sink.implementation:
+        document["implementation"] = sink.implementation
+    if sink.topic:
+        document["topic"] = sink.topic
+    if sink.spark_format:
+        document["sparkFormat"] = sink.spark_format
     return document
 
 

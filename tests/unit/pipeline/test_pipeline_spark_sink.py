@@ -1,0 +1,126 @@
+"""A format of Spark as the sink, on a session that notes what is asked of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from slackwater.pipeline import make_sink
+from slackwater.pipeline.engines.arrow import ArrowEngine
+from slackwater.pipeline.engines.decoding import DecodingEngine
+from slackwater.pipeline.engines.spark import SparkEngine
+from slackwater.runtime.config.worker_config import WorkerConfig, parse
+from slackwater.runtime.errors import SinkError
+from slackwater.runtime.interfaces import AnyEngine, Range, Sink
+from slackwater.worker_cli import KafkaParts
+from tests.support.sinks import OLD, A, put, rows
+
+
+class Session:
+    """A session and its writer. ``calls``: what was asked, in order. ``error``: raised by the next save."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.error: Exception | None = None
+
+    def createDataFrame(self, table: pa.Table) -> Session:  # noqa: N802  (Spark's name)
+        self.calls.append(("rows", table["offset"].to_pylist()))
+        return self
+
+    @property
+    def write(self) -> Session:
+        return self
+
+    def options(self, **options: str) -> Session:
+        self.calls.append(("options", options))
+        return self
+
+    def save(self) -> None:
+        if self.error is not None:
+            raise self.error
+        self.calls.append(("save",))
+
+    def __getattr__(self, name: str) -> Any:
+        def noted(*arguments: Any) -> Session:
+            self.calls.append((name, *arguments))
+            return self
+
+        return noted
+
+
+def engine(session: Any) -> SparkEngine:
+    made = SparkEngine("m:f")
+    made._spark = session
+    return made
+
+
+def configured(**fields: Any) -> WorkerConfig:
+    document = {
+        "groupId": "g", "topics": ["t"], "bootstrapServers": "h:1", "handler": "m:f",
+        "sink": {"format": "spark", "sparkFormat": "orc", "options": {"path": "/out"}, **fields},
+    }  # fmt: skip
+    return parse(document)
+
+
+def sink(engine: AnyEngine | None, **fields: Any) -> Sink:
+    return make_sink(configured(**fields), engine)
+
+
+def test_a_batch_is_appended_in_one_task() -> None:
+    session = Session()
+    made = sink(engine(session))
+    assert made.marks([A]) == {}
+    put(made, pa.concat_tables([rows([0]), rows([1, 2])]), 0)
+    put(made, rows([]), 3)
+    assert session.calls == [
+        ("rows", [0, 1, 2]), ("coalesce", 1), ("format", "orc"), ("mode", "append"),
+        ("options", {"path": "/out"}), ("save",),
+    ]  # fmt: skip
+
+
+def test_a_worker_writes_in_the_session_of_its_engine() -> None:
+    session, parts = Session(), KafkaParts(configured(), "w-0", "worker.yaml")
+    engine = parts.engine()
+    assert isinstance(engine, SparkEngine)
+    made = parts.sink()
+    engine._spark = session  # type: ignore[assignment]
+    put(made, rows([0]), 0)
+    assert session.calls[-1] == ("save",)
+
+
+def test_rows_lie_in_folders_if_columns_are_given() -> None:
+    session = Session()
+    put(sink(engine(session), partitionBy=["day", "carrier"]), rows([0]), 0)
+    assert ("partitionBy", "day", "carrier") in session.calls
+
+
+def test_the_session_is_that_of_the_engine_as_it_is_when_rows_are_written() -> None:
+    """A Connect server that has dropped the session gets another; values may be decoded before."""
+    first, second = Session(), Session()
+    spark = engine(first)
+    made = sink(DecodingEngine(spark, lambda: pytest.fail("not started")))
+    put(made, rows([0]), 0)
+    spark._spark = second  # type: ignore[assignment]
+    put(made, rows([1]), 1)
+    assert [session.calls[0] for session in (first, second)] == [("rows", [0]), ("rows", [1])]
+
+
+def test_what_spark_raises_is_one_line_that_names_the_format() -> None:
+    session = Session()
+    session.error = ValueError("no such\nfolder")
+    message = "^the sink cannot write with Spark's format orc: no such. The batch is not committed; some"
+    with pytest.raises(SinkError, match=message):
+        sink(engine(session)).stage(rows([0]), {A: Range(OLD, 0, 1, None)}).publish()
+
+
+@pytest.mark.parametrize("other", [None, ArrowEngine("m:f")])
+def test_without_a_session_nothing_is_written(other: AnyEngine | None) -> None:
+    """`slackwater rewind` has none, and a preflight has closed it."""
+    made = sink(other)
+    with pytest.raises(SinkError, match="format spark is for workers with engine spark"):
+        put(made, rows([0]), 0)
+    with pytest.raises(SinkError, match="^the sink cannot remove rows from Spark's format orc: it does not"):
+        made.rewind({A: (OLD, 0)})
+    assert made.probe() == "Spark's format orc, which is not checked before there are rows"

@@ -1,0 +1,1 @@
+"""A sink that the user has written: a class or a function."""

@@ -1,0 +1,53 @@
+"""Any format of Spark's DataFrameWriter: a batch's rows go back to the worker's session, which appends them.
+
+Each record at least once: what such a format writes has no place for marks that change with the rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from slackwater.pipeline.engines.spark_session import summary
+from slackwater.pipeline.sinks.unmarked import UnmarkedSink
+from slackwater.runtime.errors import SinkError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+
+def spark_sink(
+    session: Callable[[], Any],
+    spark_format: str,
+    *,
+    options: Mapping[str, str],
+    partition_by: Sequence[str] = (),
+) -> UnmarkedSink:
+    """The sink that appends with ``spark_format``.
+
+    Args:
+        session: the session of the worker's engine, as it is now.
+        spark_format: as ``DataFrameWriter.format`` takes it.
+        options: of the writer.
+        partition_by: columns, as ``DataFrameWriter.partitionBy`` takes them.
+    """
+
+    def write(rows: pa.Table) -> None:
+        try:
+            # One task: Spark makes a file of each.
+            writer = session().createDataFrame(rows).coalesce(1).write
+            writer = writer.format(spark_format).mode("append").options(**options)
+            if partition_by:
+                writer = writer.partitionBy(*partition_by)
+            writer.save()
+        except Exception as exc:
+            log.error("Spark cannot write with the format %s", spark_format, exc_info=exc)
+            raise SinkError(
+                f"the sink cannot write with Spark's format {spark_format}: {summary(exc)}. The batch is not "
+                "committed; some of its rows may have been written"
+            ) from exc
+
+    return UnmarkedSink(write, f"Spark's format {spark_format}")
