@@ -16,6 +16,17 @@ from slackwater.runtime.interfaces import Range, Sink
 A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
 OLD, NEW = "nxyNPlt6TCGPAAEjRWeJqw", "-_xyNPlt6TCGPAAEjRWeJq"
 """Ids of two topics of the same name."""
+KEYS = 3
+MODES: dict[str, dict[str, Any]] = {
+    "append": {},
+    "upsert": {"mode": "upsert", "key": ["partition", "key"]},
+    "merge": {
+        "mode": "merge",
+        "key": ["partition", "key"],
+        "aggregates": {"total": "sum", "least": "min", "most": "max", "records": "count"},
+    },
+}
+"""Modes of sinks that have them, each with its settings."""
 
 
 def rows(offsets: Sequence[int], partition: int = 0, **columns: Any) -> pa.Table:
@@ -29,6 +40,32 @@ def rows(offsets: Sequence[int], partition: int = 0, **columns: Any) -> pa.Table
             **(columns or {"carrier": pa.array(["UA"] * n, pa.string())}),
         }
     )
+
+
+def mode_rows(offsets: Sequence[int], partition: int, mode: str) -> pa.Table:
+    """What a handler makes of records for one of :data:`MODES`."""
+    values = pa.array(offsets, pa.int64())
+    keys = pa.array([offset % KEYS for offset in offsets], pa.int32())
+    if mode == "merge":
+        return rows(offsets, partition, key=keys, total=values, least=values, most=values)
+    return rows(offsets, partition, key=keys, value=values)
+
+
+def mode_table(mode: str, records: int) -> list[tuple[int, ...]]:
+    """What the table holds of ``records`` of each partition, sorted.
+
+    In mode ``upsert`` partition, key, value and offset; in mode ``merge`` partition, key, total, least, most
+    and records; otherwise partition and offset.
+    """
+    places: list[tuple[int, ...]] = [(p, offset) for p in (0, 1) for offset in range(records)]
+    by_key: dict[tuple[int, int], list[int]] = {}
+    for partition, offset in places:
+        by_key.setdefault((partition, offset % KEYS), []).append(offset)
+    if mode == "upsert":
+        return sorted((*key, max(of), max(of)) for key, of in by_key.items())
+    if mode == "merge":
+        return sorted((*key, sum(of), min(of), max(of), len(of)) for key, of in by_key.items())
+    return places
 
 
 def stage(

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -30,12 +30,25 @@ from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks
 from tests.support.postgres import PostgresDatabase
 from tests.support.proxies.postgres import CommitCuttingProxy
-from tests.support.sinks import NEW, OLD, A, B, Died, Steps, die, marks, put, rows
+from tests.support.sinks import (
+    MODES,
+    NEW,
+    OLD,
+    A,
+    B,
+    Died,
+    Steps,
+    die,
+    marks,
+    mode_rows,
+    mode_table,
+    put,
+    rows,
+)
 from tests.support.waiting import wait_until
 
 RECORDS = 8
 """Of each partition."""
-KEYS = 3
 CALLS: list[tuple[Any, str]] = [
     (psycopg, "connect"),
     (psycopg.Cursor, "execute"),
@@ -46,15 +59,6 @@ CALLS: list[tuple[Any, str]] = [
     (PostgresSink, "stage"),
     (StagedRows, "publish"),
 ]
-MODES: dict[str, dict[str, Any]] = {
-    "append": {},
-    "upsert": {"mode": "upsert", "key": ["partition", "key"]},
-    "merge": {
-        "mode": "merge",
-        "key": ["partition", "key"],
-        "aggregates": {"total": "sum", "least": "min", "most": "max", "records": "count"},
-    },
-}
 
 
 @pytest.fixture(autouse=True)
@@ -70,30 +74,14 @@ def made(
     return PostgresSink(group, table, options=options, **given)
 
 
-def records(offsets: Sequence[int], partition: int, mode: str) -> pa.Table:
-    """What a handler makes of records for a mode."""
-    values = pa.array(offsets, pa.int64())
-    keys = pa.array([offset % KEYS for offset in offsets], pa.int32())
-    if mode == "merge":
-        return rows(offsets, partition, key=keys, total=values, least=values, most=values)
-    return rows(offsets, partition, key=keys, value=values)
-
-
 def check(database: PostgresDatabase, mode: str, table: str = "public.flights") -> None:
     """Whether the table holds each record once: as a computation over all of them says."""
-    places = [(partition, offset) for partition in (0, 1) for offset in range(RECORDS)]
-    by_key: dict[tuple[int, int], list[int]] = {}
-    for partition, offset in places:
-        by_key.setdefault((partition, offset % KEYS), []).append(offset)
     if mode == "append":
-        assert database.places(table) == Counter(places)
-    elif mode == "upsert":
-        found = database.rows(f'select "partition", key, value, "offset" from {table}')
-        assert sorted(found) == sorted((*key, max(of), max(of)) for key, of in by_key.items())
-    else:
-        found = database.rows(f'select "partition", key, total, least, most, records from {table}')
-        expected = [(*key, sum(of), min(of), max(of), len(of)) for key, of in by_key.items()]
-        assert sorted(found) == sorted(expected)
+        assert database.places(table) == Counter(mode_table(mode, RECORDS))
+        return
+    columns = 'value, "offset"' if mode == "upsert" else "total, least, most, records"
+    stored = database.rows(f'select "partition", key, {columns} from {table}')
+    assert sorted(stored) == mode_table(mode, RECORDS)
 
 
 def either(*quick: tuple[str, bool]) -> pytest.MarkDecorator:
@@ -112,7 +100,7 @@ def either(*quick: tuple[str, bool]) -> pytest.MarkDecorator:
 
 
 def writes(mode: str) -> Callable[..., None]:
-    return partial(sinks.write_all, records=RECORDS, make=partial(records, mode=mode))
+    return partial(sinks.write_all, records=RECORDS, make=partial(mode_rows, mode=mode))
 
 
 stage = partial(sinks.stage, records=RECORDS)
@@ -133,7 +121,7 @@ def await_lock(database: PostgresDatabase) -> None:
 def test_staged_rows_are_invisible_until_published(database: PostgresDatabase, mode: str) -> None:
     sink = made(database, **MODES[mode])
     assert sink.marks([A, B]) == {}
-    staged = stage(sink, {A: 0, B: 0}, RECORDS, make=partial(records, mode=mode))
+    staged = stage(sink, {A: 0, B: 0}, RECORDS, make=partial(mode_rows, mode=mode))
     assert database.rows("select relname from pg_class where relnamespace = 'public'::regnamespace") == []
     staged.publish()
     check(database, mode)

@@ -83,6 +83,9 @@ def make_sink(config: WorkerConfig) -> Sink:
             config.group_id,
             sink.path,
             options=sink.options,
+            mode=sink.mode,
+            key=sink.key,
+            aggregates=sink.aggregates,
             partition_by=sink.partition_by,
             new_columns=new_columns,
         )
