@@ -44,6 +44,7 @@ from tests.support.sinks import (
     mode_table,
     put,
     rows,
+    stopped,
 )
 from tests.support.waiting import wait_until
 
@@ -84,21 +85,6 @@ def check(database: PostgresDatabase, mode: str, table: str = "public.flights") 
     assert sorted(stored) == mode_table(mode, RECORDS)
 
 
-def either(*quick: tuple[str, bool]) -> pytest.MarkDecorator:
-    """Each mode, stopped before and after a call; those that are not ``quick`` are long."""
-    return pytest.mark.parametrize(
-        ("mode", "after"),
-        [
-            pytest.param(
-                mode, after, id=f"{mode}-{'after' if after else 'before'}",
-                marks=() if (mode, after) in quick else pytest.mark.long,
-            )
-            for mode in MODES
-            for after in (False, True)
-        ],
-    )  # fmt: skip
-
-
 def writes(mode: str) -> Callable[..., None]:
     return partial(sinks.write_all, records=RECORDS, make=partial(mode_rows, mode=mode))
 
@@ -131,7 +117,7 @@ def test_staged_rows_are_invisible_until_published(database: PostgresDatabase, m
     ]  # fmt: skip
 
 
-@either(("append", False), ("merge", True))
+@stopped([*MODES], ("append", False), ("merge", True))
 def test_a_worker_that_dies_at_any_step_leaves_each_record_once(
     database: PostgresDatabase, mode: str, after: bool
 ) -> None:
@@ -152,7 +138,7 @@ def test_a_worker_that_dies_at_any_step_leaves_each_record_once(
     assert turn > 30
 
 
-@either(("append", True), ("merge", False))
+@stopped([*MODES], ("append", True), ("merge", False))
 def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
     database: PostgresDatabase, mode: str, after: bool
 ) -> None:
