@@ -92,7 +92,9 @@ def test_a_worker_can_be_started_from_an_example(file: Path) -> None:
     (worker,) = made.template["spec"]["containers"]
     assert worker["image"] == group.spec.pipeline.image
     assert worker["resources"]["limits"]["memory"]
-    if config.sink.path:
+    if "://" in config.sink.path:
+        assert made.template["spec"]["serviceAccountName"]
+    elif config.sink.path:
         assert any(config.sink.path.startswith(mount["mountPath"]) for mount in worker["volumeMounts"])
     else:
         assert "PGPASSWORD" in {variable["name"] for variable in worker["env"]}
