@@ -568,6 +568,11 @@ def test_a_table_without_the_key_is_refused(tmp_path: Path) -> None:
         DeltaSink("h", str(tmp_path), mode="upsert", key=["id"]).marks([A])
 
 
+def test_a_count_has_a_name_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="sink.aggregates.partition: cannot be a count"):
+        DeltaSink("g", str(tmp_path), mode="merge", key=["id"], aggregates={"partition": "count"})
+
+
 def test_the_configuration_gives_the_mode(tmp_path: Path) -> None:
     config = {
         "groupId": "g", "topics": ["flights"], "bootstrapServers": "127.0.0.1:9092", "handler": "m:f",

@@ -32,6 +32,7 @@ from slackwater.pipeline.sinks.ranges import check_mark
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.errors import ConfigError, SinkError, WorkerError
+from slackwater.runtime.interfaces import PLACE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,6 +83,9 @@ class DeltaSink:
                 "delta needs the package deltalake, which is not installed: pip install 'slackwater[delta]'",
                 field="sink.format",
             ) from None
+        if counted := [name for name in PLACE_COLUMNS if (aggregates or {}).get(name) == "count"]:
+            # Until the batch is committed, they say which partition a row is of.
+            raise ConfigError("cannot be a count: choose another name", field=f"sink.aggregates.{counted[0]}")
         self._store = DeltaStore(path, options or {})
         self._table = MarkedTable(self._store)
         self._mode: Mode = (
