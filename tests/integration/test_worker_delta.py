@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,19 +39,6 @@ def sink(site: DeliverySite) -> dict[str, object]:
     return {"format": "delta", "path": str(site.out), "partitionBy": ["partition"]}
 
 
-def die_and_finish(site: DeliverySite, **config: Any) -> None:
-    """Workers that die between the table's commit and Kafka's, and between the dead letters and the table's
-    commit; and one that reads to the end."""
-    for step in ("publish", "letters", ""):
-        once = str(site.folder / f"died-{step}")
-        environment = {"DIE_AFTER": step, "DIE_ONCE_FILE": once, "SLOW_MS": "10"}
-        worker = site.worker(environment=environment, **config)
-        if step:
-            worker.wait()
-    site.until_committed(why=site.why)
-    assert worker.terminate() == 0
-
-
 def good(site: DeliverySite) -> Counter[tuple[int, int]]:
     """The places of the records that are no dead letters."""
     return Counter(
@@ -66,7 +52,7 @@ def good(site: DeliverySite) -> Counter[tuple[int, int]]:
 
 def test_workers_that_die_leave_each_record_once_in_the_table(site: DeliverySite) -> None:
     site.produce(2000, bad_every=10)
-    die_and_finish(site, sink=sink(site))
+    site.die_and_finish(sink=sink(site))
     assert DeltaFolder(site.out).places() == good(site)
     assert Counter(site.letters()) == Counter(text for text in site.produced if text.startswith("bad"))
 
@@ -99,7 +85,7 @@ def test_workers_that_die_add_each_record_up_once(site_of_devbroker: DeliverySit
         "aggregates": {"total": "sum", "most": "max", "records": "count"},
     }
     handler = site.config()["handler"].split(":")[0] + ":totals"
-    die_and_finish(site, handler=handler, sink=merge)
+    site.die_and_finish(handler=handler, sink=merge)
     numbers = [int(text.split("-")[1]) for text in site.produced if text.startswith("v")]
     of = {digit: [number for number in numbers if number % 10 == digit] for digit in range(10)}
     rows = [(row["digit"], row["total"], row["most"], row["records"]) for row in DeltaFolder(site.out).rows()]

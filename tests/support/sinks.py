@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
@@ -12,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.interfaces import Range, Sink
+from slackwater.runtime.interfaces import Range, Sink, SinkFencedError
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
 OLD, NEW = "nxyNPlt6TCGPAAEjRWeJqw", "-_xyNPlt6TCGPAAEjRWeJq"
@@ -132,6 +134,25 @@ def write_all(
     while any(start < records for start in at.values()):
         stage(sink, at, rng.randrange(1, 9), records=records, make=make).publish()
         at = marks(sink)
+
+
+def write_at_once(make: Callable[[], Sink], write: Callable[[Sink, random.Random], None]) -> None:
+    """Three writers at once, each with a sink of its own. Each writes all that is not there yet, and goes on
+    after another one has fenced it. Raises what one of them raised."""
+    barrier = threading.Barrier(3)
+
+    def work(seed: int) -> None:
+        sink = make()
+        barrier.wait()
+        while True:
+            with contextlib.suppress(SinkFencedError):
+                write(sink, random.Random(seed))
+                return
+            seed += 100
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(work, seed) for seed in range(3)]:
+            done.result()
 
 
 class Died(BaseException):

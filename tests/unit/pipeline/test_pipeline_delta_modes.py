@@ -10,7 +10,6 @@ import decimal
 import itertools
 import math
 import random
-import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -158,29 +157,8 @@ def test_writers_that_take_partitions_from_each_other_write_each_record_once(
     tmp_path: Path, mode: str
 ) -> None:
     """They create the table at once, and each one writes all partitions until it is refused."""
-    errors: list[BaseException] = []
-
-    def work(folder: Path, seed: int, barrier: threading.Barrier) -> None:
-        sink, write_all = made(folder, mode), writes(mode)
-        try:
-            barrier.wait()
-            while True:
-                try:
-                    write_all(sink, random.Random(seed))
-                    return
-                except SinkFencedError:
-                    seed += 100
-        except BaseException as exc:
-            errors.append(exc)
-
     for turn in range(3):
-        barrier = threading.Barrier(3)
-        threads = [threading.Thread(target=work, args=(tmp_path / str(turn), n, barrier)) for n in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert errors == []
+        sinks.write_at_once(partial(made, tmp_path / str(turn), mode), writes(mode))
         check(tmp_path / str(turn), mode)
 
 

@@ -169,29 +169,8 @@ def test_writers_that_take_partitions_from_each_other_write_each_record_once(
     database: PostgresDatabase, mode: str
 ) -> None:
     """They create the table at once, and each one writes all partitions until it is refused."""
-    errors: list[BaseException] = []
-
-    def work(table: str, seed: int, barrier: threading.Barrier) -> None:
-        sink, write_all = made(database, table=table, **MODES[mode]), writes(mode)
-        try:
-            barrier.wait()
-            while True:
-                try:
-                    write_all(sink, random.Random(seed))
-                    return
-                except SinkFencedError:
-                    seed += 100
-        except BaseException as exc:
-            errors.append(exc)
-
     for turn in range(4):
-        barrier = threading.Barrier(3)
-        threads = [threading.Thread(target=work, args=(f"public.t{turn}", n, barrier)) for n in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert errors == []
+        sinks.write_at_once(partial(made, database, table=f"public.t{turn}", **MODES[mode]), writes(mode))
         check(database, mode, f"public.t{turn}")
 
 
