@@ -27,7 +27,12 @@ from urllib.parse import quote, unquote
 from slackwater.pipeline.sinks.delta.modes import Append, Merge, Mode, Upsert
 from slackwater.pipeline.sinks.delta.store import DeltaStore
 from slackwater.pipeline.sinks.delta.table import MarkedTable
-from slackwater.pipeline.sinks.delta.types import check_key_values, check_names, check_partition_columns
+from slackwater.pipeline.sinks.delta.types import (
+    check_key_types,
+    check_key_values,
+    check_names,
+    check_partition_columns,
+)
 from slackwater.pipeline.sinks.ranges import check_mark
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.pipeline.sinks.table_schema import fit
@@ -271,6 +276,7 @@ class DeltaSink:
         check_names(list(rows.schema), () if kept is None else kept.names)
         if kept is None and rows.num_rows:
             check_partition_columns(rows.schema, by)
+        check_key_types(rows.schema, self._mode.key)
         check_key_values(rows, self._mode.key if rows.num_rows else (), by)
         return rows
 

@@ -161,8 +161,8 @@ class MarkedTable:
             merge_schema=not set(rows.column_names) <= set(names),
             # With the least and greatest keys, which it reads from all rows beforehand, files are left out.
             streamed_exec=False,
-            # deltalake 1.6 does not see that two commits have added the same key, if that is a decimal or a
-            # timestamp without time zone: it must not try again by itself.
+            # deltalake 1.6 does not see that two commits have added the same key, if that is a timestamp
+            # without time zone, with microseconds: it must not try again by itself.
             **self._options(versions, batch, tries=0),
         )
         if changes:
