@@ -6,6 +6,9 @@ number is taken reads the commits in between, and deltalake refuses it if one of
 marks. So a worker that was stopped at any step, for however long, writes nothing that its successor has
 written. Object stores must support conditional puts (``If-None-Match``).
 
+In modes with a key, what a row does depends on what is there: any other commit refuses a merge, and the sink
+reads the log again, compares the marks and merges anew (:mod:`slackwater.pipeline.sinks.delta.modes`).
+
 The ids hold the topic's id, which a worker does not know beforehand, so marks are listed, from the log
 (:mod:`slackwater.pipeline.sinks.delta.log`). Properties of commits (``commitInfo``) would be lost with old
 commits, and a change of table properties makes every concurrent commit fail.
