@@ -204,6 +204,16 @@ GOOD: dict[str, dict[str, Any]] = {
             "partitionBy": ["day"],
         },
     },
+    "a Delta table that is added up": {
+        "spec/pipeline/sink": {
+            "format": "delta",
+            "path": "s3://lake/flights",
+            "mode": "merge",
+            "key": ["day", "carrier"],
+            "aggregates": {"flights": "count"},
+            "partitionBy": ["day"],
+        }
+    },
     "the longest name": {"metadata/name": "f" * consumer_group.MAX_NAME},
 }
 

@@ -14,6 +14,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -57,6 +58,8 @@ class Table:
 
     def __init__(self, s3: S3Server, scratch: Path) -> None:
         self.s3, self._scratch = s3, scratch
+        self.settings: dict[str, Any] = {}
+        """Of the sink, beside its options."""
         self.begin()
 
     def begin(self) -> None:
@@ -64,11 +67,18 @@ class Table:
         self.key = f"tables/{uuid.uuid4().hex}"
 
     def sink(self, url: str = "", **options: str) -> DeltaSink:
-        return DeltaSink("g", f"s3://{BUCKET}/{self.key}", options=self.s3.options(url, **options))
+        given = self.s3.options(url, **options)
+        return DeltaSink("g", f"s3://{BUCKET}/{self.key}", options=given, **self.settings)
 
     def read(self) -> DeltaFolder:
         folder = self._scratch / uuid.uuid4().hex
         return DeltaFolder(self.s3.download(BUCKET, self.key, folder))
+
+    def check(self, why: str) -> None:
+        """Whether each record is there, and was added up, once."""
+        read = self.read()
+        assert read.places() == ALL, why
+        assert {row.get("records", 1) for row in read.rows()} == {1}, why
 
 
 def rows(tp: TopicPartition, start: int, end: int) -> pa.Table:
@@ -126,11 +136,23 @@ class Requests:
         return self._count < self._turn
 
 
-of_requests = pytest.mark.parametrize("kind", ["writes", pytest.param("all", marks=pytest.mark.long)])
+MERGE = {"mode": "merge", "key": ["topic", "partition", "offset"], "aggregates": {"records": "count"}}
+of_requests = pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        pytest.param("writes", {}, id="writes"),
+        pytest.param("all", {}, id="all", marks=pytest.mark.long),
+        pytest.param("writes", MERGE, id="writes-merge", marks=pytest.mark.long),
+        pytest.param("all", MERGE, id="all-merge", marks=pytest.mark.long),
+    ],
+)
 
 
 @of_requests
-def test_a_worker_that_ends_at_any_request_leaves_each_record_once(table: Table, kind: str) -> None:
+def test_a_worker_that_ends_at_any_request_leaves_each_record_once(
+    table: Table, kind: str, settings: dict[str, Any]
+) -> None:
+    table.settings = settings
     for turn in itertools.count(1):
         table.begin()
         requests = Requests(turn, kind)
@@ -142,7 +164,7 @@ def test_a_worker_that_ends_at_any_request_leaves_each_record_once(table: Table,
         with S3Gate(table.s3, passing) as gate, contextlib.suppress(SinkError):
             write_all(table.sink(gate.url, **NO_RETRIES))
         write_all(table.sink(), 4)
-        assert table.read().places() == ALL, f"ended at request {turn}"
+        table.check(f"ended at request {turn}")
         if requests.over:
             break
     assert turn > 10
@@ -150,9 +172,10 @@ def test_a_worker_that_ends_at_any_request_leaves_each_record_once(table: Table,
 
 @of_requests
 def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
-    table: Table, kind: str
+    table: Table, kind: str, settings: dict[str, Any]
 ) -> None:
     """It is stopped within deltalake, too, such as between the data file and the commit."""
+    table.settings = settings
     fenced = 0
     for turn in itertools.count(1):
         table.begin()
@@ -170,14 +193,15 @@ def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
                 fenced += 1
         if requests.over:
             break
-        assert table.read().places() == ALL, f"stopped at request {turn}"
+        table.check(f"stopped at request {turn}")
     assert turn > 10
     assert fenced > 5
 
 
 @of_requests
-def test_an_answer_that_is_lost_is_borne(table: Table, kind: str) -> None:
+def test_an_answer_that_is_lost_is_borne(table: Table, kind: str, settings: dict[str, Any]) -> None:
     """The store refuses the second try of a commit whose answer was lost; the sink finds that it was made."""
+    table.settings = settings
     for turn in itertools.count(1):
         table.begin()
         requests = Requests(turn, kind)
@@ -187,13 +211,15 @@ def test_an_answer_that_is_lost_is_borne(table: Table, kind: str) -> None:
 
         with S3Gate(table.s3, passing) as gate:
             write_all(table.sink(gate.url))
-        assert table.read().places() == ALL, f"request {turn}"
+        table.check(f"request {turn}")
         if requests.over:
             break
     assert turn > 10
 
 
-def test_three_workers_at_once_write_each_record_once(table: Table) -> None:
+@pytest.mark.parametrize("settings", [{}, MERGE], ids=["append", "merge"])
+def test_three_workers_at_once_write_each_record_once(table: Table, settings: dict[str, Any]) -> None:
+    table.settings = settings
     tps = [TopicPartition("flights", partition) for partition in range(3)]
     errors: list[BaseException] = []
     barrier = threading.Barrier(len(tps))

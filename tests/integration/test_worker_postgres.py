@@ -57,25 +57,12 @@ def good(site: DeliverySite) -> Counter[tuple[int, int]]:
     )
 
 
-def die_and_finish(site: DeliverySite, **config: Any) -> None:
-    """Workers that die between the table's commit and Kafka's, and between the dead letters and the table's
-    commit; and one that reads to the end."""
-    for step in ("publish", "letters", ""):
-        once = str(site.folder / f"died-{step}")
-        environment = {"DIE_AFTER": step, "DIE_ONCE_FILE": once, "SLOW_MS": "10"}
-        worker = site.worker(environment=environment, **config)
-        if step:
-            worker.wait()
-    site.until_committed(why=site.why)
-    assert worker.terminate() == 0
-
-
 def test_workers_that_die_leave_each_record_once_in_the_table(
     site_of_each: DeliverySite, database: PostgresDatabase
 ) -> None:
     site = site_of_each
     site.produce(2000, bad_every=10)
-    die_and_finish(site, sink=sink(database))
+    site.die_and_finish(sink=sink(database))
     assert database.places() == good(site)
     texts = [text for (text,) in database.rows("select text from flights")]
     assert sorted(texts) == sorted(text for text in site.produced if text.startswith("v"))
@@ -85,7 +72,7 @@ def test_workers_that_die_leave_each_record_once_in_the_table(
 def test_workers_that_die_add_each_record_up_once(site: DeliverySite, database: PostgresDatabase) -> None:
     site.produce(2000, bad_every=10)
     handler = site.config()["handler"].split(":")[0] + ":totals"
-    die_and_finish(site, handler=handler, sink=sink(database, **MERGE))
+    site.die_and_finish(handler=handler, sink=sink(database, **MERGE))
     numbers = [int(text.split("-")[1]) for text in site.produced if text.startswith("v")]
     of = {digit: [number for number in numbers if number % 10 == digit] for digit in range(10)}
     assert sorted(database.rows("select digit, total, most, records from flights")) == [

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
 import pyarrow as pa
+import pytest
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.interfaces import Range, Sink
+from slackwater.runtime.interfaces import Range, Sink, SinkFencedError
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
 OLD, NEW = "nxyNPlt6TCGPAAEjRWeJqw", "-_xyNPlt6TCGPAAEjRWeJq"
 """Ids of two topics of the same name."""
+KEYS = 3
+MODES: dict[str, dict[str, Any]] = {
+    "append": {},
+    "upsert": {"mode": "upsert", "key": ["partition", "key"]},
+    "merge": {
+        "mode": "merge",
+        "key": ["partition", "key"],
+        "aggregates": {"total": "sum", "least": "min", "most": "max", "records": "count"},
+    },
+}
+"""Modes of sinks that have them, each with its settings."""
 
 
 def rows(offsets: Sequence[int], partition: int = 0, **columns: Any) -> pa.Table:
@@ -29,6 +43,47 @@ def rows(offsets: Sequence[int], partition: int = 0, **columns: Any) -> pa.Table
             **(columns or {"carrier": pa.array(["UA"] * n, pa.string())}),
         }
     )
+
+
+def stopped(modes: Sequence[str], *quick: tuple[str, bool]) -> pytest.MarkDecorator:
+    """Each mode, stopped before and after a call; those that are not ``quick`` are long."""
+    return pytest.mark.parametrize(
+        ("mode", "after"),
+        [
+            pytest.param(
+                mode, after, id=f"{mode}-{'after' if after else 'before'}",
+                marks=() if (mode, after) in quick else pytest.mark.long,
+            )
+            for mode in modes
+            for after in (False, True)
+        ],
+    )  # fmt: skip
+
+
+def mode_rows(offsets: Sequence[int], partition: int, mode: str) -> pa.Table:
+    """What a handler makes of records for one of :data:`MODES`."""
+    values = pa.array(offsets, pa.int64())
+    keys = pa.array([offset % KEYS for offset in offsets], pa.int32())
+    if mode == "merge":
+        return rows(offsets, partition, key=keys, total=values, least=values, most=values)
+    return rows(offsets, partition, key=keys, value=values)
+
+
+def mode_table(mode: str, records: int) -> list[tuple[int, ...]]:
+    """What the table holds of ``records`` of each partition, sorted.
+
+    In mode ``upsert`` partition, key, value and offset; in mode ``merge`` partition, key, total, least, most
+    and records; otherwise partition and offset.
+    """
+    places: list[tuple[int, ...]] = [(p, offset) for p in (0, 1) for offset in range(records)]
+    by_key: dict[tuple[int, int], list[int]] = {}
+    for partition, offset in places:
+        by_key.setdefault((partition, offset % KEYS), []).append(offset)
+    if mode == "upsert":
+        return sorted((*key, max(of), max(of)) for key, of in by_key.items())
+    if mode == "merge":
+        return sorted((*key, sum(of), min(of), max(of), len(of)) for key, of in by_key.items())
+    return places
 
 
 def stage(
@@ -79,6 +134,25 @@ def write_all(
     while any(start < records for start in at.values()):
         stage(sink, at, rng.randrange(1, 9), records=records, make=make).publish()
         at = marks(sink)
+
+
+def write_at_once(make: Callable[[], Sink], write: Callable[[Sink, random.Random], None]) -> None:
+    """Three writers at once, each with a sink of its own. Each writes all that is not there yet, and goes on
+    after another one has fenced it. Raises what one of them raised."""
+    barrier = threading.Barrier(3)
+
+    def work(seed: int) -> None:
+        sink = make()
+        barrier.wait()
+        while True:
+            with contextlib.suppress(SinkFencedError):
+                write(sink, random.Random(seed))
+                return
+            seed += 100
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(work, seed) for seed in range(3)]:
+            done.result()
 
 
 class Died(BaseException):

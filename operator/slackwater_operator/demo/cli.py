@@ -66,6 +66,12 @@ def register(subparsers: Any) -> None:
         help="connect (the default): one Spark Connect server for all workers; local: a session per worker",
     )
     demo.add_argument(
+        "--sink",
+        choices=("parquet", "delta"),
+        default="parquet",
+        help="what the flights become: Parquet files (the default) or a Delta Lake table",
+    )
+    demo.add_argument(
         "--seconds",
         type=float,
         default=_FEED_S,
@@ -124,11 +130,12 @@ async def _play(arguments: argparse.Namespace, console: Any, workplace: Workplac
         make_topics,
         start_dev_broker,
     )
+    from slackwater_operator.demo.delta_table import read_delta
     from slackwater_operator.demo.display import Display
     from slackwater_operator.demo.feed import POISON
     from slackwater_operator.demo.report import Report
     from slackwater_operator.demo.scenario import TOTAL_RECORDS, Scenario
-    from slackwater_operator.demo.verify import collect
+    from slackwater_operator.demo.verify import collect, read_output
     from slackwater_operator.local.launch import Launch
 
     async with AsyncExitStack() as stack:
@@ -145,6 +152,7 @@ async def _play(arguments: argparse.Namespace, console: Any, workplace: Workplac
             workdir=workplace.work,
             # Nothing of what the workers run changes: there is nothing that a preflight could find.
             rollout={"strategy": "Takeover", "preflight": {"enabled": False}},
+            sink_format=arguments.sink,
         )
         spec = launch.source.group.spec
         topic, dead_letters = spec.topics[0], spec.pipeline.dead_letter_topic
@@ -171,12 +179,13 @@ async def _play(arguments: argparse.Namespace, console: Any, workplace: Workplac
             figures = await scenario.play()
             display.say("all records are processed; ending the workers")
         display.say("checking the output against the source file")
+        read = read_delta if arguments.sink == "delta" else read_output
         accounting, differences = await asyncio.to_thread(
-            collect, bootstrap, topic, dead_letters, Path(launch.source.sink_path)
+            collect, bootstrap, topic, dead_letters, Path(launch.source.sink_path), read
         )
     report = Report(
         broker=arguments.bootstrap or "dev broker",
-        engine=f"spark {arguments.spark}",
+        engine=f"spark {arguments.spark}{', delta' if arguments.sink == 'delta' else ''}",
         accounting=accounting,
         poison=POISON,
         operations=figures.operations,

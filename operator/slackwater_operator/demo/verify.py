@@ -1,9 +1,9 @@
-"""Checks the demo's output: the Parquet against the source file and the offsets of the source topic."""
+"""Checks the demo's output: its rows against the source file and the offsets of the source topic."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -153,8 +153,15 @@ def identities(table: pa.Table) -> Iterable[Identity]:
     return zip(*columns, strict=True)
 
 
-def collect(bootstrap: str, topic: str, dead_letter_topic: str, output: Path) -> tuple[Accounting, list[str]]:
+def collect(
+    bootstrap: str,
+    topic: str,
+    dead_letter_topic: str,
+    output: Path,
+    read: Callable[[Path], pa.Table] = read_output,
+) -> tuple[Accounting, list[str]]:
     """Accounts for every record of ``topic``, and compares the output's totals with the source file's.
+    ``read``: gives the rows of ``output``.
 
     Raises:
         DemoError: there is no output, or a topic cannot be read to its end.
@@ -165,8 +172,8 @@ def collect(bootstrap: str, topic: str, dead_letter_topic: str, output: Path) ->
         ends = consumer.end_offsets(_partitions(consumer, topic))
         dead = _dead_letters(consumer, dead_letter_topic)
     try:
-        table = read_output(output)
-    except FileNotFoundError as exc:
+        table = read(output)
+    except (FileNotFoundError, ValueError) as exc:
         raise DemoError(str(exc)) from None
     accounting = account({(tp.topic, tp.partition): end for tp, end in ends.items()}, identities(table), dead)
     return accounting, differences(summarise_source(), summarise_output(table))

@@ -31,6 +31,7 @@ class Launch:
         workdir: Path | WorkFolder | None = None,
         settings: RunSettings | None = None,
         rollout: Mapping[str, Any] | None = None,
+        sink_format: str = "",
         secrets: Path | None = None,
     ) -> None:
         """Reads the resource.
@@ -44,6 +45,7 @@ class Launch:
                 that the caller has claimed is used and not released.
             settings: how the run behaves.
             rollout: fields that count in place of the file's spec.rollout; None: the file's.
+            sink_format: the format of the output in place of the file's; "": the file's.
             secrets: the folder with the Secrets of spec.kafka.security, as SECRET/KEY; None: there is none.
 
         Raises:
@@ -52,6 +54,7 @@ class Launch:
         self._file = file
         self._bootstrap = bootstrap
         self._rollout = rollout
+        self._sink_format = sink_format
         self._secrets = secrets
         self._remote = ""
         self._log: logging.Handler | None = None
@@ -143,6 +146,7 @@ class Launch:
     def _read(self) -> Source:
         source = read_source(self._file, Path.cwd())
         source = source.at(self._bootstrap) if self._bootstrap else source
+        source = source.written_as(self._sink_format) if self._sink_format else source
         return source.rolled_by(self._rollout) if self._rollout else source
 
     async def _start_server(self) -> str:

@@ -61,6 +61,11 @@ class Source:
         """A copy with other fields of spec.rollout."""
         return self._with("rollout", **rollout)
 
+    def written_as(self, sink_format: str) -> Source:
+        """A copy with another format of the output, in the same place."""
+        sink = {**(self.manifest["spec"]["pipeline"].get("sink") or {}), "format": sink_format}
+        return self._with("pipeline", sink=sink)
+
     def at(self, bootstrap_servers: str) -> Source:
         """A copy with other brokers."""
         return self._with("kafka", bootstrapServers=bootstrap_servers)

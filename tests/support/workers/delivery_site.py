@@ -127,6 +127,18 @@ class DeliverySite(GroupSite):
         """Starts a worker; ``changes``: to its configuration."""
         return self.start_worker(instance, self.config(**changes), **(environment or {}))
 
+    def die_and_finish(self, **config: Any) -> None:
+        """Runs workers that die between the table's commit and Kafka's, and between the dead letters and the
+        table's commit; and one that reads to the end."""
+        for step in ("publish", "letters", ""):
+            once = str(self.folder / f"died-{step}")
+            environment = {"DIE_AFTER": step, "DIE_ONCE_FILE": once, "SLOW_MS": "10"}
+            worker = self.worker(environment=environment, **config)
+            if step:
+                worker.wait()
+        self.until_committed(why=self.why)
+        assert worker.terminate() == 0
+
     def rows(self) -> list[str]:
         """The texts of all rows."""
         return self.output.texts()

@@ -99,6 +99,8 @@ def test_a_worker_can_be_started_from_an_example(file: Path) -> None:
         assert config.sink.options["path"].startswith("/data/")
     elif config.sink.topic:
         assert config.sink.options == {"compression.type": "lz4"}
+    elif "://" in config.sink.path:
+        assert made.template["spec"]["serviceAccountName"]
     elif config.sink.path:
         assert any(config.sink.path.startswith(mount["mountPath"]) for mount in worker["volumeMounts"])
     else:

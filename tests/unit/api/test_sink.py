@@ -238,6 +238,13 @@ def test_a_postgres_table_has_connection_parameters_a_mode_a_key_and_aggregates(
     assert (made.mode, made.key, made.aggregates) == ("merge", ("minute",), {"n": "count", "delay": "max"})
 
 
+def test_a_delta_table_has_a_mode_a_key_and_aggregates() -> None:
+    made = sink(format="delta", mode="upsert", key=["id"], partitionBy=["day"])
+    assert (made.mode, made.key, made.aggregates) == ("upsert", ("id",), {})
+    made = sink(format="delta", mode="merge", key=["id", "day"], aggregates={"n": "sum"}, partitionBy=["day"])
+    assert (made.mode, made.key, made.aggregates) == ("merge", ("id", "day"), {"n": "sum"})
+
+
 @pytest.mark.parametrize("table", ["flights", "a.b.c", ".flights", "public.", "public. flights"])
 def test_other_tables_are_refused(table: str) -> None:
     assert problem(**{**POSTGRES, "table": table}).startswith(".table: ")
@@ -250,7 +257,17 @@ def test_other_tables_are_refused(table: str) -> None:
         ({"format": "delta", "path": None}, ".path: is required with formats parquet and delta"),
         ({"table": "public.flights"}, ".table: requires format iceberg or postgres"),
         ({"format": "delta", "table": "public.flights"}, ".table: requires format iceberg or postgres"),
-        ({"mode": "upsert", "key": ["id"]}, ".mode: requires format postgres"),
+        ({"mode": "upsert", "key": ["id"]}, ".mode: requires format delta or postgres"),
+        (
+            {
+                "format": "delta",
+                "mode": "merge",
+                "key": ["id"],
+                "aggregates": {"n": "sum"},
+                "partitionBy": ["id", "day"],
+            },
+            ".partitionBy: has a column that key lacks, which mode merge needs",
+        ),
         ({"key": ["id"]}, ".key: must be given for modes upsert and merge, and only for these"),
         ({**POSTGRES, "table": None}, ".table: is required with formats iceberg and postgres"),
         ({**POSTGRES, "path": "/data/flights"}, ".path: requires format parquet or delta"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 from itertools import islice
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pytest
 
-from slackwater_operator.demo import verify
+from slackwater_operator.demo import cli, verify
+from slackwater_operator.demo.delta_table import read_delta
 from slackwater_operator.demo.source import TEXT_COLUMNS, Row, read_rows
 
 ROWS = list(islice(read_rows(), 3_000))
@@ -75,3 +78,32 @@ def test_a_row_that_was_never_produced_counts_against_us() -> None:
 def test_no_output_is_an_error_that_names_the_folder(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         verify.read_output(tmp_path / "nowhere")
+
+
+def test_a_delta_table_is_read_by_its_log(tmp_path: Path) -> None:
+    """After checkpoints and with files that were replaced; a column came later."""
+    with pytest.raises(FileNotFoundError, match="there is no Delta table to verify"):
+        read_delta(tmp_path)
+    expected = output_of(ROWS)
+    for start in range(0, len(ROWS), 1000):
+        deltalake.write_deltalake(tmp_path, expected.slice(start, 1000), mode="append")
+    table = deltalake.DeltaTable(tmp_path)
+    table.optimize.compact()
+    table.create_checkpoint()
+    late = expected.slice(0, 1).append_column("late", pa.array([1]))
+    deltalake.write_deltalake(tmp_path, late, mode="append", schema_mode="merge")
+    rows = read_delta(tmp_path)
+    assert rows.num_rows == len(ROWS) + 1
+    assert rows["late"].null_count == len(ROWS)
+    (line, _) = verify.differences(verify.summarise_source(ROWS), verify.summarise_output(rows))
+    assert line.startswith(f"carrier {ROWS[0]['carrier']}: ")
+    (tmp_path / "_delta_log" / f"{1:020d}.json").unlink()
+    with pytest.raises(ValueError, match="has a gap"):
+        read_delta(tmp_path)
+
+
+@pytest.mark.parametrize("sink", ["", "delta", "parquet"])
+def test_the_sink_of_the_demo_is_parquet_unless_it_is_chosen(sink: str) -> None:
+    parser = argparse.ArgumentParser()
+    cli.register(parser.add_subparsers())
+    assert parser.parse_args(["demo", *(["--sink", sink] if sink else [])]).sink == (sink or "parquet")

@@ -79,6 +79,15 @@ def test_only_a_relative_path_starts_at_the_current_folder(given: str, expected:
     assert source.resource()["spec"]["pipeline"]["sink"]["partitionBy"] == ["day"]
 
 
+def test_another_format_of_the_output_keeps_its_place() -> None:
+    resource = manifest(1)
+    resource["spec"]["pipeline"]["sink"] = {"format": "parquet", "path": "out", "newColumns": "reject"}
+    source = Source(resource, Path("/files"), Path("/here"))
+    sink = parse(source.written_as("delta").resource()).spec.pipeline.sink
+    assert (sink.format, sink.path, sink.new_columns) == ("delta", "/here/out", "reject")
+    assert source.manifest["spec"]["pipeline"]["sink"]["format"] == "parquet"
+
+
 def test_the_notes_name_what_processes_cannot_use() -> None:
     resource = manifest(1)
     assert Source(resource, Path("/"), Path("/")).notes() == []

@@ -6,6 +6,7 @@ The tables are read by :mod:`tests.support.delta`, which knows nothing of deltal
 from __future__ import annotations
 
 import datetime
+import decimal
 import itertools
 import random
 import re
@@ -567,6 +568,8 @@ def test_partition_columns_that_are_missing_or_others_are_named(tmp_path: Path) 
         put(sink, rows([0], day=pa.nulls(1)), 0)
     with pytest.raises(HandlerError, match="the column day is struct.*cannot be partitioned by it"):
         put(sink, rows([0], day=pa.array([{"a": 1}])), 0)
+    with pytest.raises(HandlerError, match="the column day is decimal.*cannot be partitioned by it"):
+        put(sink, rows([0], day=pa.array([decimal.Decimal("-0.01")])), 0)
     assert list(tmp_path.iterdir()) == []
     put(sink, rows([0], day=pa.array(["1"])), 0)
     put(sink, rows([1], day=pa.nulls(1)), 1)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -30,12 +30,26 @@ from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks
 from tests.support.postgres import PostgresDatabase
 from tests.support.proxies.postgres import CommitCuttingProxy
-from tests.support.sinks import NEW, OLD, A, B, Died, Steps, die, marks, put, rows
+from tests.support.sinks import (
+    MODES,
+    NEW,
+    OLD,
+    A,
+    B,
+    Died,
+    Steps,
+    die,
+    marks,
+    mode_rows,
+    mode_table,
+    put,
+    rows,
+    stopped,
+)
 from tests.support.waiting import wait_until
 
 RECORDS = 8
 """Of each partition."""
-KEYS = 3
 CALLS: list[tuple[Any, str]] = [
     (psycopg, "connect"),
     (psycopg.Cursor, "execute"),
@@ -46,15 +60,6 @@ CALLS: list[tuple[Any, str]] = [
     (PostgresSink, "stage"),
     (StagedRows, "publish"),
 ]
-MODES: dict[str, dict[str, Any]] = {
-    "append": {},
-    "upsert": {"mode": "upsert", "key": ["partition", "key"]},
-    "merge": {
-        "mode": "merge",
-        "key": ["partition", "key"],
-        "aggregates": {"total": "sum", "least": "min", "most": "max", "records": "count"},
-    },
-}
 
 
 @pytest.fixture(autouse=True)
@@ -70,49 +75,18 @@ def made(
     return PostgresSink(group, table, options=options, **given)
 
 
-def records(offsets: Sequence[int], partition: int, mode: str) -> pa.Table:
-    """What a handler makes of records for a mode."""
-    values = pa.array(offsets, pa.int64())
-    keys = pa.array([offset % KEYS for offset in offsets], pa.int32())
-    if mode == "merge":
-        return rows(offsets, partition, key=keys, total=values, least=values, most=values)
-    return rows(offsets, partition, key=keys, value=values)
-
-
 def check(database: PostgresDatabase, mode: str, table: str = "public.flights") -> None:
     """Whether the table holds each record once: as a computation over all of them says."""
-    places = [(partition, offset) for partition in (0, 1) for offset in range(RECORDS)]
-    by_key: dict[tuple[int, int], list[int]] = {}
-    for partition, offset in places:
-        by_key.setdefault((partition, offset % KEYS), []).append(offset)
     if mode == "append":
-        assert database.places(table) == Counter(places)
-    elif mode == "upsert":
-        found = database.rows(f'select "partition", key, value, "offset" from {table}')
-        assert sorted(found) == sorted((*key, max(of), max(of)) for key, of in by_key.items())
-    else:
-        found = database.rows(f'select "partition", key, total, least, most, records from {table}')
-        expected = [(*key, sum(of), min(of), max(of), len(of)) for key, of in by_key.items()]
-        assert sorted(found) == sorted(expected)
-
-
-def either(*quick: tuple[str, bool]) -> pytest.MarkDecorator:
-    """Each mode, stopped before and after a call; those that are not ``quick`` are long."""
-    return pytest.mark.parametrize(
-        ("mode", "after"),
-        [
-            pytest.param(
-                mode, after, id=f"{mode}-{'after' if after else 'before'}",
-                marks=() if (mode, after) in quick else pytest.mark.long,
-            )
-            for mode in MODES
-            for after in (False, True)
-        ],
-    )  # fmt: skip
+        assert database.places(table) == Counter(mode_table(mode, RECORDS))
+        return
+    columns = 'value, "offset"' if mode == "upsert" else "total, least, most, records"
+    stored = database.rows(f'select "partition", key, {columns} from {table}')
+    assert sorted(stored) == mode_table(mode, RECORDS)
 
 
 def writes(mode: str) -> Callable[..., None]:
-    return partial(sinks.write_all, records=RECORDS, make=partial(records, mode=mode))
+    return partial(sinks.write_all, records=RECORDS, make=partial(mode_rows, mode=mode))
 
 
 stage = partial(sinks.stage, records=RECORDS)
@@ -133,7 +107,7 @@ def await_lock(database: PostgresDatabase) -> None:
 def test_staged_rows_are_invisible_until_published(database: PostgresDatabase, mode: str) -> None:
     sink = made(database, **MODES[mode])
     assert sink.marks([A, B]) == {}
-    staged = stage(sink, {A: 0, B: 0}, RECORDS, make=partial(records, mode=mode))
+    staged = stage(sink, {A: 0, B: 0}, RECORDS, make=partial(mode_rows, mode=mode))
     assert database.rows("select relname from pg_class where relnamespace = 'public'::regnamespace") == []
     staged.publish()
     check(database, mode)
@@ -143,7 +117,7 @@ def test_staged_rows_are_invisible_until_published(database: PostgresDatabase, m
     ]  # fmt: skip
 
 
-@either(("append", False), ("merge", True))
+@stopped([*MODES], ("append", False), ("merge", True))
 def test_a_worker_that_dies_at_any_step_leaves_each_record_once(
     database: PostgresDatabase, mode: str, after: bool
 ) -> None:
@@ -164,7 +138,7 @@ def test_a_worker_that_dies_at_any_step_leaves_each_record_once(
     assert turn > 30
 
 
-@either(("append", True), ("merge", False))
+@stopped([*MODES], ("append", True), ("merge", False))
 def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
     database: PostgresDatabase, mode: str, after: bool
 ) -> None:
@@ -195,29 +169,8 @@ def test_writers_that_take_partitions_from_each_other_write_each_record_once(
     database: PostgresDatabase, mode: str
 ) -> None:
     """They create the table at once, and each one writes all partitions until it is refused."""
-    errors: list[BaseException] = []
-
-    def work(table: str, seed: int, barrier: threading.Barrier) -> None:
-        sink, write_all = made(database, table=table, **MODES[mode]), writes(mode)
-        try:
-            barrier.wait()
-            while True:
-                try:
-                    write_all(sink, random.Random(seed))
-                    return
-                except SinkFencedError:
-                    seed += 100
-        except BaseException as exc:
-            errors.append(exc)
-
     for turn in range(4):
-        barrier = threading.Barrier(3)
-        threads = [threading.Thread(target=work, args=(f"public.t{turn}", n, barrier)) for n in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert errors == []
+        sinks.write_at_once(partial(made, database, table=f"public.t{turn}", **MODES[mode]), writes(mode))
         check(database, mode, f"public.t{turn}")
 
 

@@ -188,7 +188,20 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
         ({"sink": {**DELTA, "table": "a.b"}}, "sink.table", "is not for format delta, which has path"),
         ({"sink": {"format": "iceberg"}}, "sink.table", "is missing; format iceberg needs it"),
         ({"sink": {**ICEBERG, "path": "o"}}, "sink.path", "is not for format iceberg, which has table"),
-        ({"sink": {**DELTA, "mode": "upsert"}}, "sink.mode", "is for format postgres; remove it"),
+        ({"sink": {**DELTA, "mode": "upsert"}}, "sink.key", "is missing; mode upsert needs the columns"),
+        (
+            {
+                "sink": {
+                    **DELTA,
+                    "mode": "merge",
+                    "key": ["k"],
+                    "aggregates": {"n": "sum"},
+                    "partitionBy": ["d"],
+                }
+            },
+            "sink.partitionBy",
+            "has d, which mode merge needs in sink.key, too",
+        ),
         ({"sink": {"format": "delta"}}, "sink.path", "is missing"),
         ({"sink": {"format": "postgres"}}, "sink.table", "is missing"),
         ({"sink": {**POSTGRES, "path": "o"}}, "sink.path", "is not for format postgres, which has table"),

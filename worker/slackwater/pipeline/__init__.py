@@ -86,6 +86,9 @@ def make_sink(config: WorkerConfig, engine: AnyEngine | None = None) -> Sink:
             config.group_id,
             sink.path,
             options=sink.options,
+            mode=sink.mode,
+            key=sink.key,
+            aggregates=sink.aggregates,
             partition_by=sink.partition_by,
             new_columns=new_columns,
         )

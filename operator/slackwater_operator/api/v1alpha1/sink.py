@@ -54,7 +54,8 @@ _ICEBERG_FORM = "must be NAMESPACE.TABLE without blanks for format iceberg, such
 _POSTGRES_FORM = "must be SCHEMA.TABLE for format postgres, such as public.flights"
 _NO_OPTIONS = "does not apply to format parquet; remove it, or set format"
 _NOT_FOR_POSTGRES = "does not apply to format postgres; remove it"
-_FOR_POSTGRES = "requires format postgres; remove it, or set format to postgres"
+_FOR_KEYED = "requires format delta or postgres; remove it, or set format"
+_PARTITION_IN_KEY = "has a column that key lacks, which mode merge needs; add it to key"
 _KEY_AND_MODE = "must be given for modes upsert and merge, and only for these"
 _AGGREGATES_AND_MODE = "must be given for mode merge, and only for this"
 _AGGREGATES_AND_KEY = "has a column that key has, too; remove it from one of them"
@@ -92,7 +93,7 @@ class Sink:
         ),
         Rule("self.format != 'parquet' || self.options.size() == 0", _NO_OPTIONS, ".options"),
         Rule("self.format != 'postgres' || self.partitionBy.size() == 0", _NOT_FOR_POSTGRES, ".partitionBy"),
-        Rule("self.format == 'postgres' || self.mode == 'append'", _FOR_POSTGRES, ".mode"),
+        Rule("self.format in ['delta', 'postgres'] || self.mode == 'append'", _FOR_KEYED, ".mode"),
         Rule("(self.mode == 'append') == (self.key.size() == 0)", _KEY_AND_MODE, ".key"),
         Rule("(self.mode == 'merge') == (self.aggregates.size() > 0)", _AGGREGATES_AND_MODE, ".aggregates"),
         Rule("!self.aggregates.exists(name, name in self.key)", _AGGREGATES_AND_KEY, ".aggregates"),
@@ -108,6 +109,11 @@ class Sink:
             "!(self.format in ['custom', 'kafka', 'spark']) || self.newColumns == 'add'",
             _NO_NEW_COLUMNS,
             ".newColumns",
+        ),
+        Rule(
+            "self.mode != 'merge' || self.partitionBy.all(name, name in self.key)",
+            _PARTITION_IN_KEY,
+            ".partitionBy",
         ),
     ]
 
@@ -144,15 +150,16 @@ class Sink:
     mode: str = spec(
         "mode",
         fields.text(choices=["append", "upsert", "merge"]),
-        "What rows do to the table, for format postgres: they are added (append), replace the row with the "
-        "same key (upsert), or are added up by key (merge).",
+        "What rows do to the table, for formats delta and postgres: they are added (append), replace the row "
+        "with the same key (upsert), or are added up by key (merge).",
         default="append",
     )
     key: tuple[str, ...] = spec(
         "key",
         fields.text_list(fields.text(pattern=_COLUMN, example="id", max_length=255), at_most=10),
-        "The columns by which rows are the same, at most 10, for modes upsert and merge. The table must have "
-        "a unique constraint on exactly these columns; a table that the first batch creates has it.",
+        "The columns by which rows are the same, at most 10, for modes upsert and merge. With format "
+        "postgres the table must have a unique constraint on exactly these columns; a table that the first "
+        "batch creates has it.",
         default=[],
     )
     aggregates: dict[str, str] = spec(
@@ -249,7 +256,7 @@ def check_sink(sink: Sink) -> None:
         ("table", is_postgres and not re.fullmatch(_POSTGRES_TABLE, sink.table), _POSTGRES_FORM),
         ("options", sink.format == "parquet" and bool(sink.options), _NO_OPTIONS),
         ("partitionBy", is_postgres and bool(sink.partition_by), _NOT_FOR_POSTGRES),
-        ("mode", not is_postgres and sink.mode != "append", _FOR_POSTGRES),
+        ("mode", sink.format not in ("delta", "postgres") and sink.mode != "append", _FOR_KEYED),
         ("key", (sink.mode == "append") != (not sink.key), _KEY_AND_MODE),
         ("aggregates", (sink.mode == "merge") != bool(sink.aggregates), _AGGREGATES_AND_MODE),
         ("aggregates", not set(sink.aggregates.values()) <= set(_FUNCTIONS), _FUNCTION),
@@ -263,6 +270,7 @@ def check_sink(sink: Sink) -> None:
             (is_unschemed or sink.format == "spark") and sink.new_columns != "add",
             _NO_NEW_COLUMNS,
         ),
+        ("partitionBy", sink.mode == "merge" and not {*sink.partition_by} <= {*sink.key}, _PARTITION_IN_KEY),
     ]
     for name, is_wrong, problem in problems:
         if is_wrong:

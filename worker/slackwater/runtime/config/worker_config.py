@@ -75,9 +75,9 @@ class SinkConfig:
     ``DataFrameWriter.format`` takes it. ``options``: of Delta's object store or of Iceberg's catalog, libpq's
     parameters, the user's own, or those of Kafka's producer or Spark's writer; they may be secrets.
     ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``: ``add``, or
-    ``reject`` rows with columns that the table lacks. Of Postgres: ``mode``: ``append``, ``upsert`` or
-    ``merge``; ``key``: the columns by which rows are the same; ``aggregates``: by column ``sum``, ``min``,
-    ``max`` or ``count``.
+    ``reject`` rows with columns that the table lacks. Of Delta and Postgres: ``mode``: ``append``,
+    ``upsert`` or ``merge``; ``key``: the columns by which rows are the same; ``aggregates``: by column
+    ``sum``, ``min``, ``max`` or ``count``.
     """
 
     format: str
@@ -374,6 +374,8 @@ _TABLES = ("iceberg", "postgres")
 """Formats whose tables have a name in place of a path."""
 _PLACES = {"custom": "implementation", "kafka": "topic", "spark": "sparkFormat"}
 """Formats that have another field in place of path and table."""
+_KEYED = ("delta", "postgres")
+"""Formats whose rows can replace others, or be added up."""
 _REQUIRED = ("groupId", "bootstrapServers", "handler", "sink")
 _WORKER = section(WorkerConfig, _FIELDS, _REQUIRED)
 
@@ -445,8 +447,8 @@ def _check_sink(sink: SinkConfig) -> None:
         ("key", sink.key),
         ("aggregates", sink.aggregates),
     ):
-        if given and not is_postgres:
-            raise Fault(f"sink.{name}", "is for format postgres; remove it")
+        if given and sink.format not in _KEYED:
+            raise Fault(f"sink.{name}", f"is for formats {' and '.join(_KEYED)}; remove it")
     _check_mode(sink)
 
 
@@ -472,6 +474,11 @@ def _check_mode(sink: SinkConfig) -> None:
     for name in sink.aggregates:
         if name in sink.key:
             raise Fault(f"sink.aggregates.{name}", "is in sink.key, too; remove it from one of them")
+    for name in sink.partition_by:
+        if sink.mode == "merge" and name not in sink.key:
+            raise Fault(
+                "sink.partitionBy", f"has {name}, which mode merge needs in sink.key, too; add it there"
+            )
 
 
 def _check_topics(config: WorkerConfig) -> None:

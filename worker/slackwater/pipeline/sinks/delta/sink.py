@@ -6,6 +6,9 @@ number is taken reads the commits in between, and deltalake refuses it if one of
 marks. So a worker that was stopped at any step, for however long, writes nothing that its successor has
 written. Object stores must support conditional puts (``If-None-Match``).
 
+In modes with a key, what a row does depends on what is there: any other commit refuses a merge, and the sink
+reads the log again, compares the marks and merges anew (:mod:`slackwater.pipeline.sinks.delta.modes`).
+
 The ids hold the topic's id, which a worker does not know beforehand, so marks are listed, from the log
 (:mod:`slackwater.pipeline.sinks.delta.log`). Properties of commits (``commitInfo``) would be lost with old
 commits, and a change of table properties makes every concurrent commit fail.
@@ -17,18 +20,27 @@ leaves a data file that belongs to no version of the table; VACUUM removes it.
 
 from __future__ import annotations
 
+import random
+import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
+from slackwater.pipeline.sinks.delta.modes import Append, Merge, Mode, Upsert
 from slackwater.pipeline.sinks.delta.store import DeltaStore
 from slackwater.pipeline.sinks.delta.table import MarkedTable
-from slackwater.pipeline.sinks.delta.types import check_names, check_partition_columns, with_delta_types
+from slackwater.pipeline.sinks.delta.types import (
+    check_key_types,
+    check_key_values,
+    check_names,
+    check_partition_columns,
+)
 from slackwater.pipeline.sinks.ranges import check_mark
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.errors import ConfigError, SinkError, WorkerError
+from slackwater.runtime.interfaces import PLACE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,16 +50,21 @@ if TYPE_CHECKING:
 
 _TRIES = 20
 """How often a batch is written anew because others change the schema or delete rows."""
+_MERGE_TRIES, _LONGEST_WAIT_S = 50, 0.5
+"""The same in modes with a key, because of any other commit; and the wait before each further try."""
 _APP = "slackwater"
 
 
 class DeltaSink:
-    """Appends to the Delta table at ``path``, which the first batch creates.
+    """Writes to the Delta table at ``path``, which the first batch creates.
 
     Args:
         group_id: the consumer group; each group has marks of its own in the table.
         path: a local folder, ``file:///...``, or an address such as ``s3://bucket/key``.
         options: storage options of deltalake. What they lack comes from the environment.
+        mode: ``append``, ``upsert`` or ``merge``.
+        key: for upsert and merge, the columns by which rows are the same.
+        aggregates: for merge, how each other column is added up: sum, min, max, count.
         partition_by: the table's partition columns; empty: those that the table has, or none.
         new_columns: whether columns that the table lacks are added to it.
 
@@ -60,6 +77,9 @@ class DeltaSink:
         path: str,
         *,
         options: Mapping[str, str] | None = None,
+        mode: str = "append",
+        key: Sequence[str] = (),
+        aggregates: Mapping[str, str] | None = None,
         partition_by: Sequence[str] = (),
         new_columns: bool = True,
     ) -> None:
@@ -71,8 +91,14 @@ class DeltaSink:
                 "delta needs the package deltalake, which is not installed: pip install 'slackwater[delta]'",
                 field="sink.format",
             ) from None
+        if counted := [name for name in PLACE_COLUMNS if (aggregates or {}).get(name) == "count"]:
+            # Until the batch is committed, they say which partition a row is of.
+            raise ConfigError("cannot be a count: choose another name", field=f"sink.aggregates.{counted[0]}")
         self._store = DeltaStore(path, options or {})
         self._table = MarkedTable(self._store)
+        self._mode: Mode = (
+            Merge(key, aggregates or {}) if mode == "merge" else Upsert(key) if mode == "upsert" else Append()
+        )
         self._prefix = f"{_APP}/{_quoted(group_id)}/"
         self._by, self._new_columns = list(partition_by), new_columns
         self._unsaved: dict[TopicPartition, tuple[str, int]] = {}
@@ -98,13 +124,19 @@ class DeltaSink:
         ConfigError."""
         if not self._table.exists:
             self._refresh()
-        staged = StagedRows(self.commit, with_delta_types(rows), ranges, rows.column_names)
+        staged = StagedRows(self.commit, self._mode.typed(rows), ranges, rows.column_names)
         self._fitted(staged)
         return staged
 
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         """Deletes the rows and lowers the marks. Rows don't tell their group and topic id, so it raises
         SinkError if those of another one would be deleted, too. Raises SinkError, ConfigError."""
+        if self._mode.key:
+            raise SinkError(
+                f"the sink cannot remove rows from {self._store.uri}: in mode {self._mode.name} records "
+                "change rows of others, which are not kept. Start the group with another sink.path, and let "
+                "it read all records again"
+            )
 
         def attempt(batch: str) -> int:
             saved = self._table.transactions
@@ -148,9 +180,9 @@ class DeltaSink:
         def attempt(batch: str) -> int | None:
             rows = self._fitted(staged)
             if self._table.exists:
-                self._table.append(rows, ends, batch)
+                self._mode.write(self._table, rows, ends, batch)
                 return 0
-            if rows.num_columns and set(self._by) <= set(rows.column_names):
+            if rows.num_columns and {*self._by, *self._mode.key} <= set(rows.column_names):
                 self._table.create(rows.schema, self._by)
                 return None
             self._unsaved |= {tp: (span.topic_id, span.end) for tp, span in staged.ranges.items()}
@@ -165,7 +197,10 @@ class DeltaSink:
 
         batch = uuid.uuid4().hex
         failure: DeltaError | None = None
-        for _ in range(_TRIES):
+        tries = _MERGE_TRIES if self._mode.key else _TRIES
+        for _ in range(tries):
+            if self._mode.key and failure is not None:
+                time.sleep(random.uniform(0, _LONGEST_WAIT_S))
             self._refresh()
             if (commit := self._table.commit_of(batch)) is not None:
                 # The store has made the commit, and its answer was lost.
@@ -182,9 +217,14 @@ class DeltaSink:
                 raise
             except Exception as exc:
                 raise self._store.error("write to", exc) from None
+        advice = (
+            "use fewer workers or a longer delivery.batchInterval, and stop what writes to it besides"
+            if self._mode.key
+            else "stop what changes its schema or deletes rows"
+        )
         raise SinkError(
-            f"the sink cannot write to the Delta table {self._store.uri}: other commits came first {_TRIES} "
-            f"times ({self._store.reason(failure)}); stop what changes its schema or deletes rows"
+            f"the sink cannot write to the Delta table {self._store.uri}: other commits came first {tries} "
+            f"times ({self._store.reason(failure)}); {advice}"
         )
 
     def _refresh(self) -> None:
@@ -195,6 +235,13 @@ class DeltaSink:
                 f"names {', '.join(self._by)}, and the table {self._store.uri} is partitioned by "
                 f"{', '.join(has) or 'no column'}: name the same, or change sink.path",
                 field="sink.partitionBy",
+            )
+        names = set() if self._table.schema is None else set(self._table.schema.names)
+        if self._table.exists and (missing := [name for name in self._mode.key if name not in names]):
+            raise ConfigError(
+                f"names {missing[0]}, and the table {self._store.uri} has no such column: correct the key, "
+                "or change sink.path",
+                field="sink.key",
             )
 
     def _app_id(self, tp: TopicPartition, topic_id: str) -> str:
@@ -226,10 +273,14 @@ class DeltaSink:
         by = self._by if kept is None else self._table.partition_columns
         missing = [name for name in by if name not in staged.names]
         staged.refuse_missing(missing)
-        rows = fit(staged.rows, kept, new_columns=self._new_columns)
+        if staged.prepared is None:
+            staged.prepared = self._mode.reduced(staged.rows)
+        rows = fit(staged.prepared, kept, new_columns=self._new_columns)
         check_names(list(rows.schema), () if kept is None else kept.names)
         if kept is None and rows.num_rows:
             check_partition_columns(rows.schema, by)
+        check_key_types(rows.schema, self._mode.key)
+        check_key_values(rows, self._mode.key if rows.num_rows else (), by)
         return rows
 
 

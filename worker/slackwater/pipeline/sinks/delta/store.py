@@ -34,6 +34,10 @@ _ADVICE = (
         "check the credentials (environment or sink.options) and their rights to read, write and list there",
     ),
     (r"timed? ?out|connect|dns|error sending request", "check that the store can be reached from here"),
+    (
+        r"Cast error: value .* out of range|is too large to store in a Decimal",
+        "a sum does not fit its column",
+    ),
     (r"Not a directory|File exists|Path does not exist", "give the sink a path that is a folder"),
 )
 

@@ -26,6 +26,8 @@ _COMMIT_TRIES = 50
 _CLEAN_UP_EVERY = 100
 """Versions after which deltalake looks for expired commits, for which it lists the log. It makes as many
 between two checkpoints."""
+SOURCE, TARGET = "source", "target"
+"""In the expressions of a merge, the batch's rows and the table."""
 _FORGETS = "delta.setTransactionRetentionDuration"
 
 
@@ -132,6 +134,47 @@ class MarkedTable:
             table.create_write_transaction([], "append", table.schema(), self.partition_columns, **options)
         self._committed(before, versions, batch)
 
+    def merge(
+        self,
+        rows: pa.Table,
+        key: Sequence[str],
+        changes: Mapping[str, str],
+        versions: Mapping[str, int],
+        batch: str,
+    ) -> None:
+        """One commit: each of ``rows`` changes the row with the same key or, where there is none, is added;
+        and the versions of transactions. ``rows`` have each key once.
+
+        ``changes``: SQL expressions by column. Raises CommitFailedError after any other commit since the last
+        :meth:`refresh`.
+        """
+        table = self._existing()
+        if not rows.num_rows:
+            self.append(None, versions, batch)
+            return
+        before, names = table.version(), table.schema().to_arrow().names
+        merger = table.merge(
+            rows,
+            " AND ".join(f"{TARGET}.{quoted(name)} = {SOURCE}.{quoted(name)}" for name in key),
+            source_alias=SOURCE,
+            target_alias=TARGET,
+            merge_schema=not set(rows.column_names) <= set(names),
+            # With the least and greatest keys, which it reads from all rows beforehand, files are left out.
+            streamed_exec=False,
+            # deltalake 1.6 does not see that two commits have added the same key, if that is a timestamp
+            # without time zone, with microseconds: it must not try again by itself.
+            **self._options(versions, batch, tries=0),
+        )
+        if changes:
+            merger.when_matched_update({quoted(name): change for name, change in changes.items()})
+        merger.when_not_matched_insert(
+            {quoted(name): f"{SOURCE}.{quoted(name)}" for name in rows.column_names}
+        ).execute()
+        if table.version() == before:  # No row was added, there is nothing to change, and no commit made.
+            self.append(None, versions, batch)
+            return
+        self._committed(before, versions, batch)
+
     def delete(self, predicate: str, versions: Mapping[str, int], batch: str) -> int:
         """One commit: without the rows, and the versions of transactions. Returns how many were removed."""
         table = self._existing()
@@ -147,7 +190,7 @@ class MarkedTable:
         assert self._table is not None, "to be created first"
         return self._table
 
-    def _options(self, versions: Mapping[str, int], batch: str) -> dict[str, Any]:
+    def _options(self, versions: Mapping[str, int], batch: str, tries: int = _COMMIT_TRIES) -> dict[str, Any]:
         from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 
         now_ms = time.time_ns() // 1_000_000
@@ -155,7 +198,7 @@ class MarkedTable:
         return {
             "commit_properties": CommitProperties(
                 custom_metadata={BATCH: batch},
-                max_commit_retries=_COMMIT_TRIES,
+                max_commit_retries=tries,
                 app_transactions=[Transaction(app_id, end, now_ms) for app_id, end in versions.items()],
             ),
             "post_commithook_properties": PostCommitHookProperties(
@@ -167,3 +210,9 @@ class MarkedTable:
         """Spares the next refresh the commit that was just made, if no other one lies in between."""
         if self._log is not None and self._existing().version() == before + 1:
             self._log.add(versions, batch)
+
+
+def quoted(name: str) -> str:
+    """The name of a column in SQL."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from slackwater.pipeline.sinks.postgres.aggregates import added_up, partial_rows, summed
+from slackwater.pipeline.sinks.keys import check_key
+from slackwater.pipeline.sinks.postgres.aggregates import assignment, partial_rows, summed
 from slackwater.pipeline.sinks.postgres.table import TableName, identifiers
-from slackwater.runtime.errors import RecordsError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Upsert:
         self.key = tuple(key)
 
     def prepared(self, rows: pa.Table) -> pa.Table:
-        _check_key(rows, self.key)
+        check_key(rows, self.key)
         return rows
 
     def insert(self, table: TableName, source: sql.Composable, columns: Sequence[str]) -> sql.Composed:
@@ -94,7 +94,7 @@ class Merge:
         self.key, self._aggregates = tuple(key), dict(aggregates)
 
     def prepared(self, rows: pa.Table) -> pa.Table:
-        _check_key(rows, self.key)
+        check_key(rows, self.key)
         return partial_rows(rows, self.key, self._aggregates)
 
     def insert(self, table: TableName, source: sql.Composable, columns: Sequence[str]) -> sql.Composed:
@@ -103,7 +103,7 @@ class Merge:
         of = {name: self._aggregates[name] for name in columns if name in self._aggregates}
         names, key = identifiers([*self.key, *of]), identifiers(self.key)
         values = [summed(name, function) for name, function in of.items()]
-        changes = [added_up(name, function) for name, function in of.items()]
+        changes = [assignment(name, function) for name, function in of.items()]
         return sql.SQL(
             "insert into {} as t ({}) select {} from {} group by {} order by {} on conflict ({}) do {}"
         ).format(
@@ -122,18 +122,3 @@ def _action(changes: Sequence[sql.Composed]) -> sql.Composable:
     from psycopg import sql
 
     return sql.SQL("update set {}").format(sql.SQL(", ").join(changes)) if changes else sql.SQL("nothing")
-
-
-def _check_key(rows: pa.Table, key: Sequence[str]) -> None:
-    """Raises RecordsError where a row has no value in a column of the key."""
-    if not rows.num_rows:
-        return
-    for name in key:
-        at = rows.schema.get_field_index(name)
-        if at < 0:
-            raise RecordsError(
-                f"the rows have no column {name}, which sink.key names (they have: "
-                f"{', '.join(rows.column_names)})"
-            )
-        if rows.column(at).null_count:
-            raise RecordsError(f"a row has no value in the column {name}, which sink.key names")
