@@ -57,6 +57,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "a long handler": {
         "spec/kafka/properties/max.poll.interval.ms": "3600000",
         "spec/pipeline/handlerTimeout": "59m59.9s",
+        "spec/pipeline/refreshEvery": "24h",
     },
     "Spark's server": {
         "spec/pipeline/engine": "spark",

@@ -93,6 +93,8 @@ def worker_config(
         document["takeover"] = {"keyFile": takeover_key_file}
     if pipeline.handler_timeout_ms is not None:
         document["handlerTimeoutMs"] = pipeline.handler_timeout_ms
+    if pipeline.refresh_every_ms is not None:
+        document["refreshEveryMs"] = pipeline.refresh_every_ms
     if pipeline.value is not None:
         document["value"] = _value(pipeline.value)
     if pipeline.dead_letter_topic:

@@ -31,6 +31,7 @@ from slackwater.runtime.delivery.loop import Delivery
 from slackwater.runtime.delivery.marks import read_marks
 from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.interfaces import AnyEngine, Range, SinkFencedError
+from slackwater.runtime.refresh import Refresher
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
@@ -456,10 +457,18 @@ class ValueEngine:
         self.rejects = True
         """Whether it rejects any."""
         self.result: Any = None
+        self.refreshes = 0
+        self.refresh_errors: deque[BaseException | None] = deque()
 
     def start(self) -> None: ...
 
     def warm_up(self) -> None: ...
+
+    def refresh(self) -> None:
+        self.refreshes += 1
+        error = self.refresh_errors.popleft() if self.refresh_errors else None
+        if error is not None:
+            raise error
 
     def close(self) -> None: ...
 
@@ -539,6 +548,8 @@ class Bench:
             DeadLetters(self.config.group_id, self.letters, self.clock) if topic else None,
             reached=self.reached,
         )
+        if self.config.refresh_every_ms:
+            context.refresher = Refresher(engine or self.engine, context)
         self.delivery = Delivery(self.consumer, context, give_up=lambda: self.stop > 1)
         self.consumer.subscribe(["flights"], listener=self.delivery)
 

@@ -255,3 +255,21 @@ def test_the_package_loads_neither_arrow_nor_spark() -> None:
     code = "import sys, slackwater.testing; print([m for m in ('pyarrow', 'pyspark') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_setup_of_the_module_is_called_before_the_handler(tmp_path: Path) -> None:
+    (tmp_path / "hr_names.py").write_text(
+        "names = {}\n"
+        "def setup(spark):\n    names['JFK'] = f'Kennedy {spark}'\n"
+        "def transform(records):\n"
+        "    for r in records:\n"
+        "        place = {'topic': r.topic, 'partition': r.partition, 'offset': r.offset}\n"
+        "        yield {'name': names[r.value.decode()], **place}\n"
+    )
+    result = run("hr_names:transform", [b"JFK"], "python", handler_path=[str(tmp_path)])
+    assert [row["name"] for row in result.to_pylist()] == ["Kennedy None"]
+    module = sys.modules.pop("hr_names")
+    module.names.clear()
+    sys.modules["hr_names"] = module
+    again = run(module.transform, [b"JFK"], "python")
+    assert [row["name"] for row in again.to_pylist()] == ["Kennedy None"], "of the function's module"

@@ -26,7 +26,12 @@ def make_engine(config: WorkerConfig) -> AnyEngine:
     if config.engine == "python":
         from slackwater.pipeline.engines.python import PythonEngine
 
-        records = PythonEngine(config.handler, config.handler_path, timeout_ms=config.handler_timeout_ms)
+        records = PythonEngine(
+            config.handler,
+            config.handler_path,
+            timeout_ms=config.handler_timeout_ms,
+            refreshes=config.refresh_every_ms > 0,
+        )
         if make is None:
             return records
         from slackwater.pipeline.engines.decoding import DecodingRecordEngine
@@ -56,7 +61,12 @@ def _table_engine(config: WorkerConfig) -> ArrowEngine | SparkEngine:
     if config.engine == "arrow":
         from slackwater.pipeline.engines.arrow import ArrowEngine
 
-        return ArrowEngine(config.handler, config.handler_path, timeout_ms=config.handler_timeout_ms)
+        return ArrowEngine(
+            config.handler,
+            config.handler_path,
+            timeout_ms=config.handler_timeout_ms,
+            refreshes=config.refresh_every_ms > 0,
+        )
     from slackwater.pipeline.engines.spark import SparkEngine
 
     return SparkEngine(
@@ -66,6 +76,7 @@ def _table_engine(config: WorkerConfig) -> ArrowEngine | SparkEngine:
         conf=config.spark.conf,
         start_timeout_ms=config.spark.start_timeout_ms,
         timeout_ms=config.handler_timeout_ms,
+        refreshes=config.refresh_every_ms > 0,
     )
 
 

@@ -64,6 +64,14 @@ class HandlerTimeoutError(HandlerError):
     """A call of the handler took longer than it may; where the machine was busy, another may not."""
 
 
+class HandlerSetupError(HandlerError):
+    """The handler's ``setup`` failed: without what it makes no batch can be handled."""
+
+
+class RefreshFailed(Exception):
+    """The handler's ``refresh`` failed. What the handler had before stays in use. The message is one line."""
+
+
 class HandlerRaised(Exception):
     """What an engine makes of an exception of the handler's, which is the cause."""
 

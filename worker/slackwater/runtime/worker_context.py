@@ -17,6 +17,7 @@ from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
 
 if TYPE_CHECKING:
+    from slackwater.runtime.refresh import Refresher
     from slackwater.runtime.takeover.http_client import Peers
 
 
@@ -39,6 +40,8 @@ class WorkerContext:
     engine: AnyEngine | None = None
     sink: Sink | None = None
     letters: DeadLetters | None = None
+    refresher: Refresher | None = None
+    """Set after the warm-up, if the handler is to be refreshed."""
     pod: str = ""
     """The pod's name; "" where commits need not say it."""
     takes_over: bool = False

@@ -85,6 +85,12 @@ class Pipeline:
         "The longest time that one call of the handler may take (90s, 5m); after that the worker exits. "
         "Must be less than max.poll.interval.ms (5m). Defaults to nine tenths of it.",
     )
+    refresh_every_ms: int | None = spec(
+        "refreshEvery",
+        fields.duration("1s"),
+        "How often a worker calls the function refresh(spark) of the handler's module (10m, 1h), between two "
+        "batches. Without it, the function is not called.",
+    )
     engine: str = spec(
         "engine",
         fields.text(choices=["spark", "arrow", "python"]),

@@ -30,6 +30,8 @@ class TableHandler(Protocol):
 
     def transform(self, table: pa.Table) -> pa.Table: ...
 
+    def refresh(self) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -99,6 +101,10 @@ class DecodingEngine:
         output = self._engine.transform(rest) if rest.num_rows else None
         return with_rejected(output, rejected_rows, [reasons[row] for row in rows])
 
+    def refresh(self) -> None:
+        """The engine's."""
+        self._engine.refresh()
+
     def close(self) -> None:
         """Closes both."""
         self._values.close()
@@ -144,6 +150,10 @@ class DecodingRecordEngine:
             "offset": pa.array([records[row].offset for row in rows], pa.int64()),
         }
         return with_rejected(output, pa.table(places), [reasons[row] for row in rows])
+
+    def refresh(self) -> None:
+        """The engine's."""
+        self._engine.refresh()
 
     def close(self) -> None:
         """Closes both."""

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.engines import handler as handlers
-from slackwater.pipeline.engines.handler import InProcessEngine
+from slackwater.pipeline.engines.in_process import InProcessEngine
 from slackwater.runtime.delivery.batch import checked_output
 from slackwater.runtime.errors import HandlerError, HandlerRaised, RecordsError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
@@ -31,8 +31,12 @@ class PythonEngine(InProcessEngine):
     """Calls the handler ``spec``. ``timeout_ms`` limits each call, including the conversion of its rows."""
 
     def warm_up(self) -> None:
-        """Calls the handler with no records. Raises HandlerError where it cannot take that, or gives what
-        the worker cannot store."""
+        """Calls ``setup``, and the handler with no records.
+
+        Raises HandlerError where the handler cannot take that, or gives what the worker cannot store, or
+        where ``setup`` fails; StartError where ``setup`` fails because something else is away.
+        """
+        self._set_up()
         try:
             output = self.transform_records([])
         except HandlerError:
@@ -52,12 +56,10 @@ class PythonEngine(InProcessEngine):
         Raises HandlerError after ``timeout_ms`` and for rows that make no table, RowFailed for what the
         handler raises.
         """
-        return self._call(lambda: self._rows(records), len(records))
+        return self._call(lambda: self._rows(records), f"on {len(records)} records")
 
     def _rows(self, records: list[ConsumerRecord]) -> pa.Table:
-        handler = self._handler
-        if handler is None:
-            raise RuntimeError("start() was not called")
+        handler = self._handler.function
         rows: list[Mapping[str, Any]] = []
         try:
             given = handler(records)

@@ -201,6 +201,8 @@ class WorkerConfig:
     """The wait before the first retry; each further one waits twice as long."""
     handler_timeout_ms: int = 0
     """How long one call of the handler may take; 0 in the file: nine tenths of max.poll.interval.ms."""
+    refresh_every_ms: int = 0
+    """How often the handler's function ``refresh`` is called; 0: never."""
     health: HealthConfig = HealthConfig()
     takeover: TakeoverConfig | None = None
     """None: a process that comes as a member which is there already is its return."""
@@ -329,6 +331,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
     "retries": ("retries", number(0, 100)),
     "retryBackoffMs": ("retry_backoff_ms", number(0)),
     "handlerTimeoutMs": ("handler_timeout_ms", number(0)),
+    "refreshEveryMs": ("refresh_every_ms", number(0)),
     "health": (
         "health",
         section(HealthConfig, {"host": ("host", name_of), "port": ("port", number(0, 65535))}),

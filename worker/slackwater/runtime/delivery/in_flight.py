@@ -89,11 +89,27 @@ class InFlight:
     @property
     def takes(self) -> bool:
         """Whether another batch may begin."""
+        return self._handler_free and not self._refreshing
+
+    @property
+    def _refreshing(self) -> bool:
+        return self._context.refresher is not None and self._context.refresher.running
+
+    @property
+    def _handler_free(self) -> bool:
+        """Whether no batch needs the handler, as far as is known."""
         batch = self.batch
         if batch is None:
             return True
         handled = batch.stage in _WRITING and batch.attempt > 0 and self._isolation is None
         return handled and bool(batch.parts) and self.next is None
+
+    def refresh(self, *, begins: bool) -> None:
+        """Takes in the end of a call of the handler's ``refresh``; if it ``begins`` one, begins one that is
+        due, between two batches. Raises WorkerError where the handler cannot go on."""
+        refresher = self._context.refresher
+        if refresher is not None and (refresher.running or (begins and self._handler_free)):
+            refresher.advance()
 
     def begin(self, parts: dict[TopicPartition, Part]) -> None:
         """Hands ``parts`` to the handler, after reading back which of their records are dead letters."""
@@ -133,10 +149,11 @@ class InFlight:
         return not self.starts().keys().isdisjoint(partitions)
 
     def wait(self, timeout_ms: float) -> bool:
-        """Waits for what runs of the first batch; False where nothing does, and a poll or the time must
-        help."""
+        """Waits for what runs of the first batch, or for a refresh; False where nothing does, and a poll or
+        the time must help."""
         if self.batch is None or self.batch.task is None:
-            return False
+            refresher = self._context.refresher
+            return refresher is not None and refresher.wait(timeout_ms)
         self.batch.task.wait(timeout_ms)
         return True
 
@@ -248,6 +265,12 @@ class InFlight:
             if self.next.stage is Stage.HANDLING:
                 return
             since_ms = max(since_ms, self.next.since_ms)
+        refresher = self._context.refresher
+        if refresher is not None and batch.stage in (Stage.HANDLING, Stage.ISOLATING):
+            # A refresh may have begun before the sink refused records that are now looked for.
+            if refresher.running:
+                return
+            since_ms = max(since_ms, refresher.ended_ms)
         if self._clock.mono_ms() - since_ms <= limit + GRACE_MS:
             return
         if batch.stage is Stage.PUBLISHING:

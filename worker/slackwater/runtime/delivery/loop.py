@@ -121,6 +121,7 @@ class Delivery:
 
         Raises WorkerError where the worker must end.
         """
+        self.in_flight.refresh(begins=not self._held)
         busy, takes = self.in_flight.batch is not None, self.in_flight.takes
         self._mark_reader.advance()
         slice_ms = min(timeout_ms, SLICE_MS)

@@ -1,0 +1,112 @@
+"""The functions that a handler's module may define beside the handler: ``setup`` and ``refresh``.
+
+Both take the SparkSession, or None with the engines ``arrow`` and ``python``, and their result is not used.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from slackwater.pipeline.engines.handler import Handler, describe, load
+from slackwater.runtime.errors import HandlerLoadError, HandlerSetupError, StartError, WorkerError
+
+Hook = Callable[[Any], object]
+
+PASSING = (ConnectionError, TimeoutError)
+"""What may be over at another start: something that ``setup`` reads from is away."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LoadedHandler:
+    """A handler and its module's hooks. ``refresh``: None where it is not to be called."""
+
+    function: Handler
+    setup: Hook | None = None
+    refresh: Hook | None = None
+
+
+def load_handler(
+    spec: str, path: Sequence[str] = (), *, function: Handler | None = None, refreshes: bool = False
+) -> LoadedHandler:
+    """The handler ``spec`` and the hooks of its module.
+
+    ``function``: the handler itself, for a caller that has it; the hooks are those of the module that defines
+    it. ``refreshes``: whether the module must have ``refresh``. Raises HandlerLoadError.
+    """
+    if function is None:
+        function = load(spec, path)
+        module = sys.modules.get(spec.partition(":")[0])
+    else:
+        module = sys.modules.get(getattr(inspect.unwrap(function), "__module__", None) or "")
+    setup = _hook(module, "setup", spec)
+    if not refreshes:
+        return LoadedHandler(function, setup)
+    refresh = _hook(module, "refresh", spec)
+    if refresh is None:
+        raise HandlerLoadError(
+            f"handler {spec}: refreshEvery is set, and {_file(module)} has no function refresh; define "
+            "refresh(spark) there, or remove spec.pipeline.refreshEvery (refreshEveryMs in the worker's file)"
+        )
+    return LoadedHandler(function, setup, refresh)
+
+
+def _hook(module: ModuleType | None, name: str, spec: str) -> Hook | None:
+    hook = getattr(module, name, None)
+    if hook is None:
+        return None
+    where = f"handler {spec}: {name} in {_file(module)}"
+    as_it_should = f"write it as def {name}(spark), or give it another name"
+    if not callable(hook):
+        raise HandlerLoadError(f"{where} is no function but {type(hook).__name__}; {as_it_should}")
+    if (
+        inspect.iscoroutinefunction(hook)
+        or inspect.isgeneratorfunction(hook)
+        or inspect.isasyncgenfunction(hook)
+    ):
+        raise HandlerLoadError(
+            f"{where} is a coroutine or generator function, so that a call runs none of it; {as_it_should}"
+        )
+    try:
+        signature = inspect.signature(hook)
+    except ValueError:  # of a function that is written in C
+        return hook  # type: ignore[no-any-return]
+    try:
+        signature.bind(None)
+    except TypeError as exc:
+        raise HandlerLoadError(
+            f"{where} is {name}{signature}, and is called with one argument, the SparkSession or None: {exc}; "
+            f"{as_it_should}"
+        ) from None
+    return hook  # type: ignore[no-any-return]
+
+
+def _file(module: ModuleType | None) -> str:
+    if module is None:
+        return "its module"
+    return f"{module.__name__} ({getattr(module, '__file__', None) or 'no file'})"
+
+
+def setup_failure(spec: str, exc: BaseException, text: str = "") -> WorkerError:
+    """The error to raise for what ``setup`` has raised: StartError where another try may pass.
+
+    ``text``: of ``exc`` in one line; "": its type, message and line.
+    """
+    if isinstance(exc, WorkerError):
+        return exc
+    log.error("setup of the handler %s failed", spec, exc_info=exc)
+    kind = StartError if any(isinstance(cause, PASSING) for cause in _causes(exc)) else HandlerSetupError
+    return kind(f"setup of the handler {spec} failed: {text or describe(exc)}")
+
+
+def _causes(exc: BaseException | None) -> Iterator[BaseException]:
+    while exc is not None:
+        yield exc
+        exc = exc.__cause__
