@@ -9,9 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+from slackwater import Batch
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.engines.connect_server import ConnectServer
 from slackwater.pipeline.engines.spark import EngineLostError
@@ -124,13 +126,16 @@ class HostedEngine:
     """The engine of a host as a worker has it."""
 
     def __init__(self, host: EngineHost) -> None:
-        self.transform = host.transform
+        self._host = host
 
     def start(self) -> None: ...
 
     def warm_up(self) -> None: ...
 
     def refresh(self) -> None: ...
+
+    def transform(self, table: pa.Table, batch: Batch) -> pa.Table:
+        return self._host.transform(table)
 
     def close(self) -> None: ...
 

@@ -151,9 +151,8 @@ def try_handler(config: WorkerConfig, starts: list[Start], limit: int) -> Tried:
         engine.start()
         warm_up(engine, config.handler)
         began = clock.mono_ms()
-        rows, letters = _handle(
-            Trial(engine, config.handler), records, min(FIRST_RECORDS, config.max_poll_records)
-        )
+        trial = Trial(engine, config.handler, group_id=config.group_id, instance="try")
+        rows, letters = _handle(trial, records, min(FIRST_RECORDS, config.max_poll_records))
         return Tried(records, rows, letters, read_ms, clock.mono_ms() - began)
     finally:
         engine.close()

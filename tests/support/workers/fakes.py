@@ -16,6 +16,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from slackwater import Batch
 from slackwater.kafka.errors import FencedInstanceIdError, SendDeadlineError
 from slackwater.kafka.records import BatchBuilder, RecordColumns, decode
 from slackwater.kafka.structs import (
@@ -31,7 +32,6 @@ from slackwater.runtime.delivery.loop import Delivery
 from slackwater.runtime.delivery.marks import read_marks
 from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.interfaces import AnyEngine, Range, SinkFencedError
-from slackwater.runtime.refresh import Refresher
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
@@ -457,6 +457,8 @@ class ValueEngine:
         self.rejects = True
         """Whether it rejects any."""
         self.result: Any = None
+        self.batches: list[Batch] = []
+        """What it was told of each call's."""
         self.refreshes = 0
         self.refresh_errors: deque[BaseException | None] = deque()
 
@@ -472,8 +474,9 @@ class ValueEngine:
 
     def close(self) -> None: ...
 
-    def transform(self, table: pa.Table) -> pa.Table:
+    def transform(self, table: pa.Table, batch: Batch) -> pa.Table:
         self.calls += 1
+        self.batches.append(batch)
         error = self.errors.popleft() if self.errors else None
         if error is not None:
             raise error
@@ -549,7 +552,7 @@ class Bench:
             reached=self.reached,
         )
         if self.config.refresh_every_ms:
-            context.refresher = Refresher(engine or self.engine, context)
+            context.refresh(engine or self.engine)
         self.delivery = Delivery(self.consumer, context, give_up=lambda: self.stop > 1)
         self.consumer.subscribe(["flights"], listener=self.delivery)
 

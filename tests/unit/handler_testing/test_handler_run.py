@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from slackwater import Batch
 from slackwater.kafka import ConsumerRecord
 from slackwater.runtime.errors import HandlerError, HandlerLoadError, HandlerTimeoutError, RecordsError
 from slackwater.testing import record, run
@@ -273,3 +274,12 @@ def test_setup_of_the_module_is_called_before_the_handler(tmp_path: Path) -> Non
     sys.modules["hr_names"] = module
     again = run(module.transform, [b"JFK"], "python")
     assert [row["name"] for row in again.to_pylist()] == ["Kennedy None"], "of the function's module"
+
+
+def test_a_handler_that_asks_is_told_its_batch() -> None:
+    def ends(records: list[ConsumerRecord], batch: Batch) -> Rows:
+        for given in records:
+            assert batch.ranges[given.topic, given.partition].start <= given.offset  # type: ignore[index]
+            yield {**place(given), "of": f"{batch.group_id} {batch.instance} {batch.attempt}"}
+
+    assert run(ends, [b"a", b"b"], "python").to_pylist()[1]["of"] == "test test 1"

@@ -10,10 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from slackwater.kafka.records import ARROW_SCHEMA
+from slackwater import Batch, OffsetRange
+from slackwater.handler import NO_BATCH
+from slackwater.kafka.records import ARROW_SCHEMA, ConsumerRecord
+from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.engines import spark
 from slackwater.pipeline.engines.arrow import ArrowEngine
 from slackwater.pipeline.engines.decoding import DecodingEngine, DecodingRecordEngine
+from slackwater.pipeline.engines.hooks import load_handler
 from slackwater.pipeline.engines.python import PythonEngine
 from slackwater.pipeline.engines.spark import SparkEngine
 from slackwater.pipeline.values.ddl import parse
@@ -29,11 +33,14 @@ from slackwater.runtime.errors import (
 
 HANDLERS = """
 import threading
-calls, problems = [], []
+calls, problems, batches = [], [], []
 release = threading.Event()
-def transform(batch):
+def transform(rows):
     calls.append("transform")
-    return batch
+    return rows
+def informed(rows, batch):
+    batches.append(batch)
+    return rows if hasattr(rows, "schema") or hasattr(rows, "toArrow") else []
 def setup(spark):
     calls.append(("setup", spark))
     if problems: raise problems.pop()
@@ -105,17 +112,18 @@ def engine(request: pytest.FixtureRequest, handlers: Any, monkeypatch: pytest.Mo
     """Makes a started engine."""
     made = []
 
-    def make(**options: Any) -> Any:
+    def make(function: str = "transform", **options: Any) -> Any:
+        spec = f"hk_handlers:{function}"
         options = {"refreshes": True, "timeout_ms": 5_000, **options}
         engine: Any
         if request.param.startswith("arrow"):
-            engine = ArrowEngine("hk_handlers:transform", **options)
+            engine = ArrowEngine(spec, **options)
         elif request.param.startswith("python"):
-            engine = PythonEngine("hk_handlers:transform", **options)
+            engine = PythonEngine(spec, **options)
         else:
             monkeypatch.setattr(spark, "_frame", lambda session, table: session.createDataFrame(table))
             monkeypatch.setattr(spark, "make_backend", lambda *_: Backend([Session("session")]))
-            engine = SparkEngine("hk_handlers:transform", **options)
+            engine = SparkEngine(spec, **options)
         if request.param.endswith("values"):
             kind = DecodingEngine if request.param.startswith("arrow") else DecodingRecordEngine
             engine = kind(engine, lambda: JsonDecoder(parse("n INT")))
@@ -273,6 +281,58 @@ def test_hooks_that_cannot_be_called_are_named(tmp_path: Path, source: str, mess
     finally:
         sys.modules.pop("hk_other", None)
         sys.path.remove(str(tmp_path))
+
+
+BATCH = Batch({TopicPartition("flights", 3): OffsetRange(7, 8)}, frozenset(), "flights", "w-0", 2)
+
+
+def test_a_handler_with_a_second_parameter_is_told_its_batch(engine: Any, handlers: Any) -> None:
+    made = engine("informed")
+    made.warm_up()
+    assert handlers.batches == [NO_BATCH]
+    if hasattr(made, "transform_records"):
+        record = ConsumerRecord("flights", 3, -1, 7, 0, 0, None, b"{}")
+        made.transform_records([record], BATCH)
+    else:
+        place = {"topic": "flights", "partition": 3, "offset": 7}
+        row = {**dict.fromkeys(ARROW_SCHEMA.names), **place, "value": b"{}"}
+        made.transform(pa.Table.from_pylist([row], schema=ARROW_SCHEMA), BATCH)
+    assert handlers.batches == [NO_BATCH, BATCH]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "given"),
+    [
+        ("rows", ()),
+        ("rows, batch", (BATCH,)),
+        ("rows, anything", (BATCH,)),
+        ("rows, batch=None", (BATCH,)),
+        ("rows, *, batch", (BATCH,)),
+        ("rows, strict=True", (True,)),
+        ("rows, *, strict=True", (True,)),
+        ("*rows", ()),
+        ("rows, batch, strict=True", (BATCH, True)),
+    ],
+)
+def test_the_signature_decides_whether_the_batch_is_given(parameters: str, given: tuple[object, ...]) -> None:
+    names = [name.strip(" *").partition("=")[0] for name in parameters.split(",")[1:]]
+    scope: dict[str, Any] = {}
+    exec(f"def transform({parameters}): return ({''.join(f'{name}, ' for name in names if name)})", scope)
+    assert load_handler("m:transform", function=scope["transform"]).call("rows", BATCH) == given
+
+
+@pytest.mark.parametrize("parameters", ["", "rows, batch, more", "rows, *, more", "*, batch"])
+def test_a_handler_that_cannot_be_called_is_named(parameters: str) -> None:
+    scope: dict[str, Any] = {}
+    exec(f"def transform({parameters}): ...", scope)
+    with pytest.raises(
+        HandlerLoadError, match=r"handler m:transform has the parameters \(.*slackwater.Batch"
+    ):
+        load_handler("m:transform", function=scope["transform"])
+
+
+def test_a_handler_without_a_signature_gets_its_records_alone() -> None:
+    assert load_handler("m:dict", function=dict).call([(1, 2)], BATCH) == {1: 2}
 
 
 @pytest.mark.parametrize(

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from slackwater.runtime.call_threads import Task
+from slackwater.clock import Clock
+from slackwater.runtime.call_threads import Runner, Task
+from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.errors import RefreshFailed
 from slackwater.runtime.interfaces import AnyEngine
-
-if TYPE_CHECKING:
-    from slackwater.runtime.worker_context import WorkerContext
+from slackwater.runtime.telemetry.events import EventLog, Log
+from slackwater.runtime.telemetry.metrics import Metrics
 
 
 class Refresher:
-    """Calls ``refresh`` of a warmed-up engine on the handler's thread, ``refresh_every_ms`` of the configuration
-    after the call before has ended. All calls come from the main thread."""
+    """Calls ``refresh`` of a warmed-up engine on the handler's thread, ``refresh_every_ms`` after the call
+    before has ended. All calls come from the main thread."""
 
-    def __init__(self, engine: AnyEngine, context: WorkerContext) -> None:
+    def __init__(
+        self,
+        engine: AnyEngine,
+        config: WorkerConfig,
+        *,
+        runner: Runner,
+        clock: Clock,
+        events: EventLog,
+        metrics: Metrics,
+        log: Log,
+    ) -> None:
         """What ``setup`` has made counts as fresh from now on."""
-        self._engine, self._context, self._clock = engine, context, context.clock
-        self._every_ms = context.config.refresh_every_ms
+        self._engine, self._runner, self._clock = engine, runner, clock
+        self._handler, self._every_ms = config.handler, config.refresh_every_ms
+        self._events, self._metrics, self._log = events, metrics, log
         self._task: Task | None = None
         self._began_ms = 0.0
         self.ended_ms = self._clock.mono_ms()
@@ -43,7 +53,7 @@ class Refresher:
         now = self._clock.mono_ms()
         if self._task is None:
             if now - self.ended_ms >= self._every_ms:
-                self._began_ms, self._task = now, self._context.runner.submit(self._engine.refresh)
+                self._began_ms, self._task = now, self._runner.submit(self._engine.refresh)
             return
         if not self._task.wait(0):
             return
@@ -54,9 +64,9 @@ class Refresher:
             task.result()
         except RefreshFailed as exc:
             message = str(exc)
-            self._context.log.line(
-                f"refresh of the handler {self._context.config.handler} failed; it goes on with what it has, "
+            self._log.line(
+                f"refresh of the handler {self._handler} failed; it goes on with what it has, "
                 f"and the next try is in {self._every_ms} ms: {message}"
             )
-        self._context.metrics.count("refreshes", ("failed" if message else "ok",))
-        self._context.events.emit("refresh", ok=not message, ms=took, message=message)
+        self._metrics.count("refreshes", ("failed" if message else "ok",))
+        self._events.emit("refresh", ok=not message, ms=took, message=message)

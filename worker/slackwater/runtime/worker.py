@@ -249,9 +249,7 @@ class Worker:
         loaded: Loaded = self._loading.result()
         context.engine, context.sink, context.letters = loaded
         if self._config.refresh_every_ms:
-            from slackwater.runtime.refresh import Refresher  # most handlers have no refresh
-
-            context.refresher = Refresher(loaded.engine, context)
+            context.refresh(loaded.engine)
         return True
 
     def _wait_at_gate(self) -> None:

@@ -49,6 +49,20 @@ class WorkerContext:
     reached: Reached = go_on
     """To be called at each step (:mod:`slackwater.runtime.fault_points`)."""
 
+    def refresh(self, engine: AnyEngine) -> None:
+        """From now on the handler of ``engine``, which is warmed up, is refreshed."""
+        from slackwater.runtime.refresh import Refresher  # most handlers have no refresh
+
+        self.refresher = Refresher(
+            engine,
+            self.config,
+            runner=self.runner,
+            clock=self.clock,
+            events=self.events,
+            metrics=self.metrics,
+            log=self.log,
+        )
+
 
 @dataclass(frozen=True)
 class TakeoverContext:

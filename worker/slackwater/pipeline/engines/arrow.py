@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from slackwater.handler import NO_BATCH, Batch
 from slackwater.pipeline.engines import handler as handlers
 from slackwater.pipeline.engines.in_process import InProcessEngine
 from slackwater.runtime.delivery.batch import checked_output
@@ -41,7 +42,7 @@ class ArrowEngine(InProcessEngine):
             ) from exc
         checked_output(output, {})
 
-    def transform(self, table: pa.Table) -> pa.Table:
+    def transform(self, table: pa.Table, batch: Batch = NO_BATCH) -> pa.Table:
         """The handler's result. Raises HandlerError after ``timeout_ms``, else what the handler raises."""
-        handler = self._handler.function
-        return self._call(lambda: handler(table), f"on {table.num_rows} records")
+        handler = self._handler.call
+        return self._call(lambda: handler(table, batch), f"on {table.num_rows} records")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from slackwater.handler import NO_BATCH, Batch
 from slackwater.pipeline.values import ValueDecoder
 from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS, RecordEngine
 
@@ -28,7 +29,7 @@ class TableHandler(Protocol):
 
     def warm_up(self, schema: pa.Schema | None = None) -> None: ...
 
-    def transform(self, table: pa.Table) -> pa.Table: ...
+    def transform(self, table: pa.Table, batch: Batch = NO_BATCH) -> pa.Table: ...
 
     def refresh(self) -> None: ...
 
@@ -75,7 +76,7 @@ class DecodingEngine:
 
         self._engine.warm_up(_typed(ARROW_SCHEMA, self._values.decoder.type))
 
-    def transform(self, table: pa.Table) -> pa.Table:
+    def transform(self, table: pa.Table, batch: Batch = NO_BATCH) -> pa.Table:
         """The handler's output, and a row for each record whose value cannot be decoded.
 
         Raises WorkerError where the schema registry cannot be used, and what the engine raises.
@@ -93,12 +94,12 @@ class DecodingEngine:
         at = table.schema.get_field_index("value")
         typed = table.set_column(at, pa.field("value", decoder.type), column)
         if not reasons:
-            return self._engine.transform(typed)
+            return self._engine.transform(typed, batch)
         rows = sorted(reasons)
         rejected_rows = table.select(PLACE_COLUMNS).take(pa.array(rows, pa.int64()))
         good = pa.array([row not in reasons for row in range(table.num_rows)], pa.bool_())
         rest = typed.filter(good)
-        output = self._engine.transform(rest) if rest.num_rows else None
+        output = self._engine.transform(rest, batch) if rest.num_rows else None
         return with_rejected(output, rejected_rows, [reasons[row] for row in rows])
 
     def refresh(self) -> None:
@@ -126,7 +127,7 @@ class DecodingRecordEngine:
         """The engine's."""
         self._engine.warm_up()
 
-    def transform_records(self, records: list[ConsumerRecord]) -> pa.Table:
+    def transform_records(self, records: list[ConsumerRecord], batch: Batch = NO_BATCH) -> pa.Table:
         """The handler's output, and a row for each record whose value cannot be decoded. Raises as
         :meth:`DecodingEngine.transform`."""
         import pyarrow as pa
@@ -139,7 +140,7 @@ class DecodingRecordEngine:
             for row, (record, value) in enumerate(zip(records, values, strict=True))
             if row not in reasons
         ]
-        output = self._engine.transform_records(given) if given or not records else None
+        output = self._engine.transform_records(given, batch) if given or not records else None
         if not reasons:
             assert output is not None
             return output

@@ -17,9 +17,9 @@ from typing import Any
 
 from slackwater.runtime.errors import HandlerLoadError
 
-Handler = Callable[[Any], Any]
+Handler = Callable[..., Any]
 """Takes and returns a Spark DataFrame or a ``pyarrow.Table``, or takes records and gives rows, as the engine
-has it."""
+has it. A second parameter is for the :class:`slackwater.Batch`."""
 
 log = logging.getLogger(__name__)
 

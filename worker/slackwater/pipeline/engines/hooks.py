@@ -1,10 +1,11 @@
-"""The functions that a handler's module may define beside the handler: ``setup`` and ``refresh``.
+"""How a handler is called, and the functions that its module may define beside it: ``setup`` and ``refresh``.
 
 Both take the SparkSession, or None with the engines ``arrow`` and ``python``, and their result is not used.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import sys
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from slackwater.handler import Batch
 from slackwater.pipeline.engines.handler import Handler, describe, load
 from slackwater.runtime.errors import HandlerLoadError, HandlerSetupError, StartError, WorkerError
 
@@ -26,9 +28,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LoadedHandler:
-    """A handler and its module's hooks. ``refresh``: None where it is not to be called."""
+    """A handler and its module's hooks. ``call``: takes the records and the batch that they are of.
+    ``refresh``: None where it is not to be called."""
 
     function: Handler
+    call: Callable[[Any, Batch], Any]
     setup: Hook | None = None
     refresh: Hook | None = None
 
@@ -45,17 +49,57 @@ def load_handler(
         function = load(spec, path)
         module = sys.modules.get(spec.partition(":")[0])
     else:
-        module = sys.modules.get(getattr(inspect.unwrap(function), "__module__", None) or "")
+        module = sys.modules.get(getattr(_innermost(function), "__module__", None) or "")
+    call = _call_of(function, spec)
     setup = _hook(module, "setup", spec)
     if not refreshes:
-        return LoadedHandler(function, setup)
+        return LoadedHandler(function, call, setup)
     refresh = _hook(module, "refresh", spec)
     if refresh is None:
         raise HandlerLoadError(
             f"handler {spec}: refreshEvery is set, and {_file(module)} has no function refresh; define "
             "refresh(spark) there, or remove spec.pipeline.refreshEvery (refreshEveryMs in the worker's file)"
         )
-    return LoadedHandler(function, setup, refresh)
+    return LoadedHandler(function, call, setup, refresh)
+
+
+def _innermost(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.unwrap(function)
+
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _call_of(function: Callable[..., Any], spec: str) -> Callable[[Any, Batch], Any]:
+    """Calls ``function`` with the batch, too, if it has a second parameter that must be given, or one named
+    ``batch``. Raises HandlerLoadError for a function that cannot be called so."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of a function that is written in C
+        return lambda given, batch: function(given)
+    parameters = signature.parameters.values()
+    second = [parameter for parameter in parameters if parameter.kind in _BY_POSITION][1:2]
+    by_name = any(
+        parameter.name == "batch" and parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        for parameter in parameters
+    )
+    with_batch = any(p.default is inspect.Parameter.empty or p.name == "batch" for p in second)
+    try:
+        if by_name:
+            signature.bind(None, batch=None)
+            return lambda given, batch: function(given, batch=batch)
+        if with_batch:
+            signature.bind(None, None)
+            return function
+        signature.bind(None)
+    except TypeError as exc:
+        raise HandlerLoadError(
+            f"handler {spec} has the parameters {signature}: {exc}; it is called with the records and, if it "
+            "has a second parameter, with their slackwater.Batch"
+        ) from None
+    return lambda given, batch: function(given)
 
 
 def _hook(module: ModuleType | None, name: str, spec: str) -> Hook | None:
@@ -82,8 +126,8 @@ def _hook(module: ModuleType | None, name: str, spec: str) -> Hook | None:
         signature.bind(None)
     except TypeError as exc:
         raise HandlerLoadError(
-            f"{where} is {name}{signature}, and is called with one argument, the SparkSession or None: {exc}; "
-            f"{as_it_should}"
+            f"{where} is {name}{signature}, and is called with one argument, the SparkSession or None: "
+            f"{exc}; {as_it_should}"
         ) from None
     return hook  # type: ignore[no-any-return]
 

@@ -9,6 +9,7 @@ from numbers import Integral
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from slackwater.handler import NO_BATCH, Batch
 from slackwater.pipeline.engines import handler as handlers
 from slackwater.pipeline.engines.in_process import InProcessEngine
 from slackwater.runtime.delivery.batch import checked_output
@@ -50,19 +51,19 @@ class PythonEngine(InProcessEngine):
             ) from exc
         checked_output(output, {})
 
-    def transform_records(self, records: list[ConsumerRecord]) -> pa.Table:
+    def transform_records(self, records: list[ConsumerRecord], batch: Batch = NO_BATCH) -> pa.Table:
         """The handler's rows for ``records``, as Arrow.
 
         Raises HandlerError after ``timeout_ms`` and for rows that make no table, RowFailed for what the
         handler raises.
         """
-        return self._call(lambda: self._rows(records), f"on {len(records)} records")
+        return self._call(lambda: self._rows(records, batch), f"on {len(records)} records")
 
-    def _rows(self, records: list[ConsumerRecord]) -> pa.Table:
-        handler = self._handler.function
+    def _rows(self, records: list[ConsumerRecord], batch: Batch) -> pa.Table:
+        handler = self._handler
         rows: list[Mapping[str, Any]] = []
         try:
-            given = handler(records)
+            given = handler.call(records, batch)
             if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
                 raise HandlerError(
                     f"handler {self._spec} returned {type(given).__name__}, not rows: return a list of "
@@ -73,7 +74,7 @@ class PythonEngine(InProcessEngine):
             raise
         except BaseException as exc:  # also SystemExit: a handler that calls exit() has failed
             raise RowFailed(f"{handlers.describe(exc)}{_in_hand(exc)}") from exc
-        return table_of(rows, getattr(handler, "schema", None), self._spec)
+        return table_of(rows, getattr(handler.function, "schema", None), self._spec)
 
 
 def _in_hand(exc: BaseException) -> str:

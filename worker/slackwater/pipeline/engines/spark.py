@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from slackwater.handler import NO_BATCH, Batch
 from slackwater.pipeline.engines import handler as handlers
 from slackwater.pipeline.engines.hooks import LoadedHandler, load_handler, setup_failure
 from slackwater.pipeline.engines.spark_session import (
@@ -117,7 +118,7 @@ class SparkEngine:
             ) from exc
         checked_output(output, {})
 
-    def transform(self, table: pa.Table) -> pa.Table:
+    def transform(self, table: pa.Table, batch: Batch = NO_BATCH) -> pa.Table:
         """The handler's rows for ``table``, as Arrow.
 
         Raises HandlerError for what would fail again (a query that Spark cannot plan, a result that is no
@@ -125,12 +126,12 @@ class SparkEngine:
         query that failed, and else what the handler raises.
         """
         try:
-            return self._run(table)
+            return self._run(table, batch)
         except Exception as exc:
             if not _session_lost(exc):
                 raise
         self._open_another()
-        return self._run(table)
+        return self._run(table, batch)
 
     def refresh(self) -> None:
         """Calls the module's ``refresh``.
@@ -175,8 +176,8 @@ class SparkEngine:
         except BaseException as exc:  # also SystemExit
             raise setup_failure(self._spec, exc, _described(exc)) from exc
 
-    def _run(self, table: pa.Table) -> pa.Table:
-        return self._call(lambda: self._query(table), f"on {table.num_rows} records")
+    def _run(self, table: pa.Table, batch: Batch) -> pa.Table:
+        return self._call(lambda: self._query(table, batch), f"on {table.num_rows} records")
 
     def _call(self, query: Callable[[], T], where: str = "before its first call") -> T:
         if self._calls is None:
@@ -209,9 +210,9 @@ class SparkEngine:
             raise RuntimeError("start() was not called")
         return self._loaded
 
-    def _query(self, table: pa.Table) -> pa.Table:
-        handler = self._handler.function
-        result: Any = handler(_frame(self._session(), _split(table, self._backend.parallelism)))
+    def _query(self, table: pa.Table, batch: Batch) -> pa.Table:
+        handler = self._handler.call
+        result: Any = handler(_frame(self._session(), _split(table, self._backend.parallelism)), batch)
         to_arrow: Callable[[], pa.Table] | None = getattr(result, "toArrow", None)
         if to_arrow is None:
             raise HandlerError(

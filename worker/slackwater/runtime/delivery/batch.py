@@ -9,6 +9,7 @@ from enum import Enum
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from slackwater import handler
 from slackwater.clock import Clock
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.call_threads import Task
@@ -191,8 +192,18 @@ class Transformed:
         return sum(batch.nbytes for batch in self.inputs.values())
 
 
-def transform(batch: Batch, engine: AnyEngine, clock: Clock, reached: Reached) -> Transformed:
-    """Runs the handler on the batch. On the handler's thread.
+def info_of(
+    batch: Batch, assignment: Collection[TopicPartition], group_id: str, instance: str
+) -> handler.Batch:
+    """What the handler is told of ``batch``."""
+    ranges = {tp: handler.OffsetRange(part.start, part.end) for tp, part in sorted(batch.parts.items())}
+    return handler.Batch(ranges, frozenset(assignment), group_id, instance, max(1, batch.attempt))
+
+
+def transform(
+    batch: Batch, info: handler.Batch, engine: AnyEngine, clock: Clock, reached: Reached
+) -> Transformed:
+    """Runs the handler on the batch, of which it is told ``info``. On the handler's thread.
 
     Raises TransformError, or HandlerError (RecordsError where single records are at fault).
     """
@@ -201,7 +212,7 @@ def transform(batch: Batch, engine: AnyEngine, clock: Clock, reached: Reached) -
     began = clock.mono_ms()
     parts = sorted(dict(batch.parts).items())
     inputs = {tp: part.columns.to_arrow(tp.topic, tp.partition) for tp, part in parts if len(part.columns)}
-    call = _call(engine, batch, inputs) if inputs else None
+    call = _call(engine, batch, info, inputs) if inputs else None
     ready = clock.mono_ms()
     try:
         result = call() if call is not None else None
@@ -298,7 +309,7 @@ def _check_marks(parts: Mapping[TopicPartition, Part]) -> None:
 
 
 def _call(
-    engine: AnyEngine, batch: Batch, inputs: Mapping[TopicPartition, pa.RecordBatch]
+    engine: AnyEngine, batch: Batch, info: handler.Batch, inputs: Mapping[TopicPartition, pa.RecordBatch]
 ) -> Callable[[], pa.Table]:
     """The engine's call, with what it takes made ready."""
     if isinstance(engine, RecordEngine):
@@ -306,10 +317,10 @@ def _call(
         records = [
             record for tp in inputs if tp in columns for record in columns[tp].records(tp.topic, tp.partition)
         ]
-        return partial(engine.transform_records, records)
+        return partial(engine.transform_records, records, info)
     import pyarrow as pa
 
-    return partial(engine.transform, pa.Table.from_batches(inputs.values()))
+    return partial(engine.transform, pa.Table.from_batches(inputs.values()), info)
 
 
 def publish(batch: Batch) -> None:

@@ -28,6 +28,7 @@ from slackwater.runtime.delivery.batch import (
     Transformed,
     TransformError,
     describe,
+    info_of,
     publish,
     stage,
     transform,
@@ -67,15 +68,18 @@ class InFlight:
         committer: Committer,
         position_commits: PositionCommits,
         *,
+        assignment: Callable[[], Collection[TopicPartition]],
         seek_back: Callable[[Mapping[TopicPartition, int]], None],
         marks_moved: Callable[[Collection[TopicPartition]], None],
         ended: Callable[[Batch | None], None],
     ) -> None:
-        """``seek_back``: reads partitions again from offsets. ``marks_moved``: the marks of partitions must
-        be read again. ``ended``: told the batch that is committed, or None."""
+        """``assignment``: the partitions that the worker has. ``seek_back``: reads partitions again from
+        offsets. ``marks_moved``: the marks of partitions must be read again. ``ended``: told the batch that
+        is committed, or None."""
         self._context, self._config, self._clock = context, context.config, context.clock
         self._reached = context.reached
         self._committer, self._position_commits = committer, position_commits
+        self._assignment = assignment
         self._seek_back, self._marks_moved, self._ended = seek_back, marks_moved, ended
         self.batch: Batch | None = None
         self.next: Batch | None = None
@@ -236,7 +240,8 @@ class InFlight:
         """Calls the handler for ``records``, which are those of ``batch`` or some of them."""
         engine = self._context.engine
         assert engine is not None, "records are taken after the warm-up only"
-        call = partial(transform, records, engine, self._clock, self._reached)
+        info = info_of(records, self._assignment(), self._config.group_id, self._context.instance)
+        call = partial(transform, records, info, engine, self._clock, self._reached)
         self._enter(batch, stage, call, self._context.runner)
 
     def _stage(self, batch: Batch, transformed: Transformed) -> None:

@@ -87,6 +87,7 @@ class Delivery:
             context,
             committer,
             self.position_commits,
+            assignment=self._owned.keys,
             seek_back=self._seek_back,
             marks_moved=self._marks_moved,
             ended=self._batch_ended,
