@@ -87,6 +87,11 @@ def describe(exc: BaseException) -> str:
         for frame in traceback.extract_tb(exc.__traceback__)
         if "importlib" not in frame.filename and not frame.filename.startswith(str(Path(__file__).parent))
     ]
-    outside = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    outside = [frame for frame in frames if not _of_a_library(frame.filename)] or frames
     where = f" ({outside[-1].filename} line {outside[-1].lineno})" if outside else ""
     return f"{type(exc).__name__}{': ' + text[0] if text else ''}{where}"
+
+
+def _of_a_library(file: str) -> bool:
+    """Whether ``file`` is an installed package's, or of code that Cython has compiled, such as Arrow's."""
+    return "site-packages" in file or file.endswith((".pyx", ".pxi"))
