@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from slackwater.handler import Batch, OffsetRange
+from slackwater.handler import Batch, OffsetRange, Retry
 
-__all__ = ["Batch", "OffsetRange"]
+__all__ = ["Batch", "OffsetRange", "Retry"]

@@ -1,4 +1,4 @@
-"""What a handler may import: the batch that it is given as its second argument."""
+"""What a handler may import: the batch that it is given as its second argument, and an error to raise."""
 
 from __future__ import annotations
 
@@ -38,6 +38,14 @@ class Batch:
     group_id: str
     instance: str
     attempt: int = 1
+
+
+class Retry(Exception):
+    """To be raised by a handler that cannot handle the batch now, because something that it needs is away.
+
+    The worker calls it again with the same batch, and makes no dead letters. A ConnectionError and a
+    TimeoutError mean the same. In ``setup``: another start may pass.
+    """
 
 
 NO_BATCH = Batch({}, frozenset(), "", "")

@@ -89,6 +89,10 @@ def worker_config(
         document["batchDurationMs"] = delivery.batch_duration_ms
     if delivery.max_batch_bytes != Delivery().max_batch_bytes:
         document["maxBatchBytes"] = delivery.max_batch_bytes
+    if delivery.transient_error_timeout_ms != Delivery().transient_error_timeout_ms:
+        document["transientErrorTimeoutMs"] = delivery.transient_error_timeout_ms
+    if delivery.max_dead_letters_per_minute:
+        document["maxDeadLettersPerMinute"] = delivery.max_dead_letters_per_minute
     if takeover_key_file:
         document["takeover"] = {"keyFile": takeover_key_file}
     if pipeline.handler_timeout_ms is not None:

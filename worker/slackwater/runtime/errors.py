@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from slackwater.handler import Retry
+
 EXIT_OK = 0
 EXIT_OTHER = 1
 EXIT_BAD_CONFIG = 2
@@ -103,3 +105,13 @@ class DeadLetterError(WorkerError):
     """A dead letter cannot be stored; the batch it belongs to is not committed."""
 
     exit_code = EXIT_HANDLER_OR_SINK
+
+
+def is_transient(exc: BaseException | None) -> bool:
+    """Whether ``exc``, or a cause of it, says that something which a handler needs is away: another try may
+    pass."""
+    while exc is not None:
+        if isinstance(exc, Retry | ConnectionError | TimeoutError):
+            return True
+        exc = exc.__cause__
+    return False

@@ -159,6 +159,22 @@ class Delivery:
         "The wait before the first retry. It doubles with each further retry.",
         default="500ms",
     )
+    transient_error_timeout_ms: int = spec(
+        "transientErrorTimeout",
+        fields.duration("0s"),
+        "How long a batch is retried whose handler raises slackwater.Retry, ConnectionError or TimeoutError, "
+        "because something that it needs is away; after that the worker exits. Such errors make no dead "
+        "letters.",
+        default="5m",
+    )
+    max_dead_letters_per_minute: int = spec(
+        "maxDeadLettersPerMinute",
+        fields.whole(minimum=0),
+        "The maximum number of dead letters that a worker writes in a minute. It stops reading partitions "
+        "that would exceed it, writes none of their dead letters, and the group becomes Degraded "
+        "(TooManyDeadLetters). 0 means no limit.",
+        default=0,
+    )
     drain_timeout_ms: int = spec(
         "drainTimeout",
         fields.duration("1s", "1h"),

@@ -9,19 +9,22 @@ import functools
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from slackwater.handler import Batch
 from slackwater.pipeline.engines.handler import Handler, describe, load
-from slackwater.runtime.errors import HandlerLoadError, HandlerSetupError, StartError, WorkerError
+from slackwater.runtime.errors import (
+    HandlerLoadError,
+    HandlerSetupError,
+    StartError,
+    WorkerError,
+    is_transient,
+)
 
 Hook = Callable[[Any], object]
-
-PASSING = (ConnectionError, TimeoutError)
-"""What may be over at another start: something that ``setup`` reads from is away."""
 
 log = logging.getLogger(__name__)
 
@@ -146,11 +149,5 @@ def setup_failure(spec: str, exc: BaseException, text: str = "") -> WorkerError:
     if isinstance(exc, WorkerError):
         return exc
     log.error("setup of the handler %s failed", spec, exc_info=exc)
-    kind = StartError if any(isinstance(cause, PASSING) for cause in _causes(exc)) else HandlerSetupError
+    kind = StartError if is_transient(exc) else HandlerSetupError
     return kind(f"setup of the handler {spec} failed: {text or describe(exc)}")
-
-
-def _causes(exc: BaseException | None) -> Iterator[BaseException]:
-    while exc is not None:
-        yield exc
-        exc = exc.__cause__

@@ -199,6 +199,11 @@ class WorkerConfig:
     """How often a handler that raised is tried again with the same batch."""
     retry_backoff_ms: int = 500
     """The wait before the first retry; each further one waits twice as long."""
+    transient_error_timeout_ms: int = 300_000
+    """For how long a batch is tried again whose handler says that something it needs is away."""
+    max_dead_letters_per_minute: int = 0
+    """A partition whose dead letters would be more, with the worker's others, is not read any more; 0: no
+    limit."""
     handler_timeout_ms: int = 0
     """How long one call of the handler may take; 0 in the file: nine tenths of max.poll.interval.ms."""
     refresh_every_ms: int = 0
@@ -330,6 +335,8 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
     "startTimeoutMs": ("start_timeout_ms", number(1)),
     "retries": ("retries", number(0, 100)),
     "retryBackoffMs": ("retry_backoff_ms", number(0)),
+    "transientErrorTimeoutMs": ("transient_error_timeout_ms", number(0)),
+    "maxDeadLettersPerMinute": ("max_dead_letters_per_minute", number(0)),
     "handlerTimeoutMs": ("handler_timeout_ms", number(0)),
     "refreshEveryMs": ("refresh_every_ms", number(0)),
     "health": (

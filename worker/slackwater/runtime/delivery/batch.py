@@ -123,6 +123,10 @@ class Batch:
     attempt: int = 0
     failures: int = 0
     """How often the handler or the sink has failed on it."""
+    transient_failures: int = 0
+    """How many of its attempts have failed because something that the handler needs was away."""
+    transient_since_ms: float = 0.0
+    """Monotonic time of the first of them."""
     retry_at_ms: float = 0.0
     bytes: int = 0
     """The size of its records, as columns."""

@@ -36,10 +36,17 @@ from slackwater.runtime.delivery.batch import (
 )
 from slackwater.runtime.delivery.bisection import Fault
 from slackwater.runtime.delivery.commits import Committer, Outcome, PositionCommits
-from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError
+from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError, LetterRate
 from slackwater.runtime.delivery.isolation import Isolation, IsolationError, fault_of
 from slackwater.runtime.delivery.partition import OwnedPartition
-from slackwater.runtime.errors import DeadLetterError, HandlerError, RecordsError, SinkError
+from slackwater.runtime.delivery.stopped_partitions import too_many_letters
+from slackwater.runtime.errors import (
+    DeadLetterError,
+    HandlerError,
+    RecordsError,
+    SinkError,
+    is_transient,
+)
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.interfaces import SinkFencedError
 from slackwater.runtime.worker_context import WorkerContext
@@ -53,6 +60,8 @@ LETTERS_FENCE_MS = 1000
 in between may have a successor that has written them. It reads back what is stored, and asks the broker
 again.
 The time doubles with each such try, for slow machines."""
+LONGEST_BACKOFF_MS = 30_000
+"""The longest wait before a batch is tried again, unless the first is longer."""
 _MOST_LINES = 3
 """How many rejected records of a batch are named by a line of the log each."""
 _WRITING = {Stage.STAGING, Stage.READING, Stage.WRITING, Stage.READY, Stage.PUBLISHING, Stage.PUBLISHED}
@@ -71,15 +80,18 @@ class InFlight:
         assignment: Callable[[], Collection[TopicPartition]],
         seek_back: Callable[[Mapping[TopicPartition, int]], None],
         marks_moved: Callable[[Collection[TopicPartition]], None],
+        stop: Callable[[Mapping[TopicPartition, str]], None],
         ended: Callable[[Batch | None], None],
     ) -> None:
         """``assignment``: the partitions that the worker has. ``seek_back``: reads partitions again from
-        offsets. ``marks_moved``: the marks of partitions must be read again. ``ended``: told the batch that
-        is committed, or None."""
+        offsets. ``marks_moved``: the marks of partitions must be read again. ``stop``: reads nothing more of
+        partitions with too many dead letters, and says why. ``ended``: told the batch that is committed, or
+        None."""
         self._context, self._config, self._clock = context, context.config, context.clock
         self._reached = context.reached
         self._committer, self._position_commits = committer, position_commits
-        self._assignment = assignment
+        self._assignment, self._stop = assignment, stop
+        self._letter_rate = LetterRate(context.config.max_dead_letters_per_minute)
         self._seek_back, self._marks_moved, self._ended = seek_back, marks_moved, ended
         self.batch: Batch | None = None
         self.next: Batch | None = None
@@ -320,6 +332,7 @@ class InFlight:
         elif batch.stage is Stage.PUBLISHING:
             self._published(batch)
         else:
+            self._letter_rate.written(result, self._clock.mono_ms())
             self._reached(Step.LETTERS_WRITTEN)
             self._enter(batch, Stage.READY)
 
@@ -349,12 +362,36 @@ class InFlight:
         batch.failures += 1
         if not batch.parts:
             return
-        if batch.attempt > self._config.retries:
+        if is_transient(error):
+            self._wait_for_others(batch, error)
+            return
+        if batch.attempt - batch.transient_failures > self._config.retries:
             tries = "once" if batch.attempt == 1 else f"{batch.attempt} times"
             failure = f"the handler {self._config.handler} failed {tries} on the batch {batch}: {error}"
             self._isolate(batch, error, failure)
             return
-        wait = self._config.retry_backoff_ms * 2 ** (batch.attempt - 1)
+        self._back_off(batch, error, batch.attempt - batch.transient_failures)
+
+    def _wait_for_others(self, batch: Batch, error: TransformError) -> None:
+        """Has the handler called again with the whole batch, unless what it needs is away for too long. That
+        is no fault of records, so the search for some that are at fault ends."""
+        now, limit = self._clock.mono_ms(), self._config.transient_error_timeout_ms
+        batch.transient_failures += 1
+        if batch.transient_failures == 1:
+            batch.transient_since_ms = now
+        if now - batch.transient_since_ms >= limit:
+            raise HandlerError(
+                f"the handler {self._config.handler} cannot handle the batch {batch} because something that "
+                f"it needs is away, for {limit} ms (transientErrorTimeoutMs): {error}; it is not committed. "
+                "Make sure that the workers can reach it"
+            ) from error
+        self._back_off(batch, error, batch.transient_failures)
+
+    def _back_off(self, batch: Batch, error: TransformError, failures: int) -> None:
+        """Has the handler called again later: after ``failures``, each twice as long as after the one before,
+        up to :data:`LONGEST_BACKOFF_MS`."""
+        first = self._config.retry_backoff_ms
+        wait = min(first * 2 ** min(failures - 1, 100), max(first, LONGEST_BACKOFF_MS))
         self._context.log.line(f"the handler failed on {batch}; retrying in {wait} ms: {error}")
         batch.retry_at_ms = self._clock.mono_ms() + wait
         self._enter(batch, Stage.BACKING_OFF)
@@ -471,6 +508,11 @@ class InFlight:
         lettered = {tp: part for tp, part in batch.parts.items() if part.letters}
         now, instance = self._clock.wall_ms(), self._context.instance
         until_ms = self._clock.mono_ms() + LETTERS_FENCE_MS * 2**batch.late_letters
+        if (new := sum(map(_new_letters, lettered.values()))) and not self._letter_rate.allows(
+            new, self._clock.mono_ms()
+        ):
+            self._stop_partitions(batch, lettered, new)
+            return True
         announced = {
             tp: part.owned.letters_fence_of(part.start, part.end, now, instance)
             for tp, part in lettered.items()
@@ -485,6 +527,18 @@ class InFlight:
         else:
             self._enter(batch, Stage.READY)
         return True
+
+    def _stop_partitions(self, batch: Batch, lettered: Mapping[TopicPartition, Part], new: int) -> None:
+        """Reads no more of partitions whose dead letters would be too many; nothing of them is written."""
+        why = {
+            tp: too_many_letters(tp, part.start, new, self._letter_rate.most, part.letters[0])
+            for tp, part in lettered.items()
+            if _new_letters(part)
+        }
+        starts = {tp: max(lettered[tp].start, lettered[tp].owned.mark or 0) for tp in why}
+        self.abandon(list(why), "their dead letters are too many")
+        self._seek_back(starts)
+        self._stop(why)
 
     # ---- the end
 
@@ -547,3 +601,9 @@ class InFlight:
             self._end(batch)
             return True
         return False
+
+
+def _new_letters(part: Part) -> int:
+    """How many of its dead letters, which were read back, are not stored yet."""
+    stored = part.owned.letters or ()
+    return sum(letter.offset not in stored for letter in part.letters)

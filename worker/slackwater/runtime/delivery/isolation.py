@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from slackwater.handler import Retry
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.delivery.batch import (
     Batch,
@@ -54,7 +55,7 @@ def fault_of(exc: BaseException) -> Fault | None:
     by_value = False
     cause = exc.__cause__
     while cause is not None:
-        if isinstance(cause, OSError | MemoryError | pa.ArrowCapacityError) or not isinstance(
+        if isinstance(cause, Retry | OSError | MemoryError | pa.ArrowCapacityError) or not isinstance(
             cause, Exception
         ):
             return None

@@ -31,6 +31,7 @@ from slackwater.runtime.delivery.pace import BatchInterval, BatchSize
 from slackwater.runtime.delivery.partition import OwnedPartition, Stopped
 from slackwater.runtime.delivery.stopped_partitions import (
     LOG_TRUNCATED,
+    TOO_MANY_DEAD_LETTERS,
     TOPIC_RECREATED,
     TopicIdentities,
     recreated,
@@ -90,6 +91,7 @@ class Delivery:
             assignment=self._owned.keys,
             seek_back=self._seek_back,
             marks_moved=self._marks_moved,
+            stop=self._stop_rejected,
             ended=self._batch_ended,
         )
         self._report.in_flight = self.in_flight
@@ -315,6 +317,10 @@ class Delivery:
         owned.stopped = Stopped(reason, message, self._clock.wall_ms())
         self._consumer.pause(tp)
         self._report.stopped(owned)
+
+    def _stop_rejected(self, why: Mapping[TopicPartition, str]) -> None:
+        for tp, message in why.items():
+            self._stop(tp, TOO_MANY_DEAD_LETTERS, message)
 
     # ---- where to begin
 
