@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from slackwater import Batch
+from slackwater import Batch, Retry
 from slackwater.kafka import ConsumerRecord
 from slackwater.runtime.errors import HandlerError, HandlerLoadError, HandlerTimeoutError, RecordsError
 from slackwater.testing import record, run
@@ -283,3 +283,14 @@ def test_a_handler_that_asks_is_told_its_batch() -> None:
             yield {**place(given), "of": f"{batch.group_id} {batch.instance} {batch.attempt}"}
 
     assert run(ends, [b"a", b"b"], "python").to_pylist()[1]["of"] == "test test 1"
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_a_handler_that_asks_to_be_tried_again_blames_no_record(isolate: bool) -> None:
+    def away(records: list[ConsumerRecord]) -> Rows:
+        yield from (place(given) for given in records)
+        if records:
+            raise Retry("the rates are away")
+
+    with pytest.raises(HandlerError if isolate else Retry, match="the rates are away"):
+        run(away, [b"a"], "python", isolate=isolate)

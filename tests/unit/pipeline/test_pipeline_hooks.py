@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from slackwater import Batch, OffsetRange
+from slackwater import Batch, OffsetRange, Retry
 from slackwater.handler import NO_BATCH
 from slackwater.kafka.records import ARROW_SCHEMA, ConsumerRecord
 from slackwater.kafka.structs import TopicPartition
@@ -166,7 +166,9 @@ def test_a_setup_that_fails_is_the_handlers_error(engine: Any, handlers: Any, er
     assert "transform" not in handlers.calls
 
 
-@pytest.mark.parametrize("error", [ConnectionRefusedError("no store"), TimeoutError("no answer")])
+@pytest.mark.parametrize(
+    "error", [ConnectionRefusedError("no store"), TimeoutError("no answer"), Retry("later")]
+)
 def test_what_setup_reads_from_may_be_back_at_the_next_start(
     engine: Any, handlers: Any, error: Exception
 ) -> None:

@@ -38,8 +38,9 @@ def test_a_partition_with_more_is_stopped_and_the_others_go_on(bench: Bench) -> 
     assert (stopped["partition"], stopped["reason"]) == ("flights-0", "TooManyDeadLetters")
     assert stopped["message"] == (
         "flights-0: the worker would write 4 dead letters at once, and so more than 3 in a minute "
-        "(spec.delivery.maxDeadLettersPerMinute); none of them is written, and offset 0 is read next. The first "
-        "is of offset 1: rejected bad1. To go on: correct the handler, or raise the limit, and restart the workers"
+        "(spec.delivery.maxDeadLettersPerMinute); none of them is written, and offset 0 is read next. "
+        "The first is of offset 1: rejected bad1. To go on: correct the handler, or raise the limit, and "
+        "restart the workers"
     )
     assert bench.metrics.value("stopped_partitions", ("TooManyDeadLetters",)) == 1
     (event,) = bench.events("partition_stopped")
