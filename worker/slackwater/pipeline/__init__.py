@@ -31,18 +31,19 @@ def make_engine(config: WorkerConfig) -> AnyEngine:
             config.handler_path,
             timeout_ms=config.handler_timeout_ms,
             refreshes=config.refresh_every_ms > 0,
+            by_record=config.by_record,
         )
         if make is None:
             return records
         from slackwater.pipeline.engines.decoding import DecodingRecordEngine
 
-        return DecodingRecordEngine(records, make)
+        return DecodingRecordEngine(records, make, by_record=config.by_record)
     tables = _table_engine(config)
     if make is None:
         return tables
     from slackwater.pipeline.engines.decoding import DecodingEngine
 
-    return DecodingEngine(tables, make)
+    return DecodingEngine(tables, make, by_record=config.by_record)
 
 
 def _decoder_factory(config: WorkerConfig) -> Callable[[], ValueDecoder] | None:
@@ -66,6 +67,7 @@ def _table_engine(config: WorkerConfig) -> ArrowEngine | SparkEngine:
             config.handler_path,
             timeout_ms=config.handler_timeout_ms,
             refreshes=config.refresh_every_ms > 0,
+            by_record=config.by_record,
         )
     from slackwater.pipeline.engines.spark import SparkEngine
 
@@ -77,6 +79,7 @@ def _table_engine(config: WorkerConfig) -> ArrowEngine | SparkEngine:
         start_timeout_ms=config.spark.start_timeout_ms,
         timeout_ms=config.handler_timeout_ms,
         refreshes=config.refresh_every_ms > 0,
+        by_record=config.by_record,
     )
 
 

@@ -58,6 +58,12 @@ class Pipeline:
             "requires engine spark; remove it, or set engine to spark",
             ".spark",
         ),
+        Rule(
+            "self.lineage != 'batch' || self.sink.mode != 'upsert'",
+            "batch is not for sink.mode upsert, which needs the rows' positions; use mode merge or append, "
+            "or lineage record",
+            ".lineage",
+        ),
     ]
 
     image: str = spec(
@@ -107,6 +113,13 @@ class Pipeline:
         "How the values of records are decoded. Without it, the handler gets their bytes.",
     )
     sink: Sink = required("sink", fields.nested(Sink), "Where the handler's rows are written.")
+    lineage: str = spec(
+        "lineage",
+        fields.text(choices=["record", "batch"]),
+        "What a row is of. record: each row carries topic, partition and offset of its record. batch: rows "
+        "are of the whole batch, such as its sums, and need no position; they cannot be rewound.",
+        default="record",
+    )
     dead_letter_topic: str = spec(
         "deadLetterTopic",
         topic("flights.dlq"),

@@ -40,7 +40,7 @@ class ArrowEngine(InProcessEngine):
                 f"handler {self._spec} fails on a table without rows, which it must accept: "
                 f"{handlers.describe(exc)}"
             ) from exc
-        checked_output(output, {})
+        checked_output(output, {}, by_record=self._by_record)
 
     def transform(self, table: pa.Table, batch: Batch = NO_BATCH) -> pa.Table:
         """The handler's result. Raises HandlerError after ``timeout_ms``, else what the handler raises."""

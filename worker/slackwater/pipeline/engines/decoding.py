@@ -62,8 +62,8 @@ class _Decoding:
 class DecodingEngine:
     """Gives ``engine`` tables whose column ``value`` is decoded."""
 
-    def __init__(self, engine: TableHandler, make: MakeDecoder) -> None:
-        self._engine, self._values = engine, _Decoding(make)
+    def __init__(self, engine: TableHandler, make: MakeDecoder, *, by_record: bool = True) -> None:
+        self._engine, self._values, self._by_record = engine, _Decoding(make), by_record
 
     def start(self) -> None:
         """Makes the decoder and starts the engine. Raises ConfigError, StartError and HandlerLoadError."""
@@ -100,7 +100,8 @@ class DecodingEngine:
         good = pa.array([row not in reasons for row in range(table.num_rows)], pa.bool_())
         rest = typed.filter(good)
         output = self._engine.transform(rest, batch) if rest.num_rows else None
-        return with_rejected(output, rejected_rows, [reasons[row] for row in rows])
+        given = [reasons[row] for row in rows]
+        return with_rejected(output, rejected_rows, given, by_record=self._by_record)
 
     def refresh(self) -> None:
         """The engine's."""
@@ -115,8 +116,8 @@ class DecodingEngine:
 class DecodingRecordEngine:
     """Gives ``engine`` records whose ``value`` is a dict, or None."""
 
-    def __init__(self, engine: RecordEngine, make: MakeDecoder) -> None:
-        self._engine, self._values = engine, _Decoding(make)
+    def __init__(self, engine: RecordEngine, make: MakeDecoder, *, by_record: bool = True) -> None:
+        self._engine, self._values, self._by_record = engine, _Decoding(make), by_record
 
     def start(self) -> None:
         """Makes the decoder and starts the engine. Raises ConfigError, StartError and HandlerLoadError."""
@@ -150,7 +151,8 @@ class DecodingRecordEngine:
             "partition": pa.array([records[row].partition for row in rows], pa.int32()),
             "offset": pa.array([records[row].offset for row in rows], pa.int64()),
         }
-        return with_rejected(output, pa.table(places), [reasons[row] for row in rows])
+        given_reasons = [reasons[row] for row in rows]
+        return with_rejected(output, pa.table(places), given_reasons, by_record=self._by_record)
 
     def refresh(self) -> None:
         """The engine's."""
@@ -168,8 +170,9 @@ def _typed(schema: pa.Schema, type_: pa.StructType) -> pa.Schema:
     return schema.set(schema.get_field_index("value"), pa.field("value", type_))
 
 
-def with_rejected(output: Any, places: pa.Table, reasons: list[str]) -> pa.Table:
-    """``output`` of a handler (None: it was not called) with a row for each of ``places``, and its reason.
+def with_rejected(output: Any, places: pa.Table, reasons: list[str], *, by_record: bool = True) -> pa.Table:
+    """``output`` of a handler (None: it was not called) with a row for each of ``places``, and its reason. If
+    not ``by_record``, the rows of ``output`` need no place.
 
     Raises what :func:`~slackwater.runtime.delivery.batch.checked_places` raises for an output that a worker
     would refuse.
@@ -181,4 +184,8 @@ def with_rejected(output: Any, places: pa.Table, reasons: list[str]) -> pa.Table
     rejected = places.append_column(ERROR_COLUMN, pa.array(reasons, pa.string()))
     if output is None:
         return rejected
-    return pa.concat_tables([checked_places(output), rejected], promote_options="default")
+    if not by_record and not set(PLACE_COLUMNS) <= set(getattr(output, "column_names", PLACE_COLUMNS)):
+        return pa.concat_tables([output, rejected], promote_options="default")
+    return pa.concat_tables(
+        [checked_places(output, may_lack=not by_record), rejected], promote_options="default"
+    )

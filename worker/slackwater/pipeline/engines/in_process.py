@@ -21,6 +21,7 @@ class InProcessEngine:
 
     ``timeout_ms`` limits each call. ``function``: the handler itself, for a caller that has it; ``spec`` is
     its name in messages then. ``refreshes``: whether :meth:`refresh` will be called.
+    ``by_record``: whether each row carries the position of its record.
     """
 
     def __init__(
@@ -31,9 +32,10 @@ class InProcessEngine:
         timeout_ms: float = 300_000,
         function: Handler | None = None,
         refreshes: bool = False,
+        by_record: bool = True,
     ) -> None:
         self._spec, self._path, self._timeout_ms = spec, tuple(path), timeout_ms
-        self._function, self._refreshes = function, refreshes
+        self._function, self._refreshes, self._by_record = function, refreshes, by_record
         self._loaded: LoadedHandler | None = None
         self._calls: TimedCalls | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Integral
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from slackwater.pipeline.engines import handler as handlers
 from slackwater.pipeline.engines.in_process import InProcessEngine
 from slackwater.runtime.delivery.batch import checked_output
 from slackwater.runtime.errors import HandlerError, HandlerRaised, RecordsError
-from slackwater.runtime.interfaces import PLACE_COLUMNS
+from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +49,7 @@ class PythonEngine(InProcessEngine):
                 f"handler {self._spec} fails on an empty list, which it must accept: "
                 f"{handlers.describe(cause)}"
             ) from exc
-        checked_output(output, {})
+        checked_output(output, {}, by_record=self._by_record)
 
     def transform_records(self, records: list[ConsumerRecord], batch: Batch = NO_BATCH) -> pa.Table:
         """The handler's rows for ``records``, as Arrow.
@@ -74,7 +74,8 @@ class PythonEngine(InProcessEngine):
             raise
         except BaseException as exc:  # also SystemExit: a handler that calls exit() has failed
             raise RowFailed(f"{handlers.describe(exc)}{_in_hand(exc)}") from exc
-        return table_of(rows, getattr(handler.function, "schema", None), self._spec)
+        schema = getattr(handler.function, "schema", None)
+        return table_of(rows, schema, self._spec, by_record=self._by_record)
 
 
 def _in_hand(exc: BaseException) -> str:
@@ -96,8 +97,12 @@ _NO_ARRAY = (TypeError, ValueError, OverflowError, NotImplementedError, KeyError
 """What Arrow raises for values that make no array: its own errors are of these kinds, too."""
 
 
-def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, handler: str) -> pa.Table:
+def table_of(
+    rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, handler: str, *, by_record: bool = True
+) -> pa.Table:
     """``rows`` as a table: the place columns, then the others in the order in which they come up first.
+
+    If not ``by_record``, rows need no place unless they reject a record.
 
     Types are ``schema``'s where that names the column, else what the values are. A key that a row lacks is
     null. A column of nulls and empty mappings only, whose type is not known, is left out: another batch's
@@ -113,7 +118,8 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, handle
     types = _types(schema, handler)
     columns: dict[str, list[Any]] = {name: [] for name in dict.fromkeys([*PLACE_COLUMNS, *types])}
     for at, row in enumerate(rows):
-        _check(row, at, handler)
+        placed = by_record or row.get(ERROR_COLUMN) is not None if isinstance(row, Mapping) else by_record
+        _check(row, at, handler, PLACE_COLUMNS if placed else ())
         for name in row:
             if name not in columns:
                 columns[name] = [None] * at
@@ -121,7 +127,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, handle
             values.append(row.get(name))
     places = columns[PLACE_COLUMNS[0]], columns[PLACE_COLUMNS[1]], columns[PLACE_COLUMNS[2]]
     for name, values in zip(PLACE_COLUMNS, places, strict=True):
-        _check_place(name, values, handler)
+        _check_place(name, values, handler, may_lack=not by_record)
     arrays = {
         name: _array(name, values, types.get(name), places, handler) for name, values in columns.items()
     }
@@ -141,12 +147,12 @@ def _types(schema: Any, handler: str) -> dict[str, pa.DataType]:
     return {**{field.name: field.type for field in schema}, **known}
 
 
-def _check(row: Any, at: int, handler: str) -> None:
+def _check(row: Any, at: int, handler: str, needed: Collection[str]) -> None:
     if not isinstance(row, Mapping):
         raise HandlerError(
             f"handler {handler}: row {at} is {type(row).__name__}, not a mapping: {row!r:.100}"
         )
-    for name in PLACE_COLUMNS:
+    for name in needed:
         if name not in row:
             have = ", ".join(map(str, row)) or "nothing"
             raise HandlerError(
@@ -158,11 +164,11 @@ def _check(row: Any, at: int, handler: str) -> None:
             raise HandlerError(f"handler {handler}: row {at} has the key {name!r}; column names are text")
 
 
-def _check_place(name: str, values: Sequence[Any], handler: str) -> None:
+def _check_place(name: str, values: Sequence[Any], handler: str, *, may_lack: bool) -> None:
     """Refuses values that Arrow would convert to a position: 5.5 to 5, and bytes to text."""
     fits = _is_text if name == PLACE_COLUMNS[0] else _is_integer
     for at, value in enumerate(values):
-        if not fits(value):
+        if not fits(value) and not (may_lack and value is None):
             raise RecordsError(
                 f"handler {handler}: row {at} has {name} {value!r:.100}, a {type(value).__name__}; every row "
                 f"must carry {', '.join(PLACE_COLUMNS)} of its record, unchanged. Write them after the "
@@ -195,8 +201,9 @@ def _array(
     except _NO_ARRAY as exc:
         at, wanted = _odd(values) if type_ is None else (_first_bad(values, type_), str(type_))
         where = f"{places[0][at]}-{places[1][at]} offset {places[2][at]}"
+        row = f"row for {where}" if places[0][at] is not None else f"row {at}"
         raise RecordsError(
-            f"handler {handler}: the column {name} of its row for {where} is {values[at]!r:.100}, not "
+            f"handler {handler}: the column {name} of its {row} is {values[at]!r:.100}, not "
             f"{wanted}; make all of one type ({' '.join(str(exc).split())})"
         ) from exc
 

@@ -55,6 +55,7 @@ class SparkEngine:
     ``timeout_ms`` limits each call of :meth:`transform` and :meth:`warm_up`. ``session``: one of the caller's
     to run on instead; it is used as it is, and left open. ``function``: the handler itself, for a caller that
     has it; ``spec`` is its name in messages then. ``refreshes``: whether :meth:`refresh` will be called.
+    ``by_record``: whether each row carries the position of its record.
     """
 
     def __init__(
@@ -69,10 +70,11 @@ class SparkEngine:
         session: SparkSession | None = None,
         function: handlers.Handler | None = None,
         refreshes: bool = False,
+        by_record: bool = True,
     ) -> None:
         self._start_timeout_ms = start_timeout_ms
         self._spec, self._path, self._timeout_ms = spec, tuple(path), timeout_ms
-        self._function, self._refreshes = function, refreshes
+        self._function, self._refreshes, self._by_record = function, refreshes, by_record
         self._backend: Backend = (
             make_backend(remote, conf or {}) if session is None else GivenSession(session)
         )
@@ -116,7 +118,7 @@ class SparkEngine:
             raise HandlerError(
                 f"handler {self._spec} fails on a batch without rows, which it must accept: {_described(exc)}"
             ) from exc
-        checked_output(output, {})
+        checked_output(output, {}, by_record=self._by_record)
 
     def transform(self, table: pa.Table, batch: Batch = NO_BATCH) -> pa.Table:
         """The handler's rows for ``table``, as Arrow.

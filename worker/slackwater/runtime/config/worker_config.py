@@ -184,6 +184,8 @@ class WorkerConfig:
     spark: SparkConfig = SparkConfig()
     value: ValueConfig | None = None
     """How values are decoded; None: the handler gets their bytes."""
+    lineage: str = "record"
+    """``record``: each row carries the position of its record. ``batch``: rows are of the whole batch."""
     dead_letter_topic: str | None = None
     batch_interval_ms: int = 0
     """How long after one batch the next may begin, where there is no more to read; 0: as soon as it can."""
@@ -211,6 +213,11 @@ class WorkerConfig:
     health: HealthConfig = HealthConfig()
     takeover: TakeoverConfig | None = None
     """None: a process that comes as a member which is there already is its return."""
+
+    @property
+    def by_record(self) -> bool:
+        """Whether each row of the handler carries the position of its record."""
+        return self.lineage == "record"
 
     @property
     def takeover_deadline_ms(self) -> int:
@@ -326,6 +333,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
             ("format",),
         ),
     ),
+    "lineage": ("lineage", one_of("record", "batch")),
     "deadLetterTopic": ("dead_letter_topic", name_of),
     "batchIntervalMs": ("batch_interval_ms", number(0, LONGEST_BATCH_INTERVAL_MS)),
     "batchDurationMs": ("batch_duration_ms", number(SHORTEST_BATCH_DURATION_MS, LONGEST_BATCH_DURATION_MS)),
@@ -379,6 +387,12 @@ def _check_together(config: WorkerConfig) -> None:
     _check_topics(config)
     _check_security(config.security)
     _check_sink(config.sink)
+    if not config.by_record and config.sink.mode == "upsert":
+        raise Fault(
+            "lineage",
+            "batch is not for sink.mode upsert, which needs the rows' positions to know the last of a key; "
+            "use mode merge or append, or lineage record",
+        )
     if config.value is not None:
         check_value(config.value)
     if config.handler_timeout_ms >= config.max_poll_interval_ms:

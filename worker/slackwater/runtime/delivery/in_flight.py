@@ -178,12 +178,31 @@ class InFlight:
         batch = self.batch
         if batch is None:
             return
+        again: dict[TopicPartition, int] = {}
         for holder in (batch, self.next):
-            if holder is not None and (gone := holder.give_up(partitions)):
+            if holder is None:
+                continue
+            if not self._config.by_record:
+                again |= self._inseparable(holder, {*partitions, *again}) | again
+            if gone := holder.give_up({*partitions, *again}):
                 self._context.log.line(f"abandons {describe(gone)}: {why}")
                 self._context.metrics.count("batches", ("abandoned",))
         if not batch.parts and batch.task is None:
             self._end(None)
+        if again:
+            self._seek_back(again)
+
+    @staticmethod
+    def _inseparable(batch: Batch, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The starts of the other parts of ``batch`` that must be given up with ``partitions``, where rows
+        are of a whole batch: all, unless the sink commits them already."""
+        if batch.stage in (Stage.PUBLISHING, Stage.PUBLISHED) or batch.parts.keys().isdisjoint(partitions):
+            return {}
+        return {
+            tp: max(part.start, part.owned.mark or 0)
+            for tp, part in batch.parts.items()
+            if tp not in partitions
+        }
 
     def advance(self) -> None:
         """Goes on as far as possible. Raises WorkerError where the worker must end."""
@@ -253,7 +272,8 @@ class InFlight:
         engine = self._context.engine
         assert engine is not None, "records are taken after the warm-up only"
         info = info_of(records, self._assignment(), self._config.group_id, self._context.instance)
-        call = partial(transform, records, info, engine, self._clock, self._reached)
+        by_record = self._config.by_record
+        call = partial(transform, records, info, engine, self._clock, self._reached, by_record=by_record)
         self._enter(batch, stage, call, self._context.runner)
 
     def _stage(self, batch: Batch, transformed: Transformed) -> None:
