@@ -82,6 +82,24 @@ def hangs(df):
     return df.withColumn("x", slow("offset"))
 '''
 
+REFERENCE = """
+from pyspark.sql import functions as F
+
+version = 0
+
+def setup(spark):
+    refresh(spark)
+
+def refresh(spark):
+    global version
+    version += 1
+    spark.createDataFrame([(version,)], "version INT").createOrReplaceTempView("reference")
+
+def joined(df, batch):
+    place = df.select("topic", "partition", "offset", F.lit(batch.attempt).alias("attempt"))
+    return place.crossJoin(df.sparkSession.table("reference"))
+"""
+
 _engine: Any = None
 
 
@@ -161,6 +179,7 @@ class EngineHost:
 
     def __init__(self, folder: Path, **options: Any) -> None:
         (folder / "sh_handlers.py").write_text(HANDLERS)
+        (folder / "sh_reference.py").write_text(REFERENCE)
         self._path = [str(folder), str(EXAMPLES)]
         self._options = options
         self._pool = ProcessPoolExecutor(
@@ -180,6 +199,9 @@ class EngineHost:
     def transform(self, records: pa.Table) -> pa.Table:
         rows: pa.Table = self.run(_call, "transform", records)
         return rows
+
+    def refresh(self) -> None:
+        self.run(_call, "refresh")
 
     def close_engine(self) -> None:
         self.run(_close)
