@@ -211,6 +211,20 @@ def test_a_failure_of_the_surroundings_is_not_searched_for_in_records(
     check_nothing_done(bench)
 
 
+def test_an_exception_may_be_its_own_cause(bench: Bench) -> None:
+    """``raise error from error``"""
+
+    def own_cause(text: str) -> BaseException:
+        error = ValueError(text)
+        error.__cause__ = error
+        return error
+
+    bench.engine.failure = breaks(own_cause)
+    bench.assign(bench.produce(0, *values(30, 5)))
+    bench.until_idle()
+    assert [*letters(bench)] == ["0@5"]
+
+
 def test_a_cause_in_the_surroundings_counts(bench: Bench) -> None:
     def chained(text: str) -> BaseException:
         error = ValueError(text)

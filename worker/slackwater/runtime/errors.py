@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from slackwater.handler import Retry
@@ -107,11 +108,16 @@ class DeadLetterError(WorkerError):
     exit_code = EXIT_HANDLER_OR_SINK
 
 
-def is_transient(exc: BaseException | None) -> bool:
+def causes(exc: BaseException | None) -> Iterator[BaseException]:
+    """``exc``, its cause, the cause of that, and so on; each once: an exception may be its own cause."""
+    met: set[int] = set()
+    while exc is not None and id(exc) not in met:
+        met.add(id(exc))
+        yield exc
+        exc = exc.__cause__
+
+
+def is_transient(exc: BaseException) -> bool:
     """Whether ``exc``, or a cause of it, says that something which a handler needs is away: another try may
     pass."""
-    while exc is not None:
-        if isinstance(exc, Retry | ConnectionError | TimeoutError):
-            return True
-        exc = exc.__cause__
-    return False
+    return any(isinstance(cause, Retry | ConnectionError | TimeoutError) for cause in causes(exc))

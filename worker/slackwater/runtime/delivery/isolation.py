@@ -27,7 +27,7 @@ from slackwater.runtime.delivery.bisection import (
     search,
 )
 from slackwater.runtime.delivery.dead_letters import MAX_STACK_CHARS, letters_of, shortened
-from slackwater.runtime.errors import HandlerRaised, QueryFailed, RecordsError
+from slackwater.runtime.errors import HandlerRaised, QueryFailed, RecordsError, causes
 from slackwater.runtime.fault_points import Reached
 from slackwater.runtime.interfaces import Sink
 
@@ -53,8 +53,7 @@ def fault_of(exc: BaseException) -> Fault | None:
     import pyarrow as pa
 
     by_value = False
-    cause = exc.__cause__
-    while cause is not None:
+    for cause in causes(exc.__cause__):
         if isinstance(cause, Retry | OSError | MemoryError | pa.ArrowCapacityError) or not isinstance(
             cause, Exception
         ):
@@ -62,7 +61,6 @@ def fault_of(exc: BaseException) -> Fault | None:
         if isinstance(cause, QueryFailed) and cause.environment:
             return None
         by_value = by_value or isinstance(cause, (*_BY_VALUE, QueryFailed))
-        cause = cause.__cause__
     stack = "".join(traceback.format_exception(raised_by_handler(exc)))
     return Fault(str(exc), by_value, shortened(stack, MAX_STACK_CHARS))
 
