@@ -99,6 +99,8 @@ def worker_config(
         document["handlerTimeoutMs"] = pipeline.handler_timeout_ms
     if pipeline.refresh_every_ms is not None:
         document["refreshEveryMs"] = pipeline.refresh_every_ms
+    if pipeline.concurrency != 16:
+        document["concurrency"] = pipeline.concurrency
     if pipeline.lineage != "record":
         document["lineage"] = pipeline.lineage
     if pipeline.value is not None:

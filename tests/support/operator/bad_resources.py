@@ -285,6 +285,8 @@ REFUSED = [
         'supported values: "add", "reject"'),
     Bad("an image with a blank", {"spec/pipeline/image": "flights 1.4"}, f"{_PIPELINE}.image",
         "such as registry.example/flights:1.4"),
+    Bad("no call at a time", {"spec/pipeline/concurrency": 0}, f"{_PIPELINE}.concurrency",
+        "must be at least 1"),
     Bad("a lineage of files", {"spec/pipeline/lineage": "file"}, f"{_PIPELINE}.lineage", "must be one of"),
     Bad("a refresh ten times a second", {"spec/pipeline/refreshEvery": "100ms"},
         f"{_PIPELINE}.refreshEvery", "must be between 1s and 24h"),

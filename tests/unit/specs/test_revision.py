@@ -62,6 +62,7 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.pipeline.handler": (NONE, {"spec/pipeline/handler": "flights.pipeline:other"}),
     "spec.pipeline.handlerPath": (NONE, {"spec/pipeline/handlerPath": ["/app"]}),
     "spec.pipeline.handlerTimeout": (NONE, {"spec/pipeline/handlerTimeout": "1m"}),
+    "spec.pipeline.concurrency": (NONE, {"spec/pipeline/concurrency": 100}),
     "spec.pipeline.lineage": (NONE, {"spec/pipeline/lineage": "batch"}),
     "spec.pipeline.refreshEvery": (NONE, {"spec/pipeline/refreshEvery": "1h"}),
     "spec.pipeline.engine": (NONE, {"spec/pipeline/engine": "python"}),

@@ -32,6 +32,7 @@ def make_engine(config: WorkerConfig) -> AnyEngine:
             timeout_ms=config.handler_timeout_ms,
             refreshes=config.refresh_every_ms > 0,
             by_record=config.by_record,
+            concurrency=config.concurrency,
         )
         if make is None:
             return records

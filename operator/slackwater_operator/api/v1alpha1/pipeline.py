@@ -113,6 +113,13 @@ class Pipeline:
         "How the values of records are decoded. Without it, the handler gets their bytes.",
     )
     sink: Sink = required("sink", fields.nested(Sink), "Where the handler's rows are written.")
+    concurrency: int = spec(
+        "concurrency",
+        fields.whole(minimum=1, maximum=10_000),
+        "For how many records a worker calls a handler at a time that is a coroutine function (async def); "
+        "with engine python.",
+        default=16,
+    )
     lineage: str = spec(
         "lineage",
         fields.text(choices=["record", "batch"]),

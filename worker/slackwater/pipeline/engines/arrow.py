@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.handler import NO_BATCH, Batch
 from slackwater.pipeline.engines import handler as handlers
+from slackwater.pipeline.engines.hooks import refuse_async
 from slackwater.pipeline.engines.in_process import InProcessEngine
 from slackwater.runtime.delivery.batch import checked_output
 from slackwater.runtime.errors import HandlerError
@@ -41,6 +42,11 @@ class ArrowEngine(InProcessEngine):
                 f"{handlers.describe(exc)}"
             ) from exc
         checked_output(output, {}, by_record=self._by_record)
+
+    def start(self) -> None:
+        """Imports the handler. Raises HandlerLoadError."""
+        super().start()
+        refuse_async(self._handler, self._spec)
 
     def transform(self, table: pa.Table, batch: Batch = NO_BATCH) -> pa.Table:
         """The handler's result. Raises HandlerError after ``timeout_ms``, else what the handler raises."""

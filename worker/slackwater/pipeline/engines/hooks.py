@@ -39,6 +39,11 @@ class LoadedHandler:
     setup: Hook | None = None
     refresh: Hook | None = None
 
+    @property
+    def is_async(self) -> bool:
+        """Whether it is a coroutine function, which is called for each record."""
+        return inspect.iscoroutinefunction(_innermost(self.function))
+
 
 def load_handler(
     spec: str, path: Sequence[str] = (), *, function: Handler | None = None, refreshes: bool = False
@@ -64,6 +69,15 @@ def load_handler(
             "refresh(spark) there, or remove spec.pipeline.refreshEvery (refreshEveryMs in the worker's file)"
         )
     return LoadedHandler(function, call, setup, refresh)
+
+
+def refuse_async(handler: LoadedHandler, spec: str) -> None:
+    """Raises HandlerLoadError for a coroutine function."""
+    if handler.is_async:
+        raise HandlerLoadError(
+            f"handler {spec} is a coroutine function (async def), which only the engine python calls: write "
+            "it as def, or set engine to python"
+        )
 
 
 def _innermost(function: Any) -> Any:

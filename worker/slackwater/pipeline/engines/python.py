@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from slackwater.kafka import ConsumerRecord
+    from slackwater.pipeline.engines.async_calls import AsyncCalls
+
+CLOSE_MS = 1_000.0
+"""How long the tasks that a handler has left may take to end."""
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +33,28 @@ class RowFailed(HandlerRaised):
     """The handler raised; the message names the record that it had in hand. Its exception is the cause."""
 
 
+DEFAULT_CONCURRENCY = 16
+
+
 class PythonEngine(InProcessEngine):
-    """Calls the handler ``spec``. ``timeout_ms`` limits each call, including the conversion of its rows."""
+    """Calls the handler ``spec``. ``timeout_ms`` limits each call, including the conversion of its rows; for
+    a coroutine function it limits a batch. ``concurrency``: for how many records that is called at a time."""
+
+    def __init__(
+        self, spec: str, path: Sequence[str] = (), *, concurrency: int = DEFAULT_CONCURRENCY, **options: Any
+    ) -> None:
+        """``options``: of :class:`InProcessEngine`."""
+        super().__init__(spec, path, **options)
+        self._concurrency = concurrency
+        self._async_calls: AsyncCalls | None = None
+
+    def close(self) -> None:
+        """Ends the handler's thread, and its event loop."""
+        calls, self._async_calls = self._async_calls, None
+        if calls is not None and self._calls is not None and not self._calls.stuck:
+            with contextlib.suppress(Exception):  # what a handler has left in the loop
+                self._calls.call(calls.close, CLOSE_MS, lambda: None)
+        super().close()
 
     def warm_up(self) -> None:
         """Calls ``setup``, and the handler with no records.
@@ -63,7 +88,11 @@ class PythonEngine(InProcessEngine):
         handler = self._handler
         rows: list[Mapping[str, Any]] = []
         try:
-            given = handler.call(records, batch)
+            given: Any
+            if handler.is_async:
+                given = self._async().rows(lambda record: handler.call(record, batch), records)
+            else:
+                given = handler.call(records, batch)
             if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
                 raise HandlerError(
                     f"handler {self._spec} returned {type(given).__name__}, not rows: return a list of "
@@ -76,6 +105,13 @@ class PythonEngine(InProcessEngine):
             raise RowFailed(f"{handlers.describe(exc)}{_in_hand(exc)}") from exc
         schema = getattr(handler.function, "schema", None)
         return table_of(rows, schema, self._spec, by_record=self._by_record)
+
+    def _async(self) -> AsyncCalls:
+        if self._async_calls is None:
+            from slackwater.pipeline.engines.async_calls import AsyncCalls
+
+            self._async_calls = AsyncCalls(self._concurrency)
+        return self._async_calls
 
 
 def _in_hand(exc: BaseException) -> str:
@@ -118,7 +154,7 @@ def table_of(
     types = _types(schema, handler)
     columns: dict[str, list[Any]] = {name: [] for name in dict.fromkeys([*PLACE_COLUMNS, *types])}
     for at, row in enumerate(rows):
-        placed = by_record or row.get(ERROR_COLUMN) is not None if isinstance(row, Mapping) else by_record
+        placed = by_record or (isinstance(row, Mapping) and row.get(ERROR_COLUMN) is not None)
         _check(row, at, handler, PLACE_COLUMNS if placed else ())
         for name in row:
             if name not in columns:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from slackwater.handler import NO_BATCH, Batch
 from slackwater.pipeline.engines import handler as handlers
-from slackwater.pipeline.engines.hooks import LoadedHandler, load_handler, setup_failure
+from slackwater.pipeline.engines.hooks import LoadedHandler, load_handler, refuse_async, setup_failure
 from slackwater.pipeline.engines.spark_session import (
     Backend,
     GivenSession,
@@ -87,6 +87,7 @@ class SparkEngine:
         self._loaded = load_handler(
             self._spec, self._path, function=self._function, refreshes=self._refreshes
         )
+        refuse_async(self._loaded, self._spec)
         self._calls = TimedCalls("spark")
         try:
             self._spark = self._calls.call(self._backend.open, self._start_timeout_ms, lambda: None)

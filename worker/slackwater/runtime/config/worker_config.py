@@ -184,6 +184,8 @@ class WorkerConfig:
     spark: SparkConfig = SparkConfig()
     value: ValueConfig | None = None
     """How values are decoded; None: the handler gets their bytes."""
+    concurrency: int = 16
+    """For how many records a handler that is a coroutine function is called at a time."""
     lineage: str = "record"
     """``record``: each row carries the position of its record. ``batch``: rows are of the whole batch."""
     dead_letter_topic: str | None = None
@@ -333,6 +335,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
             ("format",),
         ),
     ),
+    "concurrency": ("concurrency", number(1, 10_000)),
     "lineage": ("lineage", one_of("record", "batch")),
     "deadLetterTopic": ("dead_letter_topic", name_of),
     "batchIntervalMs": ("batch_interval_ms", number(0, LONGEST_BATCH_INTERVAL_MS)),
