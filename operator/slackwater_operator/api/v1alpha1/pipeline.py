@@ -176,7 +176,7 @@ class Delivery:
     retry_backoff_ms: int = spec(
         "retryBackoff",
         fields.duration("1ms", "10m"),
-        "The wait before the first retry. It doubles with each further retry.",
+        "The wait before the first retry. It doubles with each further retry, up to 30s.",
         default="500ms",
     )
     transient_error_timeout_ms: int = spec(
