@@ -92,8 +92,8 @@ def setup(spark):
 
 def refresh(spark):
     global version
+    spark.createDataFrame([(version + 1,)], "version INT").createOrReplaceTempView("reference")
     version += 1
-    spark.createDataFrame([(version,)], "version INT").createOrReplaceTempView("reference")
 
 def joined(df, batch):
     place = df.select("topic", "partition", "offset", F.lit(batch.attempt).alias("attempt"))
