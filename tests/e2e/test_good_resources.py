@@ -57,6 +57,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "a long handler": {
         "spec/kafka/properties/max.poll.interval.ms": "3600000",
         "spec/pipeline/handlerTimeout": "59m59.9s",
+        "spec/pipeline/refreshEvery": "24h",
     },
     "Spark's server": {
         "spec/pipeline/engine": "spark",
@@ -245,7 +246,8 @@ def test_defaults_are_filled_in(api_server: ControlPlane, home: str) -> None:
     spec = applied(api_server, home, good(**{"spec/rollout": {"paused": True}}), "--dry-run=server")["spec"]
     assert spec["delivery"] == {
         "batchInterval": "0s", "batchDuration": "1s", "maxBatchBytes": 33_554_432, "retries": 2,
-        "retryBackoff": "500ms", "drainTimeout": "15s",
+        "retryBackoff": "500ms", "transientErrorTimeout": "5m", "maxDeadLettersPerMinute": 0,
+        "drainTimeout": "15s",
     }  # fmt: skip
     assert spec["rollout"] == {
         "strategy": "Restart",

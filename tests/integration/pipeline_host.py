@@ -17,6 +17,7 @@ from slackwater.kafka.records import ARROW_SCHEMA
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_sink
 from slackwater.pipeline.engines.decoding import DecodingEngine
+from slackwater.pipeline.engines.hooks import LoadedHandler
 from slackwater.pipeline.engines.spark import SparkEngine
 from slackwater.pipeline.values import make_decoder
 from slackwater.runtime.config.worker_config import parse
@@ -85,6 +86,24 @@ def hangs(df):
         return 1
     return df.withColumn("x", slow("offset"))
 '''
+
+REFERENCE = """
+from pyspark.sql import functions as F
+
+version = 0
+
+def setup(spark):
+    refresh(spark)
+
+def refresh(spark):
+    global version
+    spark.createDataFrame([(version + 1,)], "version INT").createOrReplaceTempView("reference")
+    version += 1
+
+def joined(df, batch):
+    place = df.select("topic", "partition", "offset", F.lit(batch.attempt).alias("attempt"))
+    return place.crossJoin(df.sparkSession.table("reference"))
+"""
 
 _engine: Any = None
 
@@ -157,16 +176,16 @@ def _kept_views() -> tuple[list[str], list[str]]:
     def keeps(_session: Any, _blobs: list[bytes]) -> list[str]:
         raise AssertionError("the server would keep the batch until the session ends")
 
-    def handler(frame: Any) -> Any:
+    def handler(frame: Any, _batch: Any) -> Any:
         inside.extend(views())
         return frame
 
     kept, type(spark.client).cache_artifacts = type(spark.client).cache_artifacts, keeps
-    own, _engine._handler = _engine._handler, handler
+    own, _engine._loaded = _engine._loaded, LoadedHandler(handler, handler)
     try:
         _engine.transform(table(list(range(6_000)), [b"x" * 400] * 6_000))
     finally:
-        type(spark.client).cache_artifacts, _engine._handler = kept, own
+        type(spark.client).cache_artifacts, _engine._loaded = kept, own
     return inside, views()
 
 
@@ -200,6 +219,7 @@ class EngineHost:
 
     def __init__(self, folder: Path, **options: Any) -> None:
         (folder / "sh_handlers.py").write_text(HANDLERS)
+        (folder / "sh_reference.py").write_text(REFERENCE)
         self._path = [str(folder), str(EXAMPLES)]
         self._options = options
         self._pool = ProcessPoolExecutor(
@@ -219,6 +239,9 @@ class EngineHost:
     def transform(self, records: pa.Table) -> pa.Table:
         rows: pa.Table = self.run(_call, "transform", records)
         return rows
+
+    def refresh(self) -> None:
+        self.run(_call, "refresh")
 
     def close_engine(self) -> None:
         self.run(_close)

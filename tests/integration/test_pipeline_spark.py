@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+from slackwater import Batch
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.engines.connect_server import ConnectServer
 from slackwater.pipeline.engines.spark import EngineLostError
@@ -150,11 +151,16 @@ class HostedEngine:
     """The engine of a host as a worker has it."""
 
     def __init__(self, host: EngineHost) -> None:
-        self.transform = host.transform
+        self._host = host
 
     def start(self) -> None: ...
 
     def warm_up(self) -> None: ...
+
+    def refresh(self) -> None: ...
+
+    def transform(self, table: pa.Table, batch: Batch) -> pa.Table:
+        return self._host.transform(table)
 
     def close(self) -> None: ...
 
@@ -313,6 +319,28 @@ def test_a_lost_session_is_replaced(host: EngineHost) -> None:
     host.forget_session()
     rows = host.transform(table([0], [json.dumps(GOOD).encode()]))
     assert rows["_error"].to_pylist() == [None]
+
+
+def test_a_reference_table_is_set_up_refreshed_and_set_up_again(
+    host: EngineHost, request: pytest.FixtureRequest
+) -> None:
+    def versions() -> list[int]:
+        rows = host.transform(table([0, 1]))
+        assert rows["attempt"].to_pylist() == [1, 1]
+        given: list[int] = rows["version"].to_pylist()
+        return given
+
+    host.start("sh_reference:joined", refreshes=True)
+    host.warm_up()
+    assert versions() == [1, 1]
+    host.refresh()
+    assert versions() == [2, 2]
+    if request.node.callspec.params["host"] == "connect":  # only a server can drop a session
+        host.forget_session()
+        assert versions() == [3, 3], "the view of the old session is gone"
+        host.forget_session()
+        host.refresh()
+        assert versions() == [4, 4]
 
 
 def test_a_java_process_that_dies_is_an_error_of_its_own(tmp_path: Path) -> None:

@@ -84,6 +84,15 @@ def test_json_of_a_whole_topic_in_batches_like_a_workers(dev_site: DeliverySite)
     ]
 
 
+def test_rows_of_whole_batches_have_no_position(dev_site: DeliverySite) -> None:
+    dev_site.produce(8, bad_every=4)
+    done = run_try(dev_site, "--from", dev_site.topic, lineage="batch")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["text"]
+    assert lines[-2] == "records: 8, rows: 6, dead letters: 2"
+
+
 def test_the_resource_and_an_arrow_file(dev_site: DeliverySite) -> None:
     dev_site.produce(8)
     resource = {

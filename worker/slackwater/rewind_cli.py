@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.config.worker_config import WorkerConfig, load
-from slackwater.runtime.errors import ConfigError, StartError, WorkerError
+from slackwater.runtime.errors import ConfigError, SinkError, StartError, WorkerError
 
 if TYPE_CHECKING:
     from slackwater.kafka.admin import KafkaAdmin
@@ -76,6 +76,11 @@ def rewind(config: WorkerConfig, starts: Mapping[TopicPartition, int]) -> int:
     The table is changed before the committed offsets: run it again where it fails in between. Raises
     WorkerError and KafkaError.
     """
+    if not config.by_record:
+        raise SinkError(
+            "with lineage: batch the rows do not tell which records they are of, so they cannot be removed. "
+            "Start the group with another sink, and let it read all records again"
+        )
     from slackwater.kafka import KafkaAdmin, KafkaConsumer
     from slackwater.pipeline import make_sink
 

@@ -102,8 +102,10 @@ class Tried:
         return sum(len(part) for part in self.records.values())
 
     @property
-    def dropped(self) -> int:
-        """How many records have neither a row nor a dead letter."""
+    def dropped(self) -> int | None:
+        """How many records have neither a row nor a dead letter; None: rows do not tell their records."""
+        if "offset" not in self.rows.column_names:
+            return None
         places = zip(*(self.rows[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True)
         with_row = {((topic, partition), offset) for topic, partition, offset in places}
         with_row |= {((tp.topic, tp.partition), letter.offset) for tp, letter in self.letters}
@@ -151,9 +153,10 @@ def try_handler(config: WorkerConfig, starts: list[Start], limit: int) -> Tried:
         engine.start()
         warm_up(engine, config.handler)
         began = clock.mono_ms()
-        rows, letters = _handle(
-            Trial(engine, config.handler), records, min(FIRST_RECORDS, config.max_poll_records)
+        trial = Trial(
+            engine, config.handler, group_id=config.group_id, instance="try", by_record=config.by_record
         )
+        rows, letters = _handle(trial, records, min(FIRST_RECORDS, config.max_poll_records))
         return Tried(records, rows, letters, read_ms, clock.mono_ms() - began)
     finally:
         engine.close()
@@ -292,8 +295,6 @@ def _print_summary(tried: Tried) -> None:
         print(f"  value: {'null' if value is None else shortened(printable(value), MOST_VALUE)}")
     for tp, part in tried.records.items():
         print(f"read {tp} from offset {part.first_offset} up to {part.next_offset}: {len(part)}")
-    print(
-        f"records: {tried.count}, rows: {tried.rows.num_rows}, dead letters: {len(tried.letters)}, "
-        f"records without a row: {tried.dropped}"
-    )
+    dropped = "" if tried.dropped is None else f", records without a row: {tried.dropped}"
+    print(f"records: {tried.count}, rows: {tried.rows.num_rows}, dead letters: {len(tried.letters)}{dropped}")
     print(f"reading took {tried.read_ms:.0f} ms, the handler {tried.handler_ms:.0f} ms")

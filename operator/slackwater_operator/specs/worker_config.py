@@ -89,10 +89,20 @@ def worker_config(
         document["batchDurationMs"] = delivery.batch_duration_ms
     if delivery.max_batch_bytes != Delivery().max_batch_bytes:
         document["maxBatchBytes"] = delivery.max_batch_bytes
+    if delivery.transient_error_timeout_ms != Delivery().transient_error_timeout_ms:
+        document["transientErrorTimeoutMs"] = delivery.transient_error_timeout_ms
+    if delivery.max_dead_letters_per_minute:
+        document["maxDeadLettersPerMinute"] = delivery.max_dead_letters_per_minute
     if takeover_key_file:
         document["takeover"] = {"keyFile": takeover_key_file}
     if pipeline.handler_timeout_ms is not None:
         document["handlerTimeoutMs"] = pipeline.handler_timeout_ms
+    if pipeline.refresh_every_ms is not None:
+        document["refreshEveryMs"] = pipeline.refresh_every_ms
+    if pipeline.concurrency != 16:
+        document["concurrency"] = pipeline.concurrency
+    if pipeline.lineage != "record":
+        document["lineage"] = pipeline.lineage
     if pipeline.value is not None:
         document["value"] = _value(pipeline.value)
     if pipeline.dead_letter_topic:

@@ -16,6 +16,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from slackwater import Batch
 from slackwater.kafka.errors import FencedInstanceIdError, SendDeadlineError
 from slackwater.kafka.records import BatchBuilder, RecordColumns, decode
 from slackwater.kafka.structs import (
@@ -456,15 +457,26 @@ class ValueEngine:
         self.rejects = True
         """Whether it rejects any."""
         self.result: Any = None
+        self.batches: list[Batch] = []
+        """What it was told of each call's."""
+        self.refreshes = 0
+        self.refresh_errors: deque[BaseException | None] = deque()
 
     def start(self) -> None: ...
 
     def warm_up(self) -> None: ...
 
+    def refresh(self) -> None:
+        self.refreshes += 1
+        error = self.refresh_errors.popleft() if self.refresh_errors else None
+        if error is not None:
+            raise error
+
     def close(self) -> None: ...
 
-    def transform(self, table: pa.Table) -> pa.Table:
+    def transform(self, table: pa.Table, batch: Batch) -> pa.Table:
         self.calls += 1
+        self.batches.append(batch)
         error = self.errors.popleft() if self.errors else None
         if error is not None:
             raise error
@@ -539,6 +551,8 @@ class Bench:
             DeadLetters(self.config.group_id, self.letters, self.clock) if topic else None,
             reached=self.reached,
         )
+        if self.config.refresh_every_ms:
+            context.refresh(engine or self.engine)
         self.delivery = Delivery(self.consumer, context, give_up=lambda: self.stop > 1)
         self.consumer.subscribe(["flights"], listener=self.delivery)
 

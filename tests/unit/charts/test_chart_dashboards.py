@@ -117,6 +117,7 @@ def test_every_metric_is_shown_or_has_a_reason_not_to_be() -> None:
         "slackwater_batches": "throughput is shown in records",
         "slackwater_records_out": "differs from what comes in only by what the handler drops",
         "slackwater_handler_failures": "ends in a restart, which is shown",
+        "slackwater_refreshes": "whether data may be old for a while is the handler's to judge",
         "slackwater_commit_failures": "ends in a rebalance or an abandoned batch",
         "slackwater_poll_interval_seconds": "for a profile of one worker",
         "slackwater_restart_gap_seconds": "the operator's restart_phase_seconds has its parts",

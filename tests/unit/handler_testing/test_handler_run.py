@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from slackwater import Batch, Retry
 from slackwater.kafka import ConsumerRecord
 from slackwater.runtime.errors import HandlerError, HandlerLoadError, HandlerTimeoutError, RecordsError
 from slackwater.testing import record, run
@@ -255,3 +256,41 @@ def test_the_package_loads_neither_arrow_nor_spark() -> None:
     code = "import sys, slackwater.testing; print([m for m in ('pyarrow', 'pyspark') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_setup_of_the_module_is_called_before_the_handler(tmp_path: Path) -> None:
+    (tmp_path / "hr_names.py").write_text(
+        "names = {}\n"
+        "def setup(spark):\n    names['JFK'] = f'Kennedy {spark}'\n"
+        "def transform(records):\n"
+        "    for r in records:\n"
+        "        place = {'topic': r.topic, 'partition': r.partition, 'offset': r.offset}\n"
+        "        yield {'name': names[r.value.decode()], **place}\n"
+    )
+    result = run("hr_names:transform", [b"JFK"], "python", handler_path=[str(tmp_path)])
+    assert [row["name"] for row in result.to_pylist()] == ["Kennedy None"]
+    module = sys.modules.pop("hr_names")
+    module.names.clear()
+    sys.modules["hr_names"] = module
+    again = run(module.transform, [b"JFK"], "python")
+    assert [row["name"] for row in again.to_pylist()] == ["Kennedy None"], "of the function's module"
+
+
+def test_a_handler_that_asks_is_told_its_batch() -> None:
+    def ends(records: list[ConsumerRecord], batch: Batch) -> Rows:
+        for given in records:
+            assert batch.ranges[given.topic, given.partition].start <= given.offset  # type: ignore[index]
+            yield {**place(given), "of": f"{batch.group_id} {batch.instance} {batch.attempt}"}
+
+    assert run(ends, [b"a", b"b"], "python").to_pylist()[1]["of"] == "test test 1"
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_a_handler_that_asks_to_be_tried_again_blames_no_record(isolate: bool) -> None:
+    def away(records: list[ConsumerRecord]) -> Rows:
+        yield from (place(given) for given in records)
+        if records:
+            raise Retry("the rates are away")
+
+    with pytest.raises(HandlerError if isolate else Retry, match="the rates are away"):
+        run(away, [b"a"], "python", isolate=isolate)

@@ -2,6 +2,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from slackwater.pipeline.engines import handler
@@ -60,3 +61,11 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, source: str, spec: str, said:
 def test_a_handler_path_that_is_no_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(HandlerLoadError, match="nowhere in handlerPath is not a folder"):
         handler.load("m:f", [str(tmp_path / "nowhere")])
+
+
+def test_what_arrow_raises_is_shown_with_the_users_line(tmp_path: Path) -> None:
+    (tmp_path / "hl_arrow.py").write_text("def f(table):\n    return table['nothing']\n")
+    function = handler.load("hl_arrow:f", [str(tmp_path)])
+    with pytest.raises(KeyError) as raised:
+        function(pa.table({"x": [1]}))
+    assert handler.describe(raised.value).endswith("hl_arrow.py line 2)")

@@ -387,6 +387,21 @@ def test_rows_are_added_up_with_postgres_notion_of_equal_keys(database: Postgres
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_rows_of_a_whole_batch_need_no_position(database: PostgresDatabase, mode: str) -> None:
+    merges = {"key": ["key"], "aggregates": {"n": "sum"}} if mode == "merge" else {}
+    sink = made(database, mode=mode, **merges)
+    for number, end in enumerate((10, 20, 30)):
+        table = pa.table({"key": ["a", "b"], "n": [number, 1]})
+        sink.stage(table, {A: Range(OLD, end - 10, end, end - 10 or None)}).publish()
+    wanted = [("a", "3"), ("b", "3")]
+    assert database.sql("select key, sum(n) from flights group by key order by 1") == wanted
+    with pytest.raises(SinkFencedError):
+        sink.stage(table, {A: Range(OLD, 20, 30, 20)}).publish()
+    assert database.sql("select key, sum(n) from flights group by key order by 1") == wanted
+    assert database.sql("select count(*) from flights") == [("2" if mode == "merge" else "6",)]
+
+
 def test_nulls_count_for_nothing(database: PostgresDatabase) -> None:
     aggregates = {"total": "sum", "least": "min", "most": "max", "seen": "count"}
     sink = made(database, mode="merge", key=["key"], aggregates=aggregates)

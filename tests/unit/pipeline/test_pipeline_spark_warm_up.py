@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from slackwater.kafka.records import ARROW_SCHEMA
 from slackwater.pipeline.engines import frames, spark
 from slackwater.pipeline.engines.spark import WARM_UP_ROWS, SparkEngine
 from slackwater.runtime.errors import StartError
@@ -59,7 +60,9 @@ class Backend:
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Session], SparkEngine]:
-    (tmp_path / "warm_handlers.py").write_text("def keep(frame):\n    return frame\n")
+    (tmp_path / "warm_handlers.py").write_text(
+        "def keep(frame):\n    return {}['x'] if frame.rows.num_rows else frame\n"
+    )
     # What has no rows would need Spark's own functions.
     monkeypatch.setattr(
         frames, "frame", lambda spark, table, parallelism: nullcontext(spark.createDataFrame(table))
@@ -87,3 +90,13 @@ def test_a_spark_that_runs_no_query_is_not_the_handlers_fault(engine: Any) -> No
     with pytest.raises(StartError, match="a Spark started, but cannot run a query"):
         made.warm_up()
     made.close()
+
+
+def test_what_the_handler_raises_is_not_its_own_cause(engine: Any) -> None:
+    """The search for records at fault follows the causes to their end."""
+    made = engine(Session())
+    row = pa.Table.from_pylist([dict.fromkeys(ARROW_SCHEMA.names)], schema=ARROW_SCHEMA)
+    with pytest.raises(KeyError) as raised:
+        made.transform(row)
+    made.close()
+    assert raised.value.__cause__ is None

@@ -270,9 +270,9 @@ class Parts:
         engine.close = lambda: setattr(self, "engine_closed", True)  # type: ignore[method-assign]
         transform = engine.transform
 
-        def journaled(table: Any) -> Any:
+        def journaled(table: Any, batch: Any) -> Any:
             self.group.journal.append(("handled", table.num_rows))
-            return transform(table)
+            return transform(table, batch)
 
         engine.transform = journaled  # type: ignore[method-assign]
         return engine

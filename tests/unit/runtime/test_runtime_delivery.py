@@ -7,6 +7,7 @@ import errno
 import pyarrow as pa
 import pytest
 
+from slackwater import OffsetRange
 from slackwater.kafka.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -1027,3 +1028,17 @@ def test_a_stopped_partition_that_leaves_is_no_longer_shown(bench: Bench) -> Non
     bench.steps(2)
     assert bench.status.stopped == []
     assert bench.metrics.value("stopped_partitions", ("LogTruncated",)) == 0
+
+
+def test_the_engine_is_told_which_batch_it_is(bench: Bench) -> None:
+    a, b, c = bench.produce(0, *values(3)), bench.produce(1, *values(2)), bench.produce(2)
+    bench.cluster.committed[b] = OffsetAndMetadata(1, "")
+    bench.assign(a, b, c)
+    bench.engine.errors.append(ValueError("not yet"))
+    bench.until_idle()
+    first, second = bench.engine.batches
+    assert first.ranges == {a: OffsetRange(0, 3), b: OffsetRange(1, 2)}
+    assert first.assignment == {a, b, c}
+    assert (first.group_id, first.instance) == ("flights", "w-0")
+    assert (first.attempt, second.attempt) == (1, 2)
+    assert second.ranges == first.ranges

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from slackwater import Batch, OffsetRange
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.errors import HandlerError, QueryFailed, RecordsError, SinkError
 from tests.support.workers.fakes import Bench
@@ -153,7 +154,7 @@ def test_values_that_the_sink_cannot_hold_become_dead_letters(bench: Bench) -> N
 def test_a_row_with_a_wrong_position_becomes_a_dead_letter(bench: Bench) -> None:
     transform = bench.engine.transform
 
-    def moves(table: pa.Table) -> pa.Table:
+    def moves(table: pa.Table, batch: Batch) -> pa.Table:
         offsets = [
             4711 if value.startswith(b"poison") else offset
             for value, offset in zip(
@@ -161,7 +162,7 @@ def test_a_row_with_a_wrong_position_becomes_a_dead_letter(bench: Bench) -> None
             )
         ]
         at = table.schema.get_field_index("offset")
-        return transform(table.set_column(at, "offset", pa.array(offsets, pa.int64())))
+        return transform(table.set_column(at, "offset", pa.array(offsets, pa.int64())), batch)
 
     bench.engine.transform = moves  # type: ignore[method-assign]
     bench.assign(bench.produce(0, *values(30, 5)))
@@ -190,8 +191,7 @@ def test_without_a_dead_letter_topic_the_error_names_the_record() -> None:
     "error",
     [
         OSError(errno.ENOSPC, "No space left on device"),
-        ConnectionRefusedError("the database is down"),
-        TimeoutError("no answer"),
+        PermissionError(errno.EACCES, "the key may not be read"),
         MemoryError(),
         pa.ArrowMemoryError("malloc of size 99 failed"),
         pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes"),
@@ -211,10 +211,24 @@ def test_a_failure_of_the_surroundings_is_not_searched_for_in_records(
     check_nothing_done(bench)
 
 
+def test_an_exception_may_be_its_own_cause(bench: Bench) -> None:
+    """``raise error from error``"""
+
+    def own_cause(text: str) -> BaseException:
+        error = ValueError(text)
+        error.__cause__ = error
+        return error
+
+    bench.engine.failure = breaks(own_cause)
+    bench.assign(bench.produce(0, *values(30, 5)))
+    bench.until_idle()
+    assert [*letters(bench)] == ["0@5"]
+
+
 def test_a_cause_in_the_surroundings_counts(bench: Bench) -> None:
     def chained(text: str) -> BaseException:
         error = ValueError(text)
-        error.__cause__ = ConnectionResetError("the database is gone")
+        error.__cause__ = FileNotFoundError("the model is gone")
         return error
 
     bench.engine.failure = breaks(chained)
@@ -417,3 +431,16 @@ def test_a_replay_after_the_letters_writes_each_once(bench: Bench) -> None:
     bench.until_idle()
     assert list(letters(bench)) == ["0@7"]
     assert bench.sink.rows(0) == [i for i in range(50) if i != 7]
+
+
+def test_what_the_handler_is_told_in_the_search_are_the_ranges_of_the_whole_batch(bench: Bench) -> None:
+    a, b = bench.produce(0, *values(30, 5)), bench.produce(1, *values(2))
+    bench.engine.failure = breaks(ValueError)
+    bench.assign(a, b)
+    bench.until_idle()
+    whole = {a: OffsetRange(0, 30), b: OffsetRange(0, 2)}
+    assert bench.engine.batches[0].ranges == bench.engine.batches[-1].ranges == whole
+    searched = [batch.ranges for batch in bench.engine.batches[1:-1]]
+    assert {a: whole[a]} in searched, "a part with records of one partition"
+    assert all(ranges[tp] == whole[tp] for ranges in searched for tp in ranges)
+    assert [batch.attempt for batch in bench.engine.batches[:4]] == [1, 2, 3, 3], "then the search begins"

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+from slackwater import Batch
 from slackwater.kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError
 from slackwater.kafka.records import RecordColumns
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
@@ -63,8 +64,8 @@ class GroupMember(FakeConsumer):
 class DroppingEngine(ValueEngine):
     """Leaves out all records."""
 
-    def transform(self, table: pa.Table) -> pa.Table:
-        return super().transform(table).slice(0, 0)
+    def transform(self, table: pa.Table, batch: Batch) -> pa.Table:
+        return super().transform(table, batch).slice(0, 0)
 
 
 class Process(Bench):

@@ -73,6 +73,15 @@ def test_a_standby_reads_ahead_and_shows_itself() -> None:
     assert scene.group.looks == 4, "at the start, when it is ready, and then once a second"
 
 
+def test_a_standby_is_refreshed() -> None:
+    scene = Scene(refreshEveryMs=1_000)
+    scene.serve_before(1)
+    scene.stop_in("standby", 3_500)
+    assert scene.run() == 0
+    assert [event["ok"] for event in scene.events("refresh")] == [True] * 3
+    assert "running" not in scene.phases()
+
+
 def test_a_stop_in_standby_touches_nothing() -> None:
     scene = Scene()
     scene.serve_before()

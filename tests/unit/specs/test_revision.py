@@ -65,6 +65,9 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.pipeline.handler": (NONE, {"spec/pipeline/handler": "flights.pipeline:other"}),
     "spec.pipeline.handlerPath": (NONE, {"spec/pipeline/handlerPath": ["/app"]}),
     "spec.pipeline.handlerTimeout": (NONE, {"spec/pipeline/handlerTimeout": "1m"}),
+    "spec.pipeline.concurrency": (NONE, {"spec/pipeline/concurrency": 100}),
+    "spec.pipeline.lineage": (NONE, {"spec/pipeline/lineage": "batch"}),
+    "spec.pipeline.refreshEvery": (NONE, {"spec/pipeline/refreshEvery": "1h"}),
     "spec.pipeline.engine": (NONE, {"spec/pipeline/engine": "python"}),
     "spec.pipeline.spark.remote": (SPARK, {**SPARK, "spec/pipeline/spark/remote": "sc://spark:15002"}),
     "spec.pipeline.spark.conf": (SPARK, {**SPARK, "spec/pipeline/spark/conf": {"spark.ui.enabled": "false"}}),
@@ -129,6 +132,8 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.delivery.batchDuration": (NONE, {"spec/delivery/batchDuration": "500ms"}),
     "spec.delivery.maxBatchBytes": (NONE, {"spec/delivery/maxBatchBytes": 1_048_576}),
     "spec.delivery.retries": (NONE, {"spec/delivery/retries": 3}),
+    "spec.delivery.transientErrorTimeout": (NONE, {"spec/delivery/transientErrorTimeout": "1m"}),
+    "spec.delivery.maxDeadLettersPerMinute": (NONE, {"spec/delivery/maxDeadLettersPerMinute": 100}),
     "spec.delivery.retryBackoff": (NONE, {"spec/delivery/retryBackoff": "1s"}),
     "spec.delivery.drainTimeout": (NONE, {"spec/delivery/drainTimeout": "30s"}),
     "spec.rollout.strategy": (NONE, {"spec/rollout/strategy": "Takeover"}),
@@ -229,6 +234,8 @@ def test_the_worker_reads_what_its_configuration_says() -> None:
         "batchDuration": "250ms",
         "maxBatchBytes": 1_000_000,
         "retries": 7,
+        "transientErrorTimeout": "90s",
+        "maxDeadLettersPerMinute": 1_000,
         "retryBackoff": "2s",
         "drainTimeout": "1m",
     }
@@ -239,6 +246,8 @@ def test_the_worker_reads_what_its_configuration_says() -> None:
     assert (config.batch_duration_ms, config.max_batch_bytes) == (250, 1_000_000)
     assert config.spark.start_timeout_ms == 300_000
     assert config.retries == 7
+    assert config.transient_error_timeout_ms == 90_000
+    assert config.max_dead_letters_per_minute == 1_000
     assert config.retry_backoff_ms == 2_000
     assert config.drain_timeout_ms == 60_000
     assert config.health.port == names.PORT

@@ -28,18 +28,25 @@ def make_engine(config: WorkerConfig) -> AnyEngine:
     if config.engine == "python":
         from slackwater.pipeline.engines.python import PythonEngine
 
-        records = PythonEngine(config.handler, config.handler_path, timeout_ms=config.handler_timeout_ms)
+        records = PythonEngine(
+            config.handler,
+            config.handler_path,
+            timeout_ms=config.handler_timeout_ms,
+            refreshes=config.refresh_every_ms > 0,
+            by_record=config.by_record,
+            concurrency=config.concurrency,
+        )
         if make is None:
             return records
         from slackwater.pipeline.engines.decoding import DecodingRecordEngine
 
-        return DecodingRecordEngine(records, make)
+        return DecodingRecordEngine(records, make, by_record=config.by_record)
     tables = _table_engine(config)
     if make is None:
         return tables
     from slackwater.pipeline.engines.decoding import DecodingEngine
 
-    return DecodingEngine(tables, make)
+    return DecodingEngine(tables, make, by_record=config.by_record)
 
 
 def _decoder_factory(config: WorkerConfig) -> Callable[[], ValueDecoder] | None:
@@ -58,7 +65,13 @@ def _table_engine(config: WorkerConfig) -> ArrowEngine | SparkEngine:
     if config.engine == "arrow":
         from slackwater.pipeline.engines.arrow import ArrowEngine
 
-        return ArrowEngine(config.handler, config.handler_path, timeout_ms=config.handler_timeout_ms)
+        return ArrowEngine(
+            config.handler,
+            config.handler_path,
+            timeout_ms=config.handler_timeout_ms,
+            refreshes=config.refresh_every_ms > 0,
+            by_record=config.by_record,
+        )
     from slackwater.pipeline.engines.spark import SparkEngine
 
     return SparkEngine(
@@ -68,6 +81,8 @@ def _table_engine(config: WorkerConfig) -> ArrowEngine | SparkEngine:
         conf=config.spark.conf,
         start_timeout_ms=config.spark.start_timeout_ms,
         timeout_ms=config.handler_timeout_ms,
+        refreshes=config.refresh_every_ms > 0,
+        by_record=config.by_record,
     )
 
 

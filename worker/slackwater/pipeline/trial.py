@@ -20,6 +20,7 @@ from slackwater.runtime.delivery.batch import (
     Stage,
     Transformed,
     TransformError,
+    info_of,
     stage,
     transform,
     try_to_stage,
@@ -54,10 +55,22 @@ class Outcome:
 
 
 class Trial:
-    """Gives batches to ``engine``, which is started. ``handler``: its name, for messages."""
+    """Gives batches to ``engine``, which is started. ``handler``: its name, for messages. ``group_id`` and
+    ``instance``: of which a handler is told that asks. ``by_record``: whether each row must carry the
+    position of its record."""
 
-    def __init__(self, engine: AnyEngine, handler: str, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        engine: AnyEngine,
+        handler: str,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        group_id: str = "test",
+        instance: str = "test",
+        by_record: bool = True,
+    ) -> None:
         self._engine, self._handler, self._clock = engine, handler, clock
+        self._group_id, self._instance, self._by_record = group_id, instance, by_record
 
     def run(
         self,
@@ -81,7 +94,7 @@ class Trial:
         if not columns:
             from slackwater.kafka.records import ARROW_SCHEMA
 
-            none = ARROW_SCHEMA.empty_table().select(PLACE_COLUMNS)
+            none = ARROW_SCHEMA.empty_table().select(PLACE_COLUMNS if self._by_record else ())
             return Outcome(none, none, [])
         batch = Batch(
             {
@@ -128,7 +141,8 @@ class Trial:
             raise HandlerError(f"{exc} (handler {self._handler})") from exc
 
     def _transformed(self, batch: Batch) -> Transformed:
-        return transform(batch, self._engine, self._clock, go_on)
+        info = info_of(batch, batch.parts, self._group_id, self._instance)
+        return transform(batch, info, self._engine, self._clock, go_on, by_record=self._by_record)
 
     def _fault(self, batch: Batch, sink: Sink) -> Fault | None:
         """Why ``batch`` cannot be handled or written; None: it can. Raises what is no fault of records."""

@@ -93,6 +93,11 @@ class TimedCalls:
         self._runner = ThreadRunner(name)
         self._stuck = False
 
+    @property
+    def stuck(self) -> bool:
+        """Whether a call that was given up still runs."""
+        return self._stuck
+
     def call(self, function: Callable[[], T], timeout_ms: float, interrupt: Callable[[], None]) -> T:
         """``function()``. After ``timeout_ms`` calls ``interrupt`` and raises CallTimedOut.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
+
+from slackwater.handler import Retry
 
 EXIT_OK = 0
 EXIT_OTHER = 1
@@ -64,6 +67,14 @@ class HandlerTimeoutError(HandlerError):
     """A call of the handler took longer than it may; where the machine was busy, another may not."""
 
 
+class HandlerSetupError(HandlerError):
+    """The handler's ``setup`` failed: without what it makes no batch can be handled."""
+
+
+class RefreshFailed(Exception):
+    """The handler's ``refresh`` failed. What the handler had before stays in use. The message is one line."""
+
+
 class HandlerRaised(Exception):
     """What an engine makes of an exception of the handler's, which is the cause."""
 
@@ -95,3 +106,18 @@ class DeadLetterError(WorkerError):
     """A dead letter cannot be stored; the batch it belongs to is not committed."""
 
     exit_code = EXIT_HANDLER_OR_SINK
+
+
+def causes(exc: BaseException | None) -> Iterator[BaseException]:
+    """``exc``, its cause, the cause of that, and so on; each once: an exception may be its own cause."""
+    met: set[int] = set()
+    while exc is not None and id(exc) not in met:
+        met.add(id(exc))
+        yield exc
+        exc = exc.__cause__
+
+
+def is_transient(exc: BaseException) -> bool:
+    """Whether ``exc``, or a cause of it, says that something which a handler needs is away: another try may
+    pass."""
+    return any(isinstance(cause, Retry | ConnectionError | TimeoutError) for cause in causes(exc))

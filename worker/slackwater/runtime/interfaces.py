@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from slackwater.handler import Batch
     from slackwater.kafka.records import ConsumerRecord
     from slackwater.kafka.structs import (
         MembershipSnapshot,
@@ -42,14 +43,20 @@ class Engine(Protocol):
         """
 
     def warm_up(self) -> None:
-        """Does in advance what the first batch would otherwise wait for. May take seconds."""
+        """Calls the handler's ``setup``, and does in advance what the first batch would otherwise wait for.
+        May take seconds."""
 
-    def transform(self, table: pa.Table) -> pa.Table:
+    def transform(self, table: pa.Table, batch: Batch) -> pa.Table:
         """The handler's output for ``table`` (schema ``slackwater.kafka.records.ARROW_SCHEMA``).
 
-        The table holds the records of all partitions of one poll. Raises ``HandlerError`` for what
+        The table holds the records of all partitions of one poll; ``batch``: what the handler is told of
+        them. Raises ``HandlerError`` for what
         will fail again on every try, such as a result that is no table; other exceptions are tried again.
         """
+
+    def refresh(self) -> None:
+        """Calls the handler's ``refresh``. Not while ``transform`` runs. Raises ``RefreshFailed`` where the
+        handler can go on with what it has, and WorkerError where it cannot."""
 
     def close(self) -> None:
         """Releases what ``start`` acquired. Called once, also when ``start`` failed or a call still runs."""
@@ -63,8 +70,10 @@ class RecordEngine(Protocol):
 
     def warm_up(self) -> None: ...
 
-    def transform_records(self, records: list[ConsumerRecord]) -> pa.Table:
+    def transform_records(self, records: list[ConsumerRecord], batch: Batch) -> pa.Table:
         """The handler's output for the records of all partitions of one poll, in the partitions' order."""
+
+    def refresh(self) -> None: ...
 
     def close(self) -> None: ...
 

@@ -248,6 +248,8 @@ class Worker:
             self.turn(self._loading)
         loaded: Loaded = self._loading.result()
         context.engine, context.sink, context.letters = loaded
+        if self._config.refresh_every_ms:
+            context.refresh(loaded.engine)
         return True
 
     def _wait_at_gate(self) -> None:
@@ -322,6 +324,8 @@ class Worker:
         """Lets a short time pass, in which the group is served. Raises _Stopped if a stop was requested."""
         if self._stopping.count:
             raise _Stopped
+        if self._delivery is None and self._context.refresher is not None:
+            self._context.refresher.advance()  # it may stand by for long
         if self._delivery is not None:
             self._delivery.step(SLICE_MS)
         elif task is not None:

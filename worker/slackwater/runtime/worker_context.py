@@ -17,6 +17,7 @@ from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
 
 if TYPE_CHECKING:
+    from slackwater.runtime.refresh import Refresher
     from slackwater.runtime.takeover.http_client import Peers
 
 
@@ -39,12 +40,28 @@ class WorkerContext:
     engine: AnyEngine | None = None
     sink: Sink | None = None
     letters: DeadLetters | None = None
+    refresher: Refresher | None = None
+    """Set after the warm-up, if the handler is to be refreshed."""
     pod: str = ""
     """The pod's name; "" where commits need not say it."""
     takes_over: bool = False
     """Whether another pod may take over from this one, and the other way round."""
     reached: Reached = go_on
     """To be called at each step (:mod:`slackwater.runtime.fault_points`)."""
+
+    def refresh(self, engine: AnyEngine) -> None:
+        """From now on the handler of ``engine``, which is warmed up, is refreshed."""
+        from slackwater.runtime.refresh import Refresher  # most handlers have no refresh
+
+        self.refresher = Refresher(
+            engine,
+            self.config,
+            runner=self.runner,
+            clock=self.clock,
+            events=self.events,
+            metrics=self.metrics,
+            log=self.log,
+        )
 
 
 @dataclass(frozen=True)

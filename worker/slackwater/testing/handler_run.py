@@ -69,6 +69,7 @@ def run(
     seed: int = 0,
     ignore: Collection[str] = (),
     isolate: bool = True,
+    lineage: str = "record",
     timeout_ms: float = 300_000,
 ) -> Result:
     """Runs ``handler`` on ``records`` as a worker does, with the worker's engine and its checks.
@@ -98,6 +99,8 @@ def run(
         ignore: columns that may differ from run to run, such as a time of processing.
         isolate: True: a batch that fails is searched for the records at fault, which become dead letters, as
             by a worker with a dead-letter topic. False: what the handler raises is raised.
+        lineage: ``record``, or ``batch`` for rows without a position, as ``spec.pipeline.lineage`` has it;
+            smaller batches are not tried then.
         timeout_ms: how long each call of the handler may take.
 
     Raises:
@@ -112,17 +115,20 @@ def run(
         raise ValueError(f"engine is {engine!r}: give one of {', '.join(ENGINES)}")
     if spark is not None and engine != "spark":
         raise ValueError(f"spark is for engine='spark', not for {engine!r}")
+    if lineage not in ("record", "batch"):
+        raise ValueError(f"lineage is {lineage!r}: give record or batch")
+    by_record = lineage == "record"
     partitions = partitions_of(records, Defaults(topic, partition, offset, timestamp))
     from slackwater.pipeline.trial import Trial
 
     name = handler if isinstance(handler, str) else _name(handler)
-    made = _engine(handler, name, engine, handler_path, spark, timeout_ms)
+    made = _engine(handler, name, engine, handler_path, spark, timeout_ms, by_record)
     try:
         made.start()
         made.warm_up()
-        trial = Trial(made, name)
+        trial = Trial(made, name, by_record=by_record)
         whole = trial.run({tp: RecordList(given) for tp, given in partitions.items()}, isolate=isolate)
-        if split:
+        if split and by_record:
             most = SINGLES.get(engine, DEFAULT_SINGLES) if singles is None else singles
             checks = BatchSplits(trial, partitions, whole, frozenset(ignore), isolate=isolate)
             checks.check(splits=splits, singles=most, seed=seed)
@@ -154,9 +160,11 @@ def _engine(
     path: Sequence[str],
     spark: SparkSession | None,
     timeout_ms: float,
+    by_record: bool,
 ) -> AnyEngine:
     options: dict[str, Any] = {
         "timeout_ms": timeout_ms,
+        "by_record": by_record,
         "function": None if isinstance(handler, str) else handler,
     }
     if engine == "arrow":

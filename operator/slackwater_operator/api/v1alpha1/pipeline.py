@@ -53,6 +53,12 @@ class Pipeline:
             "spark requires engine spark; set engine to spark, or choose another format",
             ".sink.format",
         ),
+        Rule(
+            "self.lineage != 'batch' || self.sink.mode != 'upsert'",
+            "batch is not for sink.mode upsert, which needs the rows' positions; use mode merge or append, "
+            "or lineage record",
+            ".lineage",
+        ),
     ]
 
     image: str = spec(
@@ -80,6 +86,12 @@ class Pipeline:
         "The longest time that one call of the handler may take (90s, 5m); after that the worker exits. "
         "Must be less than max.poll.interval.ms (5m). Defaults to nine tenths of it.",
     )
+    refresh_every_ms: int | None = spec(
+        "refreshEvery",
+        fields.duration("1s"),
+        "How often a worker calls the function refresh(spark) of the handler's module (10m, 1h), between two "
+        "batches. Without it, the function is not called.",
+    )
     engine: str = spec(
         "engine",
         fields.text(choices=["spark", "arrow", "python"]),
@@ -96,6 +108,20 @@ class Pipeline:
         "How the values of records are decoded. Without it, the handler gets their bytes.",
     )
     sink: Sink = required("sink", fields.nested(Sink), "Where the handler's rows are written.")
+    concurrency: int = spec(
+        "concurrency",
+        fields.whole(minimum=1, maximum=10_000),
+        "For how many records a worker calls a handler at a time that is a coroutine function (async def); "
+        "with engine python.",
+        default=16,
+    )
+    lineage: str = spec(
+        "lineage",
+        fields.text(choices=["record", "batch"]),
+        "What a row is of. record: each row carries topic, partition and offset of its record. batch: rows "
+        "are of the whole batch, such as its sums, and need no position; they cannot be rewound.",
+        default="record",
+    )
     dead_letter_topic: str = spec(
         "deadLetterTopic",
         topic("flights.dlq"),
@@ -145,8 +171,24 @@ class Delivery:
     retry_backoff_ms: int = spec(
         "retryBackoff",
         fields.duration("1ms", "10m"),
-        "The wait before the first retry. It doubles with each further retry.",
+        "The wait before the first retry. It doubles with each further retry, up to 30s.",
         default="500ms",
+    )
+    transient_error_timeout_ms: int = spec(
+        "transientErrorTimeout",
+        fields.duration("0s"),
+        "How long a batch is retried whose handler raises slackwater.Retry, ConnectionError or TimeoutError, "
+        "because something that it needs is away; after that the worker exits. Such errors make no dead "
+        "letters.",
+        default="5m",
+    )
+    max_dead_letters_per_minute: int = spec(
+        "maxDeadLettersPerMinute",
+        fields.whole(minimum=0),
+        "The maximum number of dead letters that a worker writes in a minute. It stops reading partitions "
+        "that would exceed it, writes none of their dead letters, and the group becomes Degraded "
+        "(TooManyDeadLetters). 0 means no limit.",
+        default=0,
     )
     drain_timeout_ms: int = spec(
         "drainTimeout",

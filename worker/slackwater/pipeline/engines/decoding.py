@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from slackwater.handler import NO_BATCH, Batch
 from slackwater.pipeline.values import ValueDecoder
 from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS, RecordEngine
 
@@ -28,7 +29,9 @@ class TableHandler(Protocol):
 
     def warm_up(self, schema: pa.Schema | None = None) -> None: ...
 
-    def transform(self, table: pa.Table) -> pa.Table: ...
+    def transform(self, table: pa.Table, batch: Batch = NO_BATCH) -> pa.Table: ...
+
+    def refresh(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -59,8 +62,8 @@ class _Decoding:
 class DecodingEngine:
     """Gives ``engine`` tables whose column ``value`` is decoded."""
 
-    def __init__(self, engine: TableHandler, make: MakeDecoder) -> None:
-        self._engine, self._values = engine, _Decoding(make)
+    def __init__(self, engine: TableHandler, make: MakeDecoder, *, by_record: bool = True) -> None:
+        self._engine, self._values, self._by_record = engine, _Decoding(make), by_record
 
     @property
     def engine(self) -> TableHandler:
@@ -78,7 +81,7 @@ class DecodingEngine:
 
         self._engine.warm_up(_typed(ARROW_SCHEMA, self._values.decoder.type))
 
-    def transform(self, table: pa.Table) -> pa.Table:
+    def transform(self, table: pa.Table, batch: Batch = NO_BATCH) -> pa.Table:
         """The handler's output, and a row for each record whose value cannot be decoded.
 
         Raises WorkerError where the schema registry cannot be used, and what the engine raises.
@@ -96,13 +99,18 @@ class DecodingEngine:
         at = table.schema.get_field_index("value")
         typed = table.set_column(at, pa.field("value", decoder.type), column)
         if not reasons:
-            return self._engine.transform(typed)
+            return self._engine.transform(typed, batch)
         rows = sorted(reasons)
         rejected_rows = table.select(PLACE_COLUMNS).take(pa.array(rows, pa.int64()))
         good = pa.array([row not in reasons for row in range(table.num_rows)], pa.bool_())
         rest = typed.filter(good)
-        output = self._engine.transform(rest) if rest.num_rows else None
-        return with_rejected(output, rejected_rows, [reasons[row] for row in rows])
+        output = self._engine.transform(rest, batch) if rest.num_rows else None
+        given = [reasons[row] for row in rows]
+        return with_rejected(output, rejected_rows, given, by_record=self._by_record)
+
+    def refresh(self) -> None:
+        """The engine's."""
+        self._engine.refresh()
 
     def close(self) -> None:
         """Closes both."""
@@ -113,8 +121,8 @@ class DecodingEngine:
 class DecodingRecordEngine:
     """Gives ``engine`` records whose ``value`` is a dict, or None."""
 
-    def __init__(self, engine: RecordEngine, make: MakeDecoder) -> None:
-        self._engine, self._values = engine, _Decoding(make)
+    def __init__(self, engine: RecordEngine, make: MakeDecoder, *, by_record: bool = True) -> None:
+        self._engine, self._values, self._by_record = engine, _Decoding(make), by_record
 
     def start(self) -> None:
         """Makes the decoder and starts the engine. Raises ConfigError, StartError and HandlerLoadError."""
@@ -125,7 +133,7 @@ class DecodingRecordEngine:
         """The engine's."""
         self._engine.warm_up()
 
-    def transform_records(self, records: list[ConsumerRecord]) -> pa.Table:
+    def transform_records(self, records: list[ConsumerRecord], batch: Batch = NO_BATCH) -> pa.Table:
         """The handler's output, and a row for each record whose value cannot be decoded. Raises as
         :meth:`DecodingEngine.transform`."""
         import pyarrow as pa
@@ -138,7 +146,7 @@ class DecodingRecordEngine:
             for row, (record, value) in enumerate(zip(records, values, strict=True))
             if row not in reasons
         ]
-        output = self._engine.transform_records(given) if given or not records else None
+        output = self._engine.transform_records(given, batch) if given or not records else None
         if not reasons:
             assert output is not None
             return output
@@ -148,7 +156,12 @@ class DecodingRecordEngine:
             "partition": pa.array([records[row].partition for row in rows], pa.int32()),
             "offset": pa.array([records[row].offset for row in rows], pa.int64()),
         }
-        return with_rejected(output, pa.table(places), [reasons[row] for row in rows])
+        given_reasons = [reasons[row] for row in rows]
+        return with_rejected(output, pa.table(places), given_reasons, by_record=self._by_record)
+
+    def refresh(self) -> None:
+        """The engine's."""
+        self._engine.refresh()
 
     def close(self) -> None:
         """Closes both."""
@@ -162,8 +175,9 @@ def _typed(schema: pa.Schema, type_: pa.StructType) -> pa.Schema:
     return schema.set(schema.get_field_index("value"), pa.field("value", type_))
 
 
-def with_rejected(output: Any, places: pa.Table, reasons: list[str]) -> pa.Table:
-    """``output`` of a handler (None: it was not called) with a row for each of ``places``, and its reason.
+def with_rejected(output: Any, places: pa.Table, reasons: list[str], *, by_record: bool = True) -> pa.Table:
+    """``output`` of a handler (None: it was not called) with a row for each of ``places``, and its reason. If
+    not ``by_record``, the rows of ``output`` need no place.
 
     Raises what :func:`~slackwater.runtime.delivery.batch.checked_places` raises for an output that a worker
     would refuse.
@@ -175,4 +189,8 @@ def with_rejected(output: Any, places: pa.Table, reasons: list[str]) -> pa.Table
     rejected = places.append_column(ERROR_COLUMN, pa.array(reasons, pa.string()))
     if output is None:
         return rejected
-    return pa.concat_tables([checked_places(output), rejected], promote_options="default")
+    if not by_record and not set(PLACE_COLUMNS) <= set(getattr(output, "column_names", PLACE_COLUMNS)):
+        return pa.concat_tables([output, rejected], promote_options="default")
+    return pa.concat_tables(
+        [checked_places(output, may_lack=not by_record), rejected], promote_options="default"
+    )

@@ -1,4 +1,4 @@
-"""Loads a handler (``module:function``) and calls it in the worker's own process.
+"""Loads a handler (``module:function``).
 
 An error while loading is one line that says what is wrong.
 """
@@ -13,14 +13,13 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
-from slackwater.runtime.call_threads import CallTimedOut, TimedCalls
-from slackwater.runtime.errors import HandlerLoadError, HandlerTimeoutError
+from slackwater.runtime.errors import HandlerLoadError
 
-Handler = Callable[[Any], Any]
+Handler = Callable[..., Any]
 """Takes and returns a Spark DataFrame or a ``pyarrow.Table``, or takes records and gives rows, as the engine
-has it."""
+has it. A second parameter is for the :class:`slackwater.Batch`."""
 
 log = logging.getLogger(__name__)
 
@@ -89,53 +88,11 @@ def describe(exc: BaseException) -> str:
         for frame in traceback.extract_tb(exc.__traceback__)
         if "importlib" not in frame.filename and not frame.filename.startswith(str(Path(__file__).parent))
     ]
-    outside = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    outside = [frame for frame in frames if not _of_a_library(frame.filename)] or frames
     where = f" ({outside[-1].filename} line {outside[-1].lineno})" if outside else ""
     return f"{type(exc).__name__}{': ' + text[0] if text else ''}{where}"
 
 
-T = TypeVar("T")
-
-
-class InProcessEngine:
-    """What the engines ``arrow`` and ``python`` share: the handler ``spec``, loaded and called.
-
-    ``timeout_ms`` limits each call. ``function``: the handler itself, for a caller that has it; ``spec`` is
-    its name in messages then.
-    """
-
-    def __init__(
-        self,
-        spec: str,
-        path: Sequence[str] = (),
-        *,
-        timeout_ms: float = 300_000,
-        function: Handler | None = None,
-    ) -> None:
-        self._spec, self._path, self._timeout_ms = spec, tuple(path), timeout_ms
-        self._function = function
-        self._handler: Handler | None = None
-        self._calls: TimedCalls | None = None
-
-    def start(self) -> None:
-        """Imports the handler. Raises HandlerLoadError."""
-        self._handler = self._function or load(self._spec, self._path)
-        self._calls = TimedCalls("handler")
-
-    def _call(self, work: Callable[[], T], records: int) -> T:
-        """``work``'s result. Raises HandlerTimeoutError after ``timeout_ms``, else what it raises."""
-        if self._calls is None:
-            raise RuntimeError("start() was not called")
-        try:
-            return self._calls.call(work, self._timeout_ms, lambda: None)
-        except CallTimedOut as exc:
-            raise HandlerTimeoutError(
-                f"handler {self._spec} did not end within {self._timeout_ms:.0f} ms (handlerTimeoutMs) "
-                f"on {records} records"
-            ) from exc
-
-    def close(self) -> None:
-        """Ends the handler's thread."""
-        if self._calls is not None:
-            self._calls.close()
-            self._calls = None
+def _of_a_library(file: str) -> bool:
+    """Whether ``file`` is an installed package's, or of code that Cython has compiled, such as Arrow's."""
+    return "site-packages" in file or file.endswith((".pyx", ".pxi"))

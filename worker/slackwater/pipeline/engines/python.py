@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Integral
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from slackwater.handler import NO_BATCH, Batch
 from slackwater.pipeline.engines import handler as handlers
-from slackwater.pipeline.engines.handler import InProcessEngine
+from slackwater.pipeline.engines.in_process import InProcessEngine
 from slackwater.runtime.delivery.batch import checked_output
 from slackwater.runtime.errors import HandlerError, HandlerRaised, RecordsError
-from slackwater.runtime.interfaces import PLACE_COLUMNS
+from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from slackwater.kafka import ConsumerRecord
+    from slackwater.pipeline.engines.async_calls import AsyncCalls
+
+CLOSE_MS = 1_000.0
+"""How long the tasks that a handler has left may take to end."""
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +33,36 @@ class RowFailed(HandlerRaised):
     """The handler raised; the message names the record that it had in hand. Its exception is the cause."""
 
 
+DEFAULT_CONCURRENCY = 16
+
+
 class PythonEngine(InProcessEngine):
-    """Calls the handler ``spec``. ``timeout_ms`` limits each call, including the conversion of its rows."""
+    """Calls the handler ``spec``. ``timeout_ms`` limits each call, including the conversion of its rows; for
+    a coroutine function it limits a batch. ``concurrency``: for how many records that is called at a time."""
+
+    def __init__(
+        self, spec: str, path: Sequence[str] = (), *, concurrency: int = DEFAULT_CONCURRENCY, **options: Any
+    ) -> None:
+        """``options``: of :class:`InProcessEngine`."""
+        super().__init__(spec, path, **options)
+        self._concurrency = concurrency
+        self._async_calls: AsyncCalls | None = None
+
+    def close(self) -> None:
+        """Ends the handler's thread, and its event loop."""
+        calls, self._async_calls = self._async_calls, None
+        if calls is not None and self._calls is not None and not self._calls.stuck:
+            with contextlib.suppress(Exception):  # what a handler has left in the loop
+                self._calls.call(calls.close, CLOSE_MS, lambda: None)
+        super().close()
 
     def warm_up(self) -> None:
-        """Calls the handler with no records. Raises HandlerError where it cannot take that, or gives what
-        the worker cannot store."""
+        """Calls ``setup``, and the handler with no records.
+
+        Raises HandlerError where the handler cannot take that, or gives what the worker cannot store, or
+        where ``setup`` fails; StartError where ``setup`` fails because something else is away.
+        """
+        self._set_up()
         try:
             output = self.transform_records([])
         except HandlerError:
@@ -44,23 +74,25 @@ class PythonEngine(InProcessEngine):
                 f"handler {self._spec} fails on an empty list, which it must accept: "
                 f"{handlers.describe(cause)}"
             ) from exc
-        checked_output(output, {})
+        checked_output(output, {}, by_record=self._by_record)
 
-    def transform_records(self, records: list[ConsumerRecord]) -> pa.Table:
+    def transform_records(self, records: list[ConsumerRecord], batch: Batch = NO_BATCH) -> pa.Table:
         """The handler's rows for ``records``, as Arrow.
 
         Raises HandlerError after ``timeout_ms`` and for rows that make no table, RowFailed for what the
         handler raises.
         """
-        return self._call(lambda: self._rows(records), len(records))
+        return self._call(lambda: self._rows(records, batch), f"on {len(records)} records")
 
-    def _rows(self, records: list[ConsumerRecord]) -> pa.Table:
+    def _rows(self, records: list[ConsumerRecord], batch: Batch) -> pa.Table:
         handler = self._handler
-        if handler is None:
-            raise RuntimeError("start() was not called")
         rows: list[Mapping[str, Any]] = []
         try:
-            given = handler(records)
+            given: Any
+            if handler.is_async:
+                given = self._async().rows(lambda record: handler.call(record, batch), records)
+            else:
+                given = handler.call(records, batch)
             if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
                 raise HandlerError(
                     f"handler {self._spec} returned {type(given).__name__}, not rows: return a list of "
@@ -71,7 +103,15 @@ class PythonEngine(InProcessEngine):
             raise
         except BaseException as exc:  # also SystemExit: a handler that calls exit() has failed
             raise RowFailed(f"{handlers.describe(exc)}{_in_hand(exc)}") from exc
-        return table_of(rows, getattr(handler, "schema", None), self._spec)
+        schema = getattr(handler.function, "schema", None)
+        return table_of(rows, schema, self._spec, by_record=self._by_record)
+
+    def _async(self) -> AsyncCalls:
+        if self._async_calls is None:
+            from slackwater.pipeline.engines.async_calls import AsyncCalls
+
+            self._async_calls = AsyncCalls(self._concurrency)
+        return self._async_calls
 
 
 def _in_hand(exc: BaseException) -> str:
@@ -93,8 +133,12 @@ _NO_ARRAY = (TypeError, ValueError, OverflowError, NotImplementedError, KeyError
 """What Arrow raises for values that make no array: its own errors are of these kinds, too."""
 
 
-def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, handler: str) -> pa.Table:
+def table_of(
+    rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, handler: str, *, by_record: bool = True
+) -> pa.Table:
     """``rows`` as a table: the place columns, then the others in the order in which they come up first.
+
+    If not ``by_record``, rows need no place unless they reject a record.
 
     Types are ``schema``'s where that names the column, else what the values are. A key that a row lacks is
     null. A column of nulls and empty mappings only, whose type is not known, is left out: another batch's
@@ -110,7 +154,8 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, handle
     types = _types(schema, handler)
     columns: dict[str, list[Any]] = {name: [] for name in dict.fromkeys([*PLACE_COLUMNS, *types])}
     for at, row in enumerate(rows):
-        _check(row, at, handler)
+        placed = by_record or (isinstance(row, Mapping) and row.get(ERROR_COLUMN) is not None)
+        _check(row, at, handler, PLACE_COLUMNS if placed else ())
         for name in row:
             if name not in columns:
                 columns[name] = [None] * at
@@ -118,7 +163,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, handle
             values.append(row.get(name))
     places = columns[PLACE_COLUMNS[0]], columns[PLACE_COLUMNS[1]], columns[PLACE_COLUMNS[2]]
     for name, values in zip(PLACE_COLUMNS, places, strict=True):
-        _check_place(name, values, handler)
+        _check_place(name, values, handler, may_lack=not by_record)
     arrays = {
         name: _array(name, values, types.get(name), places, handler) for name, values in columns.items()
     }
@@ -138,12 +183,12 @@ def _types(schema: Any, handler: str) -> dict[str, pa.DataType]:
     return {**{field.name: field.type for field in schema}, **known}
 
 
-def _check(row: Any, at: int, handler: str) -> None:
+def _check(row: Any, at: int, handler: str, needed: Collection[str]) -> None:
     if not isinstance(row, Mapping):
         raise HandlerError(
             f"handler {handler}: row {at} is {type(row).__name__}, not a mapping: {row!r:.100}"
         )
-    for name in PLACE_COLUMNS:
+    for name in needed:
         if name not in row:
             have = ", ".join(map(str, row)) or "nothing"
             raise HandlerError(
@@ -155,11 +200,11 @@ def _check(row: Any, at: int, handler: str) -> None:
             raise HandlerError(f"handler {handler}: row {at} has the key {name!r}; column names are text")
 
 
-def _check_place(name: str, values: Sequence[Any], handler: str) -> None:
+def _check_place(name: str, values: Sequence[Any], handler: str, *, may_lack: bool) -> None:
     """Refuses values that Arrow would convert to a position: 5.5 to 5, and bytes to text."""
     fits = _is_text if name == PLACE_COLUMNS[0] else _is_integer
     for at, value in enumerate(values):
-        if not fits(value):
+        if not fits(value) and not (may_lack and value is None):
             raise RecordsError(
                 f"handler {handler}: row {at} has {name} {value!r:.100}, a {type(value).__name__}; every row "
                 f"must carry {', '.join(PLACE_COLUMNS)} of its record, unchanged. Write them after the "
@@ -192,8 +237,9 @@ def _array(
     except _NO_ARRAY as exc:
         at, wanted = _odd(values) if type_ is None else (_first_bad(values, type_), str(type_))
         where = f"{places[0][at]}-{places[1][at]} offset {places[2][at]}"
+        row = f"row for {where}" if places[0][at] is not None else f"row {at}"
         raise RecordsError(
-            f"handler {handler}: the column {name} of its row for {where} is {values[at]!r:.100}, not "
+            f"handler {handler}: the column {name} of its {row} is {values[at]!r:.100}, not "
             f"{wanted}; make all of one type ({' '.join(str(exc).split())})"
         ) from exc
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from slackwater.handler import NO_BATCH, Batch
 from slackwater.pipeline.engines import frames
 from slackwater.pipeline.engines import handler as handlers
+from slackwater.pipeline.engines.hooks import LoadedHandler, load_handler, refuse_async, setup_failure
 from slackwater.pipeline.engines.spark_session import (
     Backend,
     GivenSession,
@@ -18,7 +20,13 @@ from slackwater.pipeline.engines.spark_session import (
 )
 from slackwater.runtime.call_threads import CallTimedOut, TimedCalls
 from slackwater.runtime.delivery.batch import checked_output
-from slackwater.runtime.errors import HandlerError, HandlerTimeoutError, StartError, WorkerError
+from slackwater.runtime.errors import (
+    HandlerError,
+    HandlerTimeoutError,
+    RefreshFailed,
+    StartError,
+    WorkerError,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +36,8 @@ WARM_UP_ROWS = 64
 """More than a session has cores on most machines: Spark splits them into as many tasks."""
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class EngineLostError(WorkerError):
@@ -41,7 +51,8 @@ class SparkEngine:
     ``start_timeout_ms`` limits its start, which takes some seconds where the machine is idle;
     ``timeout_ms`` limits each call of :meth:`transform` and :meth:`warm_up`. ``session``: one of the caller's
     to run on instead; it is used as it is, and left open. ``function``: the handler itself, for a caller that
-    has it; ``spec`` is its name in messages then.
+    has it; ``spec`` is its name in messages then. ``refreshes``: whether :meth:`refresh` will be called.
+    ``by_record``: whether each row carries the position of its record.
     """
 
     def __init__(
@@ -55,20 +66,25 @@ class SparkEngine:
         timeout_ms: float = 300_000,
         session: SparkSession | None = None,
         function: handlers.Handler | None = None,
+        refreshes: bool = False,
+        by_record: bool = True,
     ) -> None:
         self._start_timeout_ms = start_timeout_ms
         self._spec, self._path, self._timeout_ms = spec, tuple(path), timeout_ms
-        self._function = function
+        self._function, self._refreshes, self._by_record = function, refreshes, by_record
         self._backend: Backend = (
             make_backend(remote, conf or {}) if session is None else GivenSession(session)
         )
         self._calls: TimedCalls | None = None
         self._spark: SparkSession | None = None
-        self._handler: handlers.Handler | None = None
+        self._loaded: LoadedHandler | None = None
 
     def start(self) -> None:
         """Imports the handler and opens a session. Raises HandlerLoadError and StartError."""
-        self._handler = self._function or handlers.load(self._spec, self._path)
+        self._loaded = load_handler(
+            self._spec, self._path, function=self._function, refreshes=self._refreshes
+        )
+        refuse_async(self._loaded, self._spec)
         self._calls = TimedCalls("spark")
         try:
             self._spark = self._calls.call(self._backend.open, self._start_timeout_ms, lambda: None)
@@ -78,10 +94,12 @@ class SparkEngine:
             ) from exc
 
     def warm_up(self, schema: pa.Schema | None = None) -> None:
-        """Runs the handler on a batch without rows, so that classes are loaded and code is compiled.
+        """Calls ``setup``, and runs the handler on a batch without rows, so that classes are loaded and code
+        is compiled.
 
         It also shows what the handler returns before any record is read. ``schema``: the batch's columns;
-        None: those of a poll. Raises HandlerError, and StartError where Spark itself cannot run a query.
+        None: those of a poll. Raises HandlerError, and StartError where Spark itself cannot run a query, or
+        where ``setup`` fails because something else is away.
         """
         from slackwater.kafka.records import ARROW_SCHEMA
 
@@ -89,18 +107,18 @@ class SparkEngine:
             self._call(lambda: _there_and_back(self._session()))
         except SparkFailure as exc:
             raise StartError(f"{self._backend} started, but cannot run a query: {exc}") from exc
+        self._set_up()
         try:
             output = self.transform((schema or ARROW_SCHEMA).empty_table())
         except WorkerError:
             raise
         except BaseException as exc:
-            problem = str(exc) if isinstance(exc, SparkFailure) else handlers.describe(exc)
             raise HandlerError(
-                f"handler {self._spec} fails on a batch without rows, which it must accept: {problem}"
+                f"handler {self._spec} fails on a batch without rows, which it must accept: {_described(exc)}"
             ) from exc
-        checked_output(output, {})
+        checked_output(output, {}, by_record=self._by_record)
 
-    def transform(self, table: pa.Table) -> pa.Table:
+    def transform(self, table: pa.Table, batch: Batch = NO_BATCH) -> pa.Table:
         """The handler's rows for ``table``, as Arrow.
 
         Raises HandlerError for what would fail again (a query that Spark cannot plan, a result that is no
@@ -108,19 +126,60 @@ class SparkEngine:
         query that failed, and else what the handler raises.
         """
         try:
-            return self._run(table)
+            return self._run(table, batch)
         except Exception as exc:
             if not _session_lost(exc):
                 raise
-            log.warning("%s has dropped the session; opening another", self._backend)
+        self._open_another()
+        return self._run(table, batch)
+
+    def refresh(self) -> None:
+        """Calls the module's ``refresh``.
+
+        Raises RefreshFailed, HandlerTimeoutError where it takes too long and cannot be ended, EngineLostError
+        where Spark is gone. Where the session is lost, ``setup`` is called with another one instead.
+        """
+        refresh = self._handler.refresh
+        if refresh is None:
+            return
+        try:
+            self._call(lambda: refresh(self._session()), "in refresh")
+        except EngineLostError:
+            raise
+        except HandlerTimeoutError as exc:
+            if self._calls is not None and self._calls.stuck:
+                raise
+            raise RefreshFailed(str(exc)) from exc
+        except BaseException as exc:  # also SystemExit
+            if not _session_lost(exc):
+                log.error("refresh of the handler %s failed", self._spec, exc_info=exc)
+                raise RefreshFailed(_described(exc)) from exc
+        else:
+            return
+        self._open_another()
+
+    def _open_another(self) -> None:
+        """Opens another session in place of one that the server has dropped. What ``setup`` has made belongs
+        to the old one."""
+        log.warning("%s has dropped the session; opening another", self._backend)
         self._backend.close()
         self.start()
-        return self._run(table)
+        self._set_up()
 
-    def _run(self, table: pa.Table) -> pa.Table:
-        return self._call(lambda: self._query(table), f"on {table.num_rows} records")
+    def _set_up(self) -> None:
+        """Calls ``setup``, if there is one. Raises HandlerSetupError, StartError and other WorkerErrors."""
+        setup = self._handler.setup
+        if setup is None:
+            return
+        try:
+            self._call(lambda: setup(self._session()), "in setup")
+        except BaseException as exc:  # also SystemExit
+            raise setup_failure(self._spec, exc, _described(exc)) from exc
 
-    def _call(self, query: Callable[[], pa.Table], on: str = "before its first call") -> pa.Table:
+    def _run(self, table: pa.Table, batch: Batch) -> pa.Table:
+        return self._call(lambda: self._query(table, batch), f"on {table.num_rows} records")
+
+    def _call(self, query: Callable[[], T], where: str = "before its first call") -> T:
         if self._calls is None:
             raise RuntimeError("start() was not called")
         try:
@@ -130,12 +189,15 @@ class SparkEngine:
                 raise self._lost() from exc
             raise HandlerTimeoutError(
                 f"handler {self._spec} did not end within {self._timeout_ms:.0f} ms (handlerTimeoutMs) "
-                f"{on}; its query was cancelled"
+                f"{where}; its query was cancelled"
             ) from exc
         except WorkerError:
             raise
         except Exception as exc:
-            raise self._explained(exc) from exc
+            explained = self._explained(exc)
+            if explained is exc:  # "raise exc from exc" would make it its own cause
+                raise
+            raise explained from exc
 
     @property
     def session(self) -> SparkSession:
@@ -147,12 +209,16 @@ class SparkEngine:
             raise RuntimeError("start() was not called")
         return self._spark
 
-    def _query(self, table: pa.Table) -> pa.Table:
-        handler = self._handler
-        if handler is None:
+    @property
+    def _handler(self) -> LoadedHandler:
+        if self._loaded is None:
             raise RuntimeError("start() was not called")
+        return self._loaded
+
+    def _query(self, table: pa.Table, batch: Batch) -> pa.Table:
+        handler = self._handler.call
         with frames.frame(self._session(), table, self._backend.parallelism) as frame:
-            result: Any = handler(frame)
+            result: Any = handler(frame, batch)
             to_arrow: Callable[[], pa.Table] | None = getattr(result, "toArrow", None)
             if to_arrow is None:
                 raise HandlerError(
@@ -195,6 +261,11 @@ def _there_and_back(spark: SparkSession) -> pa.Table:
 
     rows = [dict.fromkeys(ARROW_SCHEMA.names) | {"offset": offset} for offset in range(WARM_UP_ROWS)]
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA)).toArrow()
+
+
+def _described(exc: BaseException) -> str:
+    """``exc`` in one line."""
+    return str(exc) if isinstance(exc, SparkFailure) else handlers.describe(exc)
 
 
 def _from_spark(exc: BaseException) -> bool:

@@ -190,6 +190,10 @@ class WorkerConfig:
     spark: SparkConfig = SparkConfig()
     value: ValueConfig | None = None
     """How values are decoded; None: the handler gets their bytes."""
+    concurrency: int = 16
+    """For how many records a handler that is a coroutine function is called at a time."""
+    lineage: str = "record"
+    """``record``: each row carries the position of its record. ``batch``: rows are of the whole batch."""
     dead_letter_topic: str | None = None
     batch_interval_ms: int = 0
     """How long after one batch the next may begin, where there is no more to read; 0: as soon as it can."""
@@ -205,8 +209,15 @@ class WorkerConfig:
     """How often a handler that raised is tried again with the same batch."""
     retry_backoff_ms: int = 500
     """The wait before the first retry; each further one waits twice as long."""
+    transient_error_timeout_ms: int = 300_000
+    """For how long a batch is tried again whose handler says that something it needs is away."""
+    max_dead_letters_per_minute: int = 0
+    """A partition whose dead letters would be more, with the worker's others, is not read any more; 0: no
+    limit."""
     handler_timeout_ms: int = 0
     """How long one call of the handler may take; 0 in the file: nine tenths of max.poll.interval.ms."""
+    refresh_every_ms: int = 0
+    """How often the handler's function ``refresh`` is called; 0: never."""
     health: HealthConfig = HealthConfig()
     takeover: TakeoverConfig | None = None
     """None: a process that comes as a member which is there already is its return."""
@@ -221,6 +232,11 @@ class WorkerConfig:
         from slackwater.kafka.topic_pattern import TopicPattern
 
         return TopicPattern(self.topic_pattern).matches(name)
+
+    @property
+    def by_record(self) -> bool:
+        """Whether each row of the handler carries the position of its record."""
+        return self.lineage == "record"
 
     @property
     def takeover_deadline_ms(self) -> int:
@@ -347,6 +363,8 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
             ("format",),
         ),
     ),
+    "concurrency": ("concurrency", number(1, 10_000)),
+    "lineage": ("lineage", one_of("record", "batch")),
     "deadLetterTopic": ("dead_letter_topic", name_of),
     "batchIntervalMs": ("batch_interval_ms", number(0, LONGEST_BATCH_INTERVAL_MS)),
     "batchDurationMs": ("batch_duration_ms", number(SHORTEST_BATCH_DURATION_MS, LONGEST_BATCH_DURATION_MS)),
@@ -356,7 +374,10 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
     "startTimeoutMs": ("start_timeout_ms", number(1)),
     "retries": ("retries", number(0, 100)),
     "retryBackoffMs": ("retry_backoff_ms", number(0)),
+    "transientErrorTimeoutMs": ("transient_error_timeout_ms", number(0)),
+    "maxDeadLettersPerMinute": ("max_dead_letters_per_minute", number(0)),
     "handlerTimeoutMs": ("handler_timeout_ms", number(0)),
+    "refreshEveryMs": ("refresh_every_ms", number(0)),
     "health": (
         "health",
         section(HealthConfig, {"host": ("host", name_of), "port": ("port", number(0, 65535))}),
@@ -405,6 +426,12 @@ def _check_together(config: WorkerConfig) -> None:
     if config.sink.format == "spark" and config.engine != "spark":
         raise Fault(
             "sink.format", "spark writes in the session of engine spark; set engine, or choose another"
+        )
+    if not config.by_record and config.sink.mode == "upsert":
+        raise Fault(
+            "lineage",
+            "batch is not for sink.mode upsert, which needs the rows' positions to know the last of a key; "
+            "use mode merge or append, or lineage record",
         )
     if config.value is not None:
         check_value(config.value)

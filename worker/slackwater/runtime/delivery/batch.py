@@ -9,6 +9,7 @@ from enum import Enum
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from slackwater import handler
 from slackwater.clock import Clock
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.call_threads import Task
@@ -122,6 +123,10 @@ class Batch:
     attempt: int = 0
     failures: int = 0
     """How often the handler or the sink has failed on it."""
+    transient_failures: int = 0
+    """How many of its attempts have failed because something that the handler needs was away."""
+    transient_since_ms: float = 0.0
+    """Monotonic time of the first of them."""
     retry_at_ms: float = 0.0
     bytes: int = 0
     """The size of its records, as columns."""
@@ -184,6 +189,8 @@ class Transformed:
     inputs: Mapping[TopicPartition, pa.RecordBatch]
     output: Output
     ms: dict[str, float]
+    by_record: bool = True
+    """Whether the rows carry the positions of their records."""
 
     @property
     def bytes(self) -> int:
@@ -191,8 +198,26 @@ class Transformed:
         return sum(batch.nbytes for batch in self.inputs.values())
 
 
-def transform(batch: Batch, engine: AnyEngine, clock: Clock, reached: Reached) -> Transformed:
-    """Runs the handler on the batch. On the handler's thread.
+def info_of(
+    batch: Batch, assignment: Collection[TopicPartition], group_id: str, instance: str
+) -> handler.Batch:
+    """What the handler is told of ``batch``."""
+    ranges = {tp: handler.OffsetRange(part.start, part.end) for tp, part in sorted(batch.parts.items())}
+    return handler.Batch(ranges, frozenset(assignment), group_id, instance, max(1, batch.attempt))
+
+
+def transform(
+    batch: Batch,
+    info: handler.Batch,
+    engine: AnyEngine,
+    clock: Clock,
+    reached: Reached,
+    *,
+    by_record: bool = True,
+) -> Transformed:
+    """Runs the handler on the batch, of which it is told ``info``. On the handler's thread.
+
+    ``by_record``: whether its rows must carry the positions of their records.
 
     Raises TransformError, or HandlerError (RecordsError where single records are at fault).
     """
@@ -201,7 +226,7 @@ def transform(batch: Batch, engine: AnyEngine, clock: Clock, reached: Reached) -
     began = clock.mono_ms()
     parts = sorted(dict(batch.parts).items())
     inputs = {tp: part.columns.to_arrow(tp.topic, tp.partition) for tp, part in parts if len(part.columns)}
-    call = _call(engine, batch, inputs) if inputs else None
+    call = _call(engine, batch, info, inputs) if inputs else None
     ready = clock.mono_ms()
     try:
         result = call() if call is not None else None
@@ -212,12 +237,12 @@ def transform(batch: Batch, engine: AnyEngine, clock: Clock, reached: Reached) -
     ended = clock.mono_ms()
     reached(Step.HANDLED)
     if call is not None:
-        output = checked_output(result, inputs)
+        output = checked_output(result, inputs, by_record=by_record)
     else:  # all records are dead letters already
-        output = Output(ARROW_SCHEMA.empty_table().select(PLACE_COLUMNS), {}, {})
-    return Transformed(
-        inputs, output, {"arrow": round(ready - began, 3), "transform": round(ended - ready, 3)}
-    )
+        columns = PLACE_COLUMNS if by_record else ()
+        output = Output(ARROW_SCHEMA.empty_table().select(columns), {}, {})
+    ms = {"arrow": round(ready - began, 3), "transform": round(ended - ready, 3)}
+    return Transformed(inputs, output, ms, by_record)
 
 
 @dataclass
@@ -249,7 +274,9 @@ def stage(
     if not covered:
         return Handled(None, {}, {})
     output = transformed.output
-    rows = output.rows if output.counts.keys() <= covered.keys() else rows_of(output.rows, covered)
+    # Rows of a whole batch cannot be told apart: such a batch is given up as a whole.
+    whole = not transformed.by_record or output.counts.keys() <= covered.keys()
+    rows = output.rows if whole else rows_of(output.rows, covered)
     try:
         staged = sink.stage(rows, covered)
     except SinkFencedError:
@@ -298,7 +325,7 @@ def _check_marks(parts: Mapping[TopicPartition, Part]) -> None:
 
 
 def _call(
-    engine: AnyEngine, batch: Batch, inputs: Mapping[TopicPartition, pa.RecordBatch]
+    engine: AnyEngine, batch: Batch, info: handler.Batch, inputs: Mapping[TopicPartition, pa.RecordBatch]
 ) -> Callable[[], pa.Table]:
     """The engine's call, with what it takes made ready."""
     if isinstance(engine, RecordEngine):
@@ -306,10 +333,10 @@ def _call(
         records = [
             record for tp in inputs if tp in columns for record in columns[tp].records(tp.topic, tp.partition)
         ]
-        return partial(engine.transform_records, records)
+        return partial(engine.transform_records, records, info)
     import pyarrow as pa
 
-    return partial(engine.transform, pa.Table.from_batches(inputs.values()))
+    return partial(engine.transform, pa.Table.from_batches(inputs.values()), info)
 
 
 def publish(batch: Batch) -> None:
@@ -405,10 +432,14 @@ class Output:
     dead: Mapping[TopicPartition, list[tuple[int, str]]]
 
 
-def checked_output(output: Any, inputs: Mapping[TopicPartition, pa.RecordBatch]) -> Output:
+def checked_output(
+    output: Any, inputs: Mapping[TopicPartition, pa.RecordBatch], *, by_record: bool = True
+) -> Output:
     """``output`` of a handler that was given ``inputs``, in the handler's order of rows.
 
-    A record of ``inputs`` may have no row, one or several. Every row must carry the position of one of them.
+    A record of ``inputs`` may have no row, one or several. Every row must carry the position of one of them;
+    if not ``by_record``, only those that reject a record. The other rows have no position then, and count as
+    rows of the first partition.
 
     Raises HandlerError where the output is no table, has a column twice, lacks ``topic``, ``partition`` or
     ``offset``, or has them in a wrong type. Raises RecordsError where it has a row without them, or one
@@ -417,6 +448,8 @@ def checked_output(output: Any, inputs: Mapping[TopicPartition, pa.RecordBatch])
     """
     import pyarrow.compute as pc
 
+    if not by_record:
+        return _output_of_batch(output, inputs)
     places = _places(output)
     errors = _errors(output)
     rows = _with_columns(output.drop_columns([ERROR_COLUMN]) if errors is not None else output, places)
@@ -435,11 +468,39 @@ def checked_output(output: Any, inputs: Mapping[TopicPartition, pa.RecordBatch])
     return Output(rows.filter(pc.invert(rejected)) if rejected is not None else rows, counts, dead)
 
 
-def checked_places(output: Any) -> pa.Table:
+def _output_of_batch(output: Any, inputs: Mapping[TopicPartition, pa.RecordBatch]) -> Output:
+    import pyarrow.compute as pc
+
+    _check_table(output)
+    errors = _errors(output)
+    dead: Mapping[TopicPartition, list[tuple[int, str]]] = {}
+    rows = output
+    if errors is not None and errors.null_count < len(errors):
+        dead = checked_output(output.filter(pc.is_valid(errors)), inputs).dead
+        rows = output.filter(pc.is_null(errors))
+    rows = rows.drop_columns([name for name in (*PLACE_COLUMNS, ERROR_COLUMN) if name in rows.column_names])
+    return Output(rows, {tp: 0 if at else rows.num_rows for at, tp in enumerate(inputs)}, dead)
+
+
+def _check_table(output: Any) -> None:
+    """Raises HandlerError where ``output`` is no table or has a column twice."""
+    import pyarrow as pa
+
+    if not isinstance(output, pa.Table):
+        raise HandlerError(f"the handler returned {type(output).__name__}, not a table")
+    have = ", ".join(output.column_names)
+    for name, count in Counter(output.column_names).items():
+        if count > 1:
+            raise HandlerError(
+                f"the handler's result has the column {name} {count} times (it has: {have}); keep one of them"
+            )
+
+
+def checked_places(output: Any, *, may_lack: bool = False) -> pa.Table:
     """``output`` of a handler with ``topic``, ``partition``, ``offset`` and, if it has one, the error column
     as string, int32, int64 and string. Raises as :func:`checked_output`, except for rows whose position is
-    no record's."""
-    places, errors = _places(output), _errors(output)
+    no record's, and if they ``may_lack`` it, for rows without one."""
+    places, errors = _places(output, may_lack=may_lack), _errors(output)
     rows = _with_columns(output, places)
     if errors is None:
         return rows
@@ -462,42 +523,36 @@ def _dead(mask: Any, offsets: Any, errors: Any) -> dict[int, str]:
     return dead
 
 
-def _places(output: Any) -> tuple[Any, Any, Any]:
+def _places(output: Any, *, may_lack: bool = False) -> tuple[Any, Any, Any]:
     """The columns topic, partition and offset, as string, int32 and int64."""
     import pyarrow as pa
 
-    if not isinstance(output, pa.Table):
-        raise HandlerError(f"the handler returned {type(output).__name__}, not a table")
+    _check_table(output)
     have = ", ".join(output.column_names) or "no columns"
     for name in PLACE_COLUMNS:
         if name not in output.column_names:
             raise HandlerError(f"the handler's result must have the column {name} (it has: {have}); {_KEEP}")
-    for name, count in Counter(output.column_names).items():
-        if count > 1:
-            raise HandlerError(
-                f"the handler's result has the column {name} {count} times (it has: {have}); keep one of them"
-            )
     types = (pa.string(), pa.int32(), pa.int64())
     topic, partition, offset = (
-        _place(output, name, wanted) for name, wanted in zip(PLACE_COLUMNS, types, strict=True)
+        _place(output, name, wanted, may_lack) for name, wanted in zip(PLACE_COLUMNS, types, strict=True)
     )
     return topic, partition, offset
 
 
-def _place(output: pa.Table, name: str, wanted: pa.DataType) -> pa.ChunkedArray:
+def _place(output: pa.Table, name: str, wanted: pa.DataType, may_lack: bool) -> pa.ChunkedArray:
     """The column ``name`` as ``wanted``: integers of any width are taken, and any encoding of text. A float
     is not, because it cannot hold every offset, and neither is text that reads as a number."""
     import pyarrow as pa
 
     column = output.column(name)
-    if column.null_count:
+    if column.null_count and not may_lack:
         kind_of_error = HandlerError if column.null_count == len(column) else RecordsError
         raise kind_of_error(
             f"the handler's result has no {name} in {column.null_count} of {len(column)} rows; {_KEEP}"
         )
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     fits = pa.types.is_integer(kind) if pa.types.is_integer(wanted) else _is_text(kind)
-    untyped = pa.types.is_null(kind) and not len(column)
+    untyped = pa.types.is_null(kind) and (may_lack or not len(column))
     if not fits and not untyped:
         raise HandlerError(
             f"the column {name} of the handler's result is {column.type}, not {wanted}; {_KEEP}"

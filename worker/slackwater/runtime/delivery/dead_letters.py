@@ -10,6 +10,7 @@ retention counts from then.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,6 +24,7 @@ from slackwater.runtime.delivery.partition import OwnedPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+MINUTE_MS = 60_000
 CLOCK_SLACK_MS = 60_000
 """How far the clocks of two workers may differ."""
 MAX_ERROR_CHARS = 4096
@@ -77,6 +79,26 @@ class Letter:
     timestamp_ms: int
     attempt: int = 1
     stack: str = ""
+
+
+class LetterRate:
+    """Counts the dead letters of the last minute. No clock of its own."""
+
+    def __init__(self, most: int) -> None:
+        """``most``: how many may be written in a minute; 0: any number."""
+        self.most = most
+        self._written: deque[tuple[float, int]] = deque()
+
+    def allows(self, count: int, now_ms: float) -> bool:
+        """Whether ``count`` more may be written at ``now_ms`` (monotonic clock)."""
+        while self._written and self._written[0][0] <= now_ms - MINUTE_MS:
+            self._written.popleft()
+        return not self.most or sum(written for _, written in self._written) + count <= self.most
+
+    def written(self, count: int, now_ms: float) -> None:
+        """``count`` were written at ``now_ms`` (monotonic clock)."""
+        if self.most and count:
+            self._written.append((now_ms, count))
 
 
 class LetterStore(Protocol):

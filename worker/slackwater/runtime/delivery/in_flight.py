@@ -28,6 +28,7 @@ from slackwater.runtime.delivery.batch import (
     Transformed,
     TransformError,
     describe,
+    info_of,
     publish,
     stage,
     transform,
@@ -35,10 +36,17 @@ from slackwater.runtime.delivery.batch import (
 )
 from slackwater.runtime.delivery.bisection import Fault
 from slackwater.runtime.delivery.commits import Committer, Outcome, PositionCommits
-from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError
+from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError, LetterRate
 from slackwater.runtime.delivery.isolation import Isolation, IsolationError, fault_of
 from slackwater.runtime.delivery.partition import OwnedPartition
-from slackwater.runtime.errors import DeadLetterError, HandlerError, RecordsError, SinkError
+from slackwater.runtime.delivery.stopped_partitions import too_many_letters
+from slackwater.runtime.errors import (
+    DeadLetterError,
+    HandlerError,
+    RecordsError,
+    SinkError,
+    is_transient,
+)
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.interfaces import SinkFencedError
 from slackwater.runtime.worker_context import WorkerContext
@@ -52,6 +60,8 @@ LETTERS_FENCE_MS = 1000
 in between may have a successor that has written them. It reads back what is stored, and asks the broker
 again.
 The time doubles with each such try, for slow machines."""
+LONGEST_BACKOFF_MS = 30_000
+"""The longest wait before a batch is tried again, unless the first is longer."""
 _MOST_LINES = 3
 """How many rejected records of a batch are named by a line of the log each."""
 _WRITING = {Stage.STAGING, Stage.READING, Stage.WRITING, Stage.READY, Stage.PUBLISHING, Stage.PUBLISHED}
@@ -67,15 +77,21 @@ class InFlight:
         committer: Committer,
         position_commits: PositionCommits,
         *,
+        assignment: Callable[[], Collection[TopicPartition]],
         seek_back: Callable[[Mapping[TopicPartition, int]], None],
         marks_moved: Callable[[Collection[TopicPartition]], None],
+        stop: Callable[[Mapping[TopicPartition, str]], None],
         ended: Callable[[Batch | None], None],
     ) -> None:
-        """``seek_back``: reads partitions again from offsets. ``marks_moved``: the marks of partitions must
-        be read again. ``ended``: told the batch that is committed, or None."""
+        """``assignment``: the partitions that the worker has. ``seek_back``: reads partitions again from
+        offsets. ``marks_moved``: the marks of partitions must be read again. ``stop``: reads nothing more of
+        partitions with too many dead letters, and says why. ``ended``: told the batch that is committed, or
+        None."""
         self._context, self._config, self._clock = context, context.config, context.clock
         self._reached = context.reached
         self._committer, self._position_commits = committer, position_commits
+        self._assignment, self._stop = assignment, stop
+        self._letter_rate = LetterRate(context.config.max_dead_letters_per_minute)
         self._seek_back, self._marks_moved, self._ended = seek_back, marks_moved, ended
         self.batch: Batch | None = None
         self.next: Batch | None = None
@@ -89,11 +105,27 @@ class InFlight:
     @property
     def takes(self) -> bool:
         """Whether another batch may begin."""
+        return self._handler_free and not self._refreshing
+
+    @property
+    def _refreshing(self) -> bool:
+        return self._context.refresher is not None and self._context.refresher.running
+
+    @property
+    def _handler_free(self) -> bool:
+        """Whether no batch needs the handler, as far as is known."""
         batch = self.batch
         if batch is None:
             return True
         handled = batch.stage in _WRITING and batch.attempt > 0 and self._isolation is None
         return handled and bool(batch.parts) and self.next is None
+
+    def refresh(self, *, begins: bool) -> None:
+        """Takes in the end of a call of the handler's ``refresh``; if it ``begins`` one, begins one that is
+        due, between two batches. Raises WorkerError where the handler cannot go on."""
+        refresher = self._context.refresher
+        if refresher is not None and (refresher.running or (begins and self._handler_free)):
+            refresher.advance()
 
     def begin(self, parts: dict[TopicPartition, Part]) -> None:
         """Hands ``parts`` to the handler, after reading back which of their records are dead letters."""
@@ -133,10 +165,11 @@ class InFlight:
         return not self.starts().keys().isdisjoint(partitions)
 
     def wait(self, timeout_ms: float) -> bool:
-        """Waits for what runs of the first batch; False where nothing does, and a poll or the time must
-        help."""
+        """Waits for what runs of the first batch, or for a refresh; False where nothing does, and a poll or
+        the time must help."""
         if self.batch is None or self.batch.task is None:
-            return False
+            refresher = self._context.refresher
+            return refresher is not None and refresher.wait(timeout_ms)
         self.batch.task.wait(timeout_ms)
         return True
 
@@ -145,12 +178,31 @@ class InFlight:
         batch = self.batch
         if batch is None:
             return
+        again: dict[TopicPartition, int] = {}
         for holder in (batch, self.next):
-            if holder is not None and (gone := holder.give_up(partitions)):
+            if holder is None:
+                continue
+            if not self._config.by_record:
+                again |= self._inseparable(holder, {*partitions, *again}) | again
+            if gone := holder.give_up({*partitions, *again}):
                 self._context.log.line(f"abandons {describe(gone)}: {why}")
                 self._context.metrics.count("batches", ("abandoned",))
         if not batch.parts and batch.task is None:
             self._end(None)
+        if again:
+            self._seek_back(again)
+
+    @staticmethod
+    def _inseparable(batch: Batch, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The starts of the other parts of ``batch`` that must be given up with ``partitions``, where rows
+        are of a whole batch: all, unless the sink commits them already."""
+        if batch.stage in (Stage.PUBLISHING, Stage.PUBLISHED) or batch.parts.keys().isdisjoint(partitions):
+            return {}
+        return {
+            tp: max(part.start, part.owned.mark or 0)
+            for tp, part in batch.parts.items()
+            if tp not in partitions
+        }
 
     def advance(self) -> None:
         """Goes on as far as possible. Raises WorkerError where the worker must end."""
@@ -219,7 +271,9 @@ class InFlight:
         """Calls the handler for ``records``, which are those of ``batch`` or some of them."""
         engine = self._context.engine
         assert engine is not None, "records are taken after the warm-up only"
-        call = partial(transform, records, engine, self._clock, self._reached)
+        info = info_of(records, self._assignment(), self._config.group_id, self._context.instance)
+        by_record = self._config.by_record
+        call = partial(transform, records, info, engine, self._clock, self._reached, by_record=by_record)
         self._enter(batch, stage, call, self._context.runner)
 
     def _stage(self, batch: Batch, transformed: Transformed) -> None:
@@ -248,6 +302,12 @@ class InFlight:
             if self.next.stage is Stage.HANDLING:
                 return
             since_ms = max(since_ms, self.next.since_ms)
+        refresher = self._context.refresher
+        if refresher is not None and batch.stage in (Stage.HANDLING, Stage.ISOLATING):
+            # A refresh may have begun before the sink refused records that are now looked for.
+            if refresher.running:
+                return
+            since_ms = max(since_ms, refresher.ended_ms)
         if self._clock.mono_ms() - since_ms <= limit + GRACE_MS:
             return
         if batch.stage is Stage.PUBLISHING:
@@ -292,6 +352,7 @@ class InFlight:
         elif batch.stage is Stage.PUBLISHING:
             self._published(batch)
         else:
+            self._letter_rate.written(result, self._clock.mono_ms())
             self._reached(Step.LETTERS_WRITTEN)
             self._enter(batch, Stage.READY)
 
@@ -321,12 +382,36 @@ class InFlight:
         batch.failures += 1
         if not batch.parts:
             return
-        if batch.attempt > self._config.retries:
+        if is_transient(error):
+            self._wait_for_others(batch, error)
+            return
+        if batch.attempt - batch.transient_failures > self._config.retries:
             tries = "once" if batch.attempt == 1 else f"{batch.attempt} times"
             failure = f"the handler {self._config.handler} failed {tries} on the batch {batch}: {error}"
             self._isolate(batch, error, failure)
             return
-        wait = self._config.retry_backoff_ms * 2 ** (batch.attempt - 1)
+        self._back_off(batch, error, batch.attempt - batch.transient_failures)
+
+    def _wait_for_others(self, batch: Batch, error: TransformError) -> None:
+        """Has the handler called again with the whole batch, unless what it needs is away for too long. That
+        is no fault of records, so the search for some that are at fault ends."""
+        now, limit = self._clock.mono_ms(), self._config.transient_error_timeout_ms
+        batch.transient_failures += 1
+        if batch.transient_failures == 1:
+            batch.transient_since_ms = now
+        if now - batch.transient_since_ms >= limit:
+            raise HandlerError(
+                f"the handler {self._config.handler} cannot handle the batch {batch} because something that "
+                f"it needs is away, for {limit} ms (transientErrorTimeoutMs): {error}; it is not committed. "
+                "Make sure that the workers can reach it"
+            ) from error
+        self._back_off(batch, error, batch.transient_failures)
+
+    def _back_off(self, batch: Batch, error: TransformError, failures: int) -> None:
+        """Has the handler called again later: after ``failures``, each twice as long as after the one before,
+        up to :data:`LONGEST_BACKOFF_MS`."""
+        first = self._config.retry_backoff_ms
+        wait = min(first * 2 ** min(failures - 1, 100), max(first, LONGEST_BACKOFF_MS))
         self._context.log.line(f"the handler failed on {batch}; retrying in {wait} ms: {error}")
         batch.retry_at_ms = self._clock.mono_ms() + wait
         self._enter(batch, Stage.BACKING_OFF)
@@ -443,6 +528,11 @@ class InFlight:
         lettered = {tp: part for tp, part in batch.parts.items() if part.letters}
         now, instance = self._clock.wall_ms(), self._context.instance
         until_ms = self._clock.mono_ms() + LETTERS_FENCE_MS * 2**batch.late_letters
+        if (new := sum(map(_new_letters, lettered.values()))) and not self._letter_rate.allows(
+            new, self._clock.mono_ms()
+        ):
+            self._stop_partitions(batch, lettered, new)
+            return True
         announced = {
             tp: part.owned.letters_fence_of(part.start, part.end, now, instance)
             for tp, part in lettered.items()
@@ -457,6 +547,18 @@ class InFlight:
         else:
             self._enter(batch, Stage.READY)
         return True
+
+    def _stop_partitions(self, batch: Batch, lettered: Mapping[TopicPartition, Part], new: int) -> None:
+        """Reads no more of partitions whose dead letters would be too many; nothing of them is written."""
+        why = {
+            tp: too_many_letters(tp, part.start, new, self._letter_rate.most, part.letters[0])
+            for tp, part in lettered.items()
+            if _new_letters(part)
+        }
+        starts = {tp: max(lettered[tp].start, lettered[tp].owned.mark or 0) for tp in why}
+        self.abandon(list(why), "their dead letters are too many")
+        self._seek_back(starts)
+        self._stop(why)
 
     # ---- the end
 
@@ -519,3 +621,9 @@ class InFlight:
             self._end(batch)
             return True
         return False
+
+
+def _new_letters(part: Part) -> int:
+    """How many of its dead letters, which were read back, are not stored yet."""
+    stored = part.owned.letters or ()
+    return sum(letter.offset not in stored for letter in part.letters)

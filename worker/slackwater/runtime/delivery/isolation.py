@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from slackwater.handler import Retry
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.delivery.batch import (
     Batch,
@@ -26,7 +27,7 @@ from slackwater.runtime.delivery.bisection import (
     search,
 )
 from slackwater.runtime.delivery.dead_letters import MAX_STACK_CHARS, letters_of, shortened
-from slackwater.runtime.errors import HandlerRaised, QueryFailed, RecordsError
+from slackwater.runtime.errors import HandlerRaised, QueryFailed, RecordsError, causes
 from slackwater.runtime.fault_points import Reached
 from slackwater.runtime.interfaces import Sink
 
@@ -52,16 +53,14 @@ def fault_of(exc: BaseException) -> Fault | None:
     import pyarrow as pa
 
     by_value = False
-    cause = exc.__cause__
-    while cause is not None:
-        if isinstance(cause, OSError | MemoryError | pa.ArrowCapacityError) or not isinstance(
+    for cause in causes(exc.__cause__):
+        if isinstance(cause, Retry | OSError | MemoryError | pa.ArrowCapacityError) or not isinstance(
             cause, Exception
         ):
             return None
         if isinstance(cause, QueryFailed) and cause.environment:
             return None
         by_value = by_value or isinstance(cause, (*_BY_VALUE, QueryFailed))
-        cause = cause.__cause__
     stack = "".join(traceback.format_exception(raised_by_handler(exc)))
     return Fault(str(exc), by_value, shortened(stack, MAX_STACK_CHARS))
 

@@ -31,6 +31,7 @@ from slackwater.runtime.delivery.pace import BatchInterval, BatchSize
 from slackwater.runtime.delivery.partition import OwnedPartition, Stopped
 from slackwater.runtime.delivery.stopped_partitions import (
     LOG_TRUNCATED,
+    TOO_MANY_DEAD_LETTERS,
     TOPIC_RECREATED,
     TopicIdentities,
     recreated,
@@ -87,8 +88,10 @@ class Delivery:
             context,
             committer,
             self.position_commits,
+            assignment=self._owned.keys,
             seek_back=self._seek_back,
             marks_moved=self._marks_moved,
+            stop=self._stop_rejected,
             ended=self._batch_ended,
         )
         self._report.in_flight = self.in_flight
@@ -121,6 +124,7 @@ class Delivery:
 
         Raises WorkerError where the worker must end.
         """
+        self.in_flight.refresh(begins=not self._held)
         busy, takes = self.in_flight.batch is not None, self.in_flight.takes
         self._mark_reader.advance()
         slice_ms = min(timeout_ms, SLICE_MS)
@@ -313,6 +317,10 @@ class Delivery:
         owned.stopped = Stopped(reason, message, self._clock.wall_ms())
         self._consumer.pause(tp)
         self._report.stopped(owned)
+
+    def _stop_rejected(self, why: Mapping[TopicPartition, str]) -> None:
+        for tp, message in why.items():
+            self._stop(tp, TOO_MANY_DEAD_LETTERS, message)
 
     # ---- where to begin
 

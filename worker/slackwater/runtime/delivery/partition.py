@@ -101,7 +101,7 @@ class Signature:
 class Stopped:
     """Why nothing more is read of a partition until a person has decided where to go on.
 
-    ``reason``: one word in CamelCase, ``LogTruncated`` or ``TopicRecreated``. ``message``: what happened and
+    ``reason``: one word in CamelCase, such as ``LogTruncated``. ``message``: what happened and
     what to do. ``since_ms``: wall clock.
     """
 

@@ -12,9 +12,12 @@ from collections.abc import Collection
 from uuid import UUID
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.delivery.dead_letters import Letter
 from slackwater.runtime.delivery.partition import CommitNote, OwnedPartition
 from slackwater.runtime.interfaces import Consumer
 
+MOST_REASON = 200
+"""Characters of a dead letter's reason in a message."""
 TOPIC_RECREATED = "TopicRecreated"
 """The topic that was read was deleted, and another one has its name."""
 
@@ -105,4 +108,19 @@ def go_on(topic: str, group: str) -> str:
         "To continue: stop the group (spec.suspend: true), set the offset to begin at "
         f"(kafka-consumer-groups.sh --group {group} --topic {topic} --reset-offsets --to-earliest "
         "--execute), and start it again"
+    )
+
+
+TOO_MANY_DEAD_LETTERS = "TooManyDeadLetters"
+"""The worker would write more dead letters in a minute than it may."""
+
+
+def too_many_letters(tp: TopicPartition, start: int, new: int, most: int, letter: Letter) -> str:
+    """What happened, and how to go on. ``new``: how many dead letters the batch has in all its partitions;
+    ``letter``: the first of the partition."""
+    return (
+        f"{tp}: the worker would write {new} dead letters at once, and so more than {most} in a minute "
+        f"(spec.delivery.maxDeadLettersPerMinute); none of them is written, and offset {start} is read next. "
+        f"The first is of offset {letter.offset}: {letter.error[:MOST_REASON]}. To go on: correct the "
+        "handler, or raise the limit, and restart the workers"
     )

@@ -30,6 +30,7 @@ _COUNTERS = {
     ),
     "rebalances": ("Generations joined: kind joined, follow_up or returned.", ("kind",)),
     "handler_failures": ("Calls of the handler that raised.", ()),
+    "refreshes": ("Calls of the handler's function refresh, by result: ok, failed.", ("result",)),
     "unserved_seconds": (
         "Time from a partition's last commit, by any worker, to its first records in this worker.",
         ("topic", "partition"),
@@ -80,7 +81,10 @@ _BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 
 
 TAKEOVER_OUTCOMES = ("asked", "forced", "taken_back", "refused")
-_FROM_ZERO = {"takeovers": [(outcome,) for outcome in TAKEOVER_OUTCOMES]}
+_FROM_ZERO = {
+    "refreshes": [("ok",), ("failed",)],
+    "takeovers": [(outcome,) for outcome in TAKEOVER_OUTCOMES],
+}
 """Series that are there from the start: ``rate()`` does not see the first step of one that begins with 1."""
 
 
