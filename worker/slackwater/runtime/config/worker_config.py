@@ -35,6 +35,8 @@ LONGEST_BATCH_INTERVAL_MS = LONGEST_BATCH_DURATION_MS = 5_000
 """The operator takes a group's rates from its commits, over 20 s."""
 SHORTEST_BATCH_DURATION_MS = 10
 LEAST_BATCH_BYTES = 1024
+LONGEST_MAX_AGE_MS = 600_000
+MIB = 1024 * 1024
 
 WORKER_PROPERTIES = {
     "auto.offset.reset": "earliest",
@@ -74,7 +76,8 @@ class SinkConfig:
     be secrets. ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``:
     ``add``, or ``reject`` rows with columns that the table lacks. Of Postgres: ``mode``: ``append``,
     ``upsert`` or ``merge``; ``key``: the columns by which rows are the same; ``aggregates``: by column
-    ``sum``, ``min``, ``max`` or ``count``.
+    ``sum``, ``min``, ``max`` or ``count``. ``max_age_ms``: how long rows may wait for others that are written
+    in the same commit; 0: not at all. ``target_file_bytes``: the size at which they wait no longer.
     """
 
     format: str
@@ -86,6 +89,8 @@ class SinkConfig:
     mode: str = "append"
     key: tuple[str, ...] = ()
     aggregates: Mapping[str, str] = field(default_factory=dict)
+    max_age_ms: int = 0
+    target_file_bytes: int = 64 * MIB
 
 
 @dataclass(frozen=True)
@@ -315,6 +320,8 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
                 "mode": ("mode", one_of("append", "upsert", "merge")),
                 "key": ("key", list_of_names(may_be_empty=True)),
                 "aggregates": ("aggregates", _aggregates),
+                "maxAgeMs": ("max_age_ms", number(0, LONGEST_MAX_AGE_MS)),
+                "targetFileBytes": ("target_file_bytes", number(MIB, 1024 * MIB)),
             },
             ("format",),
         ),
@@ -397,6 +404,8 @@ def _check_sink(sink: SinkConfig) -> None:
     ):
         if given and not is_postgres:
             raise Fault(f"sink.{name}", "is for format postgres; remove it")
+    if not sink.max_age_ms and sink.target_file_bytes != SinkConfig(sink.format).target_file_bytes:
+        raise Fault("sink.targetFileBytes", "requires sink.maxAgeMs: how long rows may wait for others")
     _check_mode(sink)
 
 
@@ -507,6 +516,9 @@ def _sink_document(sink: SinkConfig) -> dict[str, Any]:
         document["key"] = list(sink.key)
     if sink.aggregates:
         document["aggregates"] = dict(sink.aggregates)
+    if sink.max_age_ms:
+        document["maxAgeMs"] = sink.max_age_ms
+        document["targetFileBytes"] = sink.target_file_bytes
     return document
 
 
