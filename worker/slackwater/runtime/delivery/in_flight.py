@@ -180,8 +180,8 @@ class InFlight:
         False where neither runs, and a poll or the time must help."""
         batches = self._batches()
         tasks = [batch.task for batch in batches[:1] if batch.task is not None]
-        if len(batches) > 1 and batches[-2].stage is Stage.GATHERING and batches[-1].task is not None:
-            tasks.append(batches[-1].task)
+        if len(batches) > 1 and batches[-2].stage is Stage.GATHERING:
+            tasks += [batch.task for batch in batches[-1:] if batch.task and batch.stage is Stage.HANDLING]
         if not tasks:
             return False
         deadline = self._clock.mono_ms() + timeout_ms
