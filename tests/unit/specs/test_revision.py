@@ -109,6 +109,11 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"spec/pipeline/sink": {**MERGE, "aggregates": {"n": "sum"}}},
     ),
     "spec.pipeline.sink.newColumns": (NONE, {"spec/pipeline/sink/newColumns": "reject"}),
+    "spec.pipeline.sink.maxAge": (NONE, {"spec/pipeline/sink/maxAge": "1m"}),
+    "spec.pipeline.sink.targetFileSize": (
+        {"spec/pipeline/sink/maxAge": "1m"},
+        {"spec/pipeline/sink/maxAge": "1m", "spec/pipeline/sink/targetFileSize": "128Mi"},
+    ),
     "spec.pipeline.deadLetterTopic": (NONE, {"spec/pipeline/deadLetterTopic": "letters"}),
     "spec.delivery.batchInterval": (NONE, {"spec/delivery/batchInterval": "500ms"}),
     "spec.delivery.batchDuration": (NONE, {"spec/delivery/batchDuration": "500ms"}),

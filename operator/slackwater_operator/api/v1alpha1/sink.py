@@ -54,6 +54,7 @@ _FOR_POSTGRES = "requires format postgres; remove it, or set format to postgres"
 _KEY_AND_MODE = "must be given for modes upsert and merge, and only for these"
 _AGGREGATES_AND_MODE = "must be given for mode merge, and only for this"
 _AGGREGATES_AND_KEY = "has a column that key has, too; remove it from one of them"
+_SIZE_AND_AGE = "requires maxAge, which bounds how long rows wait for a file of that size; set it, such as 1m"
 _FUNCTION = f"has a function that is not supported; valid values: {', '.join(_FUNCTIONS)}"
 
 
@@ -87,6 +88,11 @@ class Sink:
         Rule("(self.mode == 'append') == (self.key.size() == 0)", _KEY_AND_MODE, ".key"),
         Rule("(self.mode == 'merge') == (self.aggregates.size() > 0)", _AGGREGATES_AND_MODE, ".aggregates"),
         Rule("!self.aggregates.exists(name, name in self.key)", _AGGREGATES_AND_KEY, ".aggregates"),
+        Rule(
+            "self.targetFileSize == '64Mi' || duration(self.maxAge) > duration('0s')",
+            _SIZE_AND_AGE,
+            ".targetFileSize",
+        ),
     ]
 
     format: str = spec(
@@ -177,6 +183,22 @@ class Sink:
         "columns. With reject, the records of such rows go to the dead-letter topic.",
         default="add",
     )
+    max_age_ms: int = spec(
+        "maxAge",
+        fields.duration("0s", "10m"),
+        "How long the handler's rows may wait for others, from the poll of their records, so that they are "
+        "written together and the output has fewer and larger files. 0s writes each batch at once. What waits "
+        "is written at once when partitions are revoked, and when a worker stops or hands over.",
+        default="0s",
+    )
+    target_file_bytes: int = spec(
+        "targetFileSize",
+        fields.file_size(),
+        "With maxAge, the approximate size of a file at which rows wait no longer, from 1Mi to 999Mi, or 1Gi. "
+        "With partitionBy, of all files of a commit together. A worker holds up to four times that in memory "
+        "while rows wait, and as much again while they are written.",
+        default="64Mi",
+    )
 
 
 def check_sink(sink: Sink) -> None:
@@ -204,6 +226,11 @@ def check_sink(sink: Sink) -> None:
         ("aggregates", (sink.mode == "merge") != bool(sink.aggregates), _AGGREGATES_AND_MODE),
         ("aggregates", not set(sink.aggregates.values()) <= set(_FUNCTIONS), _FUNCTION),
         ("aggregates", not sink.aggregates.keys().isdisjoint(sink.key), _AGGREGATES_AND_KEY),
+        (
+            "targetFileSize",
+            sink.target_file_bytes != Sink().target_file_bytes and not sink.max_age_ms,
+            _SIZE_AND_AGE,
+        ),
     ]
     for name, is_wrong, problem in problems:
         if is_wrong:

@@ -518,6 +518,7 @@ def _sink_document(sink: SinkConfig) -> dict[str, Any]:
         document["aggregates"] = dict(sink.aggregates)
     if sink.max_age_ms:
         document["maxAgeMs"] = sink.max_age_ms
+    if sink.target_file_bytes != SinkConfig(sink.format).target_file_bytes:
         document["targetFileBytes"] = sink.target_file_bytes
     return document
 
