@@ -283,7 +283,7 @@ REFUSED = [
         f"{_SINK}.partitionBy", "must have at most 10 items"),
     Bad("something else with new columns", _sink(newColumns="ignore"), f"{_SINK}.newColumns",
         'supported values: "add", "reject"'),
-    Bad("rows that wait for an hour", _sink(maxAge="1h"), f"{_SINK}.maxAge", "must be between 0s and 10m"),
+    Bad("rows that wait for an hour", _sink(maxAge="1h"), f"{_SINK}.maxAge", "must be between 0s and 2m"),
     Bad("a file without a unit", _sink(maxAge="1m", targetFileSize="128"), f"{_SINK}.targetFileSize",
         "such as 128Mi"),
     Bad("a file of two gibibytes", _sink(maxAge="1m", targetFileSize="2Gi"), f"{_SINK}.targetFileSize",

@@ -185,7 +185,7 @@ class Sink:
     )
     max_age_ms: int = spec(
         "maxAge",
-        fields.duration("0s", "10m"),
+        fields.duration("0s", "2m"),
         "How long the handler's rows may wait for others, from the poll of their records, so that they are "
         "written together and the output has fewer and larger files. 0s writes each batch at once. What waits "
         "is written at once when partitions are revoked, and when a worker stops or hands over.",
