@@ -127,6 +127,8 @@ def _sink(sink: Sink, path: str) -> dict[str, Any]:
         section["key"] = list(sink.key)
     if sink.aggregates:
         section["aggregates"] = dict(sink.aggregates)
+    if sink.schema:
+        section["schema"] = sink.schema
     if sink.max_age_ms:
         section["maxAgeMs"] = sink.max_age_ms
     if sink.target_file_bytes != Sink().target_file_bytes:

@@ -427,6 +427,8 @@ UNREADABLE = [
         f"{_PROPERTIES}[fetch.max.byte]", "did you mean 'fetch.max.bytes'?"),
     Bad("a property of another type", _property("max.poll.records", "many"),
         f"{_PROPERTIES}[max.poll.records]", "must be a number, not 'many'"),
+    Bad("a table's schema that is none", _sink(schema="carrier STRING, delay NUMBER"), f"{_SINK}.schema",
+        "at position 23: 'NUMBER' is no type"),
     Bad("a reset that is not there", _property("auto.offset.reset", "newest"),
         f"{_PROPERTIES}[auto.offset.reset]", "must be one of earliest, latest, none"),
     Bad("a pattern with a count that RE2 takes for text", {"spec/topics": GONE, "spec/topicPattern": "a{,3}"},

@@ -109,6 +109,7 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"spec/pipeline/sink": {**MERGE, "aggregates": {"n": "sum"}}},
     ),
     "spec.pipeline.sink.newColumns": (NONE, {"spec/pipeline/sink/newColumns": "reject"}),
+    "spec.pipeline.sink.schema": (NONE, {"spec/pipeline/sink/schema": "carrier STRING"}),
     "spec.pipeline.sink.maxAge": (NONE, {"spec/pipeline/sink/maxAge": "1m"}),
     "spec.pipeline.sink.targetFileSize": (
         {"spec/pipeline/sink/maxAge": "1m"},

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from slackwater.pipeline.engines.arrow import ArrowEngine
     from slackwater.pipeline.engines.spark import SparkEngine
+    from slackwater.pipeline.sinks.declared_schema import TypedSink
     from slackwater.pipeline.values import ValueDecoder
     from slackwater.runtime.config.worker_config import WorkerConfig
     from slackwater.runtime.interfaces import AnyEngine, Sink
@@ -74,6 +75,15 @@ def make_sink(config: WorkerConfig) -> Sink:
 
     Raises SinkError for a path that it cannot write to, ConfigError for what cannot be used.
     """
+    table = _table(config)
+    if not config.sink.schema:
+        return table
+    from slackwater.pipeline.sinks.declared_schema import DeclaredSchemaSink
+
+    return DeclaredSchemaSink(table, config.sink.schema, new_columns=config.sink.new_columns == "add")
+
+
+def _table(config: WorkerConfig) -> TypedSink:
     sink = config.sink
     new_columns = sink.new_columns == "add"
     if sink.format == "delta":

@@ -54,6 +54,7 @@ _FOR_POSTGRES = "requires format postgres; remove it, or set format to postgres"
 _KEY_AND_MODE = "must be given for modes upsert and merge, and only for these"
 _AGGREGATES_AND_MODE = "must be given for mode merge, and only for this"
 _AGGREGATES_AND_KEY = "has a column that key has, too; remove it from one of them"
+_NOT_FOR_MERGE = "does not apply to mode merge; remove it"
 _SIZE_AND_AGE = "requires maxAge, which bounds how long rows wait for a file of that size; set it, such as 1m"
 _FUNCTION = f"has a function that is not supported; valid values: {', '.join(_FUNCTIONS)}"
 
@@ -88,6 +89,7 @@ class Sink:
         Rule("(self.mode == 'append') == (self.key.size() == 0)", _KEY_AND_MODE, ".key"),
         Rule("(self.mode == 'merge') == (self.aggregates.size() > 0)", _AGGREGATES_AND_MODE, ".aggregates"),
         Rule("!self.aggregates.exists(name, name in self.key)", _AGGREGATES_AND_KEY, ".aggregates"),
+        Rule("!has(self.schema) || self.mode != 'merge'", _NOT_FOR_MERGE, ".schema"),
         Rule(
             "self.targetFileSize == '64Mi' || duration(self.maxAge) > duration('0s')",
             _SIZE_AND_AGE,
@@ -183,20 +185,30 @@ class Sink:
         "columns. With reject, the records of such rows go to the dead-letter topic.",
         default="add",
     )
+    schema: str = spec(
+        "schema",
+        fields.text(max_length=16_384),
+        "The table's columns and their types in Spark's notation (carrier STRING, delay DOUBLE), from the "
+        "first batch on; topic, partition and offset are added if they are missing. Columns that the rows "
+        "lack are null; a record whose value does not fit goes to the dead-letter topic. newColumns applies "
+        "to other columns. A table that has another type for a column fails the preflight. Without it, the "
+        "first rows make the columns. Not for mode merge.",
+        absent="",
+    )
     max_age_ms: int = spec(
         "maxAge",
         fields.duration("0s", "2m"),
         "How long the handler's rows may wait for others, from the poll of their records, so that they are "
-        "written together and the output has fewer and larger files. 0s writes each batch at once. What waits "
-        "is written at once when partitions are revoked, and when a worker stops or hands over.",
+        "written together and the output has fewer and larger files. 0s writes each batch at once. What "
+        "waits is written at once when partitions are revoked, and when a worker stops or hands over.",
         default="0s",
     )
     target_file_bytes: int = spec(
         "targetFileSize",
         fields.file_size(),
-        "With maxAge, the approximate size of a file at which rows wait no longer, from 1Mi to 999Mi, or 1Gi. "
-        "With partitionBy, of all files of a commit together. A worker holds up to four times that in memory "
-        "while rows wait, and as much again while they are written.",
+        "With maxAge, the approximate size of a file at which rows wait no longer, from 1Mi to 999Mi, or "
+        "1Gi. With partitionBy, of all files of a commit together. A worker holds up to four times that in "
+        "memory while rows wait, and as much again while they are written.",
         default="64Mi",
     )
 
@@ -226,6 +238,7 @@ def check_sink(sink: Sink) -> None:
         ("aggregates", (sink.mode == "merge") != bool(sink.aggregates), _AGGREGATES_AND_MODE),
         ("aggregates", not set(sink.aggregates.values()) <= set(_FUNCTIONS), _FUNCTION),
         ("aggregates", not sink.aggregates.keys().isdisjoint(sink.key), _AGGREGATES_AND_KEY),
+        ("schema", bool(sink.schema) and sink.mode == "merge", _NOT_FOR_MERGE),
         (
             "targetFileSize",
             sink.target_file_bytes != Sink().target_file_bytes and not sink.max_age_ms,
@@ -235,8 +248,20 @@ def check_sink(sink: Sink) -> None:
     for name, is_wrong, problem in problems:
         if is_wrong:
             raise FieldError(f"{path}.{name}", problem)
+    if sink.schema:
+        _check_schema(sink.schema, f"{path}.schema")
     for name, value in sink.options.items():
         if name != _NO_CREDENTIAL and re.fullmatch(_CREDENTIAL, name, re.ASCII):
             raise FieldError(f"{path}.options[{name}]", _IS_CREDENTIAL)
         if re.fullmatch(_URL_WITH_PASSWORD, value, re.ASCII):
             raise FieldError(f"{path}.options[{name}]", f"is a URL with a password, which {_IS_CREDENTIAL}")
+
+
+def _check_schema(schema: str, path: str) -> None:
+    # Here: it loads Arrow, which most resources do not need.
+    from slackwater.pipeline.values.ddl import SchemaTextError, parse
+
+    try:
+        parse(schema)
+    except SchemaTextError as exc:
+        raise FieldError(path, str(exc)) from None

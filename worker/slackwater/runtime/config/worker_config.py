@@ -78,6 +78,7 @@ class SinkConfig:
     ``upsert`` or ``merge``; ``key``: the columns by which rows are the same; ``aggregates``: by column
     ``sum``, ``min``, ``max`` or ``count``. ``max_age_ms``: how long rows may wait for others that are written
     in the same commit; 0: not at all. ``target_file_bytes``: the size at which they wait no longer.
+    ``schema``: the table's columns in Spark's notation; "": those of the first rows.
     """
 
     format: str
@@ -91,6 +92,7 @@ class SinkConfig:
     aggregates: Mapping[str, str] = field(default_factory=dict)
     max_age_ms: int = 0
     target_file_bytes: int = 64 * MIB
+    schema: str = ""
 
 
 @dataclass(frozen=True)
@@ -321,6 +323,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
                 "key": ("key", list_of_names(may_be_empty=True)),
                 "aggregates": ("aggregates", _aggregates),
                 "maxAgeMs": ("max_age_ms", number(0, LONGEST_MAX_AGE_MS)),
+                "schema": ("schema", name_of),
                 "targetFileBytes": ("target_file_bytes", number(MIB, 1024 * MIB)),
             },
             ("format",),
@@ -404,6 +407,8 @@ def _check_sink(sink: SinkConfig) -> None:
     ):
         if given and not is_postgres:
             raise Fault(f"sink.{name}", "is for format postgres; remove it")
+    if sink.schema and sink.mode == "merge":
+        raise Fault("sink.schema", "is not for mode merge; remove it")
     if not sink.max_age_ms and sink.target_file_bytes != SinkConfig(sink.format).target_file_bytes:
         raise Fault("sink.targetFileBytes", "requires sink.maxAgeMs: how long rows may wait for others")
     _check_mode(sink)
@@ -518,6 +523,8 @@ def _sink_document(sink: SinkConfig) -> dict[str, Any]:
         document["aggregates"] = dict(sink.aggregates)
     if sink.max_age_ms:
         document["maxAgeMs"] = sink.max_age_ms
+    if sink.schema:
+        document["schema"] = sink.schema
     if sink.target_file_bytes != SinkConfig(sink.format).target_file_bytes:
         document["targetFileBytes"] = sink.target_file_bytes
     return document

@@ -102,6 +102,12 @@ class DeltaSink:
         self._fitted(staged)
         return staged
 
+    def types_of(self, declared: pa.Table) -> tuple[pa.Schema, pa.Schema] | None:
+        """The declared columns as Delta has them, and the table's. Raises SinkError, RecordsError."""
+        self._refresh()
+        wanted, kept = with_delta_types(declared).schema, self._table.schema
+        return None if kept is None else (wanted, kept)
+
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         """Deletes the rows and lowers the marks. Rows don't tell their group and topic id, so it raises
         SinkError if those of another one would be deleted, too. Raises SinkError, ConfigError."""
