@@ -80,6 +80,25 @@ def test_what_was_handled_is_written_together_at_its_greatest_age(bench: Bench) 
     assert bench.journal("stage", "publish") == [("stage", 0, 0), ("publish", 0, 0)]
 
 
+def test_commits_say_how_far_records_are_handled_that_wait(bench: Bench) -> None:
+    """They commit nothing of them, and the commit that does says nothing more."""
+    began, (tp,) = gathered(bench, 2)
+    to_time(bench, began + 1_900)
+    assert "handled" not in bench.note(tp)
+    to_time(bench, began + 2_100)
+    assert (bench.cluster.committed[tp].offset, bench.note(tp)["handled"]) == (0, 2)
+    bench.produce(0, "v2")
+    to_time(bench, began + 3_900)
+    assert bench.note(tp)["handled"] == 2
+    to_time(bench, began + 4_300)
+    assert (bench.cluster.committed[tp].offset, bench.note(tp)["handled"]) == (0, 3)
+    assert bench.note(tp)["at"] >= 1_700_000_000_000 + began + 4_000, "served until then"
+    to_time(bench, began + MAX_AGE_MS)
+    bench.steps(1)
+    assert bench.cluster.committed[tp].offset == 3
+    assert "handled" not in bench.note(tp)
+
+
 def test_the_age_counts_from_the_first_record_after_the_commit_before(bench: Bench) -> None:
     began, _ = gathered(bench, 2)
     to_time(bench, began + MAX_AGE_MS)

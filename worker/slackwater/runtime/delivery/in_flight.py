@@ -38,7 +38,7 @@ from slackwater.runtime.delivery.batch import (
     try_to_stage,
 )
 from slackwater.runtime.delivery.bisection import Fault
-from slackwater.runtime.delivery.commits import Committer, Outcome, PositionCommits
+from slackwater.runtime.delivery.commits import HANDLED_EVERY_MS, Committer, Outcome, PositionCommits
 from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError
 from slackwater.runtime.delivery.gathering import Gathering
 from slackwater.runtime.delivery.isolation import Isolation, IsolationError, fault_of
@@ -123,6 +123,16 @@ class InFlight:
     def _is_written(self, batch: Batch) -> bool:
         """Whether the handler is done with the first batch."""
         return batch.stage in _WRITING and batch.attempt > 0 and self._isolation is None and bool(batch.parts)
+
+    def waiting(self) -> dict[TopicPartition, tuple[int, int]]:
+        """What waits to be written with others, from where to where. Nothing before it has waited for a
+        while."""
+        batch = self.batch
+        if batch is None or batch.stage is not Stage.GATHERING:
+            return {}
+        if self._clock.mono_ms() - batch.began_ms < HANDLED_EVERY_MS:
+            return {}
+        return {tp: (part.start, part.end) for tp, part in batch.parts.items()}
 
     def write_at_once(self, urgent: bool) -> None:
         """Whether what is gathered is to be written without waiting for more."""

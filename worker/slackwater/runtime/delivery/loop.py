@@ -151,6 +151,7 @@ class Delivery:
             if self._proven():
                 self._commit_due()
         if self._proven():
+            self.position_commits.handled(self.in_flight.waiting())
             self.position_commits.sign()
         self._report.lag()
 
