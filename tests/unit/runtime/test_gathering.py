@@ -11,8 +11,9 @@ import pytest
 
 from slackwater.kafka.errors import CommitFailedError, KafkaTimeoutError
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.batch import Output, Stage, Transformed
-from slackwater.runtime.delivery.gathering import FileSize, GatheredOutput
+from slackwater.runtime.delivery.batch import Batch, Output, Part, Released, Stage, Transformed
+from slackwater.runtime.delivery.gathering import FileSize, GatheredOutput, Gathering
+from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError
 from tests.support.workers.fakes import Bench, ValueEngine, worker_config
 
@@ -446,6 +447,28 @@ def _values(rng: random.Random, count: int) -> list[str]:
     kinds = ["v"] * 12 + ["skip"] * 4 + ["bad"] * 3 + ["refused"]
     # The first ones are good: where nothing was ever handled, the handler is taken to be at fault.
     return [f"{rng.choice(kinds) if number > 1 else 'v'}{number}" for number in range(count)]
+
+
+def test_a_batch_that_begins_elsewhere_does_not_join() -> None:
+    """Records that are read again would be in the table twice."""
+    gathering, owned = Gathering(MAX_AGE_MS, MIB), OwnedPartition(TopicPartition("flights", 0))
+    rows = pa.table({"offset": pa.array([1], pa.int64())})
+
+    def batch(start: int, end: int) -> Batch:
+        part = Part(owned, Released(end - start, start, end), start, end)
+        return Batch({owned.tp: part}, Stage.HANDLED, None, 0.0)
+
+    def made() -> Transformed:
+        return Transformed(Output(rows, {owned.tp: 1}, {}), {}, 8, {})
+
+    first = batch(10, 20)
+    gathering.begin(first, made())
+    assert gathering.join(first, batch(20, 25), made())
+    assert (first.parts[owned.tp].end, first.records) == (25, 15)
+    assert not gathering.join(first, batch(20, 30), made())
+    assert gathering.full(first), "what follows is written after it"
+    assert not gathering.join(first, batch(25, 30), made())
+    assert (first.parts[owned.tp].end, first.gathered) == (25, 2)
 
 
 # ---- sizes
