@@ -64,6 +64,21 @@ def test_the_first_batch_makes_all_declared_columns(table: Table) -> None:
         table.sink(wider).probe()
 
 
+ALL_TYPES = (
+    "a BOOLEAN, b TINYINT, c SMALLINT, d INT, e BIGINT, f FLOAT, g DOUBLE, h DECIMAL(12,3), i STRING, j BINARY, "
+    "k DATE, l TIMESTAMP, m TIMESTAMP_NTZ, n ARRAY<STRING>, o MAP<STRING, INT>, "
+    "p STRUCT<x: INT, y: ARRAY<DOUBLE>>, q ARRAY<STRUCT<x: SMALLINT>>"
+)
+
+
+def test_a_worker_that_returns_finds_the_types_that_it_has_declared(table: Table) -> None:
+    put(table.sink(ALL_TYPES), rows([0], d=pa.array([1])), 0)
+    again = table.sink(ALL_TYPES)
+    assert again.probe()
+    put(again, rows([1], d=pa.array([2]), p=pa.array([{"x": 1, "y": [1.0]}])), 1)
+    assert max(marks(table.sink(ALL_TYPES)).values()) == 2
+
+
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [
