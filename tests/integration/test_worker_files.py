@@ -49,3 +49,23 @@ def _handled(status: dict[str, object]) -> int:
     spans = status["in_flight"]
     assert isinstance(spans, dict)
     return sum(end - start for start, end in spans.values())
+
+
+def test_values_that_do_not_fit_the_declared_schema_are_dead_letters(
+    devbroker: DevBroker, tmp_path: Path
+) -> None:
+    """From the first batch on, with rows that wait for others; the columns are those that are declared."""
+    with DeliverySite(devbroker.bootstrap, tmp_path) as site:
+        config = site.config()
+        sink = {**config["sink"], "schema": "total TINYINT, gate STRING", "maxAgeMs": 1_000}
+        site.produce(130)
+        worker = site.worker(handler=config["handler"].split(":")[0] + ":totals", sink=sink)
+        site.until_committed(why=site.why)
+        assert worker.terminate() == 0
+        letters = site.dead_letters()
+        assert sorted(letter.value or b"" for letter in letters) == [b"v-128", b"v-129"]
+        for letter in letters:
+            assert b"column total of the table is int8" in (letter.headers["slackwater.error"] or b"")
+        rows = site.output.rows("total", "gate", "digit")
+        assert sorted(row["total"] for row in rows) == [*range(128)]
+        assert {row["gate"] for row in rows} == {None}
