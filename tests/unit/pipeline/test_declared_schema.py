@@ -65,8 +65,8 @@ def test_the_first_batch_makes_all_declared_columns(table: Table) -> None:
 
 
 ALL_TYPES = (
-    "a BOOLEAN, b TINYINT, c SMALLINT, d INT, e BIGINT, f FLOAT, g DOUBLE, h DECIMAL(12,3), i STRING, j BINARY, "
-    "k DATE, l TIMESTAMP, m TIMESTAMP_NTZ, n ARRAY<STRING>, o MAP<STRING, INT>, "
+    "a BOOLEAN, b TINYINT, c SMALLINT, d INT, e BIGINT, f FLOAT, g DOUBLE, h DECIMAL(12,3), i STRING, "
+    "j BINARY, k DATE, l TIMESTAMP, m TIMESTAMP_NTZ, n ARRAY<STRING>, o MAP<STRING, INT>, "
     "p STRUCT<x: INT, y: ARRAY<DOUBLE>>, q ARRAY<STRUCT<x: SMALLINT>>"
 )
 
