@@ -45,6 +45,8 @@ class Worker:
         )
         self.watch = Watch(self.process.pid)
         self.batches: list[Batch] = []
+        self.assigned = 0.0
+        """When partitions were last assigned (wall clock, in seconds)."""
         self._changed = threading.Condition()
         self._ended = False
         threading.Thread(target=self._read, daemon=True).start()
@@ -53,6 +55,8 @@ class Worker:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             event = json.loads(line)
+            if event["event"] == "assigned":
+                self.assigned = event["ts_ms"] / 1000
             if event["event"] == "batch":
                 ended = event["ts_ms"] / 1000
                 took = sum(ms for name, ms in event["ms"].items() if name not in DETAILS) / 1000

@@ -123,6 +123,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "a folder as a URL": {"spec/pipeline/sink/path": "file:///data/flights"},
     "files in folders": {"spec/pipeline/sink/partitionBy": ["day", "carrier"]},
     "no new columns": {"spec/pipeline/sink/newColumns": "reject"},
+    "rows that wait": {"spec/pipeline/sink/maxAge": "1m", "spec/pipeline/sink/targetFileSize": "1Gi"},
     "a table in a folder": {"spec/pipeline/sink/format": "delta"},
     "a table in a bucket": {
         "spec/pipeline/sink": {
@@ -260,7 +261,7 @@ def test_defaults_are_filled_in(api_server: ControlPlane, home: str) -> None:
     assert spec["kafka"]["security"] == {"protocol": "PLAINTEXT"}
     assert spec["pipeline"]["sink"] == {
         "format": "parquet", "path": "/data/flights", "options": {}, "partitionBy": [], "newColumns": "add",
-        "mode": "append", "key": [], "aggregates": {},
+        "mode": "append", "key": [], "aggregates": {}, "maxAge": "0s", "targetFileSize": "64Mi",
     }  # fmt: skip
     assert spec["scaling"]["idleAfter"] == "5m"
     assert (spec["suspend"], spec["deletionPolicy"]) == (False, "Retain")

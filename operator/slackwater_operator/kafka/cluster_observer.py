@@ -83,6 +83,7 @@ class _Facts:
     ends: Mapping[bool, Mapping[TopicPartition, int | KafkaError]]
     """By whether only committed transactions are read."""
     coordinators: Mapping[str, int]
+    handled: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     starts: dict[TopicPartition, int | KafkaError] = field(default_factory=dict)
 
 
@@ -319,7 +320,8 @@ class ClusterObserver:
             asking.committed(groups),
             asyncio.gather(*(asking.offsets(unions[kind], LATEST, read_committed=kind) for kind in kinds)),
         )
-        facts = _Facts(described, committed, dict(zip(kinds, ends, strict=True)), asking.coordinators)
+        by_kind = dict(zip(kinds, ends, strict=True))
+        facts = _Facts(described, committed, by_kind, asking.coordinators, asking.handled)
         fresh = [
             p
             for group in wanted
@@ -349,6 +351,10 @@ class ClusterObserver:
                 # Where a member starts depends on when it asks: known only where there is nothing to read.
                 starts = {p: start for p, start in starts.items() if start == ends.get(p)}
             positions.update(starts)
+            if not isinstance(group, KafkaError) and not group.memberless:
+                # Without members nobody has these records any more: they will be handled again.
+                handled = facts.handled.get(wanted.group_id, {})
+                positions.update({p: handled[p] for p in positions if p in handled})
         view = None if isinstance(group, KafkaError) else group
         return KafkaSnapshot(
             at_ms,

@@ -29,6 +29,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError, ErrorCode
 from slackwater.kafka.wire.schema import Request, Response
+from slackwater.runtime.delivery.partition import CommitNote
 from slackwater_operator.model.group import GroupView, MemberView
 
 R = TypeVar("R", bound=Response)
@@ -50,6 +51,9 @@ class Asking:
         """How many requests were answered."""
         self.coordinators: dict[str, int] = {}
         """The node that has described each group."""
+        self.handled: dict[str, dict[TopicPartition, int]] = {}
+        """By group, up to where workers have handled records that they have not written and committed yet
+        (`sink.maxAge`), as their commits say."""
 
     # ---- groups
 
@@ -88,6 +92,7 @@ class Asking:
         request = ByVersion(m.OffsetFetchRequest, partial(o.offset_fetch_of_groups, groups, None))
         answer = await self._send(node_id, request, version_cap=o.FETCH_VERSION_CAP)
         offsets = o.read_offset_fetch_of_groups(answer, groups[0])
+        self.handled.update({group: _handled(committed) for group, committed in offsets.items()})
         return {group: _committed(group, committed) for group, committed in offsets.items()}
 
     async def _by_coordinator(
@@ -261,6 +266,17 @@ def _committed(group_id: str, answer: o.GroupOffsets) -> Committed | KafkaError:
     for tp, code in answer.errors.items():
         committed[tp] = for_code(code, f"committed offset of {tp} in group {group_id!r}")
     return committed
+
+
+def _handled(answer: o.GroupOffsets) -> dict[TopicPartition, int]:
+    """Of the partitions whose commits say it."""
+    handled = {}
+    for tp, entry in answer.offsets.items():
+        if entry is not None and '"handled":' in entry.metadata:
+            note = CommitNote.decode(entry.metadata)
+            if note is not None and note.handled is not None:
+                handled[tp] = max(entry.offset, note.handled)
+    return handled
 
 
 def _offset(topic: str, answer: m.ListOffsetsResponsePartitionResponse) -> int | KafkaError:

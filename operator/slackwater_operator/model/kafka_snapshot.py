@@ -19,7 +19,8 @@ class KafkaSnapshot:
         partitions: all partitions of the group's topics, in order.
         ends: each partition's end offset (the next one to be written), where known.
         positions: the group's position in each partition, where known: the committed offset, or without one
-            the offset that it would start at.
+            the offset that it would start at. While its workers' rows wait to be written (`sink.maxAge`), the
+            offset up to which they have handled the records.
         problems: what could not be observed, in words.
         coordinator: the node id of the group's coordinator; None if it was not requested or not reported.
         cluster_id: the id of the Kafka cluster; "" if not reported.
@@ -42,7 +43,7 @@ class KafkaSnapshot:
 
     @property
     def lag(self) -> dict[TopicPartition, int | None]:
-        """The number of records of each partition that the group has not committed; None if unknown."""
+        """The number of records of each partition behind the group's position; None if unknown."""
         return {partition: self._lag(partition) for partition in self.partitions}
 
     def _lag(self, partition: TopicPartition) -> int | None:

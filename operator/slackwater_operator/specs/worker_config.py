@@ -143,6 +143,12 @@ def _sink(sink: Sink, path: str) -> dict[str, Any]:
         section["topic"] = sink.topic
     if sink.spark_format:
         section["sparkFormat"] = sink.spark_format
+    if sink.schema:
+        section["schema"] = sink.schema
+    if sink.max_age_ms:
+        section["maxAgeMs"] = sink.max_age_ms
+    if sink.target_file_bytes != Sink().target_file_bytes:
+        section["targetFileBytes"] = sink.target_file_bytes
     return section
 
 

@@ -429,5 +429,24 @@ def test_bad_columns_are_refused(columns: object, expected: str) -> None:
     assert problem(partitionBy=columns).startswith(expected)
 
 
+def test_a_declared_schema_is_read() -> None:
+    assert sink().schema == ""
+    assert sink(schema="carrier STRING, delay INT NOT NULL").schema == "carrier STRING, delay INT NOT NULL"
+    assert problem(schema="carrier STRING, delay NUMBER").startswith(
+        ".schema: at position 23: 'NUMBER' is no type; types are BOOLEAN"
+    )
+    assert problem(schema="carrier") == ".schema: at position 8: a type is expected"
+    merge = {"path": None, "format": "postgres", "table": "a.b", "mode": "merge", "key": ["k"]}
+    assert "does not apply to mode merge" in problem(**merge, aggregates={"n": "sum"}, schema="k INT")
+
+
+def test_rows_wait_for_an_age_and_a_size() -> None:
+    assert (sink().max_age_ms, sink().target_file_bytes) == (0, 64 * 2**20)
+    made = sink(maxAge="1m30s", targetFileSize="1Gi")
+    assert (made.max_age_ms, made.target_file_bytes) == (90_000, 2**30)
+    assert "such as 128Mi" in problem(maxAge="1m", targetFileSize="0Mi")
+    assert "requires maxAge" in problem(targetFileSize="128Mi")
+
+
 def test_new_columns_are_added_or_rejected() -> None:
     assert problem(newColumns="ignore") == ".newColumns: 'ignore' is not supported; valid values: add, reject"

@@ -139,3 +139,23 @@ async def test_a_topic_that_was_created_is_not_missing_any_more(
     monkeypatch.setitem(globals(), "THERE", (*THERE, "gone"))
     rig.now_ms += TOPICS_RETRY_MS
     assert await rig.look() == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("state", "position"), [("Stable", 700), ("PreparingRebalance", 700), ("Empty", 400)]
+)
+async def test_what_members_have_handled_and_not_written_is_no_lag(
+    monkeypatch: pytest.MonkeyPatch, state: str, position: int
+) -> None:
+    """Without members nobody has it any more."""
+    tp = TopicPartition("flights", 0)
+
+    async def ask(self: Any, asking: Any, wanted: Any, partitions: Any) -> Any:
+        asking.answers += 1
+        groups, ends = {"g1": GroupView(state)}, {False: {tp: 1_000}}
+        return cluster_observer._Facts(groups, {"g1": {tp: 400}}, ends, {}, {"g1": {tp: 700}})
+
+    monkeypatch.setattr(ClusterObserver, "_ask", ask)
+    snapshot = (await Rig().observer.observe([GroupWanted("named", "g1", ("flights",))]))["named"]
+    assert snapshot.positions == {tp: position}
+    assert snapshot.lag == {tp: 1_000 - position}

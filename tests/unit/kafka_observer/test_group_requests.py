@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from slackwater.kafka.protocol.consumer_protocol import PROTOCOL_TYPE, encode_assignment
-from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.protocol.offsets import GroupOffsets
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
-from slackwater_operator.kafka.group_requests import _group
+from slackwater.runtime.delivery.partition import CommitNote
+from slackwater_operator.kafka.group_requests import _group, _handled
 from slackwater_operator.model.group import GroupView, MemberView
 
 
@@ -23,3 +25,15 @@ def test_a_member_has_both_of_its_ids() -> None:
     group = _group(answer)
     assert isinstance(group, GroupView)
     assert group.member("flights-3") == MemberView("flights-3-5ac1", "flights-3", held, True, "flights-a-3")
+
+
+def test_only_the_notes_of_workers_say_how_far_records_are_handled() -> None:
+    a, b, c, d, e = (TopicPartition("flights", number) for number in range(5))
+    offsets = {
+        a: OffsetAndMetadata(400, CommitNote(1, "w-0", handled=700).encode()),
+        b: OffsetAndMetadata(400, CommitNote(1, "w-0").encode()),
+        c: OffsetAndMetadata(400, '{"handled":700}'),
+        d: OffsetAndMetadata(400, '{"at":1,"instance":"w-0","handled":"700"}'),
+        e: None,
+    }
+    assert _handled(GroupOffsets(0, offsets, {})) == {a: 700}

@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from slackwater.kafka.errors import CommitFailedError, KafkaTimeoutError
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.delivery.batch import Stage
 from slackwater.runtime.errors import HandlerError, RecordsError
+from tests.support.workers.disturbances import disturb
 from tests.support.workers.fakes import Bench
 
 HANDLING_MS, WRITING_MS = 100, 400
@@ -197,31 +197,7 @@ def test_each_record_is_written_once_whatever_happens_in_between(seed: int) -> N
     bench.runner.durations.extend(rng.randrange(0, 300) for _ in range(1_000))
     bench.writer.durations.extend(rng.randrange(0, 300) for _ in range(1_000))
     bench.assign(*tps)
-    generation = 1
-    for _ in range(rng.randrange(5, 60)):
-        bench.steps(rng.randrange(1, 6))
-        tp = rng.choice(tps)
-        event = rng.randrange(7)
-        if event == 0 and tp in bench.consumer.positions:
-            leave = rng.choice([bench.consumer.revoke, bench.consumer.lose])
-            bench.consumer.at_poll.append(lambda leave=leave, tp=tp: leave(tp))
-            bench.steps(1)
-        elif event == 1 and tp not in bench.consumer.positions:
-            generation += 1
-            bench.assign(tp, generation=generation)
-            bench.steps(1)
-        elif event == 2:
-            bench.consumer.commit_errors.append(rng.choice([CommitFailedError(), KafkaTimeoutError("slow")]))
-        elif event == 3:
-            bench.produce(tp.partition, *(_value(rng, i) for i in range(rng.randrange(5))))
-        elif event == 4:
-            bench.delivery.drain(rng.choice([1, 200, 5_000]))
-            bench.delivery.release()
-        for one, at in bench.cluster.committed.items():
-            assert at.offset <= bench.sink.table_marks.get((one, ""), 0), "committed, and not in the table"
-    missing = [tp for tp in tps if tp not in bench.consumer.positions]
-    bench.assign(*missing, generation=generation + 1)
-    bench.until_idle()
+    disturb(bench, rng, tps, lambda count: [_value(rng, number) for number in range(count)])
     for tp in tps:
         values = bench.cluster.logs[tp]
         good = [offset for offset, value in enumerate(values) if value.startswith(b"v")]

@@ -127,6 +127,12 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**SPARK, "spec/pipeline/sink": {**ORC, "sparkFormat": "csv"}},
     ),
     "spec.pipeline.sink.newColumns": (NONE, {"spec/pipeline/sink/newColumns": "reject"}),
+    "spec.pipeline.sink.schema": (NONE, {"spec/pipeline/sink/schema": "carrier STRING"}),
+    "spec.pipeline.sink.maxAge": (NONE, {"spec/pipeline/sink/maxAge": "1m"}),
+    "spec.pipeline.sink.targetFileSize": (
+        {"spec/pipeline/sink/maxAge": "1m"},
+        {"spec/pipeline/sink/maxAge": "1m", "spec/pipeline/sink/targetFileSize": "128Mi"},
+    ),
     "spec.pipeline.deadLetterTopic": (NONE, {"spec/pipeline/deadLetterTopic": "letters"}),
     "spec.delivery.batchInterval": (NONE, {"spec/delivery/batchInterval": "500ms"}),
     "spec.delivery.batchDuration": (NONE, {"spec/delivery/batchDuration": "500ms"}),

@@ -96,6 +96,11 @@ def test_the_runtime_reads_the_fields_of_a_table(tmp_path: Path) -> None:
     )
 
 
+def test_the_runtime_reads_ages_and_sizes_of_files(tmp_path: Path) -> None:
+    made = written(source(tmp_path, sink={"path": "out", "maxAge": "90s", "targetFileSize": "1Gi"}), tmp_path)
+    assert (made.sink.max_age_ms, made.sink.target_file_bytes) == (90_000, 2**30)
+
+
 def test_a_table_in_a_catalog_has_no_path(tmp_path: Path) -> None:
     sink = {"format": "iceberg", "table": "lake.flights", "options": {"uri": "sqlite:///catalog.db"}}
     expected = runtime.SinkConfig("iceberg", options={"uri": "sqlite:///catalog.db"}, table="lake.flights")
@@ -166,6 +171,8 @@ def test_the_runtime_reads_the_fields_of_a_format_of_spark(tmp_path: Path) -> No
             "mode": "append",
             "key": [],
             "aggregates": {},
+            "maxAge": "0s",
+            "targetFileSize": "64Mi",
         },
     ],
 )

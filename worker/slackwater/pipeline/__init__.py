@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from slackwater.pipeline.engines.arrow import ArrowEngine
     from slackwater.pipeline.engines.spark import SparkEngine
+    from slackwater.pipeline.sinks.declared_schema import TypedSink
     from slackwater.pipeline.values import ValueDecoder
     from slackwater.runtime.config.worker_config import WorkerConfig
     from slackwater.runtime.interfaces import AnyEngine, Sink
@@ -93,6 +94,38 @@ def make_sink(config: WorkerConfig, engine: AnyEngine | None = None) -> Sink:
     Raises SinkError for a path that it cannot write to, ConfigError for what cannot be used.
     """
     sink = config.sink
+    if sink.format == "custom":
+        from slackwater.pipeline.sinks.custom.sink import CustomSink
+
+        return CustomSink(
+            config.group_id,
+            sink.implementation,
+            config.handler_path,
+            options=sink.options,
+            timeout_ms=config.handler_timeout_ms,
+        )
+    if sink.format == "kafka":
+        return _kafka_sink(config)
+    if sink.format == "spark":
+        from slackwater.pipeline.sinks.spark import spark_sink
+
+        return spark_sink(
+            partial(_session_of, engine),
+            sink.spark_format,
+            options=sink.options,
+            partition_by=sink.partition_by,
+        )
+    table = _table(config)
+    if not config.sink.schema:
+        return table
+    from slackwater.pipeline.sinks.declared_schema import DeclaredSchemaSink
+
+    return DeclaredSchemaSink(table, config.sink.schema, new_columns=config.sink.new_columns == "add")
+
+
+def _table(config: WorkerConfig) -> TypedSink:
+    """The sink of a format whose tables have a schema."""
+    sink = config.sink
     new_columns = sink.new_columns == "add"
     if sink.format == "delta":
         from slackwater.pipeline.sinks.delta.sink import DeltaSink
@@ -128,27 +161,6 @@ def make_sink(config: WorkerConfig, engine: AnyEngine | None = None) -> Sink:
             key=sink.key,
             aggregates=sink.aggregates,
             new_columns=new_columns,
-        )
-    if sink.format == "custom":
-        from slackwater.pipeline.sinks.custom.sink import CustomSink
-
-        return CustomSink(
-            config.group_id,
-            sink.implementation,
-            config.handler_path,
-            options=sink.options,
-            timeout_ms=config.handler_timeout_ms,
-        )
-    if sink.format == "kafka":
-        return _kafka_sink(config)
-    if sink.format == "spark":
-        from slackwater.pipeline.sinks.spark import spark_sink
-
-        return spark_sink(
-            partial(_session_of, engine),
-            sink.spark_format,
-            options=sink.options,
-            partition_by=sink.partition_by,
         )
     from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 

@@ -23,6 +23,7 @@ _ABSENT: Any = object()
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _DURATION = r"([0-9]{1,9}(\.[0-9]{1,3})?ms|[0-9]{1,5}(\.[0-9]{1,3})?(s|m|h))+"
 _MAX_DURATION_CHARACTERS = 20
+_BYTES = {"Mi": 1024**2, "Gi": 1024**3}
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _PERCENTAGE = re.compile(r"^[0-9]{1,3}(?:\.[0-9]{1,3})?%$")
 
@@ -302,6 +303,17 @@ def duration(minimum: str = "1ms", maximum: str = "24h") -> Kind:
 def duration_ms(written: str) -> float:
     """The milliseconds of a duration as accepted by `duration`."""
     return sum(float(number) * _UNIT_MS[unit] for number, unit in _DURATION_PART.findall(written))
+
+
+def file_size() -> Kind:
+    """A size from `1Mi` to `1Gi`, in whole mebibytes, as bytes (int) in Python."""
+    form = text(pattern=r"[1-9][0-9]{0,2}Mi|1Gi", example="128Mi (1Mi to 999Mi, or 1Gi)", max_length=8)
+
+    def parse(value: object, path: str) -> int:
+        written = form.parse(value, path)
+        return int(written[:-2]) * _BYTES[written[-2:]]
+
+    return Kind(form.schema, parse)
 
 
 def percentage() -> Kind:

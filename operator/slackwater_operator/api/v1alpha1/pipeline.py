@@ -59,6 +59,11 @@ class Pipeline:
             "or lineage record",
             ".lineage",
         ),
+        Rule(
+            "self.lineage != 'batch' || duration(self.sink.maxAge) == duration('0s')",
+            "does not apply to lineage batch, whose batches are written one by one; remove it",
+            ".sink.maxAge",
+        ),
     ]
 
     image: str = spec(

@@ -62,8 +62,10 @@ _AGGREGATES_AND_KEY = "has a column that key has, too; remove it from one of the
 _ONLY_CUSTOM = "must be given with format custom, and only with this"
 _ONLY_KAFKA = "must be given with format kafka, and only with this"
 _ONLY_SPARK = "must be given with format spark, and only with this"
-_NO_NEW_COLUMNS = "does not apply to formats custom, kafka and spark; remove it"
+_NO_COLUMNS = "does not apply to formats custom, kafka and spark; remove it"
 _ONLY_TABLES = "does not apply to formats custom and kafka; remove it"
+_NOT_FOR_MERGE = "does not apply to mode merge; remove it"
+_SIZE_AND_AGE = "requires maxAge, which bounds how long rows wait for a file of that size; set it, such as 1m"
 _FUNCTION = f"has a function that is not supported; valid values: {', '.join(_FUNCTIONS)}"
 
 
@@ -107,13 +109,20 @@ class Sink:
         ),
         Rule(
             "!(self.format in ['custom', 'kafka', 'spark']) || self.newColumns == 'add'",
-            _NO_NEW_COLUMNS,
+            _NO_COLUMNS,
             ".newColumns",
         ),
         Rule(
             "self.mode != 'merge' || self.partitionBy.all(name, name in self.key)",
             _PARTITION_IN_KEY,
             ".partitionBy",
+        ),
+        Rule("!has(self.schema) || !(self.format in ['custom', 'kafka', 'spark'])", _NO_COLUMNS, ".schema"),
+        Rule("!has(self.schema) || self.mode != 'merge'", _NOT_FOR_MERGE, ".schema"),
+        Rule(
+            "self.targetFileSize == '64Mi' || duration(self.maxAge) > duration('0s')",
+            _SIZE_AND_AGE,
+            ".targetFileSize",
         ),
     ]
 
@@ -233,6 +242,32 @@ class Sink:
         "source that the session has. Required with format spark, which needs engine spark.",
         absent="",
     )
+    schema: str = spec(
+        "schema",
+        fields.text(max_length=16_384),
+        "The table's columns and their types in Spark's notation (carrier STRING, delay DOUBLE), from the "
+        "first batch on; topic, partition and offset are added if they are missing. Columns that the rows "
+        "lack are null; a record whose value does not fit goes to the dead-letter topic. newColumns applies "
+        "to other columns. A table that has another type for a column fails the preflight. Without it, the "
+        "first rows make the columns. Not for mode merge, and not for formats custom, kafka and spark.",
+        absent="",
+    )
+    max_age_ms: int = spec(
+        "maxAge",
+        fields.duration("0s", "2m"),
+        "How long the handler's rows may wait for others, from the poll of their records, so that they are "
+        "written together and the output has fewer and larger files. 0s writes each batch at once. What "
+        "waits is written at once when partitions are revoked, and when a worker stops or hands over.",
+        default="0s",
+    )
+    target_file_bytes: int = spec(
+        "targetFileSize",
+        fields.file_size(),
+        "With maxAge, the approximate size of a file at which rows wait no longer, from 1Mi to 999Mi, or "
+        "1Gi. With partitionBy, of all files of a commit together. A worker holds up to four times that in "
+        "memory while rows wait, and as much again while they are written.",
+        default="64Mi",
+    )
 
 
 def check_sink(sink: Sink) -> None:
@@ -268,15 +303,34 @@ def check_sink(sink: Sink) -> None:
         (
             "newColumns",
             (is_unschemed or sink.format == "spark") and sink.new_columns != "add",
-            _NO_NEW_COLUMNS,
+            _NO_COLUMNS,
         ),
         ("partitionBy", sink.mode == "merge" and not {*sink.partition_by} <= {*sink.key}, _PARTITION_IN_KEY),
+        ("schema", (is_unschemed or sink.format == "spark") and bool(sink.schema), _NO_COLUMNS),
+        ("schema", bool(sink.schema) and sink.mode == "merge", _NOT_FOR_MERGE),
+        (
+            "targetFileSize",
+            sink.target_file_bytes != Sink().target_file_bytes and not sink.max_age_ms,
+            _SIZE_AND_AGE,
+        ),
     ]
     for name, is_wrong, problem in problems:
         if is_wrong:
             raise FieldError(f"{path}.{name}", problem)
+    if sink.schema:
+        _check_schema(sink.schema, f"{path}.schema")
     for name, value in sink.options.items():
         if not re.fullmatch(_NO_CREDENTIAL, name) and re.fullmatch(_CREDENTIAL, name, re.ASCII):
             raise FieldError(f"{path}.options[{name}]", _IS_CREDENTIAL)
         if re.fullmatch(_URL_WITH_PASSWORD, value, re.ASCII):
             raise FieldError(f"{path}.options[{name}]", f"is a URL with a password, which {_IS_CREDENTIAL}")
+
+
+def _check_schema(schema: str, path: str) -> None:
+    # Here: it loads Arrow, which most resources do not need.
+    from slackwater.pipeline.values.ddl import SchemaTextError, parse
+
+    try:
+        parse(schema)
+    except SchemaTextError as exc:
+        raise FieldError(path, str(exc)) from None

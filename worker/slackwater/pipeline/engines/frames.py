@@ -2,10 +2,10 @@
 
 A local session reads a table's pieces in place, one task each.
 
-A Connect server makes rows of a table on its driver, and its optimizer then evaluates expressions over these rows
-one by one, on one thread (``ConvertToLocalRelation``). It also keeps a large table, and the plans that contain one,
-for as long as the session lives. So a large batch is sent as few rows, each of which holds many records, into a
-temporary view that is dropped after the query; the server unpacks the records in its tasks.
+A Connect server makes rows of a table on its driver, and its optimizer then evaluates expressions over these
+rows one by one, on one thread (``ConvertToLocalRelation``). It also keeps a large table, and the plans that
+contain one, for as long as the session lives. So a large batch is sent as few rows, each of which holds many
+records, into a temporary view that is dropped after the query; the server unpacks the records in its tasks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def frame(spark: SparkSession, table: pa.Table, parallelism: int | None) -> Iterator[DataFrame]:
-    """``table`` as a data frame of ``spark``, with the same columns. It can be queried until the context ends.
+    """``table`` as a data frame of ``spark``, with the same columns. It can be queried until the context
+    ends.
 
     ``parallelism``: how many tasks a local session runs at once; None: of a Connect server.
     """

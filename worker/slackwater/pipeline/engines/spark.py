@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slackwater.handler import NO_BATCH, Batch
-from slackwater.pipeline.engines import frames
-from slackwater.pipeline.engines import handler as handlers
+from slackwater.pipeline.engines import frames, handler as handlers
 from slackwater.pipeline.engines.hooks import LoadedHandler, load_handler, refuse_async, setup_failure
 from slackwater.pipeline.engines.spark_session import (
     Backend,

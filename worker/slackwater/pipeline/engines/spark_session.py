@@ -37,7 +37,7 @@ CONNECT = {
     # Compressing a batch takes longer than sending it, other than over a slow network.
     "spark.connect.session.planCompression.threshold": "-1",
 }
-"""Settings of a session on a Connect server, for batches as large as ``maxBatchBytes`` (32 MiB) by default."""
+"""Settings of a session on a Connect server, for batches up to twice the default of ``maxBatchBytes``."""
 
 LOCAL = {
     "spark.app.name": "slackwater",

@@ -18,7 +18,9 @@ MOST_COLUMNS = 1000
 """The most columns that a table may get: rows made of a payload's fields could add any number."""
 
 
-def fit(rows: pa.Table, kept: pa.Schema | None, *, new_columns: bool = True) -> pa.Table:
+def fit(
+    rows: pa.Table, kept: pa.Schema | None, *, new_columns: bool = True, declared: bool = False
+) -> pa.Table:
     """``rows`` with the columns and types of the table.
 
     Args:
@@ -26,6 +28,7 @@ def fit(rows: pa.Table, kept: pa.Schema | None, *, new_columns: bool = True) -> 
             out. Encodings are removed: of a dictionary column the type of its values is kept.
         kept: the table's schema; None: there is no table yet, and ``rows`` make its schema.
         new_columns: whether ``rows`` may have columns that ``kept`` lacks.
+        declared: whether ``kept`` is what `sink.schema` declares; for messages.
 
     Returns:
         The columns of ``kept`` in their order, null where ``rows`` lack one, then the new ones.
@@ -41,8 +44,9 @@ def fit(rows: pa.Table, kept: pa.Schema | None, *, new_columns: bool = True) -> 
         kept, new_columns = pa.schema([]), True
     added = [field for field in rows.schema if kept.get_field_index(field.name) < 0]
     if added and not new_columns:
+        lacks = "sink.schema does not declare" if declared else "the table lacks"
         raise RecordsError(
-            f"the rows have {_named(added)}, which the table lacks ({_named(list(kept))}): remove them in "
+            f"the rows have {_named(added)}, which {lacks} ({_named(list(kept))}): remove them in "
             "the handler, or set sink.newColumns to add"
         )
     if len(kept) + len(added) > MOST_COLUMNS:

@@ -35,6 +35,8 @@ LONGEST_BATCH_INTERVAL_MS = LONGEST_BATCH_DURATION_MS = 5_000
 """The operator takes a group's rates from its commits, over 20 s."""
 SHORTEST_BATCH_DURATION_MS = 10
 LEAST_BATCH_BYTES = 1024
+LONGEST_MAX_AGE_MS = 120_000
+MIB = 1024 * 1024
 
 WORKER_PROPERTIES = {
     "auto.offset.reset": "earliest",
@@ -77,7 +79,9 @@ class SinkConfig:
     ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``: ``add``, or
     ``reject`` rows with columns that the table lacks. Of Delta and Postgres: ``mode``: ``append``,
     ``upsert`` or ``merge``; ``key``: the columns by which rows are the same; ``aggregates``: by column
-    ``sum``, ``min``, ``max`` or ``count``.
+    ``sum``, ``min``, ``max`` or ``count``. ``max_age_ms``: how long rows may wait for others that are written
+    in the same commit; 0: not at all. ``target_file_bytes``: the size at which they wait no longer.
+    ``schema``: the table's columns in Spark's notation; "": those of the first rows.
     """
 
     format: str
@@ -92,6 +96,9 @@ class SinkConfig:
     implementation: str = ""
     topic: str = ""
     spark_format: str = ""
+    max_age_ms: int = 0
+    target_file_bytes: int = 64 * MIB
+    schema: str = ""
 
 
 @dataclass(frozen=True)
@@ -359,6 +366,9 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
                 "topic": ("topic", name_of),
                 "sparkFormat": ("spark_format", name_of),
                 "implementation": ("implementation", _code("module:name", "flights.tables:MySink")),
+                "maxAgeMs": ("max_age_ms", number(0, LONGEST_MAX_AGE_MS)),
+                "schema": ("schema", name_of),
+                "targetFileBytes": ("target_file_bytes", number(MIB, 1024 * MIB)),
             },
             ("format",),
         ),
@@ -433,6 +443,10 @@ def _check_together(config: WorkerConfig) -> None:
             "batch is not for sink.mode upsert, which needs the rows' positions to know the last of a key; "
             "use mode merge or append, or lineage record",
         )
+    if not config.by_record and config.sink.max_age_ms:
+        raise Fault(
+            "sink.maxAgeMs", "is not for lineage batch, whose batches are written one by one; remove it"
+        )
     if config.value is not None:
         check_value(config.value)
     if config.handler_timeout_ms >= config.max_poll_interval_ms:
@@ -462,6 +476,7 @@ def _check_sink(sink: SinkConfig) -> None:
         for name, is_given in (
             ("partitionBy", bool(sink.partition_by) and sink.format != "spark"),
             ("newColumns", sink.new_columns != "add"),
+            ("schema", bool(sink.schema)),
         ):
             if is_given:
                 raise Fault(f"sink.{name}", f"is not for format {sink.format}; remove it")
@@ -476,6 +491,10 @@ def _check_sink(sink: SinkConfig) -> None:
     ):
         if given and sink.format not in _KEYED:
             raise Fault(f"sink.{name}", f"is for formats {' and '.join(_KEYED)}; remove it")
+    if sink.schema and sink.mode == "merge":
+        raise Fault("sink.schema", "is not for mode merge; remove it")
+    if not sink.max_age_ms and sink.target_file_bytes != SinkConfig(sink.format).target_file_bytes:
+        raise Fault("sink.targetFileBytes", "requires sink.maxAgeMs: how long rows may wait for others")
     _check_mode(sink)
 
 
@@ -607,6 +626,12 @@ def _sink_document(sink: SinkConfig) -> dict[str, Any]:
         document["topic"] = sink.topic
     if sink.spark_format:
         document["sparkFormat"] = sink.spark_format
+    if sink.max_age_ms:
+        document["maxAgeMs"] = sink.max_age_ms
+    if sink.schema:
+        document["schema"] = sink.schema
+    if sink.target_file_bytes != SinkConfig(sink.format).target_file_bytes:
+        document["targetFileBytes"] = sink.target_file_bytes
     return document
 
 

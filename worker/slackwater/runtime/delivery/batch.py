@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from slackwater.kafka.records import ConsumerRecord
     from slackwater.kafka.structs import TopicPartition
+    from slackwater.runtime.delivery.gathering import GatheredOutput
 
 
 class Stage(Enum):
@@ -45,6 +46,8 @@ class Stage(Enum):
     """The handler runs."""
     HANDLED = "handled"
     """The handler has returned; the batch before is not committed yet."""
+    GATHERING = "gathering"
+    """The handler has returned; what follows is to be written in the same commit."""
     STAGING = "staging"
     """The sink prepares the rows."""
     BACKING_OFF = "backing off"
@@ -63,7 +66,9 @@ class Stage(Enum):
     """To be committed."""
 
 
-_WORK = {stage.name.lower() for stage in Stage} - {Stage.WAITING.name.lower(), Stage.HANDLED.name.lower()}
+_WORK = {stage.name.lower() for stage in Stage} - {
+    stage.name.lower() for stage in (Stage.WAITING, Stage.HANDLED, Stage.GATHERING)
+}
 
 
 @dataclass
@@ -118,6 +123,8 @@ class Batch:
     task: Task | None
     since_ms: float
     """Monotonic time at which the stage began."""
+    began_ms: float = 0.0
+    """Monotonic time at which its records were polled; of the first of them, if it was gathered."""
     staged: Staged | None = None
     """The rows of all ``parts``, until they are published."""
     attempt: int = 0
@@ -130,6 +137,10 @@ class Batch:
     retry_at_ms: float = 0.0
     bytes: int = 0
     """The size of its records, as columns."""
+    gathered: int = 0
+    """How many batches were handled one by one and are written as this one; 0: it was not gathered."""
+    output: GatheredOutput | None = None
+    """What its handler has returned, while it is gathered."""
     late_letters: int = 0
     """How often dead letters were not written because that would have been too late after their fence."""
     ms: dict[str, float] = field(default_factory=dict)
@@ -183,19 +194,15 @@ class TransformError(Exception):
 
 @dataclass(frozen=True)
 class Transformed:
-    """What the handler made of a batch's records. ``inputs``: the records that it was given, by partition.
-    ``ms``: time by phase."""
+    """What the handler made of a batch's records. ``letters``: of the records that it rejects. ``bytes``: the
+    size of the records that it was given, as columns. ``ms``: time by phase."""
 
-    inputs: Mapping[TopicPartition, pa.RecordBatch]
     output: Output
+    letters: Mapping[TopicPartition, list[Letter]]
+    bytes: int
     ms: dict[str, float]
     by_record: bool = True
     """Whether the rows carry the positions of their records."""
-
-    @property
-    def bytes(self) -> int:
-        """The size of the records, as columns."""
-        return sum(batch.nbytes for batch in self.inputs.values())
 
 
 def info_of(
@@ -241,8 +248,16 @@ def transform(
     else:  # all records are dead letters already
         columns = PLACE_COLUMNS if by_record else ()
         output = Output(ARROW_SCHEMA.empty_table().select(columns), {}, {})
-    ms = {"arrow": round(ready - began, 3), "transform": round(ended - ready, 3)}
-    return Transformed(inputs, output, ms, by_record)
+    letters = {
+        tp: letters_of(inputs[tp], dead, attempt=max(1, batch.attempt)) for tp, dead in output.dead.items()
+    }
+    return Transformed(
+        output,
+        letters,
+        sum(table.nbytes for table in inputs.values()),
+        {"arrow": round(ready - began, 3), "transform": round(ended - ready, 3)},
+        by_record,
+    )
 
 
 @dataclass
@@ -287,11 +302,7 @@ def stage(
     return Handled(
         staged,
         {tp: output.counts.get(tp, 0) for tp in covered},
-        {
-            tp: letters_of(transformed.inputs[tp], dead, attempt=max(1, batch.attempt))
-            for tp, dead in output.dead.items()
-            if tp in covered
-        },
+        {tp: letters for tp, letters in transformed.letters.items() if tp in covered},
     )
 
 
@@ -387,6 +398,22 @@ class Whole:
     @cached_property
     def _records(self) -> list[ConsumerRecord]:
         return self._columns.records(self._tp.topic, self._tp.partition)
+
+
+class Released:
+    """A partition's records after they were handled: only their number and their offsets are kept."""
+
+    def __init__(self, count: int, first_offset: int, next_offset: int) -> None:
+        self._count, self.first_offset, self.next_offset = count, first_offset, next_offset
+
+    def __len__(self) -> int:
+        return self._count
+
+    def to_arrow(self, topic: str, partition: int) -> pa.RecordBatch:
+        raise AssertionError(f"the records of {topic}-{partition} are not kept; they are to be read again")
+
+    def records(self, topic: str, partition: int) -> list[ConsumerRecord]:
+        raise AssertionError(f"the records of {topic}-{partition} are not kept; they are to be read again")
 
 
 class Selected:

@@ -28,6 +28,9 @@ from slackwater.runtime.worker_context import WorkerContext
 
 COMMIT_TIMEOUT_MS = 2000
 """How long a commit may keep the main thread from polling; one without an answer is repeated after a poll."""
+HANDLED_EVERY_MS = 2000
+"""How often commits say how far records are handled whose rows wait. The operator takes a group's rates over
+20 s."""
 SIGN_CHECKS = 4
 """How often, in the time between two notes, the worker checks whether a sign of life is due."""
 
@@ -97,6 +100,7 @@ class PositionCommits:
         self._clock, self._instance = context.clock, context.instance
         self._refresh_ms = max(1000, context.config.session_timeout_ms // 10)
         self._sign_at_ms = 0.0
+        self._handled_at_ms = 0.0
         self.drain_ms: int | None = None
         """Since when (wall clock) the partitions are drained; None: they are not."""
 
@@ -134,6 +138,21 @@ class PositionCommits:
             elif owned.committed is not None and owned.had_records and self._is_old(owned, now):
                 offsets[tp] = self.served(owned, owned.committed)
         return offsets
+
+    def handled(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Says from time to time how far records are handled whose rows wait to be written. ``spans``: where
+        they begin, which is committed, and where they end."""
+        mono = self._clock.mono_ms()
+        if not spans or mono < self._handled_at_ms:
+            return
+        self._handled_at_ms = mono + HANDLED_EVERY_MS
+        now = self._clock.wall_ms()
+        self.commit(
+            {
+                tp: self._owned[tp].handled_of(start, end, now, self._instance)
+                for tp, (start, end) in spans.items()
+            }
+        )
 
     def _is_old(self, owned: OwnedPartition, now: int) -> bool:
         note, drain = owned.note, self.drain_ms

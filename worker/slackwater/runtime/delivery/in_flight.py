@@ -1,4 +1,4 @@
-"""The batches in flight, from the handler's call to the commit: one, and one that is handled beside it.
+"""The batches in flight, from the handler's call to the commit: one, and those that are handled beside it.
 
 ``advance`` takes the first as far as it goes without waiting: the handler (on the runner's thread), staging
 (on the writer's, as all that the sink and the dead-letter topic do), dead letters read back, announced in a
@@ -10,10 +10,14 @@ Once the handler has returned for it, the next batch may begin (:attr:`InFlight.
 while the first is written. Nothing else happens to the next before the first is committed, so what is written
 is in order, and one batch at a time. Where parts of the first are given up, those of the next that follow
 them are, too.
+
+With ``sink.maxAge`` a batch that is handled is gathered: the next joins it, until it is large or old enough
+to be written (:mod:`slackwater.runtime.delivery.gathering`). One may gather while another is written.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
@@ -35,8 +39,9 @@ from slackwater.runtime.delivery.batch import (
     try_to_stage,
 )
 from slackwater.runtime.delivery.bisection import Fault
-from slackwater.runtime.delivery.commits import Committer, Outcome, PositionCommits
+from slackwater.runtime.delivery.commits import HANDLED_EVERY_MS, Committer, Outcome, PositionCommits
 from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError, LetterRate
+from slackwater.runtime.delivery.gathering import Gathering
 from slackwater.runtime.delivery.isolation import Isolation, IsolationError, fault_of
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.delivery.stopped_partitions import too_many_letters
@@ -64,12 +69,15 @@ LONGEST_BACKOFF_MS = 30_000
 """The longest wait before a batch is tried again, unless the first is longer."""
 _MOST_LINES = 3
 """How many rejected records of a batch are named by a line of the log each."""
+_TURN_MS = 5.0
+"""How long one of two calls is waited for before it is asked whether the other has ended."""
 _WRITING = {Stage.STAGING, Stage.READING, Stage.WRITING, Stage.READY, Stage.PUBLISHING, Stage.PUBLISHED}
 """Stages in which the handler is free, once it has returned."""
 
 
 class InFlight:
-    """Holds at most two batches. It calls its delivery through the functions it is given."""
+    """Holds at most two batches, three while one of them gathers. It calls its delivery through the functions
+    it is given."""
 
     def __init__(
         self,
@@ -81,26 +89,39 @@ class InFlight:
         seek_back: Callable[[Mapping[TopicPartition, int]], None],
         marks_moved: Callable[[Collection[TopicPartition]], None],
         stop: Callable[[Mapping[TopicPartition, str]], None],
+        handled: Callable[[Batch], None],
         ended: Callable[[Batch | None], None],
     ) -> None:
         """``assignment``: the partitions that the worker has. ``seek_back``: reads partitions again from
         offsets. ``marks_moved``: the marks of partitions must be read again. ``stop``: reads nothing more of
-        partitions with too many dead letters, and says why. ``ended``: told the batch that is committed, or
-        None."""
+        partitions with too many dead letters, and says why. ``handled``: told each batch that is gathered.
+        ``ended``: told the batch that is committed, or None."""
         self._context, self._config, self._clock = context, context.config, context.clock
         self._reached = context.reached
         self._committer, self._position_commits = committer, position_commits
         self._assignment, self._stop = assignment, stop
         self._letter_rate = LetterRate(context.config.max_dead_letters_per_minute)
-        self._seek_back, self._marks_moved, self._ended = seek_back, marks_moved, ended
+        self._seek_back, self._marks_moved = seek_back, marks_moved
+        self._handled, self._ended = handled, ended
+        self._gathering = Gathering(self._config.sink.max_age_ms, self._config.sink.target_file_bytes)
         self.batch: Batch | None = None
-        self.next: Batch | None = None
-        """Handled beside ``batch``, and written after it. None without ``batch``."""
+        self._following: list[Batch] = []
+        """Handled beside ``batch``, and written after it, in order. Empty without ``batch``."""
         self._isolation: Isolation | None = None
         """Of this batch, when it has failed as a whole."""
         self._rejected_in_a_row: int | None = None
         """How many records were rejected since the last that was handled; None: this process has committed no
         batch yet."""
+
+    @property
+    def next(self) -> Batch | None:
+        """The batch that is written after the first."""
+        return self._following[0] if self._following else None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is done: there is no batch, or one that waits for others."""
+        return self.batch is None or (self.batch.stage is Stage.GATHERING and not self._following)
 
     @property
     def takes(self) -> bool:
@@ -117,8 +138,35 @@ class InFlight:
         batch = self.batch
         if batch is None:
             return True
-        handled = batch.stage in _WRITING and batch.attempt > 0 and self._isolation is None
-        return handled and bool(batch.parts) and self.next is None
+        last = self._following[-1] if self._following else batch
+        if last.stage is Stage.GATHERING:
+            room = bool(last.parts) and not self._gathering.full(last)
+            return room and (last is batch or self._is_written(batch))
+        return self._is_written(batch) and not self._following
+
+    def _is_written(self, batch: Batch) -> bool:
+        """Whether the handler is done with the first batch."""
+        return batch.stage in _WRITING and batch.attempt > 0 and self._isolation is None and bool(batch.parts)
+
+    def waiting(self) -> dict[TopicPartition, tuple[int, int]]:
+        """What waits to be written with others, from where to where. Nothing before it has waited for a
+        while."""
+        batch = self.batch
+        if batch is None or batch.stage is not Stage.GATHERING:
+            return {}
+        if self._clock.mono_ms() - batch.began_ms < HANDLED_EVERY_MS:
+            return {}
+        return {tp: (part.start, part.end) for tp, part in batch.parts.items()}
+
+    def write_at_once(self, urgent: bool) -> None:
+        """Whether what is gathered is to be written without waiting for more."""
+        self._gathering.urgent = urgent
+
+    def due_in_ms(self) -> float:
+        """When what is gathered must be written; infinite where nothing waits for that."""
+        if self.batch is None or self.batch.stage is not Stage.GATHERING:
+            return math.inf
+        return self._gathering.due_in_ms(self.batch, self._clock.mono_ms())
 
     def refresh(self, *, begins: bool) -> None:
         """Takes in the end of a call of the handler's ``refresh``; if it ``begins`` one, begins one that is
@@ -130,14 +178,16 @@ class InFlight:
     def begin(self, parts: dict[TopicPartition, Part]) -> None:
         """Hands ``parts`` to the handler, after reading back which of their records are dead letters."""
         assert self.takes
-        batch = Batch(parts, Stage.HANDLING, None, self._clock.mono_ms())
+        now = self._clock.mono_ms()
+        batch = Batch(parts, Stage.HANDLING, None, now, now)
         if self.batch is None:
             self.batch = batch
             self._start(batch)
-        elif self._unread_letters(batch):
-            batch.stage, self.next = Stage.WAITING, batch
+            return
+        self._following.append(batch)
+        if self._unread_letters(batch):
+            batch.stage = Stage.WAITING
         else:
-            self.next = batch
             self._hand_over(batch)
 
     def _start(self, batch: Batch) -> None:
@@ -152,25 +202,36 @@ class InFlight:
 
     def ends(self) -> dict[TopicPartition, int]:
         """Up to where the batches in flight reach."""
-        batches = [batch for batch in (self.batch, self.next) if batch is not None]
-        return {tp: part.end for batch in batches for tp, part in batch.parts.items()}
+        return {tp: part.end for batch in self._batches() for tp, part in batch.parts.items()}
 
     def starts(self) -> dict[TopicPartition, int]:
         """Where what is in flight begins, by partition."""
-        batches = [batch for batch in (self.next, self.batch) if batch is not None]
-        return {tp: part.start for batch in batches for tp, part in batch.parts.items()}
+        return {tp: part.start for batch in reversed(self._batches()) for tp, part in batch.parts.items()}
+
+    def _batches(self) -> list[Batch]:
+        """In the order in which they are written."""
+        return [self.batch, *self._following] if self.batch is not None else []
 
     def holds(self, partitions: Collection[TopicPartition]) -> bool:
         """Whether some of ``partitions`` are still to be committed."""
         return not self.starts().keys().isdisjoint(partitions)
 
     def wait(self, timeout_ms: float) -> bool:
-        """Waits for what runs of the first batch, or for a refresh; False where nothing does, and a poll or
-        the time must help."""
-        if self.batch is None or self.batch.task is None:
+        """Waits for what runs of the first batch, and for the handler where its output is to be gathered, or
+        for a refresh; False where none runs, and a poll or the time must help."""
+        batches = self._batches()
+        tasks = [batch.task for batch in batches[:1] if batch.task is not None]
+        if len(batches) > 1 and batches[-2].stage is Stage.GATHERING:
+            tasks += [batch.task for batch in batches[-1:] if batch.task and batch.stage is Stage.HANDLING]
+        if not tasks:
             refresher = self._context.refresher
             return refresher is not None and refresher.wait(timeout_ms)
-        self.batch.task.wait(timeout_ms)
+        deadline = self._clock.mono_ms() + timeout_ms
+        while not any(task.wait(0) for task in tasks):
+            left = deadline - self._clock.mono_ms()
+            if left <= 0:
+                break
+            tasks[0].wait(min(left, _TURN_MS) if len(tasks) > 1 else left)
         return True
 
     def abandon(self, partitions: Collection[TopicPartition], why: str) -> None:
@@ -179,12 +240,12 @@ class InFlight:
         if batch is None:
             return
         again: dict[TopicPartition, int] = {}
-        for holder in (batch, self.next):
-            if holder is None:
-                continue
+        for holder in self._batches():
             if not self._config.by_record:
                 again |= self._inseparable(holder, {*partitions, *again}) | again
             if gone := holder.give_up({*partitions, *again}):
+                if holder.output is not None:
+                    holder.output.closed = True  # it has rows of these partitions, which may come back
                 self._context.log.line(f"abandons {describe(gone)}: {why}")
                 self._context.metrics.count("batches", ("abandoned",))
         if not batch.parts and batch.task is None:
@@ -206,8 +267,9 @@ class InFlight:
 
     def advance(self) -> None:
         """Goes on as far as possible. Raises WorkerError where the worker must end."""
-        if self.next is not None:
-            self._look_at_next(self.next)
+        for batch in self._following:
+            self._look_at_next(batch)
+        self._gather_following()
         while self.batch is not None and self._advance_once(self.batch):
             pass
 
@@ -231,6 +293,8 @@ class InFlight:
         if not batch.parts:
             self._end(None)
             return True
+        if batch.stage is Stage.GATHERING:
+            return self._write_gathered(batch)
         if batch.stage is Stage.BACKING_OFF:
             return self._retry(batch)
         if batch.stage is Stage.WRITING:
@@ -251,10 +315,65 @@ class InFlight:
         batch.enter(stage, self._clock.mono_ms(), task)
 
     def _end(self, committed: Batch | None) -> None:
-        self.batch, self.next, self._isolation = self.next, None, None
+        self.batch, self._isolation = self._following.pop(0) if self._following else None, None
         self._ended(committed)
         if self.batch is not None and self.batch.stage is Stage.WAITING and self.batch.parts:
             self._start(self.batch)
+
+    # ---- what is written together
+
+    def _gather_following(self) -> None:
+        """What was handled beside another batch joins the one before it, or begins to gather itself while
+        the first is written."""
+        before = self.batch
+        for batch in list(self._following):
+            assert before is not None
+            if before.output is not None and batch.stage is Stage.WAITING:
+                before.output.closed = True
+            if batch.stage is Stage.HANDLED and self._gather(before, batch) and before.output is not None:
+                self._following.remove(batch)
+            else:
+                before = batch
+
+    def _gather(self, before: Batch, batch: Batch) -> bool:
+        """Whether ``batch`` was added to the one before it, if that gathers, or has begun to gather."""
+        assert batch.task is not None
+        try:
+            transformed = batch.task.result()
+        except Exception:  # raised again when it is the first
+            if before.output is not None:
+                before.output.closed = True
+            return False
+        if before.output is None:
+            if not self._is_written(before) or not self._gathering.takes(batch):
+                return False
+            self._begin_to_gather(batch, transformed)
+            return True
+        if batch.parts and not self._gathering.join(before, batch, transformed):
+            return False
+        self._handled(batch)
+        return True
+
+    def _begin_to_gather(self, batch: Batch, transformed: Transformed) -> None:
+        self._gathering.begin(batch, transformed)
+        self._enter(batch, Stage.GATHERING)
+        self._handled(batch)
+
+    def _write_gathered(self, batch: Batch) -> bool:
+        """Writes what was gathered, if it is due."""
+        if self._gathering.due_in_ms(batch, self._clock.mono_ms()) > 0:
+            return False
+        assert batch.output is not None
+        transformed, batch.output = batch.output.transformed(), None
+        self._stage(batch, transformed)
+        return True
+
+    def _read_again(self, batch: Batch, failure: str) -> None:
+        self._context.log.line(f"{failure}; reading its records again, to find those at fault")
+        if batch.stage is Stage.PUBLISHING:
+            batch.staged = None
+        self._gathering.write_alone(batch)
+        self._give_back(batch, "its records are read again")
 
     # ---- the handler
 
@@ -286,6 +405,9 @@ class InFlight:
         batch.bytes = transformed.bytes
         if isolation is not None:
             self._enter(batch, Stage.STAGING, partial(isolation.stage_rest, transformed, sink, self._reached))
+        elif batch.gathered:
+            gathered = partial(self._gathering.stage, batch, transformed, sink, self._reached)
+            self._enter(batch, Stage.STAGING, gathered)
         else:
             self._enter(batch, Stage.STAGING, partial(stage, batch, transformed, sink, self._reached))
 
@@ -297,11 +419,12 @@ class InFlight:
 
     def _check_time(self, batch: Batch) -> None:
         limit, since_ms = self._config.handler_timeout_ms, batch.since_ms
-        if batch is self.batch and self.next is not None and batch.stage in (Stage.HANDLING, Stage.ISOLATING):
-            # The handler is called for the next batch first: that was there when this one failed.
-            if self.next.stage is Stage.HANDLING:
+        if batch is self.batch and self._following and batch.stage in (Stage.HANDLING, Stage.ISOLATING):
+            # The handler is called for the last batch first: that was there when this one failed.
+            last = self._following[-1]
+            if last.stage is Stage.HANDLING:
                 return
-            since_ms = max(since_ms, self.next.since_ms)
+            since_ms = max(since_ms, last.since_ms)
         refresher = self._context.refresher
         if refresher is not None and batch.stage in (Stage.HANDLING, Stage.ISOLATING):
             # A refresh may have begun before the sink refused records that are now looked for.
@@ -338,7 +461,10 @@ class InFlight:
             self._task_failed(batch, exc)
             return
         if batch.stage in (Stage.HANDLING, Stage.HANDLED):
-            self._stage(batch, result)
+            if self._isolation is None and self._gathering.takes(batch):
+                self._begin_to_gather(batch, result)
+            else:
+                self._stage(batch, result)
         elif batch.stage is Stage.STAGING:
             self._take_in(batch, result)
         elif batch.stage is Stage.READING and not batch.attempt:
@@ -424,6 +550,9 @@ class InFlight:
         if not batch.parts:
             return
         batch.failures += 1
+        if batch.gathered:
+            self._read_again(batch, failure)
+            return
         fault = fault_of(error)
         if fault is None or self._isolation is not None:
             raise self._given_up(failure) from error

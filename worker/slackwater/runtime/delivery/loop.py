@@ -92,20 +92,24 @@ class Delivery:
             seek_back=self._seek_back,
             marks_moved=self._marks_moved,
             stop=self._stop_rejected,
+            handled=self._batch_handled,
             ended=self._batch_ended,
         )
+        self.in_flight.write_at_once(held)
         self._report.in_flight = self.in_flight
 
     # ---- the loop
 
     def hold(self) -> None:
-        """Takes no records from now on; a batch in flight goes on."""
+        """Takes no records from now on; a batch in flight goes on, and what is gathered is written."""
         self._held = True
+        self.in_flight.write_at_once(True)
         self._consumer.pause(*self._consumer.assignment())
 
     def release(self) -> None:
         """Takes records again."""
         self._held, self.position_commits.drain_ms = False, None
+        self.in_flight.write_at_once(False)
         self._resume()
 
     def show(self) -> None:
@@ -125,14 +129,15 @@ class Delivery:
         Raises WorkerError where the worker must end.
         """
         self.in_flight.refresh(begins=not self._held)
-        busy, takes = self.in_flight.batch is not None, self.in_flight.takes
+        busy, takes = not self.in_flight.idle, self.in_flight.takes
         self._mark_reader.advance()
         slice_ms = min(timeout_ms, SLICE_MS)
         if busy and takes and not self._nothing_next:
             timeout_ms = 0  # a next batch may be there already
         elif self.in_flight.wait(slice_ms) or self._mark_reader.wait(slice_ms):
             timeout_ms = 0
-        polled = self._poll(min(timeout_ms, SLICE_MS) if busy else self._rest(timeout_ms), takes=takes)
+        wait_ms = min(timeout_ms, SLICE_MS) if busy else self._rest(timeout_ms)
+        polled = self._poll(min(wait_ms, self.in_flight.due_in_ms()), takes=takes)
         self._nothing_next = busy and takes and not polled
         self._mark_reader.advance()
         self._look_up()
@@ -145,17 +150,18 @@ class Delivery:
             self._begin(polled)
         if before is not None:
             self._advance()
-        elif not polled and not self._held:
+        if (before is None or before.stage is Stage.GATHERING) and not polled and not self._held:
             self._report.quiet(polled)
             if self._proven():
                 self._commit_due()
         if self._proven():
+            self.position_commits.handled(self.in_flight.waiting())
             self.position_commits.sign()
         self._report.lag()
 
     def _commit_due(self) -> None:
         """Commits what is due without records."""
-        if due := self.position_commits.due():
+        if due := self.position_commits.due(self.in_flight.ends()):
             self.position_commits.commit(due)
             self._report.show()
 
@@ -251,15 +257,19 @@ class Delivery:
         """Brings a batch with some of ``partitions`` to its end, without polling, while there is time."""
         limit = min(self._config.drain_timeout_ms, self._config.max_poll_interval_ms / 2)
         deadline = self._clock.mono_ms() + limit
-        self._advance()
-        while self.in_flight.holds(partitions) and not self._give_up():
-            left = min(deadline - self._clock.mono_ms(), SLICE_MS)
-            if left <= 0:
-                return
-            if not self.in_flight.wait(left):
-                self._clock.sleep(left)
-            self._report.turned()
+        self.in_flight.write_at_once(True)
+        try:
             self._advance()
+            while self.in_flight.holds(partitions) and not self._give_up():
+                left = min(deadline - self._clock.mono_ms(), SLICE_MS)
+                if left <= 0:
+                    return
+                if not self.in_flight.wait(left):
+                    self._clock.sleep(left)
+                self._report.turned()
+                self._advance()
+        finally:
+            self.in_flight.write_at_once(self._held)
 
     # ---- polling
 
@@ -472,7 +482,7 @@ class Delivery:
     def _cut_rest(self) -> None:
         """Begins the next batch at once, with all that has come: whoever goes on from the last commit is to
         find no partition that was left alone since the batch before."""
-        if self._pace.resting and self.in_flight.batch is None and not self._held:
+        if self._pace.resting and self.in_flight.idle and not self._held:
             self._end_rest()
             self.step(0)
 
@@ -539,14 +549,23 @@ class Delivery:
             if tp in assigned and tp not in stopped:
                 self._consumer.seek(tp, start)
 
+    def _batch_handled(self, batch: Batch) -> None:
+        """A batch is gathered: its size was right for the handler alone."""
+        self._measure(batch)
+        self._report.show()
+
+    def _measure(self, batch: Batch) -> None:
+        if batch.failures:
+            self._size.failed()
+        else:
+            self._size.committed(batch.records, batch.bytes, batch.work_ms)
+
     def _batch_ended(self, committed: Batch | None) -> None:
         if self.closing:
             return
         if committed is not None:
             self._report.batch(committed)
-            if committed.failures:
-                self._size.failed()
-            else:
-                self._size.committed(committed.records, committed.bytes, committed.work_ms)
+            if not committed.gathered:
+                self._measure(committed)
         self._resume()
         self._report.show()

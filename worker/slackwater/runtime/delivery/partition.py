@@ -26,7 +26,8 @@ class CommitNote:
     ``alive_ms``: when it was last known to live, where that is later than ``at_ms``: in a long batch.
     ``topic_id``: of the topic that the offset belongs to; "" where brokers have none, and from older workers.
     ``rejected``: how many records were rejected in a row up to the offset, with none handled since; None: no
-    batch was committed yet, or by an older worker.
+    batch was committed yet, or by an older worker. ``handled``: up to where records were handled whose rows
+    wait to be written with others (`sink.maxAge`); they are not committed.
     """
 
     at_ms: int | None
@@ -38,6 +39,7 @@ class CommitNote:
     alive_ms: int | None = None
     topic_id: str = ""
     rejected: int | None = None
+    handled: int | None = None
 
     def encode(self) -> str:
         """The metadata string, below 300 characters for any usual names."""
@@ -54,6 +56,8 @@ class CommitNote:
             document["topic"] = self.topic_id
         if self.rejected is not None:
             document["rejected"] = self.rejected
+        if self.handled is not None:
+            document["handled"] = self.handled
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -63,15 +67,15 @@ class CommitNote:
             document = json_object(metadata)
             at, instance, letters = document["at"], document["instance"], document.get("letters")
             pair = None if letters is None else (whole(letters[0], "letters"), whole(letters[1], "letters"))
-            drain, since, alive, rejected = (
-                _whole(document.get(name)) for name in ("drain", "since", "alive", "rejected")
+            drain, since, alive, rejected, handled = (
+                _whole(document.get(name)) for name in ("drain", "since", "alive", "rejected", "handled")
             )
             pod, topic_id = (_text(document.get(name)) for name in ("pod", "topic"))
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             return None
         if not isinstance(instance, str) or (at is not None and _whole(at) is None):
             return None
-        return cls(at, instance, pair, drain, pod, since, alive, topic_id, rejected)
+        return cls(at, instance, pair, drain, pod, since, alive, topic_id, rejected, handled)
 
 
 def _text(value: object) -> str:
@@ -209,6 +213,14 @@ class OwnedPartition:
             letters = None
         made = CommitNote(now_ms, instance, letters, drain_ms, topic_id=self.topic_id, rejected=rejected)
         return OffsetAndMetadata(offset, self._signed(made).encode())
+
+    def handled_of(self, start: int, handled: int, now_ms: int, instance: str) -> OffsetAndMetadata:
+        """The commit that moves nothing beyond ``start`` and says that records up to ``handled`` are handled,
+        and that the partition was served until now."""
+        commit = self.commit_of(start, now_ms, instance)
+        note = CommitNote.decode(commit.metadata)
+        assert note is not None
+        return OffsetAndMetadata(start, replace(note, handled=handled).encode())
 
     def _signed(self, note: CommitNote) -> CommitNote:
         if self.signature is None:

@@ -35,6 +35,7 @@ from slackwater.pipeline.sinks.delta.types import (
     check_key_values,
     check_names,
     check_partition_columns,
+    with_delta_types,
 )
 from slackwater.pipeline.sinks.ranges import check_mark
 from slackwater.pipeline.sinks.staged import StagedRows
@@ -127,6 +128,12 @@ class DeltaSink:
         staged = StagedRows(self.commit, self._mode.typed(rows), ranges, rows.column_names)
         self._fitted(staged)
         return staged
+
+    def types_of(self, declared: pa.Table) -> tuple[pa.Schema, pa.Schema] | None:
+        """The declared columns as Delta has them, and the table's. Raises SinkError, RecordsError."""
+        self._refresh()
+        wanted, kept = with_delta_types(declared).schema, self._table.schema
+        return None if kept is None else (wanted, kept)
 
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         """Deletes the rows and lowers the marks. Rows don't tell their group and topic id, so it raises

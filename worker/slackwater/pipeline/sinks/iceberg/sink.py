@@ -106,6 +106,12 @@ class IcebergSink:
         self._fitted(staged)
         return staged
 
+    def types_of(self, declared: pa.Table) -> tuple[pa.Schema, pa.Schema] | None:
+        """The declared columns as Iceberg has them, and the table's. Raises SinkError, RecordsError."""
+        self._refresh()
+        wanted, kept = with_iceberg_types(declared).schema, self._table.schema
+        return None if kept is None else (wanted, kept)
+
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         """Deletes the rows and lowers the marks: data files with other rows, too, are written anew without
         them. Rows don't tell their group and topic id, so it raises SinkError if those of another one would

@@ -129,6 +129,11 @@ class ParquetSink:
         """Writes the rows into the staging folder. Raises SinkError, RecordsError, HandlerError."""
         return StagedFiles(self, rows, ranges)
 
+    def types_of(self, declared: pa.Table) -> tuple[pa.Schema, pa.Schema] | None:
+        """The declared columns, and the table's. Raises SinkError."""
+        self.refresh()
+        return (declared.schema, _schema(self.schema)) if self.schema else None
+
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         """Writes the files anew that have rows to be removed. Readers see each file change as a whole, not
         all at once. Raises SinkError."""

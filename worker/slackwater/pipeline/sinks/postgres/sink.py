@@ -112,6 +112,18 @@ class PostgresSink:
             self._run(f"write to {self._name}", lambda cursor: self._attempt(cursor, staged))
         return staged
 
+    def types_of(self, declared: pa.Table) -> tuple[pa.Schema, pa.Schema] | None:
+        """The declared columns, and those that the table's columns take. Raises SinkError, RecordsError."""
+        import pyarrow as pa
+
+        self._refresh()
+        wanted = plain(declared)
+        if self._target is None:
+            return None
+        given = {field.name: field.type for field in wanted.rows.schema}
+        columns = [column for column in self._target.columns if column.name in given]
+        return wanted.rows.schema, pa.schema([(c.name, c.held(given[c.name])) for c in columns])
+
     def _attempt(self, cursor: psycopg.Cursor[Any], staged: StagedRows) -> bool:
         """Writes the batch, to be rolled back."""
         self._read(cursor)
