@@ -315,7 +315,7 @@ def test_a_sink_of_ones_own_has_an_implementation_and_options() -> None:
         ({**CUSTOM, "table": "a.b"}, ".table: requires format iceberg or postgres"),
         ({**CUSTOM, "partitionBy": ["day"]}, ".partitionBy: does not apply to formats custom and kafka"),
         ({**CUSTOM, "newColumns": "reject"}, ".newColumns: does not apply to formats custom, kafka and"),
-        ({**CUSTOM, "mode": "upsert", "key": ["id"]}, ".mode: requires format postgres"),
+        ({**CUSTOM, "mode": "upsert", "key": ["id"]}, ".mode: requires format delta or postgres"),
         ({**CUSTOM, "options": {"api_token": "hush"}}, ".options[api_token]: must not be set here"),
     ],
 )
@@ -391,7 +391,7 @@ def test_a_format_of_spark_has_options_and_columns_of_folders() -> None:
         ({"path": "/data"}, r"\.path: requires format parquet or delta"),
         ({"table": "a.b"}, r"\.table: requires format iceberg or postgres"),
         ({"newColumns": "reject"}, r"\.newColumns: does not apply to formats custom, kafka and spark"),
-        ({"mode": "upsert", "key": ["id"]}, r"\.mode: requires format postgres"),
+        ({"mode": "upsert", "key": ["id"]}, r"\.mode: requires format delta or postgres"),
         ({"options": {"password": "hush"}}, r"\.options\[password\]: must not be set here"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from slackwater import Batch, OffsetRange, Retry
 from slackwater.handler import NO_BATCH
 from slackwater.kafka.records import ARROW_SCHEMA, ConsumerRecord
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.engines import spark
+from slackwater.pipeline.engines import frames, spark
 from slackwater.pipeline.engines.arrow import ArrowEngine
 from slackwater.pipeline.engines.decoding import DecodingEngine, DecodingRecordEngine
 from slackwater.pipeline.engines.hooks import load_handler
@@ -90,6 +91,12 @@ class Backend:
     def close(self) -> None: ...
 
 
+@contextmanager
+def frame(session: Any, table: pa.Table, _parallelism: int | None) -> Iterator[Any]:
+    """In place of what needs Spark's own functions."""
+    yield session.createDataFrame(table)
+
+
 @pytest.fixture
 def handlers(tmp_path: Path) -> Iterator[Any]:
     """The module of the handlers."""
@@ -121,7 +128,7 @@ def engine(request: pytest.FixtureRequest, handlers: Any, monkeypatch: pytest.Mo
         elif request.param.startswith("python"):
             engine = PythonEngine(spec, **options)
         else:
-            monkeypatch.setattr(spark, "_frame", lambda session, table: session.createDataFrame(table))
+            monkeypatch.setattr(frames, "frame", frame)
             monkeypatch.setattr(spark, "make_backend", lambda *_: Backend([Session("session")]))
             engine = SparkEngine(spec, **options)
         if request.param.endswith("values"):
@@ -230,7 +237,7 @@ def dropped(handlers: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkEng
     """An engine whose first session is dropped when it gets a row."""
     sessions = [Session("first", Lost("[INVALID_HANDLE.SESSION_CLOSED]")), Session("second")]
     monkeypatch.setattr(spark, "make_backend", lambda *_: Backend(sessions))
-    monkeypatch.setattr(spark, "_frame", lambda session, table: session.createDataFrame(table))
+    monkeypatch.setattr(frames, "frame", frame)
     made = SparkEngine("hk_handlers:transform", refreshes=True, timeout_ms=5_000)
     made.start()
     made.warm_up()

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from slackwater import Batch
 from slackwater.kafka import KafkaAdmin, KafkaProducer
 from slackwater.kafka.admin import ConfigEntry, NewTopic, TopicDescription, TopicOperation
 from slackwater.kafka.errors import (
@@ -338,9 +339,11 @@ class Wide:
 
     def warm_up(self) -> None: ...
 
+    def refresh(self) -> None: ...
+
     def close(self) -> None: ...
 
-    def transform(self, table: pa.Table) -> pa.Table:
+    def transform(self, table: pa.Table, batch: Batch) -> pa.Table:
         wide = [b"w" * 6000 if value == b"wide" else value for value in table["value"].to_pylist()]
         place = table.select(["topic", "partition", "offset", "key"])
         return place.append_column("value", pa.array(wide, pa.binary()))

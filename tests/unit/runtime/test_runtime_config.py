@@ -239,7 +239,13 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
         ),
         ({"sink": {**SMALL["sink"], "topic": "a"}}, "sink.topic", "is not for format parquet"),
         ({"sink": {**TOPIC, "newColumns": "reject"}}, "sink.newColumns", "is not for format kafka"),
-        ({"sink": {**TOPIC, "mode": "upsert"}}, "sink.mode", "is for format postgres; remove it"),
+        ({"sink": {**TOPIC, "schema": "a INT"}}, "sink.schema", "is not for format kafka"),
+        (
+            {"sink": {**SMALL["sink"], "maxAgeMs": 1000}, "lineage": "batch"},
+            "sink.maxAgeMs",
+            "is not for lineage batch",
+        ),
+        ({"sink": {**TOPIC, "mode": "upsert"}}, "sink.mode", "is for formats delta and postgres; remove it"),
         ({"sink": {**TOPIC, "topic": "t"}}, "sink.topic", "t is also a topic that the group reads, or its"),
         (
             {"sink": TOPIC, "deadLetterTopic": "flights.delayed"},

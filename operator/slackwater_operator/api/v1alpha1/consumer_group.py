@@ -411,6 +411,17 @@ def _check_pipeline(wanted: ConsumerGroupSpec) -> None:
             "spark, or choose another format",
         )
     check_sink(pipeline.sink)
+    if pipeline.lineage == "batch" and pipeline.sink.mode == "upsert":
+        raise FieldError(
+            "spec.pipeline.lineage",
+            "batch is not for sink.mode upsert, which needs the rows' positions; use mode merge or append, "
+            "or lineage record",
+        )
+    if pipeline.lineage == "batch" and pipeline.sink.max_age_ms:
+        raise FieldError(
+            "spec.pipeline.sink.maxAge",
+            "does not apply to lineage batch, whose batches are written one by one; remove it",
+        )
     if pipeline.value is not None:
         check_value(pipeline.value)
     interval = validation.milliseconds(

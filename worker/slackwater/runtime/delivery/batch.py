@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from slackwater import handler
 from slackwater.clock import Clock
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from slackwater.kafka.records import ConsumerRecord
     from slackwater.kafka.structs import TopicPartition
-    from slackwater.runtime.delivery.gathering import GatheredOutput
 
 
 class Stage(Enum):
@@ -114,6 +113,18 @@ class Part:
         self.columns = Selected(Whole(self.columns, tp), rows)
 
 
+class GatheredRows(Protocol):
+    """What the handler has returned for the batches of one commit: ``gathering.GatheredOutput``."""
+
+    closed: bool
+    rows_bytes: int
+    memory_bytes: int
+
+    def add(self, transformed: Transformed, partitions: Mapping[TopicPartition, Part]) -> bool: ...
+
+    def transformed(self) -> Transformed: ...
+
+
 @dataclass
 class Batch:
     """``parts`` holds those that are still to be committed; what was given up is taken out of it."""
@@ -139,7 +150,7 @@ class Batch:
     """The size of its records, as columns."""
     gathered: int = 0
     """How many batches were handled one by one and are written as this one; 0: it was not gathered."""
-    output: GatheredOutput | None = None
+    output: GatheredRows | None = None
     """What its handler has returned, while it is gathered."""
     late_letters: int = 0
     """How often dead letters were not written because that would have been too late after their fence."""
