@@ -87,7 +87,9 @@ def test_headers_are_a_list_or_a_map(kind: pa.DataType, sliced: bool) -> None:
     if pa.types.is_map(kind):
         values: list[Any] = own
     else:
-        values = [None if one is None else [{"key": k, "value": v} for k, v in one] for one in own]
+        values = [
+            None if headers is None else [{"key": k, "value": v} for k, v in headers] for headers in own
+        ]
     table = pa.table({"value": ["v"] * 5, "headers": pa.array(values, kind)})
     expected: list[list[tuple[str, bytes | None]]] = [
         [("x", b"9")], [("a", b"1"), ("a", None)], [], [], [("b", b"")],

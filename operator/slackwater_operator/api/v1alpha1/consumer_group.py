@@ -18,7 +18,13 @@ from slackwater.kafka.protocol.assignors import JAVA_NAMES
 from slackwater_operator.api.v1alpha1 import fields, validation, yaml_file as yamlfile
 from slackwater_operator.api.v1alpha1.fields import FieldError, ResourceError, Rule, required, spec
 from slackwater_operator.api.v1alpha1.kafka import Kafka, Security, check_security, topic
-from slackwater_operator.api.v1alpha1.pipeline import Delivery, Pipeline, Spark
+from slackwater_operator.api.v1alpha1.pipeline import (
+    BATCH_OR_AGE,
+    BATCH_OR_UPSERT,
+    Delivery,
+    Pipeline,
+    Spark,
+)
 from slackwater_operator.api.v1alpha1.rollout import Preflight, Rollout, Takeover
 from slackwater_operator.api.v1alpha1.scaling import (
     MAX_REPLICAS,
@@ -412,16 +418,9 @@ def _check_pipeline(wanted: ConsumerGroupSpec) -> None:
         )
     check_sink(pipeline.sink)
     if pipeline.lineage == "batch" and pipeline.sink.mode == "upsert":
-        raise FieldError(
-            "spec.pipeline.lineage",
-            "batch is not for sink.mode upsert, which needs the rows' positions; use mode merge or append, "
-            "or lineage record",
-        )
+        raise FieldError("spec.pipeline.lineage", BATCH_OR_UPSERT)
     if pipeline.lineage == "batch" and pipeline.sink.max_age_ms:
-        raise FieldError(
-            "spec.pipeline.sink.maxAge",
-            "does not apply to lineage batch, whose batches are written one by one; remove it",
-        )
+        raise FieldError("spec.pipeline.sink.maxAge", BATCH_OR_AGE)
     if pipeline.value is not None:
         check_value(pipeline.value)
     interval = validation.milliseconds(

@@ -17,6 +17,13 @@ _IMAGE = r"[a-zA-Z0-9][a-zA-Z0-9._:/@-]*"
 _PLAIN = r"\S(.*\S)?"
 
 
+BATCH_OR_UPSERT = (
+    "batch is not for sink.mode upsert, which needs the rows' positions; use mode merge or append, or "
+    "lineage record"
+)
+BATCH_OR_AGE = "does not apply to lineage batch, whose batches are written one by one; remove it"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Spark:
     """Where the handler's Spark runs."""
@@ -55,13 +62,12 @@ class Pipeline:
         ),
         Rule(
             "self.lineage != 'batch' || self.sink.mode != 'upsert'",
-            "batch is not for sink.mode upsert, which needs the rows' positions; use mode merge or append, "
-            "or lineage record",
+            BATCH_OR_UPSERT,
             ".lineage",
         ),
         Rule(
             "self.lineage != 'batch' || duration(self.sink.maxAge) == duration('0s')",
-            "does not apply to lineage batch, whose batches are written one by one; remove it",
+            BATCH_OR_AGE,
             ".sink.maxAge",
         ),
     ]

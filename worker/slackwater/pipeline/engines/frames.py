@@ -76,9 +76,8 @@ def _create_view(spark: SparkSession, table: pa.Table, name: str) -> None:
 def _drop_view(spark: SparkSession, name: str) -> None:
     try:
         spark.catalog.dropTempView(name)
-    except (
-        Exception
-    ) as exc:  # the query's own error is the one to report; a session that is lost has no views
+    except Exception as exc:
+        # The query's own error is the one to report, and a session that is lost has no views.
         log.debug("the view %s was not dropped: %s", name, exc)
 
 

@@ -242,7 +242,7 @@ class InFlight:
         again: dict[TopicPartition, int] = {}
         for holder in self._batches():
             if not self._config.by_record:
-                again |= self._inseparable(holder, {*partitions, *again}) | again
+                again = self._inseparable(holder, {*partitions, *again}) | again
             if gone := holder.give_up({*partitions, *again}):
                 if holder.output is not None:
                     holder.output.closed = True  # it has rows of these partitions, which may come back
