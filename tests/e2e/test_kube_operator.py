@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import json
 import os
 import re
@@ -307,6 +308,11 @@ def test_the_operator_needs_no_more_rights_than_documented(
     ):
         path = path_of(api_version, plural, namespace)
         until(partial(control_plane.api.list, path), f"{plural} of the group")
+    status_code, page = first.get(f"/groups/{namespace}/flights")
+    assert status_code == 200
+    assert all(condition["message"] in html.unescape(page) for condition in (status() or {})["conditions"])
+    assert f"/groups/{namespace}/flights" in first.get("/")[1]
+    assert first.get(f"/groups/{namespace}/trains")[0] == 404
     assert "forbidden" not in first.text.lower()
     assert "Traceback" not in first.text
 

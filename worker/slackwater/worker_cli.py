@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slackwater.clock import SYSTEM_CLOCK, Clock
-from slackwater.runtime.config.worker_config import WORKER_PROPERTIES, WorkerConfig
+from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.errors import ConfigError, StartError, WorkerError
 from slackwater.runtime.shutdown import Stopping
 
@@ -174,7 +174,7 @@ class KafkaParts:
             raise ConfigError(str(exc), file=file, field="properties") from exc
 
     def _properties(self) -> dict[str, str]:
-        return {**WORKER_PROPERTIES, **self._config.properties}
+        return self._config.consumer_properties
 
     def _options(self) -> dict[str, Any]:
         return {

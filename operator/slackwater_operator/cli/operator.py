@@ -16,6 +16,7 @@ import sys
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater_operator.cli.operator_options import Options, parse
 from slackwater_operator.controller.controller import Controller
 from slackwater_operator.controller.settings import Settings
@@ -23,11 +24,12 @@ from slackwater_operator.kubernetes.client import Kube
 from slackwater_operator.kubernetes.errors import KubeConfigError
 from slackwater_operator.kubernetes.events import Events
 from slackwater_operator.kubernetes.lease import Lease, LeaseLost, LeaseSettings, LeaseWatchdog
-from slackwater_operator.kubernetes.store import Store
+from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.kubernetes.watch import Watches
 from slackwater_operator.telemetry import logs
 from slackwater_operator.telemetry.http_server import HealthServer, Verdict
 from slackwater_operator.telemetry.metrics import Metrics
+from slackwater_operator.telemetry.pages import group_page, overview_page
 
 if TYPE_CHECKING:
     from slackwater_operator.admission.webhook import AdmissionWebhook
@@ -83,7 +85,9 @@ class Operator:
         self._watches = Watches(kube, self._store, namespaces=options.namespaces)
         self._events = Events(kube, instance=options.identity)
         self._admission = _admission(options, kube, self._metrics)
-        self._health = HealthServer(self._metrics, self._healthy, self._ready)
+        self._health = HealthServer(
+            self._metrics, self._healthy, self._ready, self._overview_page, self._group_page
+        )
         self._stop = asyncio.Event()
         self._leads = False
         self._controller: Controller | None = None
@@ -191,6 +195,20 @@ class Operator:
             may_act=self._may_act,
         )
         await self._controller.run()
+
+    def _overview_page(self) -> bytes:
+        resources = [group for key in self._store.groups() if (group := self._store.group(key)) is not None]
+        now_ms = SYSTEM_CLOCK.wall_ms()
+        return overview_page(self._options.identity, leads=self._leads, resources=resources, now_ms=now_ms)
+
+    def _group_page(self, namespace: str, name: str) -> bytes | None:
+        key = Key(namespace, name)
+        resource = self._store.group(key)
+        if resource is None:
+            return None
+        session = self._controller.session(key) if self._controller is not None else None
+        workers = session.workers if session is not None else {}
+        return group_page(resource, workers, SYSTEM_CLOCK.wall_ms())
 
     def _may_act(self) -> bool:
         return self._leads and (self._lease is None or self._lease.leads)

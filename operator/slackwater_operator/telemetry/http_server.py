@@ -1,4 +1,7 @@
-"""The operator's HTTP: `/healthz`, `/readyz`, `/metrics`. No authentication: nothing in it is secret."""
+"""The operator's HTTP: `/healthz`, `/readyz`, `/metrics`, and pages for people.
+
+No authentication: nothing in it is secret, and nothing can be changed.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from slackwater.runtime.telemetry import html
 from slackwater.runtime.telemetry.http_limits import ANSWER_S, REFUSAL, REQUEST_S, Places
 from slackwater_operator.telemetry.metrics import CONTENT_TYPE, Metrics
 
@@ -18,7 +22,12 @@ class HealthServer:
     """The HTTP server; serves until it is closed."""
 
     def __init__(
-        self, metrics: Metrics, healthy: Callable[[], Verdict], ready: Callable[[], Verdict]
+        self,
+        metrics: Metrics,
+        healthy: Callable[[], Verdict],
+        ready: Callable[[], Verdict],
+        overview: Callable[[], bytes],
+        group: Callable[[str, str], bytes | None],
     ) -> None:
         """Does nothing yet.
 
@@ -26,10 +35,14 @@ class HealthServer:
             metrics: what is scraped.
             healthy: whether this process should live on.
             ready: whether it does what it should: leads with full caches, or waits.
+            overview: the page of all groups.
+            group: the page of the group in a namespace with a name; None: there is no such group.
         """
         self._metrics = metrics
         self._healthy = healthy
         self._ready = ready
+        self._overview = overview
+        self._group = group
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self.port = 0
@@ -48,6 +61,8 @@ class HealthServer:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics_text)
+        app.router.add_get("/", self._overview_page)
+        app.router.add_get("/groups/{namespace}/{name}", self._group_page)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
         await self._runner.setup()
         server = self._runner.server
@@ -80,6 +95,21 @@ class HealthServer:
     async def _metrics_text(self, _: web.Request) -> web.Response:
         text = await asyncio.to_thread(self._metrics.text)
         return _last(web.Response(body=text, headers={"Content-Type": CONTENT_TYPE}))
+
+    async def _overview_page(self, _: web.Request) -> web.Response:
+        return _page(self._overview())
+
+    async def _group_page(self, request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        body = self._group(namespace, name)
+        if body is None:
+            text = f"there is no ConsumerGroup {name} in namespace {namespace}, or another replica leads\n"
+            return _last(web.Response(status=404, text=text))
+        return _page(body)
+
+
+def _page(body: bytes) -> web.Response:
+    return _last(web.Response(body=body, headers={"Content-Type": html.CONTENT_TYPE, **html.HEADERS}))
 
 
 def _answer(verdict: Verdict) -> web.Response:

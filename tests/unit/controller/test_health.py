@@ -15,7 +15,13 @@ from slackwater_operator.telemetry.metrics import Metrics
 
 @pytest.fixture
 async def server() -> AsyncIterator[HealthServer]:
-    made = HealthServer(Metrics(), lambda: (True, "well"), lambda: (False, "no caches"))
+    made = HealthServer(
+        Metrics(),
+        lambda: (True, "well"),
+        lambda: (False, "no caches"),
+        lambda: b"<h1>groups</h1>",
+        lambda namespace, name: b"<h1>flights</h1>" if (namespace, name) == ("air", "flights") else None,
+    )
     await made.start("127.0.0.1", 0)
     yield made
     await made.close()
@@ -62,3 +68,14 @@ async def test_a_request_has_a_deadline(server: HealthServer, monkeypatch: pytes
     with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
         await reader.readexactly(1)
     writer.close()
+
+
+async def test_pages_for_people(server: HealthServer) -> None:
+    answer = await ask(server, "/")
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"Content-Security-Policy: default-src 'none'" in answer
+    assert answer.endswith(b"<h1>groups</h1>")
+    assert (await ask(server, "/groups/air/flights")).endswith(b"<h1>flights</h1>")
+    missing = await ask(server, "/groups/air/%3Cb%3E")
+    assert missing.startswith(b"HTTP/1.1 404 ")
+    assert b"text/plain" in missing

@@ -72,11 +72,13 @@ class GenerationSeen(NamedTuple):
 
     ``follow_up``: the join was asked for by a member that had just revoked, so that this generation
     is the second half of a cooperative rebalance (KIP-429). ``at_ms``: when, by the member's clock.
+    ``reason``: why the member has joined (KIP-800); "": its first Join.
     """
 
     generation: int
     follow_up: bool
     at_ms: int
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

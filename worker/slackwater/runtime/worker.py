@@ -124,7 +124,7 @@ class Worker:
             takeover_handler = self._coordinator.takeover_handler if self._coordinator is not None else None
             health = self._config.health
             self._health = HealthServer(
-                health, self.status, self.metrics, self._around.file, takeover_handler
+                health, self.status, self.metrics, self._around.file, takeover_handler, self._page
             )
             if self._coordinator is not None:
                 self._coordinator.listens(health.advertised_host or health.host, self._health.port)
@@ -140,6 +140,11 @@ class Worker:
         except Exception as exc:
             code = self._failed(exc)
         return self._end(code)
+
+    def _page(self) -> bytes:
+        from slackwater.runtime.telemetry.page import worker_page  # only where somebody looks at it
+
+        return worker_page(self.status.document(), self._config, self._clock.wall_ms())
 
     def _make_coordinator(
         self, takeover_context: TakeoverContext, observer: GroupObserver

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slackwater.runtime.config.worker_config import WORKER_PROPERTIES, WorkerConfig
+from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ SEND_MS = 30_000
 
 def properties_of(config: WorkerConfig) -> dict[str, str]:
     """The consumer's properties as a worker has them."""
-    return {**WORKER_PROPERTIES, **config.properties}
+    return config.consumer_properties
 
 
 def reader(config: WorkerConfig) -> KafkaConsumer:

@@ -252,6 +252,11 @@ class WorkerConfig:
         return given or self.drain_timeout_ms + DEADLINE_BEYOND_DRAIN_MS
 
     @property
+    def consumer_properties(self) -> dict[str, str]:
+        """The properties of its consumer: what is configured, and the worker's defaults."""
+        return {**WORKER_PROPERTIES, **self.properties}
+
+    @property
     def session_timeout_ms(self) -> int:
         """``session.timeout.ms`` of the properties, or Kafka's default."""
         return int(self.properties.get("session.timeout.ms", DEFAULT_SESSION_TIMEOUT_MS))
@@ -259,7 +264,7 @@ class WorkerConfig:
     @property
     def max_poll_records(self) -> int:
         """``max.poll.records`` of the properties, or the worker's default: the most records of a batch."""
-        return int(self.properties.get("max.poll.records", WORKER_PROPERTIES["max.poll.records"]))
+        return int(self.consumer_properties["max.poll.records"])
 
     @property
     def max_poll_interval_ms(self) -> int:

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from slackwater.runtime.config.worker_config import HealthConfig
@@ -47,10 +48,12 @@ class HealthServer:
         metrics: Metrics,
         file: str = "",
         takeover_handler: TakeoverHandler | None = None,
+        page: Callable[[], bytes] | None = None,
     ) -> None:
-        """``takeover_handler``: answers requests for takeovers. Raises ConfigError where the address cannot
-        be had."""
+        """``takeover_handler``: answers requests for takeovers. ``page``: makes that for people; None: there
+        is none. Raises ConfigError where the address cannot be had."""
         self._status, self._metrics, self._takeover_handler = status, metrics, takeover_handler
+        self._page = page
         self._server: ThreadingHTTPServer | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -65,7 +68,7 @@ class HealthServer:
         with self._lock:
             if self._closed:
                 return
-            server = _server(self._status, self._metrics, self._takeover_handler)
+            server = _server(self._status, self._metrics, self._takeover_handler, self._page)
             server.socket.close()
             server.socket = self._socket
             self._server = server
@@ -115,7 +118,10 @@ def _listen(config: HealthConfig, file: str) -> socket.socket:
 
 
 def _server(
-    status: Status, metrics: Metrics, takeover_handler: TakeoverHandler | None
+    status: Status,
+    metrics: Metrics,
+    takeover_handler: TakeoverHandler | None,
+    page: Callable[[], bytes] | None,
 ) -> ThreadingHTTPServer:
     """A server that does not listen yet."""
     from http.server import ThreadingHTTPServer
@@ -127,7 +133,7 @@ def _server(
 
         def __init__(self) -> None:
             # Not bind_and_activate: server_bind() looks its own name up, which may wait for a DNS server.
-            super().__init__(("", 0), _handler(status, metrics, takeover_handler, deadlines), False)
+            super().__init__(("", 0), _handler(status, metrics, takeover_handler, page, deadlines), False)
             self._hosts: dict[Any, str] = {}
             """By the connection's socket: one that was reset does not tell its host any more."""
 
@@ -194,7 +200,11 @@ class _Input:
 
 
 def _handler(
-    status: Status, metrics: Metrics, takeover_handler: TakeoverHandler | None, deadlines: Deadlines
+    status: Status,
+    metrics: Metrics,
+    takeover_handler: TakeoverHandler | None,
+    page: Callable[[], bytes] | None,
+    deadlines: Deadlines,
 ) -> type[BaseHTTPRequestHandler]:
     import http.client
     from http.server import BaseHTTPRequestHandler
@@ -262,8 +272,14 @@ def _handler(
                 with describing:
                     text = metrics.render()
                 self._send(200, "text/plain; version=0.0.4; charset=utf-8", text)
+            elif self.path == "/" and page is not None:
+                from slackwater.runtime.telemetry.html import CONTENT_TYPE, HEADERS
+
+                with describing:
+                    body = page()
+                self._send(200, CONTENT_TYPE, body, **HEADERS)
             else:
-                self._answer(404, {"error": "known: GET /healthz /readyz /status /metrics, POST /join"})
+                self._answer(404, {"error": "known: GET / /healthz /readyz /status /metrics, POST /join"})
 
         def do_POST(self) -> None:
             if self.path == "/join" and takeover_handler is None:

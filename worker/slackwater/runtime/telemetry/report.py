@@ -75,7 +75,7 @@ class Report:
             returned = now.returned and joined == now.generations[-1]
             kind = "returned" if returned else "follow_up" if joined.follow_up else "joined"
             self._context.metrics.count("rebalances", (kind,))
-            self._joined(joined, returned=returned)
+            self._joined(joined, kind)
             self._context.events.emit(
                 "joined",
                 generation=joined.generation,
@@ -88,13 +88,16 @@ class Report:
         if (status.generation, status.is_leader) != (now.generation, now.is_leader):
             self.show()
 
-    def _joined(self, joined: GenerationSeen, *, returned: bool) -> None:
+    def _joined(self, joined: GenerationSeen, kind: str) -> None:
         status, now_ms = self._context.status, self._context.clock.wall_ms()
         self._restart.joined(now_ms)
-        status.joined_ms, status.returned = self._restart.joined_ms, returned
+        status.joined_ms, status.returned = self._restart.joined_ms, kind == "returned"
         if self.record is not None:
             self.record.joined(joined.generation)
         status.generations = [*status.generations, (joined.generation, joined.follow_up, now_ms)][-KEPT:]
+        first = "" if status.joins else "the worker has started"
+        join = {"generation": joined.generation, "at_ms": now_ms, "kind": kind}
+        status.joins = [*status.joins, {**join, "reason": joined.reason or first}][-KEPT:]
 
     def _rebalance(self, now: MembershipSnapshot) -> None:
         """Notes when a rebalance begins and ends for this worker, as finely as it polls."""

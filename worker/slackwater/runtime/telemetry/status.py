@@ -59,6 +59,8 @@ class Status:
     """Whether the last join was a return without a rebalance."""
     generations: list[tuple[int, bool, int]] = field(default_factory=list)
     """The last ones joined: number, whether it was a cooperative rebalance's second half, when."""
+    joins: list[dict[str, Any]] = field(default_factory=list)
+    """The same with ``kind`` (``joined``, ``follow_up``, ``returned``) and the worker's ``reason``."""
     rebalance: dict[str, int | None] | None = None
     """``started_ms`` and ``ended_ms`` of the last one."""
     restart: dict[str, Any] | None = None
@@ -123,6 +125,7 @@ class Status:
             "running_since_ms": self.phase_since_ms if self.phase == "running" else None,
             "returned": self.returned,
             "generations": self.generations,
+            "joins": self.joins,
             "rebalance": self.rebalance,
             "restart": self.restart,
             "standby": self.standby,

@@ -47,11 +47,14 @@ class RebalanceHistory:
         """The generations, oldest first; at most the last 1,000."""
         return tuple(self._generations)
 
-    def joined(self, generation: int, now_ms: int, *, returned: bool, follow_up: bool) -> None:
-        """A Join succeeded; ``follow_up``: it is the second half of a cooperative rebalance (KIP-429)."""
+    def joined(
+        self, generation: int, now_ms: int, *, returned: bool, follow_up: bool, reason: str = ""
+    ) -> None:
+        """A Join succeeded; ``follow_up``: it is the second half of a cooperative rebalance (KIP-429).
+        ``reason``: that of the Join (KIP-800)."""
         if returned and self._generations and self._generations[-1].generation == generation:
             return
-        self._generations.append(GenerationSeen(generation, follow_up, now_ms))
+        self._generations.append(GenerationSeen(generation, follow_up, now_ms, reason))
 
     def synced(
         self,

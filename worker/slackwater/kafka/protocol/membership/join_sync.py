@@ -123,7 +123,11 @@ class JoinSync:
             not self._joined_with_id and self._check.is_same_generation(machine.generation)
         )
         self.history.joined(
-            machine.generation, now_ms, returned=self.returned, follow_up=machine.take_follow_up()
+            machine.generation,
+            now_ms,
+            returned=self.returned,
+            follow_up=machine.take_follow_up(),
+            reason=machine.join_reason,
         )
         machine.move(Event.JOINED)
         machine.lead = None
