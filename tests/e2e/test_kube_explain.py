@@ -77,7 +77,7 @@ def test_explain_shows_state_and_decisions(control_plane: ControlPlane, namespac
 def test_kubectl_finds_the_plugin(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
     control_plane.api.create(path_of(*GROUPS, namespace), group(namespace))
     plugin = tmp_path / "kubectl-slackwater"
-    call = "import sys\nfrom slackwater_operator.cli.explain import kubectl\nsys.exit(kubectl())\n"
+    call = "import sys\nfrom slackwater_operator.cli.kubectl.plugin import main\nsys.exit(main())\n"
     plugin.write_text(f"#!{sys.executable}\n{call}")
     plugin.chmod(0o755)
     known = environment(control_plane)

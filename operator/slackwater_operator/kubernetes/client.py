@@ -200,6 +200,11 @@ class Kube:
             self._served.pop(api_version, None)
         return kind in await self._kinds_of(api_version)
 
+    async def pod_json(self, namespace: str, pod: str, port: int, path: str) -> Object:
+        """What a pod answers at `path`, which the API server asks it (the right to get pods/proxy)."""
+        proxy = kinds.path("v1", "pods", namespace, f"{pod}:{port}", "proxy")
+        return await self._request("GET", proxy + path)
+
     async def version(self) -> str:
         """The API server's version, `v1.35.4`: the cheapest request that shows that it is there."""
         return str((await self._request("GET", "/version")).get("gitVersion", ""))

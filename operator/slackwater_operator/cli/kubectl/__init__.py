@@ -1,0 +1,1 @@
+"""`kubectl slackwater`: commands for a ConsumerGroup on Kubernetes."""

@@ -1,0 +1,129 @@
+"""`kubectl slackwater restart | pause | resume | retry | suspend | unsuspend | scale`: changes of a group.
+
+Each sets an annotation or a field of the ConsumerGroup that kubectl could set, too; the operator acts on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from slackwater.clock import SYSTEM_CLOCK
+from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
+from slackwater_operator.cli.kubectl.cluster import Cluster, CommandError, Object, add_group, connected
+
+
+@dataclass(frozen=True)
+class Action:
+    """A command that changes a group.
+
+    Attributes:
+        help: what it does, for `--help`.
+        run: does it; returns what was done, in words that follow the group's name.
+    """
+
+    help: str
+    run: Callable[[Cluster, Object, argparse.Namespace], Awaitable[str]]
+
+
+async def _restart(cluster: Cluster, group: Object, args: argparse.Namespace) -> str:
+    await cluster.annotate(args.group, restartedAt=_now())
+    return "restarts its workers"
+
+
+async def _pause(cluster: Cluster, group: Object, args: argparse.Namespace) -> str:
+    await cluster.annotate(args.group, paused="true")
+    return "pauses its rollout; a restart in progress completes"
+
+
+async def _resume(cluster: Cluster, group: Object, args: argparse.Namespace) -> str:
+    if (group["spec"].get("rollout") or {}).get("paused"):
+        raise CommandError("spec.rollout.paused is true; set it to false in the ConsumerGroup")
+    await cluster.annotate(args.group, paused=None)
+    return "resumes its rollout"
+
+
+async def _retry(cluster: Cluster, group: Object, args: argparse.Namespace) -> str:
+    await cluster.annotate(args.group, retry=_now())
+    return "tries its revision again"
+
+
+async def _suspend(cluster: Cluster, group: Object, args: argparse.Namespace) -> str:
+    await _set_spec(cluster, args.group, {"suspend": True})
+    return "stops its workers; its offsets remain"
+
+
+async def _unsuspend(cluster: Cluster, group: Object, args: argparse.Namespace) -> str:
+    await _set_spec(cluster, args.group, {"suspend": False})
+    return "starts its workers"
+
+
+async def _scale(cluster: Cluster, group: Object, args: argparse.Namespace) -> str:
+    scaling = group["spec"].get("scaling") or {}
+    targets = [f"spec.scaling.{name}" for name in ("catchUp", "lagPerReplica") if name in scaling]
+    if targets:
+        raise CommandError(
+            f"the operator decides how many workers there are ({', '.join(targets)}); remove that, or change "
+            "spec.scaling.minReplicas and maxReplicas"
+        )
+    await cluster.kube.patch(
+        API_VERSION,
+        KIND,
+        cluster.namespace,
+        args.group,
+        {"spec": {"replicas": args.replicas}},
+        subresource="scale",
+    )
+    return f"is scaled to {args.replicas} workers"
+
+
+ACTIONS = {
+    "restart": Action("restart all workers, one after another, without a rebalance", _restart),
+    "pause": Action("pause a rollout: no further worker is restarted", _pause),
+    "resume": Action("go on with a paused rollout", _resume),
+    "retry": Action("try a failed revision again", _retry),
+    "suspend": Action("stop all workers; their offsets remain", _suspend),
+    "unsuspend": Action("start the workers of a suspended group", _unsuspend),
+    "scale": Action("set the number of workers, where the operator does not decide it", _scale),
+}
+
+
+def register(subparsers: Any) -> None:
+    """Adds the subcommands."""
+    for name, action in ACTIONS.items():
+        parser: argparse.ArgumentParser = subparsers.add_parser(
+            name, help=action.help, description=f"{action.help[0].upper()}{action.help[1:]}."
+        )
+        add_group(parser)
+        if name == "scale":
+            parser.add_argument(
+                "--replicas", required=True, type=_replicas, metavar="N", help="how many workers"
+            )
+        parser.set_defaults(run_async=_run, action=action)
+
+
+async def _run(args: argparse.Namespace) -> int:
+    async with connected(args) as cluster:
+        group = await cluster.group(args.group)
+        done = await args.action.run(cluster, group, args)
+    print(f"consumergroup.slackwater.dev/{args.group} {done}")
+    return 0
+
+
+async def _set_spec(cluster: Cluster, name: str, fields: dict[str, Any]) -> None:
+    await cluster.kube.patch(API_VERSION, KIND, cluster.namespace, name, {"spec": fields})
+
+
+def _now() -> str:
+    """The time as an annotation's value. Twice within a second would be once."""
+    at = datetime.fromtimestamp(SYSTEM_CLOCK.wall_ms() / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _replicas(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of workers")
+    return int(text)
