@@ -12,13 +12,12 @@ from slackwater.runtime.telemetry.html import (
     Cell,
     Section,
     Text,
-    ago,
-    duration,
     page,
     paragraphs,
     path_of,
     table,
 )
+from slackwater.times import ago, duration
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.policies.explanations import explain

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from slackwater.runtime.config.worker_config import SinkConfig, SparkConfig
-from slackwater.runtime.telemetry.html import MOST_ROWS, Text, duration, facts, page, path_of, table
+from slackwater.runtime.telemetry.html import MOST_ROWS, Text, facts, page, path_of, table
 from slackwater.runtime.telemetry.page import worker_page
 from slackwater.runtime.telemetry.status import Status
+from slackwater.times import duration
 from tests.support.workers.fakes import Bench, VirtualClock, worker_config
 
 NOW_MS = 1_700_000_100_000

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from slackwater.clock import SYSTEM_CLOCK
-from slackwater.runtime.telemetry.html import duration
+from slackwater.times import duration
 from slackwater_operator.cli.kubectl.cluster import Object, add_group, connected
 from slackwater_operator.model import names
 from slackwater_operator.model.times import time_ms

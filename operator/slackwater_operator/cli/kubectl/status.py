@@ -16,7 +16,7 @@ from rich.tree import Tree
 
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.telemetry.html import duration
+from slackwater.times import duration
 from slackwater_operator.cli.kubectl.cluster import (
     POLL_EVERY_S,
     Cluster,

@@ -12,14 +12,12 @@ from slackwater.runtime.telemetry.html import (
     Cell,
     Section,
     Text,
-    ago,
-    duration,
     facts,
-    moment,
     page,
     paragraphs,
     table,
 )
+from slackwater.times import ago, duration, moment
 
 if TYPE_CHECKING:
     from slackwater.runtime.config.worker_config import WorkerConfig
