@@ -67,7 +67,7 @@ def test_it_shows_the_assignment_with_offsets_lag_and_what_is_in_flight() -> Non
         lag={"flights-0": 345},
         in_flight={"flights-0": [12_000, 12_300]},
     )
-    assert "running for 2 min" in text
+    assert "running for 1 min" in text
     assert "generation 7, leader" in text
     assert "Partitions: 2, lag 345" in text
     assert "flights | 0 | 12,000 | 345 | 12,000 to 12,299 (300)" in text
