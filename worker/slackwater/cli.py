@@ -15,7 +15,11 @@ from typing import Any, NoReturn
 COMMANDS = {
     "devbroker": "slackwater.devbroker.cli",
     "dlq": "slackwater.dlq_cli",
+    "lag": "slackwater.commands.lag",
+    "produce": "slackwater.commands.produce",
     "rewind": "slackwater.rewind_cli",
+    "tail": "slackwater.commands.tail",
+    "topics": "slackwater.commands.topics",
     "try": "slackwater.try_cli",
     "worker": "slackwater.worker_cli",
 }
@@ -23,16 +27,28 @@ ENTRY_POINTS = "slackwater.commands"
 INTERRUPTED = 130
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """As argparse's; for a command it names the nearest."""
+        if not isinstance(action, argparse._SubParsersAction) or value in action.choices:
+            super()._check_value(action, value)
+            return
+        import difflib
+
+        near = difflib.get_close_matches(str(value), list(action.choices), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise argparse.ArgumentError(None, f"there is no command {value}{hint}")
+
 
 def _parser() -> tuple[argparse.ArgumentParser, Any]:
-    parser = _Parser(prog="slackwater", description="Runs Kafka consumer groups without needless rebalances.")
+    parser = Parser(prog="slackwater", description="Runs Kafka consumer groups without needless rebalances.")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.add_argument("--version", action="store_true", help="print the version")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     version = subparsers.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
@@ -61,10 +77,12 @@ def _register(subparsers: Any, arguments: list[str]) -> None:
         import_module(module).register(subparsers)
     from importlib.metadata import entry_points
 
-    for entry in entry_points(group=ENTRY_POINTS):
-        if entry.name == named:
-            entry.load()(subparsers)
-        elif not named:
+    entries = list(entry_points(group=ENTRY_POINTS))
+    mine = [entry for entry in entries if entry.name == named]
+    for entry in mine:
+        entry.load()(subparsers)
+    if not mine:  # the list of commands, or the nearest to one that does not exist
+        for entry in entries:
             _register_if_it_loads(subparsers, entry)
 
 
@@ -80,6 +98,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
+    if arguments[:1] == ["--version"]:
+        arguments = ["version"]
     try:
         parser, subparsers = _parser()
         _register(subparsers, arguments)

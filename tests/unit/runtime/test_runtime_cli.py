@@ -128,3 +128,22 @@ def test_a_worker_names_itself_by_its_pod(tmp_path: Path) -> None:
     )
     assert bad.returncode == 2
     assert "SLACKWATER_POD_NAME: must be 1 to 249 letters" in bad.stderr
+
+
+def test_version_is_an_option_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert cli.main(["version"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("wroker", "worker"), ("topcis", "topics"), ("explian", "explain")]
+)
+def test_a_mistyped_command_gets_the_nearest(
+    written: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        cli.main([written])
+    assert raised.value.code == 2
+    assert f"there is no command {written}; did you mean {meant}? (see" in capsys.readouterr().err

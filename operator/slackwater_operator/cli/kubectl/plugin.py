@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import difflib
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
+from slackwater.cli import Parser
 from slackwater_operator.cli import explain
 from slackwater_operator.cli.kubectl import actions, history, logs, status
 from slackwater_operator.cli.kubectl.cluster import Cluster, CommandError, connected
@@ -20,22 +19,6 @@ from slackwater_operator.kubernetes.errors import KubeConfigError, KubeError
 _COMPLETIONS_S = 2.0
 _NO_FILES = ":4"
 """Ends the completions: no file names (cobra's ShellCompDirectiveNoFileComp)."""
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
-
-    def _check_value(self, action: argparse.Action, value: object) -> None:
-        """As argparse's; for a command it names the nearest."""
-        if not isinstance(action, argparse._SubParsersAction) or value in action.choices:
-            super()._check_value(action, value)
-            return
-        near = difflib.get_close_matches(str(value), list(action.choices), n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise argparse.ArgumentError(None, f"there is no command {value}{hint}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,9 +66,9 @@ def complete(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parsers() -> tuple[_Parser, dict[str, argparse.ArgumentParser]]:
+def _parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     """The parser, and those of its commands."""
-    parser = _Parser(prog="kubectl slackwater", description="Slackwater's consumer groups on Kubernetes.")
+    parser = Parser(prog="kubectl slackwater", description="Slackwater's consumer groups on Kubernetes.")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for each in (status, explain, actions, history, logs):
         each.register(subparsers)

@@ -1,0 +1,82 @@
+"""``slackwater produce``: sends the lines of the standard input as records."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from slackwater.commands.connection import Connection, add_options
+
+if TYPE_CHECKING:
+    from slackwater.kafka import KafkaProducer
+    from slackwater.kafka.producer.batch import FutureRecordMetadata
+
+_MOST_PENDING = 10_000
+"""So many records may be under way; then the oldest is waited for."""
+_MOST_LINE = 1024 * 1024
+
+
+def register(subparsers: Any) -> None:
+    """Adds the subcommand."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "produce",
+        help="send the lines of the standard input as records",
+        description="Sends each line of the standard input as the value of a record, without its line end.",
+    )
+    add_options(parser)
+    parser.add_argument("topic", metavar="TOPIC", help="an existing topic")
+    parser.add_argument(
+        "--key-separator", metavar="TEXT", help="what stands before it in a line is the record's key"
+    )
+    parser.add_argument("--partition", type=int, metavar="N", help="send all records to this partition")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Returns the exit code. Raises KafkaError, ConfigError, ValueError for a line without the separator."""
+    connection = Connection(args)
+    with connection.admin() as admin:  # a producer would wait for a topic that does not exist
+        admin.describe_topics([args.topic]).unwrap()
+    with connection.producer() as producer:
+        count = send(producer, sys.stdin.buffer, args.topic, args.key_separator, args.partition)
+    print(f"sent {count} records to {args.topic}")
+    return 0
+
+
+def send(
+    producer: KafkaProducer, lines: BinaryIO, topic: str, separator: str | None, partition: int | None
+) -> int:
+    """Sends each of ``lines``, and waits until they are stored. Returns how many.
+
+    Raises:
+        ValueError: a line has no ``separator``, or is too long; the lines before it are sent.
+        KafkaError: a record could not be stored.
+    """
+    pending: deque[FutureRecordMetadata] = deque()
+    count = 0
+    while line := lines.readline(_MOST_LINE + 1):
+        value = line.removesuffix(b"\n").removesuffix(b"\r")
+        key = None
+        problem = ""
+        if len(value) > _MOST_LINE:
+            problem = f"has more than {_MOST_LINE} bytes"
+        elif separator is not None:
+            key, given, value = value.partition(separator.encode())
+            problem = "" if given else f"has no key: it lacks {separator!r}"
+        if problem:
+            _finish(pending)
+            raise ValueError(f"line {count + 1} {problem}; the lines before it were sent")
+        pending.append(producer.send(topic, value, key, partition=partition))
+        count += 1
+        if len(pending) >= _MOST_PENDING:
+            pending.popleft().get()
+    producer.flush()
+    _finish(pending)
+    return count
+
+
+def _finish(pending: deque[FutureRecordMetadata]) -> None:
+    while pending:
+        pending.popleft().get()
