@@ -87,18 +87,23 @@ def test_the_lag_of_groups(shell: Shell) -> None:
     shell("topics", "--create", topic, "--partitions", "2")
     shell("produce", topic, "--partition", "0", stdin=b"1\n2\n3\n")
     with KafkaConsumer(
-        topic, bootstrap_servers=shell.bootstrap, group_id=group, group_instance_id="w-0"
+        topic,
+        bootstrap_servers=shell.bootstrap,
+        group_id=group,
+        group_instance_id="w-0",
+        enable_auto_commit=False,
     ) as consumer:
         while len(consumer.assignment()) < 2:
             consumer.poll(100)
         consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(1, "")})
-        head, columns, row = shell("lag", group)
-        assert head == f"{group}: Stable, 1 members, lag 2"
+        head, columns, row, uncommitted = shell("lag", group)
+        assert head == f"{group}: Stable, 1 members, lag at least 2"
         assert columns.split() == ["GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"]
         assert row.split() == [group, topic, "0", "1", "3", "2", "w-0"]
+        assert uncommitted.split() == [group, topic, "1", "-", "0", "-", "w-0"]
         summed = next(line for line in shell("lag")[1:] if line.startswith(f"{group} "))
-        assert summed.split() == [group, "Stable", "1", "1", "2"]
-    assert [json.loads(line)["lag"] for line in shell("lag", group, "--output", "json")] == [2]
+        assert summed.split() == [group, "Stable", "1", "2", "at", "least", "2"]
+    assert [json.loads(line)["lag"] for line in shell("lag", group, "--output", "json")] == [2, None]
     assert shell.refused("lag", "no-such-group") == (
         1,
         "slackwater: error: there is no group no-such-group; slackwater lag lists all groups",

@@ -20,13 +20,13 @@ _DEAD = "Dead"
 
 @dataclass(frozen=True)
 class Row:
-    """A partition of a group. ``lag``: records that are not committed; None: the end is not known.
-    ``member``: who has the partition: its group.instance.id, else its client.id; "": nobody."""
+    """A partition of a group. ``committed``: None: nothing is. ``lag``: None where that, or the end, is not
+    known. ``member``: who has the partition: its group.instance.id, else its client.id; "": nobody."""
 
     group: str
     topic: str
     partition: int
-    committed: int
+    committed: int | None
     end: int | None
     lag: int | None
     member: str
@@ -88,25 +88,26 @@ def _print(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def _cells(row: Row) -> tuple[Any, ...]:
-    end, lag = ("?" if number is None else number for number in (row.end, row.lag))
-    return row.group, row.topic, row.partition, row.committed, end, lag, row.member or "-"
+    numbers = ("-" if number is None else number for number in (row.committed, row.end, row.lag))
+    return row.group, row.topic, row.partition, *numbers, row.member or "-"
 
 
 def rows_of(admin: KafkaAdmin, group: str) -> list[Row]:
-    """The partitions for which the group has committed an offset."""
+    """The partitions for which the group has committed an offset, or that a member has."""
     from slackwater.kafka.admin import LATEST
 
     committed = {tp: at.offset for tp, at in admin.committed_offsets(group).items() if at.offset >= 0}
-    ends = admin.list_offsets(dict.fromkeys(committed, LATEST)).values_ok
     members = {
         tp: member.instance_id or member.client_id
         for member in admin.describe_groups([group]).unwrap()[group].members
         for tp in member.assignment or ()
     }
+    partitions = sorted({*committed, *members})
+    ends = admin.list_offsets(dict.fromkeys(partitions, LATEST)).values_ok
     rows = []
-    for tp, offset in sorted(committed.items()):
-        end = ends[tp].offset if tp in ends else None
-        lag = max(0, end - offset) if end is not None else None
+    for tp in partitions:
+        offset, end = committed.get(tp), ends[tp].offset if tp in ends else None
+        lag = max(0, end - offset) if end is not None and offset is not None else None
         rows.append(Row(group, tp.topic, tp.partition, offset, end, lag, members.get(tp, "")))
     return rows
 
