@@ -314,7 +314,7 @@ def test_a_full_status_is_stored_unchanged(api_server: ControlPlane, home: str, 
 def test_kubectl_get_prints_the_columns(api_server: ControlPlane, home: str, flights: str) -> None:
     set_status(api_server, home, {**full_status(), "lag": 12_000, "replicas": 3, "revision": "abc123"})
     head, row = api_server.kubectl("get", "consumergroups", "-n", home).splitlines()
-    assert head.split() == ["NAME", "READY", "REPLICAS", "LAG", "GENERATION", "REVISION", "AGE"]
+    assert head.split() == ["NAME", "READY", "STATUS", "DESIRED", "CURRENT", "LAG", "AGE"]
     assert row.split()[:6] == ["flights", "True", "3", "12000", "7", "abc123"]
     wide = api_server.kubectl("get", "cg", "-n", home, "-o", "wide").splitlines()[0].split()
     assert wide[-3:] == ["GROUP", "DESIRED", "REASON"]

@@ -134,6 +134,7 @@ class Measured:
         produced_per_s: records produced to all partitions a second; None if unknown.
         consumed_per_s: records committed a second; None if unknown.
         capacity_per_s: records that one worker can process a second; None if unknown.
+        lag_s: the age of the oldest record that is not committed, in seconds; None if unknown.
         stalls: lack of progress (`policies.stalls`).
         forced: why the broker may have caused a rebalance since the oldest restart in progress began.
         sessions_since_ms: when the broker was last observed to begin all sessions anew.
@@ -153,6 +154,7 @@ class Measured:
     produced_per_s: float | None = None
     consumed_per_s: float | None = None
     capacity_per_s: float | None = None
+    lag_s: float | None = None
     stalls: tuple[Stall, ...] = ()
     forced: str = ""
     sessions_since_ms: int = 0

@@ -39,6 +39,7 @@ def status_of(context: PlanningContext) -> dict[str, Any]:
         if derived.group is not None
         else snapshot.status.get("members"),
         "lag": _lag(snapshot),
+        "lagSeconds": _lag_seconds(snapshot),
         "generation": max(
             (worker.generation for worker in derived.workers if worker.generation >= 0), default=None
         ),
@@ -226,6 +227,16 @@ def _lag(snapshot: GroupSnapshot) -> int | None:
     return _two_digits(sum(known)) if known and len(known) == len(lags) else None
 
 
+def _lag_seconds(snapshot: GroupSnapshot) -> int | None:
+    """The age of the oldest uncommitted record, rounded to two digits; the previous one while figures are not
+    due."""
+    before = snapshot.status.get("lagSeconds")
+    if not snapshot.figures_due and isinstance(before, int):
+        return before
+    seconds = snapshot.measured.lag_s
+    return _two_digits(round(seconds)) if seconds is not None else None
+
+
 def _kafka(context: PlanningContext) -> dict[str, Any] | None:
     """status.kafka: the connection of the group's workers; unchanged while another ConsumerGroup has the
     group.id, and None where that one keeps it."""
@@ -260,7 +271,7 @@ def _scaling(context: PlanningContext) -> dict[str, Any] | None:
 
 def without_figures(status: Mapping[str, Any]) -> dict[str, Any]:
     """A status without the figures that change all the time."""
-    kept = {name: value for name, value in status.items() if name != "lag"}
+    kept = {name: value for name, value in status.items() if name not in ("lag", "lagSeconds")}
     return {**kept, "scaling": _scaling_without_figures(status.get("scaling") or {})}
 
 

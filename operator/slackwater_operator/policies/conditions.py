@@ -17,6 +17,7 @@ from slackwater_operator.policies.stalls import HOT, IDLE, MARKERS, SPARE, STUCK
 
 TYPES = (
     "Ready",
+    "Progressing",
     "Stable",
     "Scaled",
     "RolledOut",
@@ -26,6 +27,11 @@ TYPES = (
     "Degraded",
     "Suspended",
 )
+WELL: Mapping[str, str] = {
+    **dict.fromkeys(("Ready", "Stable", "Scaled", "RolledOut", "LagKnown"), "True"),
+    **dict.fromkeys(("SkewLimited", "Stalled", "Degraded", "Suspended"), "False"),
+}
+"""The status of a condition with which all is well. `Progressing` reports no trouble, whatever it is."""
 UNREACHABLE_AFTER_MS = 120_000
 """How long a Kafka cluster may be unreachable before the group is Degraded."""
 
@@ -48,6 +54,9 @@ _LIMITS = {
     "maxReplicas": "AtMaxReplicas",
     "partitions": "AtPartitions",
 }
+
+_UNDER_WAY = ("Preflight", "Rolling", "RollingBack")
+"""Phases of a rollout in which something is done."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +135,7 @@ def conditions(
     before = {condition.get("type"): condition for condition in previous}
     makers = (
         _ready,
+        _progressing,
         _stable,
         _scaled,
         _rolled_out,
@@ -166,25 +176,50 @@ def _ready(observed: ConditionsInput) -> _Verdict:
         return _Verdict(_FALSE, "Deleting", f"the ConsumerGroup is being deleted{waits}")
     if observed.suspended:
         return _Verdict(_FALSE, "Suspended", "spec.suspend is true: no worker runs")
+    troubles = _troubles(observed)
     if observed.group is None:
-        return _Verdict(_UNKNOWN, "GroupUnknown", "the broker did not say how the group is")
+        if troubles:
+            return _Verdict(_UNKNOWN, troubles[0].reason, troubles[0].message)
+        why = f": {_problems(observed)}" if observed.problems else ""
+        return _Verdict(_UNKNOWN, "GroupUnknown", f"the broker did not say how the group is{why}")
     if observed.unsettled or observed.members < observed.replicas:
-        workers = _count(observed.replicas, "worker")
-        return _Verdict(
-            _FALSE,
-            "NotSettled",
-            f"{workers} required; not all of them are in a stable group; see the Stable condition",
-        )
+        return _not_settled(observed, troubles)
     if observed.stopped:
         named = ", ".join(observed.stopped[:3]) + (" and more" if len(observed.stopped) > 3 else "")
-        return _Verdict(
-            _FALSE, "PartitionsStopped", f"{named} is not being consumed; see the Degraded condition"
-        )
+        why = f": {troubles[0].message}" if troubles else ""
+        return _Verdict(_FALSE, "PartitionsStopped", f"{named} is not being consumed{why}")
     if not observed.replicas:
         return _Verdict(_TRUE, "ScaledToZero", "no worker is needed now")
     return _Verdict(
         _TRUE, "Settled", f"{_count(observed.replicas, 'worker')} in the group; every partition is assigned"
     )
+
+
+def _not_settled(observed: ConditionsInput, troubles: Sequence[Trouble]) -> _Verdict:
+    """Why Ready is False, by what is most likely the cause."""
+    if troubles:
+        return _Verdict(_FALSE, troubles[0].reason, troubles[0].message)
+    workers = _count(observed.replicas, "worker")
+    missing = observed.unsettled or f"{workers} required; not all of them are in the group"
+    if observed.rollout_phase in _UNDER_WAY:
+        return _Verdict(_FALSE, observed.rollout_phase, f"{_rollout_reason(observed)}; {missing}")
+    return _Verdict(_FALSE, "NotSettled", missing)
+
+
+def _progressing(observed: ConditionsInput) -> _Verdict:
+    if observed.suspended or observed.deleting:
+        return _Verdict(_FALSE, "Suspended" if observed.suspended else "Deleting", "nothing is started")
+    if observed.rollout_phase != "Idle":
+        status = _TRUE if observed.rollout_phase in _UNDER_WAY else _FALSE
+        return _Verdict(status, observed.rollout_phase, _rollout_reason(observed))
+    decision = observed.scaling
+    if decision is not None and decision.damping != "unknown" and decision.applied != observed.replicas:
+        return _Verdict(_TRUE, "Scaling", decision.summary or decision.reason)
+    if observed.group is None:
+        return _Verdict(_UNKNOWN, "GroupUnknown", "the broker did not say how the group is")
+    if observed.unsettled or observed.members < observed.replicas:
+        return _Verdict(_TRUE, "Settling", observed.unsettled or "workers start")
+    return _Verdict(_FALSE, "Complete", "all workers have the wanted revision and number")
 
 
 def _stable(observed: ConditionsInput) -> _Verdict:
@@ -218,9 +253,7 @@ def _scaled(observed: ConditionsInput) -> _Verdict:
 def _rolled_out(observed: ConditionsInput) -> _Verdict:
     if observed.rollout_phase == "Idle":
         return _Verdict(_TRUE, "UpToDate", observed.rollout_reason or "all workers have the wanted revision")
-    return _Verdict(
-        _FALSE, observed.rollout_phase, observed.rollout_reason or f"the rollout is {observed.rollout_phase}"
-    )
+    return _Verdict(_FALSE, observed.rollout_phase, _rollout_reason(observed))
 
 
 def _lag_known(observed: ConditionsInput) -> _Verdict:
@@ -253,6 +286,14 @@ def _stalled(observed: ConditionsInput) -> _Verdict:
 
 
 def _degraded(observed: ConditionsInput) -> _Verdict:
+    troubles = _troubles(observed)
+    if not troubles:
+        return _Verdict(_FALSE, "Well", "nothing needs a person")
+    return _Verdict(_TRUE, troubles[0].reason, "; ".join(trouble.message for trouble in troubles))
+
+
+def _troubles(observed: ConditionsInput) -> list[Trouble]:
+    """All that needs a person, the most serious first."""
     troubles = list(observed.troubles)
     if observed.rollout_phase in ("Stopped", "RollingBack", "Refused"):
         reason = "RolloutRefused" if observed.rollout_phase == "Refused" else "RolloutStopped"
@@ -264,15 +305,17 @@ def _degraded(observed: ConditionsInput) -> _Verdict:
         troubles.append(Trouble("KafkaUnreachable", why))
     if observed.unplanned:
         troubles.append(Trouble("UnplannedRebalances", "; ".join(observed.unplanned)))
-    if not troubles:
-        return _Verdict(_FALSE, "Well", "nothing needs a person")
-    return _Verdict(_TRUE, troubles[0].reason, "; ".join(trouble.message for trouble in troubles))
+    return troubles
 
 
 def _suspended(observed: ConditionsInput) -> _Verdict:
     if observed.suspended:
         return _Verdict(_TRUE, "Suspended", "spec.suspend is true")
     return _Verdict(_FALSE, "NotSuspended", "spec.suspend is not set")
+
+
+def _rollout_reason(observed: ConditionsInput) -> str:
+    return observed.rollout_reason or f"the rollout is {observed.rollout_phase}"
 
 
 def _stall(observed: ConditionsInput, kind: str) -> Stall | None:

@@ -12,11 +12,10 @@ from typing import Any
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.api.v1alpha1.fields import ResourceError
 from slackwater_operator.model.times import time_ms
+from slackwater_operator.policies.conditions import WELL
 from slackwater_operator.policies.resource_policies import scaling_policy
 from slackwater_operator.policies.scaling.what_if import scaling_otherwise
 
-_WELL = {"Ready": "True", "Stable": "True", "Scaled": "True", "RolledOut": "True", "LagKnown": "True"}
-_WELL |= {"SkewLimited": "False", "Stalled": "False", "Degraded": "False", "Suspended": "False"}
 _ALWAYS_SHOWN = "Ready"
 
 
@@ -158,7 +157,7 @@ def _conditions(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: 
     result = []
     for condition in _items(status.get("conditions")):
         kind, holds = str(condition.get("type")), str(condition.get("status"))
-        if kind != _ALWAYS_SHOWN and _WELL.get(kind, holds) == holds:
+        if kind != _ALWAYS_SHOWN and WELL.get(kind, holds) == holds:
             continue
         since = _ago(now_ms, time_ms(condition.get("lastTransitionTime")))
         ago = f" (for {since})" if since else ""

@@ -20,10 +20,10 @@ from slackwater.runtime.telemetry.html import (
 from slackwater.times import ago, duration
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.model.worker_status import WorkerStatus
+from slackwater_operator.policies.conditions import WELL
 from slackwater_operator.policies.explanations import explain
 
 Resource = Mapping[str, Any]
-_GOOD_WHEN_FALSE = ("SkewLimited", "Stalled", "Degraded", "Suspended")
 
 
 def overview_page(operator: str, *, leads: bool, resources: Iterable[Resource], now_ms: int) -> bytes:
@@ -85,9 +85,10 @@ def _overview(resource: Resource, now_ms: int) -> list[Cell]:
 
 
 def _verdict(condition: Mapping[str, Any]) -> Text:
-    good = "False" if condition["type"] in _GOOD_WHEN_FALSE else "True"
-    state = str(condition["status"])
-    return Text(state, "well" if state == good else "busy" if state == "Unknown" else "bad")
+    state, well = str(condition["status"]), WELL.get(condition["type"])
+    if well is None:
+        return Text(state, "busy" if state == "True" else "")
+    return Text(state, "well" if state == well else "busy" if state == "Unknown" else "bad")
 
 
 def _conditions(status: Mapping[str, Any], now_ms: int) -> Section:

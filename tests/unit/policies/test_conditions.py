@@ -182,6 +182,7 @@ def verdict(kind: str, **more: Any) -> tuple[str, str]:
 def test_a_healthy_group_has_good_conditions() -> None:
     assert {kind: condition["status"] for kind, condition in conditions_by_type().items()} == {
         "Ready": "True",
+        "Progressing": "False",
         "Stable": "True",
         "Scaled": "True",
         "RolledOut": "True",
@@ -206,6 +207,17 @@ STOPPED: dict[str, Any] = {"rollout_phase": "Stopped", "rollout_reason": "w-1 di
         ({"group": None}, "Stable", "Unknown", "GroupUnknown"),
         ({"group": None}, "Stalled", "Unknown", "GroupUnknown"),
         ({"members": 2}, "Ready", "False", "NotSettled"),
+        ({"members": 2, "rollout_phase": "Rolling"}, "Ready", "False", "Rolling"),
+        ({"members": 2, **STOPPED}, "Ready", "False", "RolloutStopped"),
+        ({"members": 2, "troubles": (Trouble("WorkerFailing", "x"),)}, "Ready", "False", "WorkerFailing"),
+        ({"group": None, "kafka_away_ms": 2 * MINUTE}, "Ready", "Unknown", "KafkaUnreachable"),
+        ({"stopped": ("t-0",)}, "Ready", "False", "PartitionsStopped"),
+        ({"members": 2}, "Progressing", "True", "Settling"),
+        ({"rollout_phase": "Rolling"}, "Progressing", "True", "Rolling"),
+        ({"rollout_phase": "Paused"}, "Progressing", "False", "Paused"),
+        ({"scaling": replace(HELD, damping="", applied=6)}, "Progressing", "True", "Scaling"),
+        ({"suspended": True}, "Progressing", "False", "Suspended"),
+        ({"group": None}, "Progressing", "Unknown", "GroupUnknown"),
         ({"unsettled": "w-1 is warming"}, "Ready", "False", "NotSettled"),
         ({"unsettled": "w-1 is warming"}, "Stable", "False", "NotSettled"),
         ({"group": group("PreparingRebalance")}, "Stable", "False", "PreparingRebalance"),
@@ -253,6 +265,21 @@ def test_the_degraded_condition_names_every_problem() -> None:
     assert message == (
         "w-1 did not come back; Kafka has not answered for more than 2 min: no route; w-3 was killed"
     )
+
+
+def test_ready_tells_the_cause() -> None:
+    failing = Trouble("WorkerFailing", "w-1: it exits with 2; see kubectl logs w-1")
+    assert conditions_by_type(members=2, troubles=(failing,))["Ready"]["message"] == failing.message
+    missing = conditions_by_type(unsettled="w-1 is warming")["Ready"]["message"]
+    assert missing == "w-1 is warming"
+    rolling = conditions_by_type(
+        unsettled="w-1 is restarting", rollout_phase="Rolling", rollout_reason="1 of 3 workers is updated"
+    )["Ready"]["message"]
+    assert rolling == "1 of 3 workers is updated; w-1 is restarting"
+    recreated = Trouble("TopicRecreated", "t was deleted and created again; set the offset")
+    stopped = conditions_by_type(stopped=("t-0",), troubles=(recreated,))["Ready"]["message"]
+    assert stopped == f"t-0 is not being consumed: {recreated.message}"
+    assert conditions_by_type(troubles=(failing,))["Ready"]["status"] == "True", "it is well all the same"
 
 
 def test_a_failed_preflight_is_told_once() -> None:

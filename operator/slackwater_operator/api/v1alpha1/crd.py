@@ -60,29 +60,35 @@ def _version(name: str) -> dict[str, Any]:
 
 
 def _columns() -> list[dict[str, Any]]:
-    ready = '.status.conditions[?(@.type=="Ready")].status'
-    reason = '.status.conditions[?(@.type=="Ready")].reason'
+    ready, reason, message = (
+        f'.status.conditions[?(@.type=="Ready")].{field}' for field in ("status", "reason", "message")
+    )
     return [
         _column("Ready", ready, "Whether all workers are in the group and the group is stable."),
-        _column("Replicas", ".status.replicas", "The number of workers.", type_="integer"),
+        _column("Status", reason, "Why it is ready or not, in one word."),
+        _column("Desired", ".status.desiredReplicas", "How many workers should run.", type_="integer"),
+        _column("Current", ".status.readyReplicas", "How many of them process records.", type_="integer"),
         _column(
             "Lag",
             ".status.lag",
             "Records not yet processed, rounded to two significant digits.",
             type_="integer",
         ),
-        _column("Generation", ".status.generation", "The Kafka group's generation.", type_="integer"),
-        _column("Revision", ".status.revision", "The revision that workers are started from."),
         _column("Age", ".metadata.creationTimestamp", "The age of the resource.", type_="date"),
-        _column("Group", ".spec.groupId", "Kafka's group.id if it differs from the name.", priority=1),
+        _column("Revision", ".status.revision", "The revision that workers are started from.", priority=1),
+        _column("Strategy", ".spec.rollout.strategy", "How workers are replaced.", priority=1),
         _column(
-            "Desired",
-            ".status.desiredReplicas",
-            "The number of workers that should run.",
+            "Generation", ".status.generation", "The Kafka group's generation.", type_="integer", priority=1
+        ),
+        _column(
+            "Lag-Seconds",
+            ".status.lagSeconds",
+            "The age of the oldest record that is not committed.",
             type_="integer",
             priority=1,
         ),
-        _column("Reason", reason, "The reason of the Ready condition.", priority=1),
+        _column("Group", ".spec.groupId", "Kafka's group.id if it differs from the name.", priority=1),
+        _column("Message", message, "Why it is ready or not.", priority=1),
     ]
 
 

@@ -31,6 +31,10 @@ def schema() -> Schema:
         lag=_whole(
             "Records not yet processed, rounded to two significant digits. Absent while the lag is unknown."
         ),
+        lagSeconds=_whole(
+            "The age of the oldest record that is not committed, in seconds, rounded to two significant "
+            "digits. Absent while unknown."
+        ),
         generation=_whole("The Kafka group's generation. It increases with each rebalance."),
         revision=_text("The revision that workers are started from."),
         conditions=_conditions(),
@@ -135,8 +139,8 @@ def _conditions() -> Schema:
     }
     return {
         "type": "array",
-        "description": "Ready, Stable, Scaled, RolledOut, LagKnown, SkewLimited, Stalled, Degraded and "
-        "Suspended.",
+        "description": "Ready, Progressing, Stable, Scaled, RolledOut, LagKnown, SkewLimited, Stalled, "
+        "Degraded and Suspended.",
         "items": condition,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],

@@ -29,6 +29,7 @@ from slackwater_operator.kubernetes.errors import KubeUnavailable
 from slackwater_operator.model import names
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.model.worker_status import WorkerStatus
+from slackwater_operator.policies.conditions import WELL
 
 _PLAIN_WIDTH = 10_000
 """Lines for other programs are not wrapped."""
@@ -104,7 +105,8 @@ def tree(observed: Observed, now_ms: int) -> Tree:
     metadata, status = observed.resource["metadata"], observed.resource.get("status") or {}
     root = Tree(_line(f"ConsumerGroup {metadata['namespace']}/{metadata['name']}", _figures(status)))
     for condition in status.get("conditions", ()):
-        if condition["type"] == "Ready" or _is_trouble(condition):
+        going_on = condition["type"] == "Progressing" and condition["status"] == "True"
+        if condition["type"] == "Ready" or going_on or _is_trouble(condition):
             root.add(_condition(condition, now_ms))
     for stateful_set in sorted(observed.sets, key=lambda each: str(each["metadata"]["name"])):
         branch = root.add(_set_line(stateful_set, status))
@@ -129,14 +131,15 @@ def _figures(status: Mapping[str, Any]) -> str:
 
 
 def _is_trouble(condition: Mapping[str, Any]) -> bool:
-    bad = "True" if condition["type"] in ("Degraded", "Stalled", "Suspended", "SkewLimited") else "False"
-    return str(condition["status"]) == bad
+    well = WELL.get(condition["type"], condition["status"])
+    return condition["status"] not in (well, "Unknown")
 
 
 def _condition(condition: Mapping[str, Any], now_ms: int) -> Text:
     since_ms = time_ms(condition.get("lastTransitionTime"))
     since = f" for {duration(max(0, now_ms - since_ms))}" if since_ms is not None else ""
-    style = _BAD if _is_trouble(condition) else _WELL if condition["status"] == "True" else _BUSY
+    good = WELL.get(condition["type"]) == condition["status"]
+    style = _BAD if _is_trouble(condition) else _WELL if good else _BUSY
     head = f"{condition['type']}={condition['status']}{since}: "
     return Text(head, style) + Text(str(condition["message"]), "default")
 

@@ -465,6 +465,7 @@ class SnapshotBuilder:
             produced_per_s=autoscaler.produced_per_s,
             consumed_per_s=autoscaler.consumed_per_s,
             capacity_per_s=autoscaler.capacity_per_s,
+            lag_s=autoscaler.oldest_s if kafka is not None else None,
             stalls=session.stalls.stalls(),
             forced=session.forced.since(oldest) if oldest is not None else "",
             topics_changed=session.topics.since(oldest) if oldest is not None else "",

@@ -136,6 +136,13 @@ class Autoscaler:
         """The age of the oldest uncommitted record of each partition, in s; None if unknown."""
         return {partition: self._rates.lag_seconds(partition) for partition in self._partitions}
 
+    @property
+    def oldest_s(self) -> float | None:
+        """The age of the oldest uncommitted record of all partitions, in s; None where one is unknown."""
+        ages = list(self.lag_seconds().values())
+        known = [age for age in ages if age is not None]
+        return max(known, default=None) if len(known) == len(ages) else None
+
     def drain_seconds(self, replicas: int) -> float | None:
         """How long `replicas` workers take to process the lag at the present rates, in s.
 
