@@ -312,12 +312,14 @@ def test_a_full_status_is_stored_unchanged(api_server: ControlPlane, home: str, 
 
 
 def test_kubectl_get_prints_the_columns(api_server: ControlPlane, home: str, flights: str) -> None:
-    set_status(api_server, home, {**full_status(), "lag": 12_000, "replicas": 3, "revision": "abc123"})
+    status = {**full_status(), "lag": 12_000, "desiredReplicas": 4, "readyReplicas": 3, "lagSeconds": 42}
+    set_status(api_server, home, {**status, "generation": 9, "revision": "abc123"})
     head, row = api_server.kubectl("get", "consumergroups", "-n", home).splitlines()
     assert head.split() == ["NAME", "READY", "STATUS", "DESIRED", "CURRENT", "LAG", "AGE"]
-    assert row.split()[:6] == ["flights", "True", "3", "12000", "7", "abc123"]
-    wide = api_server.kubectl("get", "cg", "-n", home, "-o", "wide").splitlines()[0].split()
-    assert wide[-3:] == ["GROUP", "DESIRED", "REASON"]
+    assert row.split()[:6] == ["flights", "True", "reason", "4", "3", "12000"]
+    wide, values = api_server.kubectl("get", "cg", "-n", home, "-o", "wide").splitlines()
+    assert wide.split()[-6:] == ["REVISION", "STRATEGY", "GENERATION", "LAG-SECONDS", "GROUP", "MESSAGE"]
+    assert values.split()[-6:] == ["abc123", "Restart", "9", "42", "flights", "message"]
     assert "flights" in api_server.kubectl("get", "slackwater", "-n", home)
 
 
