@@ -7,6 +7,7 @@ ones, and raises nothing.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -259,7 +260,7 @@ def parse(status: object) -> Memory:
             for gap_ms in map(_whole, _list(stored.get("restartGapsMs")))
             if gap_ms is not None and gap_ms >= 0
         )[-GAPS_KEPT:],
-        decisions=tuple(_decisions(stored.get("decisions")))[-DECISIONS_KEPT:],
+        decisions=_fitting(tuple(_decisions(stored.get("decisions")))),
         conditions={
             condition["type"]: condition
             for condition in map(_mapping, _list(stored.get("conditions")))
@@ -285,7 +286,18 @@ def remember(
         and _distinguishing_part(action, last.reason) == _distinguishing_part(action, reason)
     ):
         return kept
-    return (*kept, DecisionRecord(now_ms, kind, action, reason[:1024]))[-DECISIONS_KEPT:]
+    return _fitting((*kept, DecisionRecord(now_ms, kind, action, reason[:1024])))
+
+
+def _fitting(decisions: tuple[DecisionRecord, ...]) -> tuple[DecisionRecord, ...]:
+    """At most `DECISIONS_KEPT`. The oldest of the kind that has most is left out, so that the many decisions
+    of a rollout do not take the place of the last scaling step."""
+    while len(decisions) > DECISIONS_KEPT:
+        counts = Counter(decision.kind for decision in decisions)
+        most = max(counts.values())
+        oldest = next(at for at, decision in enumerate(decisions) if counts[decision.kind] == most)
+        decisions = (*decisions[:oldest], *decisions[oldest + 1 :])
+    return decisions
 
 
 def _distinguishing_part(action: str, reason: str) -> str:

@@ -65,14 +65,10 @@ def explain(resource: Mapping[str, Any], now_ms: int) -> Explanation:
     otherwise: list[str] = []
     if group is not None and status:
         otherwise = [*_when_scaled(group, status, now_ms), *_when_rolled(group, status)]
+    state += [*_figures(status), *_rollout(status, metadata, now_ms)]
     return Explanation(
         f"ConsumerGroup {name}{kafka}",
-        (
-            *state,
-            *_figures(status),
-            *_rollout(status, metadata, now_ms),
-            *_conditions(status, metadata, now_ms),
-        ),
+        (*state, *_conditions(status, metadata, now_ms, state)),
         (*_scaling(status, now_ms), *_history(status, now_ms)),
         tuple(otherwise),
     )
@@ -152,16 +148,25 @@ def _moving(rollout: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int
     return [*result, f"{how}{after}{f'; asked to take over {asked} ago' if asked else ''}"]
 
 
-def _conditions(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int) -> list[str]:
-    """The conditions that report a problem, and Ready."""
-    result = []
+def _conditions(
+    status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int, before: Sequence[str]
+) -> list[str]:
+    """The conditions that report a problem, and Ready. A message stands once: not where the lines `before`
+    have it, or another condition's message does."""
+    shown = []
     for condition in _items(status.get("conditions")):
         kind, holds = str(condition.get("type")), str(condition.get("status"))
-        if kind != _ALWAYS_SHOWN and WELL.get(kind, holds) == holds:
-            continue
+        if kind == _ALWAYS_SHOWN or WELL.get(kind, holds) != holds:
+            shown.append(condition)
+    messages = [str(condition.get("message")) for condition in shown]
+    result = []
+    for at, (condition, message) in enumerate(zip(shown, messages, strict=True)):
+        longer = [other for other in messages[at + 1 :] if len(other) > len(message)]
+        stands = any(message in text for text in (*before, *messages[:at], *longer))
         since = _ago(now_ms, time_ms(condition.get("lastTransitionTime")))
         ago = f" (for {since})" if since else ""
-        result.append(f"{kind}={holds} {condition.get('reason')}{ago}: {condition.get('message')}")
+        head = f"{condition.get('type')}={condition.get('status')} {condition.get('reason')}{ago}"
+        result.append(head if stands else f"{head}: {message}")
     observed, wanted = status.get("observedGeneration"), metadata.get("generation")
     if isinstance(observed, int) and isinstance(wanted, int) and observed < wanted:
         result.append("the newest spec has not been looked at yet")

@@ -116,6 +116,18 @@ def test_steps_that_follow_each_other_at_once_are_each_kept() -> None:
     assert remember(tried, 2, "scaling", "up", "1 to 3: need 2.7") == tried, "the same, tried again"
 
 
+def test_the_decisions_of_a_long_rollout_leave_the_others() -> None:
+    kept = remember((), 1, "scaling", "up", "1 to 3: need 2.51")
+    kept = remember(kept, 2, "topics", "kept", "a topic was added")
+    for pod in range(3 * DECISIONS_KEPT):
+        kept = remember(kept, 3 + pod, "rollout", f"restart flights-{pod}", "the group is Stable")
+    assert len(kept) == DECISIONS_KEPT
+    assert [decision.kind for decision in kept[:2]] == ["scaling", "topics"]
+    assert kept[-1].action == f"restart flights-{3 * DECISIONS_KEPT - 1}"
+    assert [decision.at_ms for decision in kept] == sorted(decision.at_ms for decision in kept)
+    assert parse({"decisions": [decision.dump() for decision in kept] * 2}).decisions[-1] == kept[-1]
+
+
 def test_no_more_decisions_are_kept_than_the_last() -> None:
     kept: tuple = ()  # type: ignore[type-arg]
     for number in range(50):

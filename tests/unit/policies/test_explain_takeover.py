@@ -75,3 +75,24 @@ def test_the_explanation_says_when_the_next_takeover_begins() -> None:
 )
 def test_a_status_written_by_hand_is_read_as_far_as_it_makes_sense(rollout: dict[str, Any]) -> None:
     assert explained(rollout)[0].startswith("ConsumerGroup default/flights")
+
+
+def _condition(kind: str, status: str, reason: str, message: str) -> dict[str, Any]:
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def test_a_message_stands_once() -> None:
+    failing, missing = "w-1 exits with 2", "w-1 is not in the group"
+    conditions = [
+        _condition("Ready", "False", "WorkerFailing", failing),
+        _condition("Stable", "False", "NotSettled", missing),
+        _condition("RolledOut", "False", "Rolling", "1 of 3 workers is updated"),
+        _condition("Degraded", "True", "WorkerFailing", f"{failing}; no Secret"),
+    ]
+    rollout = {"phase": "Rolling", "reason": "1 of 3 workers is updated"}
+    lines = explain({"metadata": {}, "spec": {}, "status": {"conditions": conditions, "rollout": rollout}}, 0)
+    text = "\n".join(lines.lines())
+    for message in (failing, missing, "1 of 3 workers is updated", "no Secret"):
+        assert text.count(message) == 1, text
+    for head in ("Ready=False WorkerFailing", "Stable=False NotSettled", "Degraded=True WorkerFailing"):
+        assert head in text
