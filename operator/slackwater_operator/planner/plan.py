@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from slackwater_operator.model.names import statefulset
-from slackwater_operator.planner.actions import Action, Plan, SetFinalizers, WriteStatus
+from slackwater_operator.planner.actions import Action, EmitEvent, Plan, SetFinalizers, WriteStatus
 from slackwater_operator.planner.deletion import end, wanted_finalizers
 from slackwater_operator.planner.derived_state import derive
 from slackwater_operator.planner.lost_log import report_lost_records
@@ -21,7 +23,7 @@ from slackwater_operator.planner.rollout.revision import choose, forget_failure
 from slackwater_operator.planner.rollout.takeover import take_over, takes_over, tell_standbys_alone
 from slackwater_operator.planner.scaling import decide_replicas, fill_replicas, replicas_now
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from slackwater_operator.planner.status import status_of, status_of_trouble, without_figures
+from slackwater_operator.planner.status import degraded, status_of, status_of_trouble, without_figures
 from slackwater_operator.policies.conditions import Trouble
 from slackwater_operator.policies.topics import TOPIC_MISSING, missing_topics_message
 
@@ -30,6 +32,17 @@ STEADY_MS = 60_000
 
 HINDERED_MS = 5_000
 """The same for a group whose group.id another ConsumerGroup has: the end of that one causes no event here."""
+
+_BY_EVENT = (
+    "InvalidSpec",
+    "WorkerFailing",
+    "KafkaUnreachable",
+    "NodeLost",
+    "PodsNotCreated",
+    "ForeignMembers",
+    "UnplannedRebalances",
+)
+"""Reasons of Degraded for which nothing else emits an Event."""
 
 
 def plan(snapshot: GroupSnapshot) -> Plan:
@@ -50,7 +63,8 @@ def plan(snapshot: GroupSnapshot) -> Plan:
             trouble,
             snapshot.now_ms,
         )
-        return Plan(_written(snapshot, status), status, wake_ms=snapshot.now_ms + STEADY_MS)
+        actions = (*_written(snapshot, status), *_new_trouble(snapshot, status))
+        return Plan(actions, status, wake_ms=snapshot.now_ms + STEADY_MS)
     context = PlanningContext.of(snapshot, derive(snapshot))
     finalizers = wanted_finalizers(snapshot)
     if finalizers is not None:
@@ -128,7 +142,22 @@ def _actions(context: PlanningContext, status: dict[str, object]) -> tuple[Actio
     written = _written(context.snapshot, status)
     if without_figures(status) == without_figures(context.snapshot.status):
         return (*context.news, *context.acts, *written, *context.events)
-    return (*written, *context.news, *context.acts, *context.events)
+    trouble = _new_trouble(context.snapshot, status)
+    return (*written, *trouble, *context.news, *context.acts, *context.events)
+
+
+def _new_trouble(snapshot: GroupSnapshot, status: Mapping[str, object]) -> tuple[Action, ...]:
+    """An Event where the group has become Degraded for a reason of `_BY_EVENT`. The status says so from then
+    on, so there is one."""
+    after = degraded(status.get("conditions"))
+    if after is None or after.reason not in _BY_EVENT or after.reason == _degraded_before(snapshot):
+        return ()
+    return (EmitEvent(after.reason, after.message, warning=True),)
+
+
+def _degraded_before(snapshot: GroupSnapshot) -> str:
+    before = degraded([*snapshot.memory.conditions.values()])
+    return before.reason if before is not None else ""
 
 
 def _written(snapshot: GroupSnapshot, status: dict[str, object]) -> tuple[Action, ...]:

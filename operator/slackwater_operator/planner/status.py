@@ -83,6 +83,14 @@ def status_of_trouble(
     return {**status, "conditions": list(kept.values())}
 
 
+def degraded(conditions_: object) -> Trouble | None:
+    """The reason and message of the condition Degraded where it is True, else None."""
+    for condition in conditions_ if isinstance(conditions_, list) else ():
+        if condition.get("type") == "Degraded" and condition.get("status") == "True":
+            return Trouble(str(condition.get("reason")), str(condition.get("message")))
+    return None
+
+
 def status_of_deletion(snapshot: GroupSnapshot, waits: str) -> dict[str, Any]:
     """The status of a ConsumerGroup that is being deleted: the previous one, but not Ready.
 

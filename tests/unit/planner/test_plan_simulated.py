@@ -682,6 +682,7 @@ async def test_a_stranger_in_the_group_is_told_of_and_left_alone() -> None:
     simulation.group.join("billing-7", "elsewhere", simulation.now_ms)
     await operator.pass_time(5_000)
     assert simulation.condition("Degraded")["reason"] == "ForeignMembers"
+    assert [reason for reason, _ in simulation.events.said].count("ForeignMembers") == 1
     assert simulation.group.removed == []
 
 
@@ -700,6 +701,8 @@ async def test_a_spec_that_cannot_be_read_changes_nothing() -> None:
     simulation.change(topics=None)
     await operator.pass_time(5_000)
     assert simulation.condition("Degraded")["reason"] == "InvalidSpec"
+    await operator.pass_time(90_000)
+    assert [reason for reason, _ in simulation.events.said].count("InvalidSpec") == 1
     assert len(simulation.running) == 3
     assert acts(operator) == []
     simulation.change(topics=["flights"])
