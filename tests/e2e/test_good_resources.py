@@ -313,7 +313,7 @@ def test_a_full_status_is_stored_unchanged(api_server: ControlPlane, home: str, 
 
 def test_kubectl_get_prints_the_columns(api_server: ControlPlane, home: str, flights: str) -> None:
     status = {**full_status(), "lag": 12_000, "desiredReplicas": 4, "readyReplicas": 3, "lagSeconds": 42}
-    set_status(api_server, home, {**status, "generation": 9, "revision": "abc123"})
+    set_status(api_server, home, {**status, "generation": 9, "revision": "abc123", "strategy": "Restart"})
     head, row = api_server.kubectl("get", "consumergroups", "-n", home).splitlines()
     assert head.split() == ["NAME", "READY", "STATUS", "DESIRED", "CURRENT", "LAG", "AGE"]
     assert row.split()[:6] == ["flights", "True", "reason", "4", "3", "12000"]

@@ -44,6 +44,7 @@ def status_of(context: PlanningContext) -> dict[str, Any]:
             (worker.generation for worker in derived.workers if worker.generation >= 0), default=None
         ),
         "revision": there.template if there is not None else None,
+        "strategy": snapshot.group.spec.rollout.strategy,
         "rollout": context.rollout.dump(),
         "scaling": _scaling(context),
         "kafka": _kafka(context),

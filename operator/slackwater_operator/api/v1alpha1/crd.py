@@ -76,7 +76,7 @@ def _columns() -> list[dict[str, Any]]:
         ),
         _column("Age", ".metadata.creationTimestamp", "The age of the resource.", type_="date"),
         _column("Revision", ".status.revision", "The revision that workers are started from.", priority=1),
-        _column("Strategy", ".spec.rollout.strategy", "How workers are replaced.", priority=1),
+        _column("Strategy", ".status.strategy", "How workers are replaced.", priority=1),
         _column(
             "Generation", ".status.generation", "The Kafka group's generation.", type_="integer", priority=1
         ),

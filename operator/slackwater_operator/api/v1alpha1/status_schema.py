@@ -37,6 +37,7 @@ def schema() -> Schema:
         ),
         generation=_whole("The Kafka group's generation. It increases with each rebalance."),
         revision=_text("The revision that workers are started from."),
+        strategy=_text("How workers are replaced: spec.rollout.strategy or its default."),
         conditions=_conditions(),
         rollout=_rollout(),
         scaling=_scaling(),
