@@ -12,7 +12,8 @@ from pathlib import Path
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from tools.dashboards import fleet, group
-from tools.dashboards.panels import Board, build
+from tools.dashboards.grafana import build
+from tools.dashboards.panels import Board
 
 FOLDER = Path(__file__).resolve().parents[2] / "charts" / "slackwater" / "dashboards"
 BOARDS: dict[str, Board] = {"fleet.json": fleet.BOARD, "group.json": group.BOARD}
