@@ -452,7 +452,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"podMonitor.scrapeTimeout": "1m1s", "podMonitor.interval": "1m"}, "1m1s is longer than"),
     ({"prometheusRule.thresholds.restartBudget": 70}, "/prometheusRule/thresholds/restartBudget"),
-    ({"prometheusRule.runbookUrl": "a#b"}, "/prometheusRule/runbookUrl"),
+    ({"prometheusRule.runbookUrl": "https://a.example/b#c"}, "/prometheusRule/runbookUrl"),
+    ({"prometheusRule.runbookUrl": "docs/operate.md"}, "/prometheusRule/runbookUrl"),
     (
         {"prometheusRule.enabled": True, "prometheusRule.disabled": ["SlackwaterFoo"]},
         "there is no alert SlackwaterFoo",
