@@ -16,7 +16,7 @@ LEVELS: Names = (
 
 _GOOD = ("Ready", "Stable", "Scaled", "RolledOut", "LagKnown")
 """Conditions that are True while all is well; the others are False then."""
-_PENDING = ("Ready", "Stable", "Scaled", "RolledOut")
+_PENDING = ("Ready", "Stable", "RolledOut")
 _NOTICES = ("SkewLimited", "Suspended")
 _PROBLEMS = ("Stalled", "Degraded")
 
@@ -33,6 +33,7 @@ def level(labels: str, where: str) -> str:
         (("LagKnown",), "False", PROBLEM),
         ((*_GOOD, *_PROBLEMS, *_NOTICES), "Unknown", UNKNOWN),
         (_PENDING, "False", PENDING),
+        (("Scaled",), "False", NOTICE),  # a step may be delayed for hours, with good reason
         (_NOTICES, "True", NOTICE),
         (_GOOD, "True", OK),
         ((*_PROBLEMS, *_NOTICES), "False", OK),

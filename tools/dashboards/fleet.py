@@ -10,6 +10,8 @@ WHERE = 'namespace=~"$namespace"'
 EACH = "namespace, group"
 READY = 'type="Ready"'
 UNPLANNED = 'cause="unplanned"'
+# Workers export a leader of the same name, with the label group.
+LEADER = 'slackwater_leader{group=""}'
 NAMED = "{{namespace}}/{{group}}"
 
 
@@ -85,8 +87,9 @@ _FIRST = Row(
             steps=((None, "green"), (1, "red")),
         ),
         Panel(
-            "Unplanned rebalances",
-            "Of all groups within the selected time range: neither scaling nor a rollout caused them.",
+            "Unplanned",
+            "Rebalances of all groups within the selected time range that neither scaling nor a rollout "
+            "caused.",
             Kind.STAT,
             (Query(f"round(sum(increase({_metric('group_rebalances_total', UNPLANNED)}[$__range])))"),),
             span=3,
@@ -239,7 +242,7 @@ _OPERATOR = Row(
             "Leaders",
             "Must be exactly one.",
             Kind.STAT,
-            (Query("sum(slackwater_leader)"),),
+            (Query(f"sum({LEADER})"),),
             span=6,
             decimals=0,
             steps=((None, "red"), (1, "green"), (2, "red")),
@@ -248,7 +251,7 @@ _OPERATOR = Row(
             "Replicas scraped",
             "Includes standby replicas.",
             Kind.STAT,
-            (Query("count(slackwater_leader)"),),
+            (Query(f"count({LEADER})"),),
             span=6,
             decimals=0,
         ),

@@ -155,7 +155,7 @@ _FIRST = Row(
             steps=((None, GREEN), (1, ORANGE)),
         ),
         Panel(
-            "Unplanned rebalances",
+            "Unplanned",
             "Rebalances within the selected time range that neither scaling nor a rollout caused.",
             Kind.STAT,
             (Query(_unplanned()),),
@@ -213,7 +213,8 @@ _FIRST = Row(
         ),
         Panel(
             "Conditions over time",
-            "ok, notice (suspended, or a single hot partition), pending, unknown, problem.",
+            "notice: suspended, a step of scaling is delayed, or a partition alone needs more than one "
+            "worker. pending: see the tile State.",
             Kind.STATES,
             (Query(conditions.level("type", OPERATOR), "{{type}}"),),
             span=14,
