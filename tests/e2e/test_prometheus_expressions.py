@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import tempfile
 import threading
 import time
@@ -22,9 +23,12 @@ import promql_parser
 import pytest
 
 from slackwater.kafka import KafkaAdmin, KafkaConsumer, KafkaProducer
+from slackwater_operator.policies import conditions
+from tests.support import grafana
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker
 from tests.support.operator import chart, monitoring
+from tools.dashboards.conditions import LEVELS
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.parts("prometheus"), pytest.mark.timeout(900)]
 
@@ -33,6 +37,7 @@ GROUP, GROUP_ID, TOPIC = "flights", "readers", "flights"
 MOVERS = "movers"
 """A group with strategy Takeover: what only such a group has is asked of it."""
 PARTITIONS = 6
+SCRAPE_S = 2
 GROUPS = "slackwater.dev/v1alpha1"
 MONITORS = path_of("monitoring.coreos.com/v1", "podmonitors")
 READS_PODS = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
@@ -162,7 +167,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             for config in monitoring.scrape_config(monitor, kubeconfig)
         ]
         (rule,) = plane.api.list(path_of("monitoring.coreos.com/v1", "prometheusrules"))
-        with monitoring.prometheus(folder / "server", scrapes, rule["spec"]["groups"]) as server:
+        with monitoring.prometheus(
+            folder / "server", scrapes, rule["spec"]["groups"], interval=f"{SCRAPE_S}s"
+        ) as server:
             yield tell(Story(plane, namespace, operator_namespace, server, broker))
 
 
@@ -404,6 +411,53 @@ def test_each_fault_raises_its_alert_and_no_other(story: Story) -> None:
     until(lambda: "broken" in states()["SlackwaterGroupDegraded"], "Degraded of the broken group", 120)
     # One scrape that comes too late makes an alert wait, until the next one.
     until(well, f"no alert for what is well: {states()}", 120)
+
+
+@pytest.mark.long  # npm's packages and Chromium
+@pytest.mark.parts("grafana")
+def test_grafana_draws_the_dashboards(story: Story, tmp_path: Path) -> None:
+    """Grafana's components draw every panel from this Prometheus. With SLACKWATER_PICTURES=FOLDER in the
+    environment, the pictures are left there."""
+    folder = Path(os.environ.get("SLACKWATER_PICTURES", tmp_path))
+    pictures = {
+        name: grafana.Picture(board, folder / f"{name}.png", namespace, group, rows_open)
+        for name, board, namespace, group, rows_open in (
+            ("fleet", "fleet.json", ".+", "", False),
+            ("fleet-rows", "fleet.json", ".+", "", True),
+            ("group", "group.json", story.namespace, GROUP, False),
+            ("group-rows", "group.json", story.namespace, GROUP, True),
+            ("takeovers-rows", "group.json", story.namespace, MOVERS, True),
+        )
+    }
+    # At least a minute: Grafana's rates look over four scrapes.
+    until(lambda: time.time() - story.began_s > 60, "a minute of samples", 90)
+    shown = grafana.draw(
+        story.prometheus.url, pictures, start_s=story.began_s, end_s=time.time(), scrape_s=SCRAPE_S
+    )
+    assert {name: drawn["errors"] for name, drawn in shown.items()} == {name: [] for name in pictures}
+    for picture in pictures.values():
+        assert picture.out.read_bytes().startswith(b"\x89PNG")
+        assert picture.out.stat().st_size > 30_000  # an empty page has less than 10 kB
+
+    panels = {name: {p["title"]: p for p in drawn["panels"]} for name, drawn in shown.items()}
+    empty = {name: {t for t, p in by_title.items() if not p["values"]} for name, by_title in panels.items()}
+    assert empty["fleet"] == empty["fleet-rows"] == empty["group"] == set()
+    # Only one of the two groups has takeovers, and only the other one restarts.
+    assert empty["group-rows"] & empty["takeovers-rows"] == set()
+
+    fleet, group = panels["fleet"], panels["group"]
+    assert "rec/s" in fleet["Groups by state"]["text"]
+    assert "rd/s" not in fleet["Groups by state"]["text"]
+    assert f"var-namespace={story.namespace}&var-group={GROUP}&" in " ".join(
+        fleet["Groups by state"]["links"]
+    )
+    level_texts = {text for _, text, _ in LEVELS}
+    assert group["State"]["text"].split()[-1] in level_texts
+    rows = group["Conditions"]["text"].split("\n")
+    assert set(conditions.TYPES) <= set(rows)
+    assert set(group["Conditions over time"]["series"]) == set(conditions.TYPES)
+    titles = {mark["title"] for mark in shown["group"]["marks"]}
+    assert {"scaled to 3 workers", "rebalance: scale", "rollout: Rolling"} <= titles
 
 
 def test_the_api_server_forbade_the_operator_nothing(story: Story) -> None:

@@ -37,6 +37,7 @@ def _count(expr: str) -> str:
     return f"count(max by ({EACH}) ({expr})) or vector(0)"
 
 
+_RATE = Unit.RECORDS_PER_SECOND
 _RESTART_STEPS = ((None, "green"), (0.6, "orange"), (0.9, "red"))
 
 
@@ -120,27 +121,27 @@ _FIRST = Row(
             decimals=0,
         ),
         Panel(
-            "Groups",
+            "Groups by state",
             "The worst first; sort by any column. State is the worst of the group's conditions. A click on "
             "the group opens its dashboard.",
             Kind.TABLE,
             columns=(
-                Column("namespace", width=130),
-                Column("group", link=_OF_ROW, width=190),
-                Column("state", conditions.level(EACH, WHERE), names=conditions.LEVELS, width=95),
-                Column("lag", _lag(), decimals=0),
-                Column("oldest record", _each("group_lag_seconds"), unit=Unit.SECONDS),
-                Column("produced", _each("group_produced_per_second"), unit=Unit.RECORDS_PER_SECOND),
-                Column("committed", _each("group_consumed_per_second"), unit=Unit.RECORDS_PER_SECOND),
-                Column("drained in", _each("group_predicted_drain_seconds"), unit=Unit.SECONDS),
-                Column("members", _each("group_members"), decimals=0, width=90),
-                Column("desired", _each("group_pods", 'state="desired"'), decimals=0, width=90),
-                Column("partitions", _each("group_partitions"), decimals=0, width=95),
+                Column("namespace", width=120),
+                Column("group", link=_OF_ROW),
+                Column("state", conditions.level(EACH, WHERE), names=conditions.LEVELS, width=85),
+                Column("lag", _lag(), decimals=0, width=90),
+                Column("oldest record", _each("group_lag_seconds"), unit=Unit.SECONDS, width=115),
+                Column("produced", _each("group_produced_per_second"), unit=_RATE, width=105),
+                Column("committed", _each("group_consumed_per_second"), unit=_RATE, width=105),
+                Column("drained in", _each("group_predicted_drain_seconds"), unit=Unit.SECONDS, width=95),
+                Column("members", _each("group_members"), decimals=0, width=80),
+                Column("desired", _each("group_pods", 'state="desired"'), decimals=0, width=75),
+                Column("partitions", _each("group_partitions"), decimals=0, width=85),
                 Column(
                     "at max",
                     _each("scale_at_max"),
                     names=((0, "-", "transparent"), (1, "max", "orange")),
-                    width=80,
+                    width=70,
                 ),
                 Column(
                     "unplanned",
@@ -148,7 +149,7 @@ _FIRST = Row(
                     f"{_metric('group_rebalances_total', UNPLANNED)}[$__range])))",
                     decimals=0,
                     steps=((None, "text"), (1, "orange")),
-                    width=100,
+                    width=90,
                 ),
                 Column(
                     "restart / session",
@@ -156,6 +157,7 @@ _FIRST = Row(
                     unit=Unit.SHARE,
                     decimals=0,
                     steps=_RESTART_STEPS,
+                    width=125,
                 ),
             ),
             sort="state",

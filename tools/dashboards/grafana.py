@@ -141,6 +141,14 @@ def _thresholds(steps: Steps) -> dashboards.ThresholdsConfig:
     return dashboards.ThresholdsConfig().mode(dashboard.ThresholdsMode.ABSOLUTE).steps(made)
 
 
+def _mappings(names: Names) -> list[dashboard.ValueMapping]:
+    none = dashboard.ValueMappingResult(text="-", color="transparent", index=len(names))
+    options = dashboard.DashboardSpecialValueMapOptions(
+        match=dashboard.SpecialValueMatch.NULL_AND_NAN, result=none
+    )
+    return [_mapping(names), dashboard.SpecialValueMap(options=options)]
+
+
 def _mapping(names: Names) -> dashboard.ValueMap:
     texts = {
         str(number): dashboard.ValueMappingResult(text=text, color=colour, index=at)
@@ -192,7 +200,7 @@ def _stacked(panel: Panel) -> timeseries.Panel:
 
 
 def _bars(panel: Panel) -> timeseries.Panel:
-    return _stacked(panel).draw_style(common.GraphDrawStyle.BARS).fill_opacity(80)
+    return _stacked(panel).draw_style(common.GraphDrawStyle.BARS).fill_opacity(80).line_width(0)
 
 
 def _heatmap(panel: Panel) -> heatmap.Panel:
@@ -296,7 +304,7 @@ def _properties(column: Column) -> Iterator[dashboard.DynamicConfigValue]:
         yield made("thresholds", _thresholds(column.steps).build())
         yield made("custom.cellOptions", {"type": "color-text"})
     if column.names:
-        yield made("mappings", [_mapping(column.names)])
+        yield made("mappings", _mappings(column.names))
         yield made("custom.cellOptions", {"type": "color-background", "mode": "basic"})
         yield made("custom.align", "center")
     if column.link:

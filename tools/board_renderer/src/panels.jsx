@@ -54,6 +54,7 @@ function Tiles({ panel, frames, view, width, height }) {
           justifyMode="auto"
           textMode={options.textMode ?? 'auto'}
           value={value.display}
+          count={values.length}
           sparkline={value.sparkline}
         />
       ))}
