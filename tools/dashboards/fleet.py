@@ -302,6 +302,30 @@ _OPERATOR = Row(
             unit=Unit.OPERATIONS_PER_SECOND,
         ),
         Panel(
+            "CPU of the operator",
+            "CPU cores in use, by pod. An operator at its limit reacts late.",
+            Kind.LINES,
+            (
+                Query(
+                    "sum by (pod) (rate(slackwater_operator_process_cpu_seconds_total[$__rate_interval]))",
+                    "{{pod}}",
+                ),
+            ),
+            unit=Unit.PLAIN,
+        ),
+        Panel(
+            "Memory of the operator",
+            "Resident memory, by pod.",
+            Kind.LINES,
+            (
+                Query(
+                    "max by (pod) (slackwater_operator_process_resident_memory_bytes)",
+                    "{{pod}}",
+                ),
+            ),
+            unit=Unit.BYTES,
+        ),
+        Panel(
             "Time to observe a cluster",
             "Time to observe all groups of a cluster once.",
             Kind.LINES,

@@ -289,6 +289,15 @@ _LAG = Row(
             Kind.STACKED,
             (Query(_rate("topic", "records_in_total"), "{{topic}}"),),
             unit=Unit.RECORDS_PER_SECOND,
+            span=8,
+        ),
+        Panel(
+            "Bytes by topic",
+            "Size of these records, uncompressed.",
+            Kind.STACKED,
+            (Query(_rate("topic", "bytes_in_total"), "{{topic}}"),),
+            unit=Unit.BYTES_PER_SECOND,
+            span=8,
         ),
         Panel(
             "Drained in",
@@ -297,6 +306,7 @@ _LAG = Row(
             Kind.LINES,
             (Query(_one("group_predicted_drain_seconds"), "drain"),),
             unit=Unit.SECONDS,
+            span=8,
         ),
     ),
 )
@@ -592,6 +602,74 @@ _WORKERS = Row(
     ),
 )
 
+_RESOURCES = Row(
+    "CPU, memory and JVM of the workers",
+    (
+        Panel(
+            "CPU",
+            "CPU cores in use. jvm: Spark in the worker. At the pod's limit, batches take longer.",
+            Kind.STACKED,
+            (
+                Query(
+                    _rate("instance, process", "process_cpu_seconds_total"),
+                    "{{instance}} {{process}}",
+                ),
+            ),
+            unit=Unit.PLAIN,
+        ),
+        Panel(
+            "Memory",
+            "Resident memory. children: PySpark's Python workers and others. limit: of each container; a "
+            "worker that reaches it is killed.",
+            Kind.LINES,
+            (
+                Query(
+                    f"sum by (instance) ({_worker('process_resident_memory_bytes')})",
+                    "{{instance}}",
+                ),
+                Query(f"min({_worker('memory_limit_bytes')})", "limit"),
+            ),
+            unit=Unit.BYTES,
+            colours=(("limit", RED),),
+        ),
+        Panel(
+            "Memory by process",
+            "Resident memory of all workers together. children: PySpark's Python workers and others.",
+            Kind.STACKED,
+            (
+                Query(
+                    f"sum by (process) ({_worker('process_resident_memory_bytes')})",
+                    "{{process}}",
+                ),
+            ),
+            unit=Unit.BYTES,
+            span=8,
+        ),
+        Panel(
+            "JVM heap",
+            "used: at the last garbage collection. A floor that rises for hours is a leak. Only with Spark "
+            "in the worker.",
+            Kind.LINES,
+            (
+                Query(
+                    f"max by (instance, kind) ({_worker('jvm_heap_bytes')})",
+                    "{{instance}} {{kind}}",
+                ),
+            ),
+            unit=Unit.BYTES,
+            span=8,
+        ),
+        Panel(
+            "Garbage collection",
+            "Share of the time that the JVM spends in it. Above 10 %, give it more memory.",
+            Kind.LINES,
+            (Query(_rate("instance", "jvm_gc_seconds_total"), "{{instance}}"),),
+            unit=Unit.SHARE,
+            span=8,
+        ),
+    ),
+)
+
 BOARD = Board(
     uid="slackwater-group",
     title="Slackwater / Group",
@@ -600,7 +678,7 @@ BOARD = Board(
         Variable("namespace", "Namespace", "label_values(slackwater_condition, namespace)"),
         Variable("group", "Group", 'label_values(slackwater_condition{namespace="$namespace"}, group)'),
     ),
-    rows=(_FIRST, _LAG, _REBALANCES, _RESTARTS, _TAKEOVERS, _SCALE, _WORKERS),
+    rows=(_FIRST, _LAG, _REBALANCES, _RESTARTS, _TAKEOVERS, _SCALE, _WORKERS, _RESOURCES),
     marks=(
         Mark(
             "unplanned rebalances",

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -186,6 +186,8 @@ class Metrics(Collector):
         self._admission_certificate_ends_s: float | None = None
         self.registry = CollectorRegistry()
         self.registry.register(self)
+        # Its CPU time, memory and open files.
+        ProcessCollector(namespace=PREFIX + "operator", registry=self.registry)
 
     # --- of a group --------------------------------------------------------------------------------------
 

@@ -131,6 +131,10 @@ def test_every_metric_is_shown_or_has_a_reason_not_to_be() -> None:
         "slackwater_lag_seconds": "the operator's group_lag_seconds",
         "slackwater_rebalance_seconds": "the operator's group_rebalance_seconds is of the whole group",
         "slackwater_operator_takeover_phase_seconds": "the worker's takeover_phase_seconds",
+        "slackwater_operator_process_virtual_memory_bytes": "the resident memory is what counts",
+        "slackwater_operator_process_start_time_seconds": "a restart shows as a gap",
+        "slackwater_operator_process_open_fds": "for a profile of one operator",
+        "slackwater_operator_process_max_fds": "for a profile of one operator",
         "slackwater_unserved_seconds": "the operator's group_unowned_partition_seconds",
     }
     shown = {s.metric for a in chart.all_expressions() for s in chart.selectors(chart.substituted(a.expr))}

@@ -194,6 +194,6 @@ def test_each_metric_family_appears_once_with_its_type() -> None:
     metrics.show(("ns", "other"), FULL)
     types = [line.split()[2:] for line in metrics.text().decode().splitlines() if line.startswith("# TYPE")]
     names = [name for name, _ in types]
-    assert len(names) == len(set(names)) == 35
+    assert len(names) == len(set(names)) == 41
     assert ["slackwater_group_rebalances_total", "counter"] in types
     assert ["slackwater_group_rebalance_seconds", "histogram"] in types
