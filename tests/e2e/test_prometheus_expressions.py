@@ -54,7 +54,7 @@ WITHOUT_SERIES = {
     "alert SlackwaterAdmissionCertificate": "this release serves no webhook, which would refuse its broken "
     "group; promtool tests the rule, and tests/e2e/test_chart_install.py the webhook",
     "alert SlackwaterPartitionsStopped": "as the one before, of a log that ends before the position",
-    "group: JVM heap (A)": "these workers run no Spark; tests/integration/test_pipeline_spark.py has the metric",
+    "group: JVM heap (A)": "no Spark runs here; tests/integration/test_pipeline_spark.py has the metric",
     "group: Garbage collection (A)": "as the one before",
     "group: Memory (B)": "these pods are processes without a limit; the unit test has the metric",
 }

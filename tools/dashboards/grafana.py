@@ -162,7 +162,8 @@ def _target(kind: Kind, query: Query, ref: str) -> prometheus.Dataquery:
     if kind in (Kind.TABLE, Kind.MATRIX):
         return target.format(PromQueryFormat.TABLE).instant()
     target.format(PromQueryFormat.TIME_SERIES).legend_format(query.legend or "__auto")
-    return target.instant() if kind is Kind.GAUGES else target.range()
+    # A tile of a range would go on showing the last value of a series that has ended.
+    return target.instant() if kind in (Kind.GAUGES, Kind.STAT) else target.range()
 
 
 # --- one maker per kind ------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ def _stat(panel: Panel) -> stat.Panel:
     return (
         stat.Panel()
         .reduce_options(_last())
-        .graph_mode(common.BigValueGraphMode.NONE if panel.names else common.BigValueGraphMode.AREA)
+        .graph_mode(common.BigValueGraphMode.NONE)
         .color_mode(_tile_colour(panel))
     )
 

@@ -251,6 +251,15 @@ def test_an_axis_begins_at_zero_and_counts_have_no_decimals(board: dict[str, Any
             assert settings(panel, "decimals") == [0], panel["title"]
 
 
+@each_board
+def test_a_tile_shows_the_present(board: dict[str, Any]) -> None:
+    """Of a range it would show the last value of a series that has ended, such as a lag that is unknown now."""
+    tiles = [panel for panel in chart.panels(board) if panel["type"] in ("stat", "bargauge", "table")]
+    assert tiles
+    for panel in tiles:
+        assert all(t.get("instant") and not t.get("range") for t in panel["targets"]), panel["title"]
+
+
 def test_each_condition_has_a_level_for_each_status() -> None:
     expr = level("type", 'group="g"')
     levels: dict[tuple[str, str], int] = {}
