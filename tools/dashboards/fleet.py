@@ -95,7 +95,7 @@ _FIRST = Row(
             (Query(f"round(sum(increase({_metric('group_rebalances_total', UNPLANNED)}[$__range])))"),),
             span=3,
             decimals=0,
-            steps=((None, "green"), (1, "orange")),
+            steps=((None, "green"), (1, "orange"), (3, "red")),
         ),
         Panel(
             "Lag of all groups",
@@ -134,7 +134,7 @@ _FIRST = Row(
                 Column("produced", _each("group_produced_per_second"), unit=_RATE, width=105),
                 Column("committed", _each("group_consumed_per_second"), unit=_RATE, width=105),
                 Column("drained in", _each("group_predicted_drain_seconds"), unit=Unit.SECONDS, width=95),
-                Column("members", _each("group_members"), decimals=0, width=80),
+                Column("members", _each("group_members"), decimals=0, width=90),
                 Column("desired", _each("group_pods", 'state="desired"'), decimals=0, width=75),
                 Column("partitions", _each("group_partitions"), decimals=0, width=85),
                 Column(
@@ -148,7 +148,7 @@ _FIRST = Row(
                     f"round(sum by ({EACH}) (increase("
                     f"{_metric('group_rebalances_total', UNPLANNED)}[$__range])))",
                     decimals=0,
-                    steps=((None, "text"), (1, "orange")),
+                    steps=((None, "text"), (1, "orange"), (3, "red")),
                     width=90,
                 ),
                 Column(
@@ -157,7 +157,7 @@ _FIRST = Row(
                     unit=Unit.SHARE,
                     decimals=0,
                     steps=_RESTART_STEPS,
-                    width=125,
+                    width=140,
                 ),
             ),
             sort="state",
@@ -302,7 +302,7 @@ _OPERATOR = Row(
             unit=Unit.OPERATIONS_PER_SECOND,
         ),
         Panel(
-            "CPU of the operator",
+            "CPU cores of the operator",
             "CPU cores in use, by pod. An operator at its limit reacts late.",
             Kind.LINES,
             (

@@ -161,7 +161,7 @@ _FIRST = Row(
             (Query(_unplanned()),),
             span=3,
             decimals=0,
-            steps=((None, GREEN), (1, RED)),
+            steps=((None, GREEN), (1, ORANGE), (3, RED)),
         ),
         Panel(
             "Dead letters",
@@ -204,7 +204,7 @@ _FIRST = Row(
                     "since",
                     f"{_by('type, status, reason', 'condition_transition_time_seconds')} * 1000",
                     unit=Unit.AGE,
-                    width=125,
+                    width=145,
                 ),
             ),
             sort="state",
@@ -606,7 +606,7 @@ _RESOURCES = Row(
     "CPU, memory and JVM of the workers",
     (
         Panel(
-            "CPU",
+            "CPU cores",
             "CPU cores in use. jvm: Spark in the worker. At the pod's limit, batches take longer.",
             Kind.STACKED,
             (

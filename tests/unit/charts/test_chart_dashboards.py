@@ -253,7 +253,7 @@ def test_an_axis_begins_at_zero_and_counts_have_no_decimals(board: dict[str, Any
 
 @each_board
 def test_a_tile_shows_the_present(board: dict[str, Any]) -> None:
-    """Of a range it would show the last value of a series that has ended, such as a lag that is unknown now."""
+    """Of a range it would show the last value of a series that has ended, such as an unknown lag."""
     tiles = [panel for panel in chart.panels(board) if panel["type"] in ("stat", "bargauge", "table")]
     assert tiles
     for panel in tiles:
