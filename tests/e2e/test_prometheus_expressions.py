@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -415,6 +416,25 @@ def test_each_fault_raises_its_alert_and_no_other(story: Story) -> None:
     until(lambda: "broken" in states()["SlackwaterGroupDegraded"], "Degraded of the broken group", 120)
     # One scrape that comes too late makes an alert wait, until the next one.
     until(well, f"no alert for what is well: {states()}", 120)
+
+
+def test_a_condition_has_the_reason_and_the_time_of_the_status(story: Story) -> None:
+    name = "slackwater_condition_transition_time_seconds"
+
+    def exported() -> dict[tuple[str, str, str], float]:
+        return {
+            (s["metric"]["type"], s["metric"]["status"], s["metric"]["reason"]): float(s["value"][1])
+            for s in story.prometheus.query(f'{name}{{namespace="{story.namespace}", group="broken"}}')
+        }
+
+    def written() -> dict[tuple[str, str, str], float]:
+        return {
+            (c["type"], c["status"], c["reason"]): datetime.fromisoformat(c["lastTransitionTime"]).timestamp()
+            for c in story.group("broken")["status"]["conditions"]
+        }
+
+    until(lambda: exported() == written(), f"{exported()} as in {written()}", 60)
+    assert ("Degraded", "True", "InvalidSpec") in exported()
 
 
 @pytest.mark.long  # npm's packages and Chromium

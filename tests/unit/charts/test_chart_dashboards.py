@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater.runtime.telemetry import metrics as worker_metrics
+from slackwater_operator.planner import status_memory
 from slackwater_operator.policies import conditions
 from slackwater_operator.telemetry import metrics as operator_metrics
 from tests.support.operator import chart
@@ -271,6 +272,17 @@ def test_each_condition_has_a_level_for_each_status() -> None:
     assert levels["Degraded", "True"] == levels["LagKnown", "False"] == PROBLEM
     assert levels["Ready", "False"] == PENDING
     assert levels["Ready", "True"] == levels["Degraded", "False"] == OK
+
+
+def test_the_rollouts_phases_are_those_of_the_operator() -> None:
+    (panel,) = (
+        p for p in chart.panels(loaded(chart.CHART / "dashboards" / "group.json")) if p["title"] == "Rollout"
+    )
+    named = {
+        text["text"] for made in settings(panel, "mappings") for m in made for text in m["options"].values()
+    }
+    asked = set(re.findall(r'phase=\\?"(\w+)', panel["targets"][0]["expr"]))
+    assert named == asked == set(status_memory.PHASES)
 
 
 def test_the_group_board_shows_the_important_figures() -> None:
