@@ -37,6 +37,8 @@ RELEASE = "sw"
 GROUP, GROUP_ID, TOPIC = "flights", "readers", "flights"
 MOVERS = "movers"
 """A group with strategy Takeover: what only such a group has is asked of it."""
+SPARKED = "sparked"
+"""A group on Spark. It has no worker before the pictures are taken."""
 PARTITIONS = 6
 SCRAPE_S = 2
 GROUPS = "slackwater.dev/v1alpha1"
@@ -68,6 +70,10 @@ def transform(table: pa.Table) -> pa.Table:
     time.sleep(0.2)
     bad = pc.equal(table["value"], b"bad")
     return table.append_column("_error", pc.if_else(bad, "bad", pa.scalar(None, pa.string())))
+"""
+SPARK_HANDLER = """
+def transform(records):
+    return records
 """
 
 
@@ -160,11 +166,13 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         with KafkaAdmin(bootstrap_servers=broker.bootstrap) as admin:
             make_topics(admin)
         produce(broker.bootstrap, 60_000)  # a lag to begin with: only then a worker's capacity shows
-        handlers = {"metadata": {"name": "handlers"}, "data": {"told_by_test.py": HANDLER}}
+        handlers = {"metadata": {"name": "handlers"}, "data": {
+            "told_by_test.py": HANDLER, "told_by_spark.py": SPARK_HANDLER,
+        }}  # fmt: skip
         plane.api.create(path_of("v1", "configmaps", namespace), handlers)
         for made in groups(broker.bootstrap):
             plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(made))
-        until(lambda: {GROUP, MOVERS} <= monitors(plane), "the PodMonitors of both groups", 120)
+        until(lambda: {GROUP, MOVERS, SPARKED} <= monitors(plane), "the PodMonitors of the groups", 120)
         kubeconfig = plane.kubeconfig_for(operator_namespace, "prometheus", rules=READS_PODS)
         scrapes = [
             config
@@ -194,6 +202,11 @@ def groups(bootstrap: str) -> Iterator[dict[str, Any]]:
     movers["metadata"]["name"] = MOVERS
     del movers["spec"]["scaling"]
     yield movers
+    sparked = group(bootstrap, groupId=SPARKED, replicas=0)
+    sparked["metadata"]["name"] = SPARKED
+    sparked["spec"]["pipeline"] |= {"engine": "spark", "handler": "told_by_spark:transform"}
+    del sparked["spec"]["scaling"]
+    yield sparked
     lost = group("127.0.0.1:9")
     lost["metadata"]["name"] = lost["spec"]["groupId"] = "lost"
     yield lost
@@ -438,7 +451,7 @@ def test_a_condition_has_the_reason_and_the_time_of_the_status(story: Story) -> 
 
 
 @pytest.mark.long  # npm's packages and Chromium
-@pytest.mark.parts("grafana")
+@pytest.mark.parts("grafana", "spark")
 def test_grafana_draws_the_dashboards(story: Story, tmp_path: Path) -> None:
     """Grafana's components draw every panel from this Prometheus. With SLACKWATER_PICTURES=FOLDER in the
     environment, the pictures are left there."""
@@ -451,10 +464,14 @@ def test_grafana_draws_the_dashboards(story: Story, tmp_path: Path) -> None:
             ("group", "group.json", story.namespace, GROUP, False),
             ("group-rows", "group.json", story.namespace, GROUP, True),
             ("takeovers-rows", "group.json", story.namespace, MOVERS, True),
+            ("spark-rows", "group.json", story.namespace, SPARKED, True),
         )
     }
-    # At least a minute: Grafana's rates look over four scrapes.
-    until(lambda: time.time() - story.began_s > 60, "a minute of samples", 90)
+    story.patch({"spec": {"replicas": 1}}, SPARKED)
+    heap = f'slackwater_jvm_heap_bytes{{consumergroup="{SPARKED}"}}'
+    collected = f'rate(slackwater_jvm_gc_seconds_total{{consumergroup="{SPARKED}"}}[{4 * SCRAPE_S}s])'
+    for expr in (heap, collected, f'slackwater_records_in_total{{consumergroup="{SPARKED}"}}'):
+        until(lambda asked=expr: story.prometheus.query(asked), expr, 240)
     shown = grafana.draw(
         story.prometheus.url, pictures, start_s=story.began_s, end_s=time.time(), scrape_s=SCRAPE_S
     )
@@ -466,9 +483,12 @@ def test_grafana_draws_the_dashboards(story: Story, tmp_path: Path) -> None:
     panels = {name: {p["title"]: p for p in drawn["panels"]} for name, drawn in shown.items()}
     empty = {name: {t for t, p in by_title.items() if not p["values"]} for name, by_title in panels.items()}
     assert empty["fleet"] == empty["fleet-rows"] == empty["group"] == set()
-    # Only one of the two groups has takeovers, and only the other one restarts. Neither runs Spark.
-    assert empty["group-rows"] & empty["takeovers-rows"] == {"JVM heap", "Garbage collection"}
+    # Each of these groups has what the others lack: restarts, takeovers, a JVM.
+    assert empty["group-rows"] & empty["takeovers-rows"] & empty["spark-rows"] == set()
 
+    units = {unit for unit in shown["fleet"]["units"] if unit}
+    known_units = chart.ROOT / "tests" / "unit" / "charts" / "grafana_units.txt"
+    assert units == set(known_units.read_text(encoding="utf-8").split())
     fleet, group = panels["fleet"], panels["group"]
     assert "rec/s" in fleet["Groups by state"]["text"]
     assert "rd/s" not in fleet["Groups by state"]["text"]

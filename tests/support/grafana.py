@@ -113,8 +113,9 @@ def draw(
         scrape_s: Prometheus' scrape interval.
 
     Returns:
-        By name what the picture shows: `errors`, `marks` (annotations: `name`, `title`, `from`, `to` in ms)
-        and `panels` (`title`, `type`, `values`: how many are drawn, `series`, `text`, `links`).
+        By name what the picture shows: `errors`, `marks` (annotations: `name`, `title`, `from`, `to` in ms),
+        `panels` (`title`, `type`, `values`: how many are drawn, `series`, `text`, `links`), and `units`: all
+        that Grafana has.
 
     Raises:
         GrafanaUnavailable: the renderer cannot be built.

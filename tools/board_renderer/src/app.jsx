@@ -4,7 +4,7 @@
 // namespace, group, rows=open. When all is drawn, `window.drawn` says what each panel shows.
 import React, { useEffect } from 'react';
 import { createRoot } from 'react-dom/client';
-import { DashboardCursorSync, EventBusSrv } from '@grafana/data';
+import { DashboardCursorSync, EventBusSrv, getValueFormats } from '@grafana/data';
 import { PanelChrome, PanelContextProvider, PortalContainer, ThemeContext } from '@grafana/ui';
 import { GlobalStyles } from 'grafana-global-styles';
 import { prepared, theme } from './fields.js';
@@ -165,6 +165,7 @@ async function draw() {
         window.drawn = {
           errors,
           marks,
+          units: getValueFormats().flatMap(({ submenu }) => submenu.map(({ value }) => value)),
           panels: panels
             .filter(({ data }) => data)
             .map(({ panel, data }) => ({
