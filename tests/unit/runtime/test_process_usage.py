@@ -108,6 +108,13 @@ def test_a_file_of_zeros_does_not_hold_a_scrape_up(root: Path) -> None:
     assert processes.usage(root)["jvm_heap_bytes"] == {}
 
 
+def test_a_pipe_in_the_place_of_the_file_does_not_hold_a_scrape_up(root: Path) -> None:
+    folder = root / "tmp" / "hsperfdata_worker"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / str(os.getpid() + 1))
+    assert processes.usage(root)["jvm_heap_bytes"] == {}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "limit"),
     [

@@ -7,6 +7,7 @@ as jstat does. What a platform or a container lacks is left out.
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ WORKER, JVM, CHILDREN = "worker", "jvm", "children"
 _UNLIMITED = 1 << 60
 """From here on a limit of memory means none (cgroups of version 1)."""
 _MAGIC = 0xCAFEC0C0
+_LARGEST = 1 << 20
+"""A JVM's file has 32 kB, unless -XX:PerfDataMemorySize says otherwise."""
 
 
 def usage(root: Path = Path("/")) -> dict[str, Series]:
@@ -94,9 +97,8 @@ def _memory_limit(cgroup: Path) -> int | None:
 
 
 def _add_jvm(samples: dict[str, Series], root: Path, pid: int) -> None:
-    files = sorted((root / "tmp").glob(f"hsperfdata_*/{pid}"))
     try:
-        counters = _counters(files[0].read_bytes()) if files else {}
+        counters = _counters(_perf_data(root / "tmp", pid))
     except (OSError, ValueError, struct.error):
         return  # it is just being written, or was made by a JVM of another kind
     heap, ticks = samples["jvm_heap_bytes"], counters.get("sun.os.hrt.frequency", 0)
@@ -109,6 +111,16 @@ def _add_jvm(samples: dict[str, Series], root: Path, pid: int) -> None:
                 _add(heap, ("committed",), value)
         elif parts[:3] == ["sun", "gc", "collector"] and parts[-1] == "time" and ticks:
             _add(samples["jvm_gc_seconds"], (), value / ticks)
+
+
+def _perf_data(folder: Path, pid: int) -> bytes:
+    """The JVM's file. Raises FileNotFoundError."""
+    for file in folder.glob(f"hsperfdata_*/{pid}"):
+        info = file.lstat()
+        # Others may write into this folder: a pipe of theirs must not hold the scrape up.
+        if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and info.st_size <= _LARGEST:
+            return file.read_bytes()
+    raise FileNotFoundError(pid)
 
 
 def _counters(data: bytes) -> Mapping[str, int]:
