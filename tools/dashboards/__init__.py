@@ -1,8 +1,8 @@
 """Grafana's dashboards, made from Python. `python -m tools.dashboards` writes them into the chart.
 
-Grafana itself is not needed: the JSON is what Grafana's own SDK writes, and
-tests/e2e/test_prometheus_expressions.py asks a real Prometheus what each panel asks, and has Grafana's components
-draw the answers.
+Grafana itself is not needed: the JSON is what Grafana's own SDK writes.
+tests/e2e/test_prometheus_expressions.py asks a real Prometheus what each panel asks, and has Grafana's
+components draw the answers.
 """
 
 from __future__ import annotations
