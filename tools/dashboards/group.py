@@ -647,7 +647,7 @@ _RESOURCES = Row(
         ),
         Panel(
             "JVM heap",
-            "used: at the last garbage collection. A floor that rises for hours is a leak. Only with Spark "
+            "used: as of the last garbage collection, or later. A floor that rises for hours is a leak. Only with Spark "
             "in the worker.",
             Kind.LINES,
             (

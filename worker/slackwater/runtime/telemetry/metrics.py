@@ -84,7 +84,10 @@ _GAUGES = {
         ("process",),
     ),
     "memory_limit_bytes": ("The container's limit of memory.", ()),
-    "jvm_heap_bytes": ("The JVM's heap: used (at its last garbage collection), committed.", ("kind",)),
+    "jvm_heap_bytes": (
+        "The JVM's heap: used (as of its last garbage collection, or later), committed.",
+        ("kind",),
+    ),
 }
 _HISTOGRAMS = {
     "batch_phase_seconds": ("Time of a batch by phase.", ("phase",)),
