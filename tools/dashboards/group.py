@@ -647,8 +647,8 @@ _RESOURCES = Row(
         ),
         Panel(
             "JVM heap",
-            "used: as of the last garbage collection, or later. A floor that rises for hours is a leak. Only with Spark "
-            "in the worker.",
+            "used: as of the last garbage collection, or later. A floor that rises for "
+            "hours is a leak. Only with Spark in the worker.",
             Kind.LINES,
             (
                 Query(
