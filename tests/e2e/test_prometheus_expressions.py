@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,12 @@ import promql_parser
 import pytest
 
 from slackwater.kafka import KafkaAdmin, KafkaConsumer, KafkaProducer
+from slackwater_operator.policies import conditions
+from tests.support import grafana
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker
 from tests.support.operator import chart, monitoring
+from tools.dashboards.conditions import LEVELS
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.parts("prometheus"), pytest.mark.timeout(900)]
 
@@ -32,7 +37,10 @@ RELEASE = "sw"
 GROUP, GROUP_ID, TOPIC = "flights", "readers", "flights"
 MOVERS = "movers"
 """A group with strategy Takeover: what only such a group has is asked of it."""
+SPARKED = "sparked"
+"""A group on Spark. It has no worker before the pictures are taken."""
 PARTITIONS = 6
+SCRAPE_S = 2
 GROUPS = "slackwater.dev/v1alpha1"
 MONITORS = path_of("monitoring.coreos.com/v1", "podmonitors")
 READS_PODS = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
@@ -41,13 +49,17 @@ NOT_BROUGHT_ABOUT = {
     "alert SlackwaterGroupStalled": "a consumer counts as stuck after minutes without a commit; "
     "that it fires is tested by promtool, and the condition in its own scenario",
 }
-# Alerts whose series exist only once it has happened, which this story's broker cannot make happen.
+# What has no series here: most alerts' exist only once it has happened, which this story's broker cannot make
+# happen.
 WITHOUT_SERIES = {
     "alert SlackwaterRecordsSkipped": "the dev broker deletes no records; promtool tests the rule, and "
     "tests/integration/test_worker_lost_positions.py the metric on a real Kafka",
     "alert SlackwaterAdmissionCertificate": "this release serves no webhook, which would refuse its broken "
     "group; promtool tests the rule, and tests/e2e/test_chart_install.py the webhook",
     "alert SlackwaterPartitionsStopped": "as the one before, of a log that ends before the position",
+    "group: JVM heap (A)": "no Spark runs here; tests/integration/test_pipeline_spark.py has the metric",
+    "group: Garbage collection (A)": "as the one before",
+    "group: Memory (B)": "these pods are processes without a limit; the unit test has the metric",
 }
 # Slow enough for a lag that lasts: a worker's capacity is what it commits while there is one.
 HANDLER = """
@@ -58,6 +70,10 @@ def transform(table: pa.Table) -> pa.Table:
     time.sleep(0.2)
     bad = pc.equal(table["value"], b"bad")
     return table.append_column("_error", pc.if_else(bad, "bad", pa.scalar(None, pa.string())))
+"""
+SPARK_HANDLER = """
+def transform(records):
+    return records
 """
 
 
@@ -150,11 +166,13 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         with KafkaAdmin(bootstrap_servers=broker.bootstrap) as admin:
             make_topics(admin)
         produce(broker.bootstrap, 60_000)  # a lag to begin with: only then a worker's capacity shows
-        handlers = {"metadata": {"name": "handlers"}, "data": {"told_by_test.py": HANDLER}}
+        handlers = {"metadata": {"name": "handlers"}, "data": {
+            "told_by_test.py": HANDLER, "told_by_spark.py": SPARK_HANDLER,
+        }}  # fmt: skip
         plane.api.create(path_of("v1", "configmaps", namespace), handlers)
         for made in groups(broker.bootstrap):
             plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(made))
-        until(lambda: {GROUP, MOVERS} <= monitors(plane), "the PodMonitors of both groups", 120)
+        until(lambda: {GROUP, MOVERS, SPARKED} <= monitors(plane), "the PodMonitors of the groups", 120)
         kubeconfig = plane.kubeconfig_for(operator_namespace, "prometheus", rules=READS_PODS)
         scrapes = [
             config
@@ -162,7 +180,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             for config in monitoring.scrape_config(monitor, kubeconfig)
         ]
         (rule,) = plane.api.list(path_of("monitoring.coreos.com/v1", "prometheusrules"))
-        with monitoring.prometheus(folder / "server", scrapes, rule["spec"]["groups"]) as server:
+        with monitoring.prometheus(
+            folder / "server", scrapes, rule["spec"]["groups"], interval=f"{SCRAPE_S}s"
+        ) as server:
             yield tell(Story(plane, namespace, operator_namespace, server, broker))
 
 
@@ -182,6 +202,11 @@ def groups(bootstrap: str) -> Iterator[dict[str, Any]]:
     movers["metadata"]["name"] = MOVERS
     del movers["spec"]["scaling"]
     yield movers
+    sparked = group(bootstrap, groupId=SPARKED, replicas=0)
+    sparked["metadata"]["name"] = SPARKED
+    sparked["spec"]["pipeline"] |= {"engine": "spark", "handler": "told_by_spark:transform"}
+    del sparked["spec"]["scaling"]
+    yield sparked
     lost = group("127.0.0.1:9")
     lost["metadata"]["name"] = lost["spec"]["groupId"] = "lost"
     yield lost
@@ -404,6 +429,78 @@ def test_each_fault_raises_its_alert_and_no_other(story: Story) -> None:
     until(lambda: "broken" in states()["SlackwaterGroupDegraded"], "Degraded of the broken group", 120)
     # One scrape that comes too late makes an alert wait, until the next one.
     until(well, f"no alert for what is well: {states()}", 120)
+
+
+def test_a_condition_has_the_reason_and_the_time_of_the_status(story: Story) -> None:
+    name = "slackwater_condition_transition_time_seconds"
+
+    def exported() -> dict[tuple[str, str, str], float]:
+        return {
+            (s["metric"]["type"], s["metric"]["status"], s["metric"]["reason"]): float(s["value"][1])
+            for s in story.prometheus.query(f'{name}{{namespace="{story.namespace}", group="broken"}}')
+        }
+
+    def written() -> dict[tuple[str, str, str], float]:
+        return {
+            (c["type"], c["status"], c["reason"]): datetime.fromisoformat(c["lastTransitionTime"]).timestamp()
+            for c in story.group("broken")["status"]["conditions"]
+        }
+
+    until(lambda: exported() == written(), f"{exported()} as in {written()}", 60)
+    assert ("Degraded", "True", "InvalidSpec") in exported()
+
+
+@pytest.mark.long  # npm's packages and Chromium
+@pytest.mark.parts("grafana", "spark")
+def test_grafana_draws_the_dashboards(story: Story, tmp_path: Path) -> None:
+    """Grafana's components draw every panel from this Prometheus. With SLACKWATER_PICTURES=FOLDER in the
+    environment, the pictures are left there."""
+    folder = Path(os.environ.get("SLACKWATER_PICTURES", tmp_path))
+    pictures = {
+        name: grafana.Picture(board, folder / f"{name}.png", namespace, group, rows_open)
+        for name, board, namespace, group, rows_open in (
+            ("fleet", "fleet.json", ".+", "", False),
+            ("fleet-rows", "fleet.json", ".+", "", True),
+            ("group", "group.json", story.namespace, GROUP, False),
+            ("group-rows", "group.json", story.namespace, GROUP, True),
+            ("takeovers-rows", "group.json", story.namespace, MOVERS, True),
+            ("spark-rows", "group.json", story.namespace, SPARKED, True),
+        )
+    }
+    story.patch({"spec": {"replicas": 1}}, SPARKED)
+    for name in ("jvm_gc_seconds_total", "records_in_total"):
+        rate = f'rate(slackwater_{name}{{consumergroup="{SPARKED}"}}[{4 * SCRAPE_S}s])'
+        until(lambda expr=rate: story.prometheus.query(expr), rate, 240)
+    shown = grafana.draw(
+        story.prometheus.url, pictures, start_s=story.began_s, end_s=time.time(), scrape_s=SCRAPE_S
+    )
+    assert {name: drawn["errors"] for name, drawn in shown.items()} == {name: [] for name in pictures}
+    for picture in pictures.values():
+        assert picture.out.read_bytes().startswith(b"\x89PNG")
+        assert picture.out.stat().st_size > 30_000  # an empty page has less than 10 kB
+
+    panels = {name: {p["title"]: p for p in drawn["panels"]} for name, drawn in shown.items()}
+    empty = {name: {t for t, p in by_title.items() if not p["values"]} for name, by_title in panels.items()}
+    assert empty["fleet"] == empty["fleet-rows"] == empty["group"] == set()
+    # Each of these groups has what the others lack: restarts, takeovers, a JVM.
+    assert empty["group-rows"] & empty["takeovers-rows"] & empty["spark-rows"] == set()
+
+    units = {unit for unit in shown["fleet"]["units"] if unit}
+    known_units = chart.ROOT / "tests" / "unit" / "charts" / "grafana_units.txt"
+    assert units == set(known_units.read_text(encoding="utf-8").split())
+    fleet, group = panels["fleet"], panels["group"]
+    assert "rec/s" in fleet["Groups by state"]["text"]
+    assert "rd/s" not in fleet["Groups by state"]["text"]
+    assert f"var-namespace={story.namespace}&var-group={GROUP}&" in " ".join(
+        fleet["Groups by state"]["links"]
+    )
+    level_texts = {text for _, text, _ in LEVELS}
+    assert group["State"]["text"].split()[-1] in level_texts
+    rows = group["Conditions"]["text"].split("\n")
+    assert set(conditions.TYPES) <= set(rows)
+    assert set(group["Conditions over time"]["series"]) == set(conditions.TYPES)
+    titles = {mark["title"] for mark in shown["group"]["marks"]}
+    assert {"scaled to 3 workers", "rebalance: scale", "rollout: Rolling"} <= titles
 
 
 def test_the_api_server_forbade_the_operator_nothing(story: Story) -> None:

@@ -23,6 +23,7 @@ from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from slackwater.runtime.config.value_config import ValueConfig
 from slackwater.runtime.errors import HandlerError, SinkError, StartError
 from slackwater.runtime.interfaces import Range
+from slackwater.runtime.telemetry import processes
 from slackwater_operator.demo.source import read_rows, with_poison
 from tests.integration.pipeline_host import EngineHost, run_in_test, table, write_in_test
 from tests.support.workers.fakes import Bench
@@ -50,6 +51,16 @@ def test_records_pass_through_as_they_are(host: EngineHost) -> None:
     records = table(list(range(100)))
     rows = host.transform(records)
     assert rows.to_pylist() == records.to_pylist()
+
+
+def test_the_jvm_of_a_local_session_is_measured(host: EngineHost) -> None:
+    host.start("keep")
+    host.warm_up()
+    usage = processes.usage()
+    assert usage["process_cpu_seconds"]["jvm",] > 0
+    assert usage["process_resident_memory_bytes"]["jvm",] > usage["jvm_heap_bytes"]["used",] > 0
+    assert usage["jvm_heap_bytes"]["committed",] >= usage["jvm_heap_bytes"]["used",]
+    assert usage["jvm_gc_seconds"][()] >= 0
 
 
 def test_a_large_batch_passes_through_as_it_is(host: EngineHost) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tests.support import postgres, s3
+from tests.support import grafana, postgres, s3
 from tests.support.controlplane import build
 from tests.support.iceberg import rest
 from tests.support.java import programs
@@ -46,6 +46,7 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "controlplane": build.binaries,
     "prometheus": lambda: (build.prometheus(), build.promtool()),
     "keda": build.keda,
+    "grafana": grafana.renderer,
 }
 """Name -> what makes it. Each returns at once when the part exists; safe from many processes at once."""
 UNAVAILABLE = (
@@ -54,8 +55,9 @@ UNAVAILABLE = (
     SparkUnavailable,
     postgres.PostgresUnavailable,
     s3.MotoUnavailable,
+    grafana.GrafanaUnavailable,
 )
-LONG = {"keda"}
+LONG = {"keda", "grafana"}
 """Parts that only tests marked ``long`` need."""
 OF_MARKERS = {"controlplane": ("kubectl", "controlplane")}
 """Marker -> the parts that its tests need."""

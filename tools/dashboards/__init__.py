@@ -1,7 +1,8 @@
 """Grafana's dashboards, made from Python. `python -m tools.dashboards` writes them into the chart.
 
-Grafana itself is not needed: what a panel asks Prometheus is tested against a real one
-(tests/e2e/test_prometheus_expressions.py), and the JSON is what Grafana's own SDK writes.
+Grafana itself is not needed: the JSON is what Grafana's own SDK writes.
+tests/e2e/test_prometheus_expressions.py asks a real Prometheus what each panel asks, and has Grafana's
+components draw the answers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from pathlib import Path
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from tools.dashboards import fleet, group
-from tools.dashboards.panels import Board, build
+from tools.dashboards.grafana import build
+from tools.dashboards.panels import Board
 
 FOLDER = Path(__file__).resolve().parents[2] / "charts" / "slackwater" / "dashboards"
 BOARDS: dict[str, Board] = {"fleet.json": fleet.BOARD, "group.json": group.BOARD}

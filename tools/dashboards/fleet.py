@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from tools.dashboards.panels import Board, Kind, Panel, Query, Row, Variable
+from tools.dashboards import conditions
+from tools.dashboards.panels import Board, Column, Kind, Mark, Panel, Query, Row, Unit, Variable
+from tools.dashboards.promql import CAUSES, steps_of
 
 WHERE = 'namespace=~"$namespace"'
 EACH = "namespace, group"
 READY = 'type="Ready"'
 UNPLANNED = 'cause="unplanned"'
+# Workers export a leader of the same name, with the label group.
+LEADER = 'slackwater_leader{group=""}'
 NAMED = "{{namespace}}/{{group}}"
 
 
@@ -33,89 +37,163 @@ def _count(expr: str) -> str:
     return f"count(max by ({EACH}) ({expr})) or vector(0)"
 
 
-_GROUPS = Row(
-    "Groups",
+_RATE = Unit.RECORDS_PER_SECOND
+_RESTART_STEPS = ((None, "green"), (0.6, "orange"), (0.9, "red"))
+
+
+def _group_board(labels: str) -> str:
+    """URL of a group's dashboard; `labels` is Grafana's variable with the labels of what was clicked."""
+    named = f"var-namespace=${{{labels}.namespace}}&var-group=${{{labels}.group}}"
+    return f"/d/slackwater-group?${{datasource:queryparam}}&{named}&${{__url_time_range}}"
+
+
+_OF_ROW, _OF_SERIES = _group_board("__data.fields"), _group_board("__field.labels")
+
+_FIRST = Row(
+    "",
     (
         Panel(
             "Groups",
             "ConsumerGroups that the operator manages.",
             Kind.STAT,
             (Query(f"count(max by ({EACH}) ({_metric('condition', READY)}))"),),
-            span=4,
-        ),
-        Panel(
-            "Not ready",
-            "Groups that are not stable or lack workers.",
-            Kind.STAT,
-            (Query(_count(_condition("Ready"))),),
-            span=4,
-            steps=((None, "green"), (1, "orange")),
+            span=3,
+            decimals=0,
         ),
         Panel(
             "Degraded",
             "Groups with a problem; the condition's message describes it and what to do.",
             Kind.STAT,
             (Query(_count(_condition("Degraded", good="False"))),),
-            span=4,
+            span=3,
+            decimals=0,
             steps=((None, "green"), (1, "red")),
+        ),
+        Panel(
+            "Not ready",
+            "Groups that are not stable or lack workers.",
+            Kind.STAT,
+            (Query(_count(_condition("Ready"))),),
+            span=3,
+            decimals=0,
+            steps=((None, "green"), (1, "orange")),
         ),
         Panel(
             "Lag unknown",
             "Groups that are neither scaled nor restarted because their lag is unknown.",
             Kind.STAT,
             (Query(_count(_condition("LagKnown"))),),
-            span=4,
+            span=3,
+            decimals=0,
             steps=((None, "green"), (1, "red")),
         ),
-        Panel("Lag of all groups", "Records.", Kind.STAT, (Query(f"sum({_lag()})"),), span=4),
         Panel(
-            "Workers", "Members of all groups.", Kind.STAT, (Query(f"sum({_each('group_members')})"),), span=4
+            "Unplanned",
+            "Rebalances of all groups within the selected time range that neither scaling nor a rollout "
+            "caused.",
+            Kind.STAT,
+            (Query(f"round(sum(increase({_metric('group_rebalances_total', UNPLANNED)}[$__range])))"),),
+            span=3,
+            decimals=0,
+            steps=((None, "green"), (1, "orange"), (3, "red")),
         ),
         Panel(
-            "Groups",
-            "Sort by any column.",
+            "Lag of all groups",
+            "Records after the committed offsets.",
+            Kind.STAT,
+            (Query(f"sum({_lag()})"),),
+            span=3,
+        ),
+        Panel(
+            "Oldest record",
+            "Age of the oldest uncommitted record of any group.",
+            Kind.STAT,
+            (Query(f"max({_each('group_lag_seconds')})"),),
+            unit=Unit.SECONDS,
+            span=3,
+        ),
+        Panel(
+            "Workers",
+            "Members of all groups.",
+            Kind.STAT,
+            (Query(f"sum({_each('group_members')})"),),
+            span=3,
+            decimals=0,
+        ),
+        Panel(
+            "Groups by state",
+            "The worst first; sort by any column. State is the worst of the group's conditions. A click on "
+            "the group opens its dashboard.",
             Kind.TABLE,
-            (
-                Query(_lag(), "lag"),
-                Query(_each("group_lag_seconds"), "oldest record, s"),
-                Query(_each("group_produced_per_second"), "produced/s"),
-                Query(_each("group_consumed_per_second"), "committed/s"),
-                Query(_each("group_predicted_drain_seconds"), "drain, s"),
-                Query(_each("group_members"), "members"),
-                Query(_each("group_pods", 'state="desired"'), "desired"),
-                Query(_each("group_partitions"), "partitions"),
-                Query(_each("scale_at_max"), "at max"),
-                Query(_each("restart_budget_ratio"), "restart, of session"),
+            columns=(
+                Column("namespace", width=120),
+                Column("group", link=_OF_ROW),
+                Column("state", conditions.level(EACH, WHERE), names=conditions.LEVELS, width=85),
+                Column("lag", _lag(), decimals=0, width=90),
+                Column("oldest record", _each("group_lag_seconds"), unit=Unit.SECONDS, width=115),
+                Column("produced", _each("group_produced_per_second"), unit=_RATE, width=105),
+                Column("committed", _each("group_consumed_per_second"), unit=_RATE, width=105),
+                Column("drained in", _each("group_predicted_drain_seconds"), unit=Unit.SECONDS, width=95),
+                Column("members", _each("group_members"), decimals=0, width=90),
+                Column("desired", _each("group_pods", 'state="desired"'), decimals=0, width=75),
+                Column("partitions", _each("group_partitions"), decimals=0, width=85),
+                Column(
+                    "at max",
+                    _each("scale_at_max"),
+                    names=((0, "-", "transparent"), (1, "max", "orange")),
+                    width=70,
+                ),
+                Column(
+                    "unplanned",
+                    f"round(sum by ({EACH}) (increase("
+                    f"{_metric('group_rebalances_total', UNPLANNED)}[$__range])))",
+                    decimals=0,
+                    steps=((None, "text"), (1, "orange"), (3, "red")),
+                    width=90,
+                ),
+                Column(
+                    "restart / session",
+                    _each("restart_budget_ratio"),
+                    unit=Unit.SHARE,
+                    decimals=0,
+                    steps=_RESTART_STEPS,
+                    width=140,
+                ),
             ),
+            sort="state",
             span=24,
-            row=EACH.replace(" ", ""),
+            height=11,
         ),
-    ),
-)
-
-_OVER_TIME = Row(
-    "Over time",
-    (
         Panel(
-            "Lag", "The twenty groups with the most lag.", Kind.LINES, (Query(f"topk(20, {_lag()})", NAMED),)
+            "Lag",
+            "The twenty groups with the most lag.",
+            Kind.LINES,
+            (Query(f"topk(20, {_lag()})", NAMED),),
+            height=9,
+            link=_OF_SERIES,
         ),
         Panel(
             "Oldest record",
             "Age of the oldest uncommitted record, for the twenty groups with the oldest.",
             Kind.LINES,
             (Query(f"topk(20, {_each('group_lag_seconds')})", NAMED),),
-            unit="s",
+            unit=Unit.SECONDS,
+            height=9,
+            link=_OF_SERIES,
         ),
+    ),
+)
+
+_REBALANCES = Row(
+    "Rebalances and restarts",
+    (
         Panel(
             "Rebalances by cause",
             "Sum over all groups, per graph interval.",
             Kind.BARS,
-            (
-                Query(
-                    f"sum by (cause) (increase({_metric('group_rebalances_total')}[$__rate_interval]))",
-                    "{{cause}}",
-                ),
-            ),
+            (Query(steps_of("cause", _metric("group_rebalances_total")), "{{cause}}"),),
+            decimals=0,
+            colours=CAUSES,
         ),
         Panel(
             "Unplanned rebalances by group",
@@ -123,11 +201,14 @@ _OVER_TIME = Row(
             Kind.GAUGES,
             (
                 Query(
-                    f"sum by ({EACH}) (increase({_metric('group_rebalances_total', UNPLANNED)}[$__range]))",
+                    f"round(sum by ({EACH}) (increase("
+                    f"{_metric('group_rebalances_total', UNPLANNED)}[$__range])))",
                     NAMED,
                 ),
             ),
-            steps=((None, "green"), (0.5, "orange"), (3, "red")),
+            decimals=0,
+            steps=((None, "green"), (1, "orange"), (3, "red")),
+            link=_OF_SERIES,
         ),
         Panel(
             "Partitions without an owner",
@@ -140,15 +221,18 @@ _OVER_TIME = Row(
                     NAMED,
                 ),
             ),
+            link=_OF_SERIES,
         ),
         Panel(
             "Longest restart as a share of the session timeout",
             "By group.",
             Kind.GAUGES,
             (Query(_each("restart_budget_ratio"), NAMED),),
-            unit="percentunit",
+            unit=Unit.SHARE,
+            decimals=0,
             limit=1,
-            steps=((None, "green"), (0.6, "orange"), (0.9, "red")),
+            steps=_RESTART_STEPS,
+            link=_OF_SERIES,
         ),
     ),
 )
@@ -160,32 +244,41 @@ _OPERATOR = Row(
             "Leaders",
             "Must be exactly one.",
             Kind.STAT,
-            (Query("sum(slackwater_leader)"),),
+            (Query(f"sum({LEADER})"),),
             span=6,
+            decimals=0,
             steps=((None, "red"), (1, "green"), (2, "red")),
         ),
         Panel(
             "Replicas scraped",
             "Includes standby replicas.",
             Kind.STAT,
-            (Query("count(slackwater_leader)"),),
+            (Query(f"count({LEADER})"),),
             span=6,
+            decimals=0,
         ),
         Panel(
             "Failed reconciliations",
             "Within the selected time range; the operator's log contains the reasons.",
             Kind.STAT,
-            (Query("sum(increase(slackwater_reconcile_errors_total[$__range]))"),),
+            (Query("round(sum(increase(slackwater_reconcile_errors_total[$__range])))"),),
             span=6,
-            steps=((None, "green"), (0.5, "orange")),
+            decimals=0,
+            steps=((None, "green"), (1, "orange")),
         ),
         Panel(
             "Failed requests to Kafka",
             "Within the selected time range, by cluster.",
             Kind.STAT,
-            (Query("sum by (cluster) (increase(slackwater_observe_errors_total[$__range]))", "{{cluster}}"),),
+            (
+                Query(
+                    "round(sum by (cluster) (increase(slackwater_observe_errors_total[$__range])))",
+                    "{{cluster}}",
+                ),
+            ),
             span=6,
-            steps=((None, "green"), (0.5, "orange")),
+            decimals=0,
+            steps=((None, "green"), (1, "orange")),
         ),
         Panel(
             "Reconciliation time",
@@ -199,32 +292,57 @@ _OPERATOR = Row(
                 )
                 for q in (0.5, 0.99)
             ),
-            unit="s",
+            unit=Unit.SECONDS,
         ),
         Panel(
             "Reconciliations",
             "Reconciliations per second.",
             Kind.LINES,
             (Query("sum(rate(slackwater_reconcile_seconds_count[$__rate_interval]))", "reconciliations"),),
-            unit="ops",
+            unit=Unit.OPERATIONS_PER_SECOND,
+        ),
+        Panel(
+            "CPU cores of the operator",
+            "CPU cores in use, by pod. An operator at its limit reacts late.",
+            Kind.LINES,
+            (
+                Query(
+                    "sum by (pod) (rate(slackwater_operator_process_cpu_seconds_total[$__rate_interval]))",
+                    "{{pod}}",
+                ),
+            ),
+            unit=Unit.PLAIN,
+        ),
+        Panel(
+            "Memory of the operator",
+            "Resident memory, by pod.",
+            Kind.LINES,
+            (
+                Query(
+                    "max by (pod) (slackwater_operator_process_resident_memory_bytes)",
+                    "{{pod}}",
+                ),
+            ),
+            unit=Unit.BYTES,
         ),
         Panel(
             "Time to observe a cluster",
             "Time to observe all groups of a cluster once.",
             Kind.LINES,
             (Query("max by (cluster) (slackwater_observe_seconds)", "{{cluster}}"),),
-            unit="s",
+            unit=Unit.SECONDS,
         ),
         Panel(
             "Decisions",
-            "By kind and action, per minute.",
+            "By kind and action, per graph interval.",
             Kind.BARS,
             (
                 Query(
-                    f"sum by (kind, action) (rate({_metric('decisions_total')}[$__rate_interval])) * 60",
+                    steps_of("kind, action", _metric("decisions_total"), begins_at_one=True),
                     "{{kind}} {{action}}",
                 ),
             ),
+            decimals=0,
         ),
     ),
 )
@@ -236,6 +354,13 @@ BOARD = Board(
     variables=(
         Variable("namespace", "Namespace", "label_values(slackwater_condition, namespace)", many=True),
     ),
-    rows=(_GROUPS, _OVER_TIME, _OPERATOR),
-    links=(("Group", "/d/slackwater-group"),),
+    rows=(_FIRST, _REBALANCES, _OPERATOR),
+    marks=(
+        Mark(
+            "unplanned rebalances",
+            steps_of(EACH, _metric("group_rebalances_total", UNPLANNED)) + " > 0",
+            "red",
+            "unplanned rebalance of {{namespace}}/{{group}}",
+        ),
+    ),
 )

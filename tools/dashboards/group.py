@@ -1,4 +1,4 @@
-"""The dashboard of one group: does it keep up, does it stay still, and why is it as large as it is.
+"""The dashboard of one group. Its first screen says whether it is well, and if not, why and since when.
 
 `group` in the operator's metrics is the ConsumerGroup's name. Workers carry it as `consumergroup` (by the
 PodMonitor's relabelling), since their own `group` is Kafka's group.id.
@@ -6,20 +6,24 @@ PodMonitor's relabelling), since their own `group` is Kafka's group.id.
 
 from __future__ import annotations
 
-from tools.dashboards.panels import Board, Kind, Mark, Panel, Query, Row, Variable
+from tools.dashboards import conditions
+from tools.dashboards.panels import Board, Column, Kind, Mark, Panel, Query, Row, Unit, Variable
+from tools.dashboards.promql import CAUSES, steps_of
 
 OPERATOR = 'namespace="$namespace", group="$group"'
 # Of a name that both export: the operator's, which outlives the worker.
 NOT_WORKERS = 'consumergroup=""'
 UNPLANNED = 'cause="unplanned"'
+DESIRED = 'state="desired"'
 WORKERS = 'namespace="$namespace", consumergroup="$group"'
 
-GREEN, YELLOW, ORANGE, RED, BLUE, GREY = (
+GREEN, YELLOW, ORANGE, RED, BLUE, PURPLE, GREY = (
     "green",
     "yellow",
     "orange",
     "red",
     "blue",
+    "purple",
     "text",
 )
 # Kafka's names of a group's states (GroupState in Kafka 4; Empty has no members, Dead is gone).
@@ -31,6 +35,16 @@ _STATES = (
     ("Dead", RED),
 )
 _PLANNED, _UNPLANNED = 10, 20
+_ROLLOUT = (
+    ("Idle", GREEN),
+    ("Preflight", YELLOW),
+    ("Rolling", BLUE),
+    ("Paused", GREY),
+    ("Refused", RED),
+    ("Stopped", RED),
+    ("RollingBack", ORANGE),
+)
+"""The rollout's phases and their colours."""
 
 
 def _operator(name: str, more: str = "") -> str:
@@ -50,10 +64,23 @@ def _by(labels: str, name: str, more: str = "") -> str:
     return f"max by ({labels}) ({_operator(name, more)})"
 
 
+def _rate(labels: str, counter: str) -> str:
+    """Of the workers' counters."""
+    return f"sum by ({labels}) (rate({_worker(counter)}[$__rate_interval]))"
+
+
 def _state_number() -> str:
     # The metric is 1 for the present state only, so the largest product is that state's number.
     states = (_operator("group_state", f'state="{name}"') + f" * {at}" for at, (name, _) in _numbered())
     return "max(" + " or ".join(states) + ")"
+
+
+def _phase_number() -> str:
+    phases = (
+        _operator("rollout_phase", f'phase="{name}"') + f" * {at}"
+        for at, (name, _) in enumerate(_ROLLOUT, start=1)
+    )
+    return "max(" + " or ".join(phases) + ")"
 
 
 def _numbered() -> list[tuple[int, tuple[str, str]]]:
@@ -61,67 +88,186 @@ def _numbered() -> list[tuple[int, tuple[str, str]]]:
 
 
 def _rebalanced(causes: str, number: int) -> str:
-    happened = f"increase({_operator('group_rebalances_total', causes)}[$__rate_interval])"
-    return f"(sum({happened}) > bool 0) * {number}"
+    happened = steps_of("", _operator("group_rebalances_total", causes))
+    return f"({happened} > bool 0) * {number}"
 
 
-_NOW = Row(
-    "Now",
+def _scaled() -> str:
+    """1 where another number of workers is wanted than at the step before, by the new number."""
+    wanted = _operator("group_pods", DESIRED)
+    before = f"max({wanted} offset $__interval)"
+    return (
+        f'count_values("workers", max({wanted})) '
+        f'unless on (workers) count_values("workers", {before}) and on () {before}'
+    )
+
+
+def _unplanned() -> str:
+    return f"round(sum(increase({_operator('group_rebalances_total', UNPLANNED)}[$__range])))"
+
+
+_RESTART_STEPS = ((None, GREEN), (0.6, ORANGE), (0.9, RED))
+
+_FIRST = Row(
+    "",
     (
+        Panel(
+            "State",
+            "The worst of the group's conditions, as below. pending: workers start, or the group rebalances "
+            "or rolls. problem: a person is needed.",
+            Kind.STAT,
+            (Query(conditions.level("", OPERATOR)),),
+            span=3,
+            names=conditions.LEVELS,
+            empty="unknown",
+        ),
         Panel(
             "Lag",
             "Records after the committed offsets, over all partitions.",
             Kind.STAT,
             (Query(f"sum({_by('topic, partition', 'group_lag_records')})"),),
-            span=4,
+            span=3,
         ),
         Panel(
             "Oldest record",
             "Age of the oldest uncommitted record.",
             Kind.STAT,
             (Query(_one("group_lag_seconds")),),
-            unit="s",
-            span=4,
+            unit=Unit.SECONDS,
+            span=3,
         ),
         Panel(
-            "Predicted drain",
+            "Drained in",
             "Time until the lag is worked off at the current rates. Empty while the lag grows.",
             Kind.STAT,
             (Query(_one("group_predicted_drain_seconds")),),
-            unit="s",
-            span=4,
+            unit=Unit.SECONDS,
+            span=3,
+            empty="-",
         ),
         Panel(
-            "Unplanned rebalances",
+            "Workers missing",
+            "Workers that are wanted and are not members of the group.",
+            Kind.STAT,
+            (Query(f"clamp_min({_one('group_pods', DESIRED)} - {_one('group_members')}, 0)"),),
+            span=3,
+            decimals=0,
+            steps=((None, GREEN), (1, ORANGE)),
+        ),
+        Panel(
+            "Unplanned",
             "Rebalances within the selected time range that neither scaling nor a rollout caused.",
             Kind.STAT,
-            (Query(f"sum(increase({_operator('group_rebalances_total', UNPLANNED)}[$__range]))"),),
-            span=4,
-            steps=((None, GREEN), (0.5, RED)),
+            (Query(_unplanned()),),
+            span=3,
+            decimals=0,
+            steps=((None, GREEN), (1, ORANGE), (3, RED)),
         ),
         Panel(
-            "Longest restart as a share of the session timeout",
-            "The longest of the workers' last restarts, relative to session.timeout.ms. At 100 % or more "
-            "the group rebalances.",
+            "Dead letters",
+            "Share of the records of the last five minutes that went to the dead-letter topic.",
+            Kind.STAT,
+            (
+                Query(
+                    f"sum(rate({_worker('records_dead_total')}[5m])) "
+                    f"/ (sum(rate({_worker('records_in_total')}[5m])) > 0)"
+                ),
+            ),
+            unit=Unit.SHARE,
+            span=3,
+            steps=((None, GREEN), (0.01, ORANGE), (0.1, RED)),
+            empty="-",
+        ),
+        Panel(
+            "Restart / session",
+            "The longest of the workers' last restarts, as a share of session.timeout.ms. From 100 % on a "
+            "restart causes a rebalance.",
             Kind.STAT,
             (Query(_one("restart_budget_ratio")),),
-            unit="percentunit",
-            span=4,
-            steps=((None, GREEN), (0.6, ORANGE), (1.0, RED)),
+            unit=Unit.SHARE,
+            span=3,
+            decimals=0,
+            steps=_RESTART_STEPS,
+            empty="-",
         ),
         Panel(
-            "Orphaned members",
-            "Static members without a pod: their partitions are not consumed.",
-            Kind.STAT,
-            (Query(_one("group_orphaned_members")),),
-            span=4,
-            steps=((None, GREEN), (1, RED)),
+            "Conditions",
+            "The worst first. since: when the status last changed. kubectl describe cg has the messages; "
+            "docs/operate.md explains each reason.",
+            Kind.TABLE,
+            columns=(
+                Column("type", width=105),
+                Column("state", conditions.level("type", OPERATOR), names=conditions.LEVELS, width=85),
+                Column("status", width=75),
+                Column("reason"),
+                Column(
+                    "since",
+                    f"{_by('type, status, reason', 'condition_transition_time_seconds')} * 1000",
+                    unit=Unit.AGE,
+                    width=145,
+                ),
+            ),
+            sort="state",
+            span=10,
+            height=11,
+        ),
+        Panel(
+            "Conditions over time",
+            "notice: suspended, a step of scaling is delayed, or a partition alone needs more than one "
+            "worker. pending: see the tile State.",
+            Kind.STATES,
+            (Query(conditions.level("type", OPERATOR), "{{type}}"),),
+            span=14,
+            height=11,
+            names=conditions.LEVELS,
+        ),
+        Panel(
+            "Lag",
+            "Records after the committed offsets, by topic.",
+            Kind.STACKED,
+            (
+                Query(
+                    f"sum by (topic) ({_by('topic, partition', 'group_lag_records')})",
+                    "{{topic}}",
+                ),
+            ),
+            span=8,
+            height=9,
+        ),
+        Panel(
+            "Throughput",
+            "Records produced and committed. Capacity is what all workers can commit, as measured while "
+            "there was lag.",
+            Kind.LINES,
+            (
+                Query(_one("group_produced_per_second"), "produced"),
+                Query(_one("group_consumed_per_second"), "committed"),
+                Query(f"{_one('group_capacity_per_second')} * {_one('group_members')}", "capacity"),
+            ),
+            unit=Unit.RECORDS_PER_SECOND,
+            span=8,
+            height=9,
+            colours=(("produced", BLUE), ("committed", GREEN), ("capacity", GREY)),
+        ),
+        Panel(
+            "Workers",
+            "needed: what lag and rates require, before limits. wanted: the number that was set. members: "
+            "in the Kafka group.",
+            Kind.LINES,
+            (
+                Query(_one("scale_workers", 'stage="raw"'), "needed"),
+                Query(_one("group_pods", DESIRED), "wanted"),
+                Query(_one("group_members"), "members"),
+            ),
+            span=8,
+            height=9,
+            colours=(("needed", GREY), ("wanted", BLUE), ("members", GREEN)),
         ),
     ),
 )
 
 _LAG = Row(
-    "Lag",
+    "Lag and throughput by partition and topic",
     (
         Panel(
             "Lag by partition",
@@ -135,33 +281,38 @@ _LAG = Row(
             "Age of the oldest uncommitted record.",
             Kind.HEATMAP,
             (Query(_by("topic, partition", "group_lag_seconds"), "{{topic}}-{{partition}}"),),
-            unit="s",
+            unit=Unit.SECONDS,
         ),
         Panel(
-            "Throughput",
-            "Records produced and committed. Capacity is what all workers can commit, as measured while "
-            "there was lag.",
-            Kind.LINES,
-            (
-                Query(_one("group_produced_per_second"), "produced"),
-                Query(_one("group_consumed_per_second"), "committed"),
-                Query(f"{_one('group_capacity_per_second')} * {_one('group_members')}", "capacity"),
-            ),
-            unit="rps",
+            "Records by topic",
+            "Records of committed batches.",
+            Kind.STACKED,
+            (Query(_rate("topic", "records_in_total"), "{{topic}}"),),
+            unit=Unit.RECORDS_PER_SECOND,
+            span=8,
         ),
         Panel(
-            "Predicted drain",
+            "Bytes by topic",
+            "Size of these records, uncompressed.",
+            Kind.STACKED,
+            (Query(_rate("topic", "bytes_in_total"), "{{topic}}"),),
+            unit=Unit.BYTES_PER_SECOND,
+            span=8,
+        ),
+        Panel(
+            "Drained in",
             "Time until the lag is worked off at the rates of that time. A gap means that the lag grew "
             "or was unknown.",
             Kind.LINES,
             (Query(_one("group_predicted_drain_seconds"), "drain"),),
-            unit="s",
+            unit=Unit.SECONDS,
+            span=8,
         ),
     ),
 )
 
-_STILL = Row(
-    "Stability",
+_REBALANCES = Row(
+    "Rebalances",
     (
         Panel(
             "Group state and rebalances",
@@ -180,17 +331,15 @@ _STILL = Row(
                 (_PLANNED, "planned", BLUE),
                 (_UNPLANNED, "unplanned", RED),
             ),
+            height=6,
         ),
         Panel(
             "Rebalances by cause",
             "Per graph interval.",
             Kind.BARS,
-            (
-                Query(
-                    f"sum by (cause) (increase({_operator('group_rebalances_total')}[$__rate_interval]))",
-                    "{{cause}}",
-                ),
-            ),
+            (Query(steps_of("cause", _operator("group_rebalances_total")), "{{cause}}"),),
+            decimals=0,
+            colours=CAUSES,
         ),
         Panel(
             "Duration of rebalances",
@@ -204,7 +353,7 @@ _STILL = Row(
                 )
                 for q in (0.5, 0.99)
             ),
-            unit="s",
+            unit=Unit.SECONDS,
         ),
         Panel(
             "Partitions without an owner",
@@ -225,12 +374,14 @@ _STILL = Row(
                 Query(_one("group_generation"), "broker"),
                 Query(f"max by (instance) ({_worker('generation')})", "{{instance}}"),
             ),
+            decimals=0,
+            least=None,
         ),
     ),
 )
 
 _RESTARTS = Row(
-    "Restarts",
+    "Restarts and rollouts",
     (
         Panel(
             "Each pod's last restart as a share of the session timeout",
@@ -243,7 +394,8 @@ _RESTARTS = Row(
                     f"max({_worker('session_timeout_seconds')})"
                 ),
             ),
-            unit="percentunit",
+            unit=Unit.SHARE,
+            decimals=0,
             limit=1,
             row="pod",
             column="phase",
@@ -254,21 +406,24 @@ _RESTARTS = Row(
             "replacement's join.",
             Kind.GAUGES,
             (Query(_by("pod", "restart_budget_ratio"), "{{pod}}"),),
-            unit="percentunit",
+            unit=Unit.SHARE,
+            decimals=0,
             limit=1,
-            steps=((None, GREEN), (0.6, ORANGE), (0.9, RED)),
+            steps=_RESTART_STEPS,
         ),
         Panel(
             "Pods by revision",
             "During a rollout the share of the new revision grows pod by pod.",
             Kind.STACKED,
             (Query(_by("revision", "rollout_pods"), "{{revision}}"),),
+            decimals=0,
         ),
         Panel(
             "Rollout",
-            "The current phase of the rollout.",
-            Kind.STACKED,
-            (Query(_by("phase", "rollout_phase"), "{{phase}}"),),
+            "The phase of the rollout. Refused and Stopped need a person: see the condition Degraded.",
+            Kind.STATES,
+            (Query(_phase_number(), "rollout"),),
+            names=tuple((at, name, colour) for at, (name, colour) in enumerate(_ROLLOUT, start=1)),
         ),
     ),
 )
@@ -282,7 +437,7 @@ _TAKEOVERS = Row(
             "join, first record. Only with strategy Takeover.",
             Kind.MATRIX,
             (Query(f"max by (pod, phase) ({_worker('takeover_phase_seconds')})"),),
-            unit="s",
+            unit=Unit.SECONDS,
             row="pod",
             column="phase",
         ),
@@ -297,7 +452,7 @@ _TAKEOVERS = Row(
                     "{{topic}}-{{partition}}",
                 ),
             ),
-            unit="s",
+            unit=Unit.SECONDS,
         ),
         Panel(
             "Takeovers by outcome",
@@ -305,19 +460,15 @@ _TAKEOVERS = Row(
             "had to stop first. fallback: its successor was not ready in time. stopped: the rollout was "
             "stopped.",
             Kind.BARS,
-            (
-                Query(
-                    f"sum by (outcome) (increase({_operator('operator_takeovers_total')}[$__rate_interval]))",
-                    "{{outcome}}",
-                ),
-            ),
+            (Query(steps_of("outcome", _operator("operator_takeovers_total")), "{{outcome}}"),),
+            decimals=0,
         ),
         Panel(
             "Longest pause of each pod's last takeover",
             "The longest pause among the pod's partitions.",
             Kind.GAUGES,
             (Query(_by("pod", "operator_takeover_pause_seconds"), "{{pod}}"),),
-            unit="s",
+            unit=Unit.SECONDS,
             steps=((None, GREEN), (0.25, ORANGE), (1.0, RED)),
         ),
         Panel(
@@ -326,6 +477,7 @@ _TAKEOVERS = Row(
             "successor failed, and the predecessor resumed its membership.",
             Kind.LINES,
             (Query(f"sum by (outcome) ({_worker('takeovers_total')})", "{{outcome}}"),),
+            decimals=0,
         ),
         Panel(
             "Standbys",
@@ -333,6 +485,7 @@ _TAKEOVERS = Row(
             "appears for seconds; a pod that remains is waiting.",
             Kind.LINES,
             (Query(f"""sum({_worker("phase", 'phase="standby"')})""", "standby"),),
+            decimals=0,
         ),
     ),
 )
@@ -355,6 +508,7 @@ _SCALE = Row(
                 Query(_by("damping", "scale_held"), "{{damping}}"),
                 Query(_one("scale_at_max"), "at maxReplicas"),
             ),
+            decimals=0,
         ),
         Panel(
             "Members, pods, partitions",
@@ -364,18 +518,21 @@ _SCALE = Row(
                 Query(_one("group_members"), "members"),
                 Query(_by("state", "group_pods"), "pods {{state}}"),
                 Query(_one("group_partitions"), "partitions"),
+                Query(_one("group_orphaned_members"), "orphaned members"),
             ),
+            decimals=0,
         ),
         Panel(
             "Decisions",
-            "By kind and action, per minute.",
+            "By kind and action, per graph interval.",
             Kind.BARS,
             (
                 Query(
-                    f"sum by (kind, action) (rate({_operator('decisions_total')}[$__rate_interval])) * 60",
+                    steps_of("kind, action", _operator("decisions_total"), begins_at_one=True),
                     "{{kind}} {{action}}",
                 ),
             ),
+            decimals=0,
         ),
     ),
 )
@@ -387,13 +544,8 @@ _WORKERS = Row(
             "Records processed",
             "Records of committed batches, by worker.",
             Kind.STACKED,
-            (
-                Query(
-                    f"sum by (instance) (rate({_worker('records_in_total')}[$__rate_interval]))",
-                    "{{instance}}",
-                ),
-            ),
-            unit="rps",
+            (Query(_rate("instance", "records_in_total"), "{{instance}}"),),
+            unit=Unit.RECORDS_PER_SECOND,
         ),
         Panel(
             "Batch time by phase, p95",
@@ -407,7 +559,7 @@ _WORKERS = Row(
                     "{{phase}}",
                 ),
             ),
-            unit="s",
+            unit=Unit.SECONDS,
         ),
         Panel(
             "Dead letters",
@@ -415,21 +567,17 @@ _WORKERS = Row(
             "their batch failed.",
             Kind.LINES,
             (
-                Query(
-                    f"sum by (topic) (rate({_worker('records_dead_total')}[$__rate_interval]))", "{{topic}}"
-                ),
-                Query(
-                    f"sum by (topic) (rate({_worker('records_rejected_total')}[$__rate_interval]))",
-                    "{{topic}}, rejected by the worker",
-                ),
+                Query(_rate("topic", "records_dead_total"), "{{topic}}"),
+                Query(_rate("topic", "records_rejected_total"), "{{topic}}, rejected by the worker"),
             ),
-            unit="rps",
+            unit=Unit.RECORDS_PER_SECOND,
         ),
         Panel(
             "Partitions by worker",
             "In a balanced assignment the numbers differ by at most one.",
             Kind.LINES,
             (Query(f"max by (instance) ({_worker('assigned_partitions')})", "{{instance}}"),),
+            decimals=0,
         ),
         Panel(
             "Commit time, p95",
@@ -442,13 +590,82 @@ _WORKERS = Row(
                     "commit",
                 ),
             ),
-            unit="s",
+            unit=Unit.SECONDS,
         ),
         Panel(
             "Phase of each worker",
             "In normal operation all workers are in phase running.",
             Kind.STACKED,
-            (Query(f"sum by (phase) ({_worker('phase')})", "{{phase}}"),),
+            (Query(f"sum by (phase) ({_worker('phase')}) > 0", "{{phase}}"),),
+            decimals=0,
+        ),
+    ),
+)
+
+_RESOURCES = Row(
+    "CPU, memory and JVM of the workers",
+    (
+        Panel(
+            "CPU cores",
+            "CPU cores in use. jvm: Spark in the worker. At the pod's limit, batches take longer.",
+            Kind.STACKED,
+            (
+                Query(
+                    _rate("instance, process", "process_cpu_seconds_total"),
+                    "{{instance}} {{process}}",
+                ),
+            ),
+            unit=Unit.PLAIN,
+        ),
+        Panel(
+            "Memory",
+            "Resident memory. children: PySpark's Python workers and others. limit: of each container; a "
+            "worker that reaches it is killed.",
+            Kind.LINES,
+            (
+                Query(
+                    f"sum by (instance) ({_worker('process_resident_memory_bytes')})",
+                    "{{instance}}",
+                ),
+                Query(f"min({_worker('memory_limit_bytes')})", "limit"),
+            ),
+            unit=Unit.BYTES,
+            colours=(("limit", RED),),
+        ),
+        Panel(
+            "Memory by process",
+            "Resident memory of all workers together. children: PySpark's Python workers and others.",
+            Kind.STACKED,
+            (
+                Query(
+                    f"sum by (process) ({_worker('process_resident_memory_bytes')})",
+                    "{{process}}",
+                ),
+            ),
+            unit=Unit.BYTES,
+            span=8,
+        ),
+        Panel(
+            "JVM heap",
+            "used: as of the last garbage collection, or later. A floor that rises for "
+            "hours is a leak. Only with Spark in the worker.",
+            Kind.LINES,
+            (
+                Query(
+                    f"max by (instance, kind) ({_worker('jvm_heap_bytes')})",
+                    "{{instance}} {{kind}}",
+                ),
+            ),
+            unit=Unit.BYTES,
+            span=8,
+        ),
+        Panel(
+            "Garbage collection",
+            "Share of the time that the JVM spends in it. Above 10 %, give it more memory.",
+            Kind.LINES,
+            (Query(_rate("instance", "jvm_gc_seconds_total"), "{{instance}}"),),
+            unit=Unit.SHARE,
+            span=8,
         ),
     ),
 )
@@ -461,13 +678,27 @@ BOARD = Board(
         Variable("namespace", "Namespace", "label_values(slackwater_condition, namespace)"),
         Variable("group", "Group", 'label_values(slackwater_condition{namespace="$namespace"}, group)'),
     ),
-    rows=(_NOW, _LAG, _STILL, _RESTARTS, _TAKEOVERS, _SCALE, _WORKERS),
+    rows=(_FIRST, _LAG, _REBALANCES, _RESTARTS, _TAKEOVERS, _SCALE, _WORKERS, _RESOURCES),
     marks=(
         Mark(
             "unplanned rebalances",
-            f"sum(increase({_operator('group_rebalances_total', UNPLANNED)}[$__rate_interval])) > 0",
+            steps_of("cause", _operator("group_rebalances_total", UNPLANNED)) + " > 0",
             RED,
+            "{{cause}} rebalance",
         ),
+        Mark(
+            "planned rebalances",
+            steps_of("cause", _operator("group_rebalances_total", 'cause!="unplanned"')) + " > 0",
+            BLUE,
+            "rebalance: {{cause}}",
+        ),
+        Mark(
+            "rollouts",
+            _by("phase", "rollout_phase", 'phase!="Idle"'),
+            PURPLE,
+            "rollout: {{phase}}",
+        ),
+        Mark("scale steps", _scaled(), GREEN, "scaled to {{workers}} workers"),
     ),
-    links=(("Fleet", "/d/slackwater-fleet"),),
+    links=(("Fleet", "/d/slackwater-fleet?${datasource:queryparam}"),),
 )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slackwater_operator.controller.session import Session
+from slackwater_operator.model.times import time_ms
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.snapshot import GroupSnapshot
@@ -62,7 +63,19 @@ def figures(session: Session, snapshot: GroupSnapshot, plan: Plan) -> GroupFigur
             for condition in status.get("conditions") or []
             if "type" in condition
         },
+        condition_transitions=_transitions(status),
     )
+
+
+def _transitions(status: Mapping[str, Any]) -> dict[tuple[str, str, str], float]:
+    """By (type, status, reason) of each condition: when its status last changed, in s since 1970."""
+    transitions = {}
+    for condition in status.get("conditions") or []:
+        at_ms = time_ms(condition.get("lastTransitionTime"))
+        if at_ms is not None and "type" in condition:
+            key = (condition["type"], condition["status"], str(condition.get("reason", "")))
+            transitions[key] = at_ms / 1000
+    return transitions
 
 
 def _desired(snapshot: GroupSnapshot, status: Mapping[str, Any]) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -61,6 +61,7 @@ class GroupFigures:
         rollout_pods: by revision.
         rollout_phase: `Idle`, `Rolling`, ...; empty: none.
         conditions: type -> `True`, `False` or `Unknown`.
+        condition_transitions: (type, status, reason) -> when the status last changed, in s since 1970.
     """
 
     lag_records: Mapping[Partition, float] = field(default_factory=dict)
@@ -85,6 +86,7 @@ class GroupFigures:
     rollout_pods: Mapping[str, float] = field(default_factory=dict)
     rollout_phase: str = ""
     conditions: Mapping[str, str] = field(default_factory=dict)
+    condition_transitions: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
 
 
 # name -> (help, labels after namespace and group)
@@ -114,6 +116,10 @@ _GAUGES: dict[str, tuple[str, Labels]] = {
     "rollout_pods": ("Pods by revision of their template.", ("revision",)),
     "rollout_phase": ("1 for the phase that the rolling restart is in.", ("phase",)),
     "condition": ("1 for the status of each condition.", ("type", "status")),
+    "condition_transition_time_seconds": (
+        "Unix time of the last change of each condition's status.",
+        ("type", "status", "reason"),
+    ),
 }
 _GROUP_COUNTERS: dict[str, tuple[str, Labels]] = {
     "group_rebalances": ("Rebalances by their cause.", ("cause",)),
@@ -123,7 +129,7 @@ _GROUP_COUNTERS: dict[str, tuple[str, Labels]] = {
 }
 REVIEW_RESULTS = ("admitted", "refused", "failed")
 TAKEOVER_OUTCOMES = ("asked", "forced", "restarted", "fallback", "stopped")
-REBALANCE_CAUSES = ("scale", "rollout", "unplanned")
+REBALANCE_CAUSES = ("scale", "rollout", "topics", "unplanned")
 _REBALANCE_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 45.0, 90.0, 300.0)
 _RECONCILE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -180,6 +186,8 @@ class Metrics(Collector):
         self._admission_certificate_ends_s: float | None = None
         self.registry = CollectorRegistry()
         self.registry.register(self)
+        # Its CPU time, memory and open files.
+        ProcessCollector(namespace=PREFIX + "operator", registry=self.registry)
 
     # --- of a group --------------------------------------------------------------------------------------
 
@@ -198,7 +206,7 @@ class Metrics(Collector):
 
         Args:
             group: whose.
-            cause: `scale`, `rollout` or `unplanned`.
+            cause: `scale`, `rollout`, `topics` or `unplanned`.
             seconds: how long it took; None where that is not known.
         """
         with self._lock:
@@ -414,6 +422,8 @@ def samples(figures: GroupFigures) -> Iterator[tuple[str, Labels, float]]:
         yield "operator_takeover_phase_seconds", (pod, phase), value
     for condition, status in figures.conditions.items():
         yield "condition", (condition, status), 1.0
+    for labels, value in figures.condition_transitions.items():
+        yield "condition_transition_time_seconds", labels, value
 
 
 def _single(figures: GroupFigures) -> tuple[tuple[str, float | None], ...]:

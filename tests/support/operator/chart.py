@@ -70,10 +70,19 @@ def alerts(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     return [rule for group in rule["spec"]["groups"] for rule in group["rules"]]
 
 
+def panels(board: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The panels of a dashboard's JSON without its rows; those of collapsed rows as well."""
+    for panel in board["panels"]:
+        if panel["type"] == "row":
+            yield from panel.get("panels", [])
+        else:
+            yield panel
+
+
 def dashboard_expressions(path: Path) -> Iterator[Asked]:
     """Everything a dashboard's JSON asks: panels, marks, and the metrics that variables list."""
     board = json.loads(path.read_text(encoding="utf-8"))
-    for panel in board["panels"]:
+    for panel in panels(board):
         for target in panel.get("targets", []):
             yield Asked(f"{path.stem}: {panel['title']} ({target['refId']})", target["expr"])
     for mark in board.get("annotations", {}).get("list", []):

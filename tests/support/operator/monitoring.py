@@ -107,7 +107,7 @@ class Prometheus:
     """A running Prometheus. Made by :func:`prometheus`."""
 
     def __init__(self, url: str, log: Path) -> None:
-        self._url = url
+        self.url = url
         self._log = log
 
     def log(self) -> str:
@@ -116,7 +116,7 @@ class Prometheus:
 
     def _get(self, path: str, **parameters: str) -> Any:
         query = urllib.parse.urlencode(parameters)
-        with urllib.request.urlopen(f"{self._url}{path}?{query}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.url}{path}?{query}", timeout=30) as answer:
             said = json.load(answer)
         assert said["status"] == "success", said
         return said["data"]

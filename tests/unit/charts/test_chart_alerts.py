@@ -50,10 +50,21 @@ def test_each_alert_fires_when_it_should_and_only_then(rules: list[dict[str, Any
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-def test_each_alert_has_a_case_where_it_fires(rules: list[dict[str, Any]]) -> None:
+def test_each_alert_has_a_case_where_it_fires_and_one_where_it_does_not(rules: list[dict[str, Any]]) -> None:
     cases = yaml.safe_load((HERE / "alerts.yaml").read_text(encoding="utf-8"))
-    fire = {c["alertname"] for t in cases["tests"] for c in t["alert_rule_test"] if c.get("exp_alerts")}
-    assert fire == {rule["alert"] for rule in rules}
+    asked = [case for test in cases["tests"] for case in test["alert_rule_test"]]
+    names = {rule["alert"] for rule in rules}
+    assert {case["alertname"] for case in asked if case.get("exp_alerts")} == names
+    assert {case["alertname"] for case in asked if not case.get("exp_alerts")} == names
+
+
+def test_rules_that_fire_at_once_fail_the_cases(rules: list[dict[str, Any]], tmp_path: Path) -> None:
+    broken = [{key: value for key, value in rule.items() if key != "for"} for rule in rules]
+    assert broken != rules
+    cases = yaml.safe_load((HERE / "alerts.yaml").read_text(encoding="utf-8"))
+    cases["rule_files"] = [written(tmp_path, broken).name]
+    (tmp_path / "cases.yaml").write_text(yaml.safe_dump(cases), encoding="utf-8")
+    assert promtool("test", "rules", "cases.yaml", cwd=tmp_path).returncode != 0
 
 
 def test_a_rule_that_never_fires_fails_the_cases(rules: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -68,9 +79,11 @@ def test_each_runbook_is_written(rules: list[dict[str, Any]]) -> None:
     headings = re.findall(r"^#+ (.+)$", RUNBOOK.read_text(encoding="utf-8"), re.MULTILINE)
     # As GitHub and most renderers make anchors of headings.
     anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    home = yaml.safe_load((chart.CHART / "Chart.yaml").read_text(encoding="utf-8"))["home"]
+    assert home.startswith("https://")
     for rule in rules:
         page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
-        assert page == "docs/operate.md"
+        assert page == f"{home}/docs/operate"
         assert anchor in anchors, f"docs/operate.md has no section for {rule['alert']}"
 
 

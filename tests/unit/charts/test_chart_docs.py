@@ -15,6 +15,7 @@ from slackwater_operator.api.v1alpha1 import consumer_group
 from slackwater_operator.cli import operator_options as options
 from slackwater_operator.model import names
 from slackwater_operator.policies import conditions
+from slackwater_operator.telemetry.metrics import Metrics as OperatorMetrics
 from tests.support.operator import chart
 
 DOCS = chart.ROOT / "docs"
@@ -85,6 +86,16 @@ def test_every_metric_of_a_worker_is_explained_and_no_other() -> None:
     families = Metrics(group="g", instance="i").collect()
     exported = [family.name + ("_total" if family.type == "counter" else "") for family in families]
     assert sorted(f"slackwater_{name}" for name in explained) == sorted(exported)
+
+
+def test_every_metric_of_the_operator_is_listed_and_no_other() -> None:
+    page = text(DOCS / "design" / "operator.md")
+    section = re.split(r"The\sworkers\sexport", page.split("## Metrics of the operator", 1)[1])[0]
+    listed = {name for name in re.findall(r"`([a-z_]+)(?:\{[^}]*\})?`", section) if name != "slackwater_"}
+    metrics = OperatorMetrics()
+    metrics.admission_certificate(0)
+    types = re.findall(r"^# TYPE slackwater_(\w+) (\w+)", metrics.text().decode(), re.MULTILINE)
+    assert listed - {"namespace", "group"} == {name for name, _ in types}
 
 
 def test_the_pages_name_the_annotations_and_arguments_of_the_code() -> None:

@@ -452,7 +452,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"podMonitor.scrapeTimeout": "1m1s", "podMonitor.interval": "1m"}, "1m1s is longer than"),
     ({"prometheusRule.thresholds.restartBudget": 70}, "/prometheusRule/thresholds/restartBudget"),
-    ({"prometheusRule.runbookUrl": "a#b"}, "/prometheusRule/runbookUrl"),
+    ({"prometheusRule.runbookUrl": "https://a.example/b#c"}, "/prometheusRule/runbookUrl"),
+    ({"prometheusRule.runbookUrl": "operate.md"}, "/prometheusRule/runbookUrl"),
     (
         {"prometheusRule.enabled": True, "prometheusRule.disabled": ["SlackwaterFoo"]},
         "there is no alert SlackwaterFoo",
@@ -524,6 +525,15 @@ def test_values_that_an_older_chart_lacked_have_their_defaults(missing: str, tmp
 def test_a_pod_section_that_an_older_chart_lacked_is_left_out(key: str, tmp_path: Path) -> None:
     made = older(tmp_path / "slackwater", {name: value for name, value in DEFAULTS.items() if name != key})
     assert chart.helm("template", chart.RELEASE, str(made), "--namespace", chart.NAMESPACE)
+
+
+def test_the_relative_runbook_link_of_an_older_chart_becomes_absolute(tmp_path: Path) -> None:
+    rule = {**DEFAULTS["prometheusRule"], "runbookUrl": "docs/operate.md"}
+    made = older(tmp_path / "slackwater", {**DEFAULTS, "prometheusRule": rule})
+    here = ("--namespace", chart.NAMESPACE, *chart.set_values(ALL_ON))
+    expected = chart.helm("template", chart.RELEASE, str(chart.CHART), *here)
+    assert DEFAULTS["prometheusRule"]["runbookUrl"] in expected
+    assert chart.helm("template", chart.RELEASE, str(made), *here) == expected
 
 
 def leaves(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from slackwater_operator.telemetry.metrics import TAKEOVER_OUTCOMES, GroupFigures, Metrics
+from slackwater_operator.telemetry.metrics import REBALANCE_CAUSES, TAKEOVER_OUTCOMES, GroupFigures, Metrics
 
 FLIGHTS = ("ns", "flights")
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -50,6 +50,7 @@ FULL = GroupFigures(
     rollout_pods={"abc": 2, "def": 1},
     rollout_phase="Rolling",
     conditions={"Ready": "True", "Degraded": "Unknown"},
+    condition_transitions={("Ready", "True", "Settled"): 1_700_000_000.0},
 )
 
 
@@ -80,6 +81,7 @@ def test_every_figure_has_its_series() -> None:
         "rollout_pods": {"abc": 2, "def": 1},
         "rollout_phase": {"Rolling": 1},
         "condition": {"True/Ready": 1, "Unknown/Degraded": 1},
+        "condition_transition_time_seconds": {"Settled/True/Ready": 1_700_000_000},
     }
     assert {name: of(series, f"slackwater_{name}") for name in expected} == expected
 
@@ -100,7 +102,7 @@ def test_counters_begin_at_zero() -> None:
     metrics = Metrics()
     metrics.show(FLIGHTS, GroupFigures())
     series = scraped(metrics)
-    assert of(series, "slackwater_group_rebalances_total") == {"scale": 0, "rollout": 0, "unplanned": 0}
+    assert of(series, "slackwater_group_rebalances_total") == dict.fromkeys(REBALANCE_CAUSES, 0)
     assert of(series, "slackwater_group_unowned_partition_seconds_total") == {"": 0}
     assert of(series, "slackwater_operator_takeovers_total") == dict.fromkeys(TAKEOVER_OUTCOMES, 0)
     metrics.taken_over(FLIGHTS, "asked")
@@ -126,7 +128,9 @@ def test_counters_and_histograms_are_exported() -> None:
     metrics.decided(FLIGHTS, "scale", "up")
     metrics.decided(FLIGHTS, "scale", "up")
     series = scraped(metrics)
-    assert of(series, "slackwater_group_rebalances_total") == {"scale": 2, "rollout": 0, "unplanned": 1}
+    assert of(series, "slackwater_group_rebalances_total") == {
+        "scale": 2, "rollout": 0, "topics": 0, "unplanned": 1,
+    }  # fmt: skip
     assert of(series, "slackwater_group_rebalance_seconds_count") == {"": 2}
     assert of(series, "slackwater_group_rebalance_seconds_sum") == {"": 32}
     assert of(series, "slackwater_group_rebalance_seconds_bucket")["2.5"] == 1
@@ -190,6 +194,6 @@ def test_each_metric_family_appears_once_with_its_type() -> None:
     metrics.show(("ns", "other"), FULL)
     types = [line.split()[2:] for line in metrics.text().decode().splitlines() if line.startswith("# TYPE")]
     names = [name for name, _ in types]
-    assert len(names) == len(set(names)) == 34
+    assert len(names) == len(set(names)) == 41
     assert ["slackwater_group_rebalances_total", "counter"] in types
     assert ["slackwater_group_rebalance_seconds", "histogram"] in types

@@ -432,7 +432,7 @@ def test_a_batch_that_begins_elsewhere_does_not_join() -> None:
     rows = pa.table({"offset": pa.array([1], pa.int64())})
 
     def batch(start: int, end: int) -> Batch:
-        part = Part(owned, Released(end - start, start, end), start, end)
+        part = Part(owned, Released(end - start, start, end), start, end, bytes=100 * (end - start))
         return Batch({owned.tp: part}, Stage.HANDLED, None, 0.0)
 
     def made() -> Transformed:
@@ -442,6 +442,7 @@ def test_a_batch_that_begins_elsewhere_does_not_join() -> None:
     gathering.begin(first, made())
     assert gathering.join(first, batch(20, 25), made())
     assert (first.parts[owned.tp].end, first.records) == (25, 15)
+    assert first.parts[owned.tp].bytes == 1500
     assert not gathering.join(first, batch(20, 30), made())
     assert gathering.full(first), "what follows is written after it"
     assert not gathering.join(first, batch(25, 30), made())

@@ -954,6 +954,16 @@ def test_lag_counts_from_the_committed_offset(bench: Bench) -> None:
     assert bench.metrics.value("lag_records", ("flights", "0")) == 8
 
 
+def test_the_size_of_what_was_committed_is_counted(bench: Bench) -> None:
+    tp, other = bench.produce(0, *values(3)), bench.produce(1, "x" * 10_000)
+    bench.assign(tp, other)
+    bench.until_idle()
+    small = bench.metrics.value("bytes_in", ("flights", "0"))
+    large = bench.metrics.value("bytes_in", ("flights", "1"))
+    assert 0 < small < 1000
+    assert 10_000 <= large < 11_000
+
+
 # ---- logs that have lost records
 
 

@@ -84,6 +84,8 @@ class Part:
     rejected: int = 0
     """How many of ``letters`` the worker has rejected, because the handler or the sink fails on them."""
     rows_out: int = 0
+    bytes: int = 0
+    """The size of the records that the handler was given, as columns."""
 
     @property
     def range(self) -> Range:
@@ -244,6 +246,8 @@ def transform(
     began = clock.mono_ms()
     parts = sorted(dict(batch.parts).items())
     inputs = {tp: part.columns.to_arrow(tp.topic, tp.partition) for tp, part in parts if len(part.columns)}
+    for tp, part in parts:
+        part.bytes = inputs[tp].nbytes if tp in inputs else 0
     call = _call(engine, batch, info, inputs) if inputs else None
     ready = clock.mono_ms()
     try:

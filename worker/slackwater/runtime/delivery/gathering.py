@@ -236,4 +236,5 @@ def _joined(before: Part, part: Part) -> Part:
         columns=Released(len(before.columns) + len(part.columns), before.start, part.end),
         end=part.end,
         stored_letters=before.stored_letters + part.stored_letters,
+        bytes=before.bytes + part.bytes,
     )

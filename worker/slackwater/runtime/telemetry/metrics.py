@@ -17,6 +17,10 @@ Labels = tuple[str, ...]
 
 _COUNTERS = {
     "records_in": ("Records polled, in batches that were committed.", ("topic", "partition")),
+    "bytes_in": (
+        "Size of the records polled, uncompressed, in batches that were committed.",
+        ("topic", "partition"),
+    ),
     "records_out": ("Rows written by the sink, in batches that were committed.", ("topic", "partition")),
     "records_dead": ("Records written to the dead-letter topic.", ("topic", "partition")),
     "records_skipped": (
@@ -40,6 +44,11 @@ _COUNTERS = {
         "Takeovers by outcome: asked, forced (without an answer), taken_back, refused.",
         ("outcome",),
     ),
+    "process_cpu_seconds": (
+        "CPU time by process: worker, or jvm (of Spark in this worker).",
+        ("process",),
+    ),
+    "jvm_gc_seconds": ("Time that the JVM has spent in garbage collections.", ()),
 }
 _GAUGES = {
     "lag_records": ("Records in the partition behind the committed offset.", ("topic", "partition")),
@@ -70,6 +79,15 @@ _GAUGES = {
         ("topic", "partition"),
     ),
     "session_timeout_seconds": ("The member's session.timeout.ms.", ()),
+    "process_resident_memory_bytes": (
+        "Resident memory by process: worker, jvm, or children (all others that the worker has started).",
+        ("process",),
+    ),
+    "memory_limit_bytes": ("The container's limit of memory.", ()),
+    "jvm_heap_bytes": (
+        "The JVM's heap: used (as of its last garbage collection, or later), committed.",
+        ("kind",),
+    ),
 }
 _HISTOGRAMS = {
     "batch_phase_seconds": ("Time of a batch by phase.", ("phase",)),
@@ -167,8 +185,11 @@ class Metrics:
         """For Prometheus' registry."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+        from slackwater.runtime.telemetry import processes
+
+        usage = processes.usage()
         with self._lock:
-            values = {name: dict(series) for name, series in self._values.items()}
+            values = {name: dict(series) for name, series in self._values.items()} | usage
             histograms = {
                 name: {labels: (h.cumulative(), h.total) for labels, h in series.items()}
                 for name, series in self._histograms.items()

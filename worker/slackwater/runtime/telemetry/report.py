@@ -184,6 +184,7 @@ class Report:
         for tp, part in parts.items():
             labels = (tp.topic, str(tp.partition))
             metrics.count("records_in", labels, part.records)
+            metrics.count("bytes_in", labels, part.bytes)
             metrics.count("records_out", labels, part.rows_out)
             metrics.count("records_dead", labels, part.dead)
             metrics.count("records_rejected", labels, part.rejected)

@@ -1,0 +1,1 @@
+export { Scrollbars as default, Scrollbars } from 'scrollbars-package';
