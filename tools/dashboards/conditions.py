@@ -17,7 +17,7 @@ LEVELS: Names = (
 _GOOD = ("Ready", "Stable", "Scaled", "RolledOut", "LagKnown")
 """Conditions that are True while all is well; the others are False then."""
 _PENDING = ("Ready", "Stable", "RolledOut")
-_NOTICES = ("SkewLimited", "Suspended")
+_NOTICES = ("SkewLimited", "Suspended", "Progressing")
 _PROBLEMS = ("Stalled", "Degraded")
 
 
