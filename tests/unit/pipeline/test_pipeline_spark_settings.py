@@ -64,5 +64,5 @@ def test_a_servers_settings_are_made_before_the_first_query(server: Server) -> N
 @pytest.mark.parametrize("away", ["get", "count"])
 def test_a_server_that_does_not_answer_is_a_start_error(server: Server, away: str) -> None:
     server.away = away
-    with pytest.raises(StartError, match=r"sc://spark:15002 does not answer; start it, or correct spark.remote"):
+    with pytest.raises(StartError, match="sc://spark:15002 does not answer; start it, or correct"):
         ConnectBackend("sc://spark:15002", {}).open()
