@@ -262,17 +262,19 @@ def deliver_in_test(document: dict[str, Any], records: pa.Table) -> dict[str, An
     return {
         "dead": {letter.offset: letter.reason for letter in handled.letters.get(tp, [])},
         "rows": handled.rows[tp], "checked": checked, "held": held, "kept": _views(spark),
+        "stored": _stored(spark),
     }  # fmt: skip
 
 
-def give_up_in_test(records: pa.Table) -> tuple[int, int]:
-    """Handles two batches of which nothing is written. Returns how many kept views there are after each."""
+def give_up_in_test(records: pa.Table) -> list[int]:
+    """Handles two batches of which nothing is written. Returns how many kept views there are after each, and
+    how many results are stored in the end."""
     assert _engine is not None
     counts = []
     for _ in range(2):
         _engine.transform(records)
         counts.append(len(_views(_session())))
-    return counts[0], counts[1]
+    return [*counts, _stored(_session())]
 
 
 def narrowed_in_test(records: pa.Table) -> list[tuple[int, list[int]]]:
@@ -285,6 +287,12 @@ def narrowed_in_test(records: pa.Table) -> list[tuple[int, list[int]]]:
 
 def _session() -> Any:
     return (_engine.engine if isinstance(_engine, DecodingEngine) else _engine).session
+
+
+def _stored(spark: Any) -> int:
+    """How many results a local session keeps. A Connect server does not tell."""
+    remote = type(spark).__module__.startswith("pyspark.sql.connect.")
+    return 0 if remote else int(spark.sparkContext._jsc.getPersistentRDDs().size())
 
 
 def _views(spark: Any) -> list[str]:
