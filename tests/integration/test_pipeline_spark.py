@@ -373,11 +373,12 @@ def test_the_rows_of_a_partition_that_was_given_up_are_not_written(host: EngineH
     assert host.run(narrowed_in_test, pa.concat_tables([first, second])) == [(3, [5, 6, 7]), (0, [])]
 
 
-def test_rows_of_a_batch_that_is_given_up_are_dropped_with_the_next(host: EngineHost) -> None:
+def test_rows_of_batches_that_are_given_up_do_not_pile_up(host: EngineHost) -> None:
+    """The thread that handles batches may hold the last one's until it has the next."""
     host.start("keep", keeps_rows=True)
-    views, after_next, stored = host.run(give_up_in_test, table([0, 1]))
-    assert (views, after_next) == (1, 1)
-    assert stored <= 1
+    views = host.run(give_up_in_test, table([0, 1]))
+    assert views[0] == 1
+    assert max(views) <= 2
 
 
 @pytest.mark.parametrize("host", ["connect"], indirect=True)  # only a server can drop a session
