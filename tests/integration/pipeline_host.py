@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka.records import ARROW_SCHEMA
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_sink
@@ -21,6 +22,8 @@ from slackwater.pipeline.engines.hooks import LoadedHandler
 from slackwater.pipeline.engines.spark import SparkEngine
 from slackwater.pipeline.values import make_decoder
 from slackwater.runtime.config.worker_config import parse
+from slackwater.runtime.delivery.batch import Batch, Part, Stage, info_of, rows_of, stage, transform
+from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.interfaces import Range
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -38,6 +41,14 @@ def counts(df):
     """A shuffle: every record of a partition with the partition's number of records."""
     sizes = df.groupBy("partition").agg(F.count("*").alias("records"))
     return df.select("topic", "partition", "offset").join(sizes, "partition")
+
+def dice(df):
+    # Each run of the plan has another result.
+    error = F.when(F.rand() < 0.5, "unlucky").alias("_error")
+    return df.select("topic", "partition", "offset", F.expr("uuid()").alias("id"), error)
+
+def from_elsewhere(df):
+    return df.select("topic", "partition", (F.col("offset") * 2).alias("offset"))
 
 def zone(df):
     return df.withColumn("zone", F.current_timezone())
@@ -202,8 +213,7 @@ def run_in_test(handler: str, values: list[bytes | None]) -> tuple[list[dict[str
 def _read_with_spark(path: str) -> dict[str, list[Any]]:
     """The columns that a Spark reader with its defaults sees."""
     assert _engine is not None
-    assert _engine._spark is not None
-    columns: dict[str, list[Any]] = _engine._spark.read.parquet(path).toArrow().to_pydict()
+    columns: dict[str, list[Any]] = _session().read.parquet(path).toArrow().to_pydict()
     return columns
 
 
@@ -212,6 +222,79 @@ def write_in_test(document: dict[str, Any], batches: list[pa.Table]) -> None:
     sink = make_sink(parse(document), _engine)
     for rows in batches:
         sink.stage(rows, {TopicPartition("t", 0): Range("", 0, 1, None)}).publish()
+
+
+class Polled:
+    """The records of one partition, as a batch has them."""
+
+    def __init__(self, records: pa.Table) -> None:
+        (self._records,) = records.combine_chunks().to_batches()
+        offsets = self._records.column("offset")
+        self.first_offset, self.next_offset = offsets[0].as_py(), offsets[-1].as_py() + 1
+
+    def __len__(self) -> int:
+        return self._records.num_rows
+
+    def to_arrow(self, topic: str, partition: int) -> pa.RecordBatch:
+        return self._records
+
+    def records(self, topic: str, partition: int) -> list[Any]:
+        raise NotImplementedError
+
+
+def deliver_in_test(document: dict[str, Any], records: pa.Table) -> dict[str, Any]:
+    """Handles and writes a batch as a worker does. Returns offset -> reason of what was rejected, how many
+    positions came back from Spark, and the kept views before and after the write."""
+    assert _engine is not None
+    spark = _session()
+    tp = TopicPartition("t", 0)
+    polled = Polled(records)
+    part = Part(OwnedPartition(tp, marks={}), polled, polled.first_offset, polled.next_offset)
+    batch = Batch({tp: part}, Stage.HANDLING, None, 0.0, attempt=1)
+    info = info_of(batch, batch.parts, "g", "w-0")
+    transformed = transform(batch, info, _engine, SYSTEM_CLOCK, lambda _step: None)
+    checked = transformed.output.rows.to_check.num_rows
+    handled = stage(batch, transformed, make_sink(parse(document), _engine), lambda _step: None)
+    assert handled.staged is not None
+    held = _views(spark)
+    handled.staged.publish()
+    return {
+        "dead": {letter.offset: letter.error for letter in handled.letters.get(tp, [])},
+        "rows": handled.rows[tp], "checked": checked, "held": held, "kept": _views(spark),
+        "stored": _stored(spark),
+    }  # fmt: skip
+
+
+def give_up_in_test(records: pa.Table) -> list[int]:
+    """Handles batches of which nothing is written. Returns how many kept views there are after each."""
+    assert _engine is not None
+    counts = []
+    for _ in range(5):
+        _engine.transform(records)
+        counts.append(len(_views(_session())))
+    return counts
+
+
+def narrowed_in_test(records: pa.Table) -> list[tuple[int, list[int]]]:
+    """Rows of a batch of which a partition was given up: how many, and the offsets that would be written."""
+    assert _engine is not None
+    rows = _engine.transform(records)
+    parts = [rows_of(rows, partitions) for partitions in ([TopicPartition("t", 1)], [TopicPartition("t", 3)])]
+    return [(part.num_rows, sorted(part.frame.toArrow()["offset"].to_pylist())) for part in parts]
+
+
+def _session() -> Any:
+    return (_engine.engine if isinstance(_engine, DecodingEngine) else _engine).session
+
+
+def _stored(spark: Any) -> int:
+    """How many results a local session keeps. A Connect server does not tell."""
+    remote = type(spark).__module__.startswith("pyspark.sql.connect.")
+    return 0 if remote else int(spark.sparkContext._jsc.getPersistentRDDs().size())
+
+
+def _views(spark: Any) -> list[str]:
+    return [view.name for view in spark.catalog.listTables() if "_slackwater_" in view.name]
 
 
 class EngineHost:

@@ -21,11 +21,19 @@ from slackwater.pipeline.engines.spark import EngineLostError
 from slackwater.pipeline.engines.spark_session import SparkFailure
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from slackwater.runtime.config.value_config import ValueConfig
-from slackwater.runtime.errors import HandlerError, SinkError, StartError
+from slackwater.runtime.errors import HandlerError, RecordsError, SinkError, StartError
 from slackwater.runtime.interfaces import Range
 from slackwater.runtime.telemetry import processes
 from slackwater_operator.demo.source import read_rows, with_poison
-from tests.integration.pipeline_host import EngineHost, run_in_test, table, write_in_test
+from tests.integration.pipeline_host import (
+    EngineHost,
+    deliver_in_test,
+    give_up_in_test,
+    narrowed_in_test,
+    run_in_test,
+    table,
+    write_in_test,
+)
 from tests.support.workers.fakes import Bench
 
 pytestmark = [pytest.mark.parts("spark"), pytest.mark.timeout(240)]
@@ -322,6 +330,66 @@ def test_a_format_of_spark_appends_the_rows_of_each_batch(host: EngineHost, tmp_
     assert len(list(out.glob("partition=0/*.gz.parquet"))) == 3, "a file for each batch with rows"
     with pytest.raises(SinkError, match=r"^the sink cannot write with Spark's format nothing: .*nothing"):
         host.run(write_in_test, written(out, "nothing"), [table([4])])
+
+
+def test_rows_are_written_where_they_are_and_only_rejected_ones_come_back(
+    host: EngineHost, tmp_path: Path
+) -> None:
+    """The handler's plan runs once: which records it rejects is another lot with each run."""
+    host.start("dice", keeps_rows=True)
+    out, records = tmp_path / "out", table(list(range(10_000)))
+    first = host.run(deliver_in_test, written(out, "parquet"), records)
+    columns = host.read_with_spark(out)
+    assert list(columns) == ["topic", "partition", "offset", "id"]
+    assert 1_000 < len(first["dead"]) < 9_000
+    assert sorted([*columns["offset"], *first["dead"]]) == list(range(10_000))
+    assert first["rows"] == len(columns["offset"])
+    assert first["checked"] == len(first["dead"])
+    assert set(first["dead"].values()) == {"unlucky"}
+    assert len(first["held"]) == 1
+    assert (first["kept"], first["stored"]) == ([], 0)
+    assert len(list(out.glob("*.gz.parquet"))) == 1
+
+
+def test_rows_of_a_batch_with_gaps_and_of_values_that_are_rejected_are_checked(
+    host: EngineHost, tmp_path: Path
+) -> None:
+    host.start("typed", keeps_rows=True, value=ValueConfig("json", schema="n INT"))
+    records = table([0, 1, 5, 7], [b'{"n": 1}', b"no json", b'{"n": 2}', None])
+    end = host.run(deliver_in_test, written(tmp_path / "out", "parquet"), records)
+    assert list(end["dead"]) == [1]
+    assert end["dead"][1].startswith("JSON value: ")
+    assert (end["rows"], end["checked"]) == (3, 4), "because of the gaps all positions are looked at"
+    columns = host.read_with_spark(tmp_path / "out")
+    assert sorted(zip(columns["offset"], columns["n"], strict=True), key=str) == [(0, 1), (5, 2), (7, None)]
+
+
+def test_rows_that_are_kept_must_carry_positions_of_the_batch(host: EngineHost, tmp_path: Path) -> None:
+    host.start("from_elsewhere", keeps_rows=True)
+    with pytest.raises(RecordsError, match=r"2 rows whose positions are not among .* t-0 offset 4;"):
+        host.run(deliver_in_test, written(tmp_path / "out", "parquet"), table([0, 1, 2, 3]))
+    for handler, said in (
+        ("no_offset", "must have the column offset"),
+        ("number_as_error", "_error .* int32"),
+    ):
+        host.start(handler, keeps_rows=True)
+        with pytest.raises(HandlerError, match=said):
+            host.transform(table([0]))
+
+
+def test_the_rows_of_a_partition_that_was_given_up_are_not_written(host: EngineHost) -> None:
+    host.start("keep", keeps_rows=True)
+    first, second = table([0, 1]), table([5, 6, 7])
+    second = second.set_column(1, second.schema.field("partition"), pa.array([1] * 3, pa.int32()))
+    assert host.run(narrowed_in_test, pa.concat_tables([first, second])) == [(3, [5, 6, 7]), (0, [])]
+
+
+def test_rows_of_batches_that_are_given_up_do_not_pile_up(host: EngineHost) -> None:
+    """The thread that handles batches may hold the last one's until it has the next."""
+    host.start("keep", keeps_rows=True)
+    views = host.run(give_up_in_test, table([0, 1]))
+    assert views[0] == 1
+    assert max(views) <= 2
 
 
 @pytest.mark.parametrize("host", ["connect"], indirect=True)  # only a server can drop a session

@@ -262,7 +262,7 @@ class KafkaParts:
         """The configuration's engine, not started."""
         from slackwater.pipeline import make_engine
 
-        self._engine = make_engine(self._config)
+        self._engine = make_engine(self._config, for_sink=True)
         return self._engine
 
     def sink(self) -> Sink:

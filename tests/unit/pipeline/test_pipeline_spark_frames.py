@@ -68,6 +68,9 @@ def test_packed_rows_are_the_rows(rows: int) -> None:
     assert unpacked.equals(table)
 
 
+UNPACKED = ["select inline(records)"]
+
+
 class Session:
     """A Connect server's. ``events``: what it was asked for."""
 
@@ -79,9 +82,16 @@ class Session:
         self.events.append(f"rows {table.num_rows}")
         return self
 
-    def table(self, name: str) -> str:
-        self.events.append("read")
-        return name
+    def createOrReplaceTempView(self, name: str) -> None:  # noqa: N802
+        self.events.append(f"create {name}")
+
+    def table(self, name: str) -> Any:
+        self.events.append(f"read {name}")
+        return self
+
+    def select(self, column: str) -> Any:
+        self.events.append(f"select {column}")
+        return self
 
     def dropTempView(self, name: str) -> None:  # noqa: N802
         self.events.append(f"drop {name}")
@@ -90,12 +100,8 @@ class Session:
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Session:
-    # What makes the view wants Spark's own functions.
-    made = Session()
-    monkeypatch.setattr(
-        frames, "_create_view", lambda _spark, _table, name: made.events.append(f"create {name}")
-    )
-    return made
+    monkeypatch.setattr("pyspark.sql.functions.inline", lambda name: f"inline({name})")
+    return Session()
 
 
 @pytest.mark.parametrize(
@@ -111,13 +117,15 @@ def test_a_large_batch_goes_to_a_server_by_a_view(
     session: Any, rows: int, size_bytes: int, by_view: bool
 ) -> None:
     table = pa.table({"value": [b"x" * size_bytes] * rows})
-    with frames.frame(session, table, None) as given:
+    with frames.frame(session, table, None):
         inside = list(session.events)
     if not by_view:
         assert session.events == [f"rows {rows}"]
         return
-    assert inside == [f"create {given}", "read"]
-    assert session.events == [*inside, f"drop {given}"]
+    name = inside[1].removeprefix("create ")
+    # The records are not part of the plan that is queried.
+    assert inside == [f"rows {-(-rows // ROWS_A_TASK)}", f"create {name}", f"read {name}", *UNPACKED]
+    assert session.events == [*inside, f"drop {name}"]
 
 
 def test_the_view_is_dropped_and_the_querys_own_error_is_raised(session: Any) -> None:

@@ -7,15 +7,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from slackwater.pipeline import make_sink
+from slackwater.pipeline import make_engine, make_sink
 from slackwater.pipeline.engines.arrow import ArrowEngine
-from slackwater.pipeline.engines.decoding import DecodingEngine
+from slackwater.pipeline.engines.decoding import DecodingEngine, with_rejected
+from slackwater.pipeline.engines.kept_rows import SparkRows
 from slackwater.pipeline.engines.spark import SparkEngine
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
+from slackwater.runtime.delivery.batch import checked_kept
 from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import AnyEngine, Range, Sink
 from slackwater.worker_cli import KafkaParts
 from tests.support.sinks import OLD, A, put, rows
+
+CHECKED = pa.schema(
+    [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("_error", pa.string())]
+)
 
 
 class Session:
@@ -78,6 +84,66 @@ def test_a_batch_is_appended_in_one_task() -> None:
         ("rows", [0, 1, 2]), ("coalesce", 1), ("format", "orc"), ("mode", "append"),
         ("options", {"path": "/out"}), ("save",),
     ]  # fmt: skip
+
+
+class Kept:
+    """What keeps rows in a session."""
+
+    released = False
+
+    def release(self) -> None:
+        self.released = True
+
+
+def kept_rows(kept: Kept, session: Any, count: int) -> SparkRows:
+    rejected = {"topic": [A.topic], "partition": [0], "offset": [0], "_error": ["bad"]}
+    to_check = pa.table(rejected).cast(CHECKED)
+    return SparkRows(kept, session, ["offset"], {A: count}, to_check)  # type: ignore[arg-type]
+
+
+def test_kept_rows_are_written_where_they_are_and_released() -> None:
+    asked, frame, kept = Session(), Session(), Kept()
+    made = sink(engine(asked))
+    staged = made.stage(kept_rows(kept, frame, 2), {A: Range(OLD, 0, 3, None)})
+    assert not frame.calls
+    staged.publish()
+    assert frame.calls == [
+        ("coalesce", 1), ("format", "orc"), ("mode", "append"), ("options", {"path": "/out"}), ("save",),
+    ]  # fmt: skip
+    assert kept.released
+    assert not asked.calls
+    made.stage(kept_rows(kept, frame, 0), {A: Range(OLD, 3, 4, None)}).publish()
+    assert frame.calls[-1] == ("save",)
+    assert len(frame.calls) == 5
+
+
+def test_rejected_rows_of_kept_ones_are_dead_letters_beside_those_of_the_decoder() -> None:
+    more = pa.table({"topic": [A.topic], "partition": [0], "offset": [2]})
+    rows = with_rejected(kept_rows(Kept(), Session(), 1), more, ["no json"])
+    records = pa.RecordBatch.from_pydict({"offset": [0, 1, 2]})
+    output = checked_kept(rows, {A: records})
+    assert output.dead == {A: [(0, "bad"), (2, "no json")]}
+    assert output.counts == {A: 1}
+    assert output.rows is rows
+
+
+@pytest.mark.parametrize(
+    ("fields", "for_sink", "keeps"),
+    [
+        ({}, True, True),
+        ({}, False, False),  # `slackwater try` shows rows
+        ({"maxAgeMs": 10_000}, True, False),
+    ],
+)
+def test_rows_stay_in_spark_for_a_worker_whose_batches_are_written_one_by_one(
+    fields: dict[str, Any], for_sink: bool, keeps: bool
+) -> None:
+    made = make_engine(configured(**fields), for_sink=for_sink)
+    assert isinstance(made, SparkEngine)
+    assert made._keeps_rows is keeps
+    worker = KafkaParts(configured(**fields), "w-0", "worker.yaml").engine()
+    assert isinstance(worker, SparkEngine)
+    assert worker._keeps_rows is (not fields)
 
 
 def test_a_worker_writes_in_the_session_of_its_engine() -> None:

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["make_engine", "make_sink"]
 
 
-def make_engine(config: WorkerConfig) -> AnyEngine:
-    """The engine that ``config.engine`` names. It loads nothing before ``start()``."""
+def make_engine(config: WorkerConfig, *, for_sink: bool = False) -> AnyEngine:
+    """The engine that ``config.engine`` names. It loads nothing before ``start()``.
+
+    ``for_sink``: whether its rows are for the sink of ``config``, and so may stay where that writes them.
+    """
     make = _decoder_factory(config)
     if config.engine == "python":
         from slackwater.pipeline.engines.python import PythonEngine
@@ -42,7 +45,7 @@ def make_engine(config: WorkerConfig) -> AnyEngine:
         from slackwater.pipeline.engines.decoding import DecodingRecordEngine
 
         return DecodingRecordEngine(records, make, by_record=config.by_record)
-    tables = _table_engine(config)
+    tables = _table_engine(config, for_sink=for_sink)
     if make is None:
         return tables
     from slackwater.pipeline.engines.decoding import DecodingEngine
@@ -62,7 +65,7 @@ def _decoder_factory(config: WorkerConfig) -> Callable[[], ValueDecoder] | None:
     return partial(make_decoder, value, timeout_ms=waits_ms, start_timeout_ms=config.start_timeout_ms)
 
 
-def _table_engine(config: WorkerConfig) -> ArrowEngine | SparkEngine:
+def _table_engine(config: WorkerConfig, *, for_sink: bool) -> ArrowEngine | SparkEngine:
     if config.engine == "arrow":
         from slackwater.pipeline.engines.arrow import ArrowEngine
 
@@ -84,6 +87,11 @@ def _table_engine(config: WorkerConfig) -> ArrowEngine | SparkEngine:
         timeout_ms=config.handler_timeout_ms,
         refreshes=config.refresh_every_ms > 0,
         by_record=config.by_record,
+        # Rows that wait for those of other batches wait in the worker.
+        keeps_rows=for_sink
+        and config.sink.format == "spark"
+        and config.by_record
+        and not config.sink.max_age_ms,
     )
 
 

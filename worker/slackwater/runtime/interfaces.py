@@ -7,7 +7,7 @@ the handler's and is tried again, any other of a sink as the sink's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -32,6 +32,27 @@ PLACE_COLUMNS = ("topic", "partition", "offset")
 """Columns of the input that the output must keep: where each row came from."""
 
 
+@runtime_checkable
+class KeptRows(Protocol):
+    """A handler's rows that stay where the engine has made them, for a sink that writes them there."""
+
+    counts: Mapping[TopicPartition, int]
+    """How many rows there are of each partition, without the rejected ones."""
+    to_check: pa.Table
+    """Positions and errors of the rejected rows, or of all rows if some may carry a position that is no
+    record's."""
+    column_names: Sequence[str]
+
+    @property
+    def num_rows(self) -> int: ...
+
+    def of(self, partitions: Collection[TopicPartition]) -> KeptRows:
+        """The rows whose positions are in ``partitions``."""
+
+    def with_rejected(self, rejected: pa.Table) -> KeptRows:
+        """These rows, and rejected ones: their positions and errors."""
+
+
 class Engine(Protocol):
     """Runs the user's handler on a table of polled records."""
 
@@ -47,7 +68,8 @@ class Engine(Protocol):
         May take seconds."""
 
     def transform(self, table: pa.Table, batch: Batch) -> pa.Table:
-        """The handler's output for ``table`` (schema ``slackwater.kafka.records.ARROW_SCHEMA``).
+        """The handler's output for ``table`` (schema ``slackwater.kafka.records.ARROW_SCHEMA``), or KeptRows
+        in its place.
 
         The table holds the records of all partitions of one poll; ``batch``: what the handler is told of
         them. Raises ``HandlerError`` for what

@@ -46,10 +46,14 @@ def frame(spark: SparkSession, table: pa.Table, parallelism: int | None) -> Iter
     elif table.num_rows < VIEW_ROWS and table.nbytes < VIEW_BYTES:
         yield spark.createDataFrame(table)
     else:
+        from pyspark.sql.functions import inline
+
         name = f"_slackwater_batch_{next(_numbers)}"
-        _create_view(spark, table, name)
+        # Unpacked by the plans that read the view: each level of a plan around the records copies them once
+        # more in the client.
+        spark.createDataFrame(packed(table)).createOrReplaceTempView(name)
         try:
-            yield spark.table(name)
+            yield spark.table(name).select(inline(_PACKED))
         finally:
             _drop_view(spark, name)
 
@@ -65,12 +69,6 @@ def _without_rows(spark: SparkSession, schema: pa.Schema) -> DataFrame:
 
     row = dict.fromkeys(schema.names)
     return spark.createDataFrame(pa.Table.from_pylist([row], schema=schema)).where(rand() > 1)
-
-
-def _create_view(spark: SparkSession, table: pa.Table, name: str) -> None:
-    from pyspark.sql.functions import inline
-
-    spark.createDataFrame(packed(table)).select(inline(_PACKED)).createOrReplaceTempView(name)
 
 
 def _drop_view(spark: SparkSession, name: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slackwater.handler import NO_BATCH, Batch
-from slackwater.pipeline.engines import frames, handler as handlers
+from slackwater.pipeline.engines import frames, handler as handlers, kept_rows
 from slackwater.pipeline.engines.hooks import LoadedHandler, load_handler, refuse_async, setup_failure
 from slackwater.pipeline.engines.spark_session import (
     Backend,
@@ -51,7 +51,8 @@ class SparkEngine:
     ``timeout_ms`` limits each call of :meth:`transform` and :meth:`warm_up`. ``session``: one of the caller's
     to run on instead; it is used as it is, and left open. ``function``: the handler itself, for a caller that
     has it; ``spec`` is its name in messages then. ``refreshes``: whether :meth:`refresh` will be called.
-    ``by_record``: whether each row carries the position of its record.
+    ``by_record``: whether each row carries the position of its record. ``keeps_rows``: whether the rows stay
+    in the session, for a sink that writes them there; needs ``by_record``.
     """
 
     def __init__(
@@ -67,10 +68,12 @@ class SparkEngine:
         function: handlers.Handler | None = None,
         refreshes: bool = False,
         by_record: bool = True,
+        keeps_rows: bool = False,
     ) -> None:
         self._start_timeout_ms = start_timeout_ms
         self._spec, self._path, self._timeout_ms = spec, tuple(path), timeout_ms
         self._function, self._refreshes, self._by_record = function, refreshes, by_record
+        self._keeps_rows = keeps_rows
         self._backend: Backend = (
             make_backend(remote, conf or {}) if session is None else GivenSession(session)
         )
@@ -118,7 +121,7 @@ class SparkEngine:
         checked_output(output, {}, by_record=self._by_record)
 
     def transform(self, table: pa.Table, batch: Batch = NO_BATCH) -> pa.Table:
-        """The handler's rows for ``table``, as Arrow.
+        """The handler's rows for ``table``, as Arrow; or SparkRows, if rows are kept and there are records.
 
         Raises HandlerError for what would fail again (a query that Spark cannot plan, a result that is no
         DataFrame, a call that took too long), EngineLostError where Spark is gone, SparkFailure for a
@@ -223,6 +226,8 @@ class SparkEngine:
                 raise HandlerError(
                     f"handler {self._spec} returned {type(result).__name__}, not a Spark DataFrame"
                 )
+            if self._keeps_rows and table.num_rows:
+                return kept_rows.keep(self._session(), result, table)
             return to_arrow()
 
     def _explained(self, exc: Exception) -> Exception:

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -183,11 +183,17 @@ class ConnectBackend:
             log.exception("no session on %s", self)
             raise StartError(f"{self} did not open a session: {summary(exc)}") from exc
         self._spark = spark
-        if not bounded(lambda: spark.range(1).count(), FIRST_ANSWER_TIMEOUT_MS, "spark-probe"):
-            raise StartError(f"{self} does not answer; start it, or correct spark.remote")
+        self._wait_for(lambda: spark.conf.get("spark.sql.session.timeZone"))
+        # Before the first query: with it the client reads the settings of plans, and keeps them.
         for key, value in self._conf.items():
             self._set(spark, key, value)
+        self._wait_for(lambda: spark.range(1).count())
         return spark
+
+    def _wait_for(self, request: Callable[[], object]) -> None:
+        """Raises StartError where ``request`` is not answered in ``FIRST_ANSWER_TIMEOUT_MS``."""
+        if not bounded(request, FIRST_ANSWER_TIMEOUT_MS, "spark-probe"):
+            raise StartError(f"{self} does not answer; start it, or correct spark.remote")
 
     def _set(self, spark: SparkSession, key: str, value: str) -> None:
         """Sets what belongs to the session; what belongs to the server's process was set when it started."""

@@ -1,4 +1,6 @@
-"""Any format of Spark's DataFrameWriter: a batch's rows go back to the worker's session, which appends them.
+"""Any format of Spark's DataFrameWriter: the session of the worker's engine appends a batch's rows.
+
+They are there already, unless they had to wait in the worker for those of other batches: these are sent back.
 
 Each record at least once: what such a format writes has no place for marks that change with the rows.
 """
@@ -9,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from slackwater.pipeline.engines.kept_rows import SparkRows
 from slackwater.pipeline.engines.spark_session import summary
 from slackwater.pipeline.sinks.unmarked import UnmarkedSink
 from slackwater.runtime.errors import SinkError
@@ -35,10 +38,12 @@ def spark_sink(
         partition_by: columns, as ``DataFrameWriter.partitionBy`` takes them.
     """
 
-    def write(rows: pa.Table) -> None:
+    def write(rows: pa.Table | SparkRows) -> None:
+        kept = isinstance(rows, SparkRows)
         try:
+            frame = rows.frame if kept else session().createDataFrame(rows)
             # One task: Spark makes a file of each.
-            writer = session().createDataFrame(rows).coalesce(1).write
+            writer = frame.coalesce(1).write
             writer = writer.format(spark_format).mode("append").options(**options)
             if partition_by:
                 writer = writer.partitionBy(*partition_by)
@@ -49,5 +54,7 @@ def spark_sink(
                 f"the sink cannot write with Spark's format {spark_format}: {summary(exc)}. The batch is not "
                 "committed; some of its rows may have been written"
             ) from exc
+        if kept:
+            rows.release()
 
     return UnmarkedSink(write, f"Spark's format {spark_format}")

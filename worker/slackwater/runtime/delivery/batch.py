@@ -22,6 +22,7 @@ from slackwater.runtime.interfaces import (
     PLACE_COLUMNS,
     AnyEngine,
     Columns,
+    KeptRows,
     Range,
     RecordEngine,
     Sink,
@@ -258,7 +259,9 @@ def transform(
         raise TransformError(f"{type(exc).__name__}: {exc}") from exc
     ended = clock.mono_ms()
     reached(Step.HANDLED)
-    if call is not None:
+    if isinstance(result, KeptRows):
+        output = checked_kept(result, inputs)
+    elif call is not None:
         output = checked_output(result, inputs, by_record=by_record)
     else:  # all records are dead letters already
         columns = PLACE_COLUMNS if by_record else ()
@@ -329,10 +332,12 @@ def try_to_stage(batch: Batch, transformed: Transformed, sink: Sink, reached: Re
 
 
 def rows_of(rows: pa.Table, partitions: Collection[TopicPartition]) -> pa.Table:
-    """The rows whose positions are in ``partitions``."""
+    """The rows (or KeptRows) whose positions are in ``partitions``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if isinstance(rows, KeptRows):
+        return rows.of(partitions)
     mask = pa.repeat(pa.scalar(False), rows.num_rows)
     for tp in partitions:
         own = pc.and_(pc.equal(rows["topic"], tp.topic), pc.equal(rows["partition"], tp.partition))
@@ -464,7 +469,7 @@ class Output:
     """What a handler returned for a batch.
 
     ``rows``: without the error column and the rows that it rejects; topic, partition and offset are string,
-    int32 and int64. ``counts``: how many there are of each
+    int32 and int64. KeptRows where the engine has kept them. ``counts``: how many there are of each
     partition. ``dead``: what is rejected, as (source offset, error), by offset; partitions without are left
     out.
     """
@@ -508,6 +513,12 @@ def checked_output(
     if taken != output.num_rows:
         raise RecordsError(_stray(places, inputs, output.num_rows - taken))
     return Output(rows.filter(pc.invert(rejected)) if rejected is not None else rows, counts, dead)
+
+
+def checked_kept(rows: KeptRows, inputs: Mapping[TopicPartition, pa.RecordBatch]) -> Output:
+    """As :func:`checked_output`, for rows that the engine has kept."""
+    dead = checked_output(rows.to_check, inputs).dead
+    return Output(rows, {tp: rows.counts.get(tp, 0) for tp in inputs}, dead)
 
 
 def _output_of_batch(output: Any, inputs: Mapping[TopicPartition, pa.RecordBatch]) -> Output:
