@@ -6,7 +6,7 @@ time, and `lastTransitionTime` moves only when the status flips (Kubernetes API 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -25,7 +25,9 @@ TYPES = (
     "Stalled",
     "Degraded",
     "Suspended",
+    "Rewound",
 )
+"""In the order of the status. `Rewound` is there once a rewind was asked for."""
 UNREACHABLE_AFTER_MS = 120_000
 """How long a Kafka cluster may be unreachable before the group is Degraded."""
 
@@ -65,6 +67,23 @@ class Trouble:
 
 
 @dataclass(frozen=True)
+class RewindView:
+    """A rewind, or a request for one.
+
+    Attributes:
+        reason: its phase or result, in CamelCase.
+        message: what is done, or what came of it.
+        stops: whether it has the workers stopped now.
+        done: whether it has ended.
+    """
+
+    reason: str
+    message: str
+    stops: bool = False
+    done: bool = False
+
+
+@dataclass(frozen=True)
 class ConditionsInput:
     """The input of all conditions.
 
@@ -89,6 +108,7 @@ class ConditionsInput:
         stopped: the partitions that are not read until a person decides where to continue.
         troubles: the problems that need a person, the most serious first.
         unplanned: the causes of recent unplanned rebalances; empty without any.
+        rewind: the last rewind; None where none was asked for.
     """
 
     generation: int
@@ -110,6 +130,7 @@ class ConditionsInput:
     stopped: tuple[str, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     unplanned: tuple[str, ...] = ()
+    rewind: RewindView | None = None
 
 
 def conditions(
@@ -124,7 +145,7 @@ def conditions(
         now_ms: wall clock.
     """
     before = {condition.get("type"): condition for condition in previous}
-    makers = (
+    makers: tuple[Callable[[ConditionsInput], _Verdict | None], ...] = (
         _ready,
         _stable,
         _scaled,
@@ -134,11 +155,14 @@ def conditions(
         _stalled,
         _degraded,
         _suspended,
+        _rewound,
     )
     now = datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     result = []
     for kind, make in zip(TYPES, makers, strict=True):
         verdict = make(observed)
+        if verdict is None:
+            continue
         last = before.get(kind, {})
         kept = last.get("status") == verdict.status and isinstance(last.get("lastTransitionTime"), str)
         result.append(
@@ -166,6 +190,8 @@ def _ready(observed: ConditionsInput) -> _Verdict:
         return _Verdict(_FALSE, "Deleting", f"the ConsumerGroup is being deleted{waits}")
     if observed.suspended:
         return _Verdict(_FALSE, "Suspended", "spec.suspend is true: no worker runs")
+    if observed.rewind is not None and observed.rewind.stops:
+        return _Verdict(_FALSE, "Rewinding", "no worker runs during the rewind; see the Rewound condition")
     if observed.group is None:
         return _Verdict(_UNKNOWN, "GroupUnknown", "the broker did not say how the group is")
     if observed.unsettled or observed.members < observed.replicas:
@@ -273,6 +299,14 @@ def _suspended(observed: ConditionsInput) -> _Verdict:
     if observed.suspended:
         return _Verdict(_TRUE, "Suspended", "spec.suspend is true")
     return _Verdict(_FALSE, "NotSuspended", "spec.suspend is not set")
+
+
+def _rewound(observed: ConditionsInput) -> _Verdict | None:
+    rewind = observed.rewind
+    if rewind is None:
+        return None
+    status = _TRUE if rewind.done and rewind.reason == "Rewound" else _FALSE
+    return _Verdict(status, rewind.reason, rewind.message)
 
 
 def _stall(observed: ConditionsInput, kind: str) -> Stall | None:

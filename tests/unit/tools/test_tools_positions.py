@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from slackwater.tools.positions import Start, start_of
+from slackwater.tools.starts import Start, start_of
 
 NOON_MS = 1769860800000
 
