@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.config.worker_config import WorkerConfig, load
 from slackwater.runtime.errors import SinkError, StartError, WorkerError
+from slackwater.tools.clients import reader
 from slackwater.tools.positions import spans_of
 from slackwater.tools.starts import REWIND_SYNTAX, Start, rewind_start_of
 
 if TYPE_CHECKING:
-    from slackwater.kafka import KafkaConsumer
     from slackwater.kafka.admin import KafkaAdmin
 
 
@@ -86,8 +86,7 @@ def check(config: WorkerConfig, starts: Iterable[Start]) -> dict[TopicPartition,
     from slackwater.pipeline import make_sink
 
     _check_lineage(config)
-    with _consumer(config) as consumer:
-        offsets = _offsets(consumer, starts)
+    offsets = _offsets(config, starts)
     make_sink(config).rewind({})  # a sink that cannot remove rows refuses that as well
     return offsets
 
@@ -104,22 +103,27 @@ def rewind(config: WorkerConfig, starts: Iterable[Start]) -> tuple[int, dict[Top
     _check_lineage(config)
     with KafkaAdmin(config.bootstrap_servers, security=config.security.client()) as admin:
         _check_empty(admin, config.group_id)
-        with _consumer(config) as consumer:
-            offsets = _offsets(consumer, starts)
-            ids = _topic_ids(admin, offsets)
-            places = {tp: (ids[tp.topic], offset) for tp, offset in offsets.items()}
-            removed = make_sink(config).rewind(places)
-            _commit(consumer, offsets, removed)
+        offsets = _offsets(config, starts)
+        ids = _topic_ids(admin, offsets)
+    removed = make_sink(config).rewind({tp: (ids[tp.topic], offset) for tp, offset in offsets.items()})
+    _commit(config, offsets, removed)
     return removed, offsets
 
 
-def _commit(consumer: KafkaConsumer, offsets: Mapping[TopicPartition, int], removed: int) -> None:
+def _commit(config: WorkerConfig, offsets: Mapping[TopicPartition, int], removed: int) -> None:
+    from slackwater.kafka import KafkaConsumer
     from slackwater.kafka.errors import KafkaError
 
     try:
-        consumer.assign(list(offsets))
-        # Without a worker's note: a person has set it.
-        consumer.commit({tp: OffsetAndMetadata(offset, "") for tp, offset in offsets.items()})
+        with KafkaConsumer(
+            bootstrap_servers=config.bootstrap_servers,
+            group_id=config.group_id,
+            security=config.security.client(),
+            enable_auto_commit=False,
+        ) as consumer:
+            consumer.assign(list(offsets))
+            # Without a worker's note: a person has set it.
+            consumer.commit({tp: OffsetAndMetadata(offset, "") for tp, offset in offsets.items()})
     except KafkaError as exc:
         raise StartError(
             f"removed {removed} rows, but the group's offsets could not be set: {exc}. Rewind again before "
@@ -135,19 +139,9 @@ def _check_lineage(config: WorkerConfig) -> None:
         )
 
 
-def _consumer(config: WorkerConfig) -> KafkaConsumer:
-    from slackwater.kafka import KafkaConsumer
-
-    return KafkaConsumer(
-        bootstrap_servers=config.bootstrap_servers,
-        group_id=config.group_id,
-        security=config.security.client(),
-        enable_auto_commit=False,
-    )
-
-
-def _offsets(consumer: KafkaConsumer, starts: Iterable[Start]) -> dict[TopicPartition, int]:
-    return {tp: start for tp, (start, _) in spans_of(consumer, starts, at_end=True).items()}
+def _offsets(config: WorkerConfig, starts: Iterable[Start]) -> dict[TopicPartition, int]:
+    with reader(config) as consumer:
+        return {tp: start for tp, (start, _) in spans_of(consumer, starts, at_end=True).items()}
 
 
 def _check_empty(admin: KafkaAdmin, group_id: str) -> None:

@@ -26,8 +26,8 @@ def replicas_now(snapshot: GroupSnapshot) -> int:
 
 
 def was_stopped(snapshot: GroupSnapshot) -> bool:
-    """Whether the workers were stopped, whatever their number: the group was suspended or rewound, or left its
-    group.id to another."""
+    """Whether the workers were stopped, whatever their number: the group was suspended or rewound, or left
+    its group.id to another."""
     suspended = snapshot.memory.conditions.get("Suspended", {}).get("status") == "True"
     rewind = snapshot.memory.rewind
     rewound = rewind is not None and rewind.has_stopped

@@ -5,8 +5,8 @@ reconciliation that reads it from the API server acts. So an operator that start
 request is carried out twice, and nothing is stopped where an older CustomResourceDefinition does not keep the
 field.
 
-While the request is checked, all else goes on. While the group is stopped, its template, scaling and takeovers
-wait; spec.suspend keeps its effect before, during and after.
+While the request is checked, all else goes on. While the group is stopped, its template, scaling and
+takeovers wait; spec.suspend keeps its effect before, during and after.
 """
 
 from __future__ import annotations
