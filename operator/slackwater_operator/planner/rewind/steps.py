@@ -214,6 +214,8 @@ def _await_start(context: PlanningContext, rewind: RewindMemory) -> None:
     snapshot = context.snapshot
     assert snapshot.group is not None
     _drop_jobs(context, but=None)
+    if rewind.request == asked(snapshot):
+        _complain(context, rewind)
     if snapshot.replicas or snapshot.group.spec.suspend or not snapshot.memory.desired:
         context.rewind = replace(rewind, phase=DONE, since_ms=snapshot.now_ms)
 
