@@ -42,6 +42,8 @@ async def test_a_rewind_writes_the_records_again_and_each_is_there_once(
             assert not pids & {worker.pid for worker in run.snapshot().workers}
             await asyncio.to_thread(feed.__exit__, None, None, None)
             await caught_up(run, feed)
+    logs = [log.read_text() for log in (tmp_path / "run" / "logs").glob("*-rewind-*.log")]
+    assert any(f"{name}-1: the group continues at offset 0" in log for log in logs), logs
     rows = rows_by_partition(tmp_path / "out")
     assert sum(len(offsets) for offsets in rows.values()) == feed.count
     assert {times for offsets in rows.values() for times in offsets.values()} == {1}

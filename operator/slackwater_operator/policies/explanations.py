@@ -16,7 +16,7 @@ from slackwater_operator.policies.resource_policies import scaling_policy
 from slackwater_operator.policies.scaling.what_if import scaling_otherwise
 
 _WELL = {"Ready": "True", "Stable": "True", "Scaled": "True", "RolledOut": "True", "LagKnown": "True"}
-_WELL |= {"SkewLimited": "False", "Stalled": "False", "Degraded": "False", "Suspended": "False"}
+_WELL |= {"SkewLimited": "False", "Stalled": "False", "Degraded": "False", "Suspended": "False", "Rewound": "True"}
 _ALWAYS_SHOWN = "Ready"
 
 
@@ -65,7 +65,11 @@ def explain(resource: Mapping[str, Any], now_ms: int) -> Explanation:
         )
     otherwise: list[str] = []
     if group is not None and status:
-        otherwise = [*_when_scaled(group, status, now_ms), *_when_rolled(group, status)]
+        otherwise = [
+            *_when_scaled(group, status, now_ms),
+            *_when_rolled(group, status),
+            *_when_rewound(status),
+        ]
     return Explanation(
         f"ConsumerGroup {name}{kafka}",
         (
@@ -254,6 +258,17 @@ def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:
     if failed:
         return [f"revision {failed} is tried again when the annotation slackwater.dev/retry changes"]
     return ["workers are restarted when their template or the annotation slackwater.dev/restartedAt changes"]
+
+
+def _when_rewound(status: Mapping[str, Any]) -> list[str]:
+    match _mapping(status.get("rewind")).get("phase"):
+        case "Checking":
+            return ["the rewind stops the workers when its Job has checked the request"]
+        case "Stopping":
+            return ["the rewind's Job starts when no pod and no member is left"]
+        case "Rewinding":
+            return ["workers run again when the rewind's Job and its pod have ended"]
+    return []
 
 
 def _when_taken_over(rollout: Mapping[str, Any]) -> list[str]:
