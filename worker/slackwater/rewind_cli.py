@@ -1,8 +1,11 @@
 """``slackwater rewind``: has a group write records again, from offsets on.
 
 A worker begins at the table's mark where that is beyond the group's committed offset, so setting the offset
-back is not enough. This removes the rows from the offset on and lowers the mark, in one commit of the table,
-and then sets the committed offset.
+back is not enough. This sets the committed offset, and then removes the rows from there on and lowers the
+mark, in one commit of the table.
+
+If it ends in between, the table is as before, and so is the group: it begins at the mark. The other way round,
+the committed offset would be beyond the mark, and the records between the two would be missing.
 
 The operator runs it, too, for the annotation ``slackwater.dev/rewind``: with ``--check`` while the workers
 still run, and then without.
@@ -94,8 +97,8 @@ def check(config: WorkerConfig, starts: Iterable[Start]) -> dict[TopicPartition,
 def rewind(config: WorkerConfig, starts: Iterable[Start]) -> tuple[int, dict[TopicPartition, int]]:
     """Rewinds the group of ``config`` to ``starts``. Returns how many rows were removed, and the offsets.
 
-    The table is changed before the committed offsets: run it again where it fails in between. Raises
-    WorkerError and KafkaError.
+    The table is changed last, so that a group whose rewind fails continues as before. Raises WorkerError and
+    KafkaError.
     """
     from slackwater.kafka import KafkaAdmin
     from slackwater.pipeline import make_sink
@@ -105,30 +108,25 @@ def rewind(config: WorkerConfig, starts: Iterable[Start]) -> tuple[int, dict[Top
         _check_empty(admin, config.group_id)
         offsets = _offsets(config, starts)
         ids = _topic_ids(admin, offsets)
-    removed = make_sink(config).rewind({tp: (ids[tp.topic], offset) for tp, offset in offsets.items()})
-    _commit(config, offsets, removed)
+    sink = make_sink(config)
+    sink.rewind({})  # raises where it cannot remove rows
+    _commit(config, offsets)
+    removed = sink.rewind({tp: (ids[tp.topic], offset) for tp, offset in offsets.items()})
     return removed, offsets
 
 
-def _commit(config: WorkerConfig, offsets: Mapping[TopicPartition, int], removed: int) -> None:
+def _commit(config: WorkerConfig, offsets: Mapping[TopicPartition, int]) -> None:
     from slackwater.kafka import KafkaConsumer
-    from slackwater.kafka.errors import KafkaError
 
-    try:
-        with KafkaConsumer(
-            bootstrap_servers=config.bootstrap_servers,
-            group_id=config.group_id,
-            security=config.security.client(),
-            enable_auto_commit=False,
-        ) as consumer:
-            consumer.assign(list(offsets))
-            # Without a worker's note: a person has set it.
-            consumer.commit({tp: OffsetAndMetadata(offset, "") for tp, offset in offsets.items()})
-    except KafkaError as exc:
-        raise StartError(
-            f"removed {removed} rows, but the group's offsets could not be set: {exc}. Rewind again before "
-            "workers start"
-        ) from exc
+    with KafkaConsumer(
+        bootstrap_servers=config.bootstrap_servers,
+        group_id=config.group_id,
+        security=config.security.client(),
+        enable_auto_commit=False,
+    ) as consumer:
+        consumer.assign(list(offsets))
+        # Without a worker's note: a person has set it.
+        consumer.commit({tp: OffsetAndMetadata(offset, "") for tp, offset in offsets.items()})
 
 
 def _check_lineage(config: WorkerConfig) -> None:

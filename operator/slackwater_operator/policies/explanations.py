@@ -16,7 +16,13 @@ from slackwater_operator.policies.resource_policies import scaling_policy
 from slackwater_operator.policies.scaling.what_if import scaling_otherwise
 
 _WELL = {"Ready": "True", "Stable": "True", "Scaled": "True", "RolledOut": "True", "LagKnown": "True"}
-_WELL |= {"SkewLimited": "False", "Stalled": "False", "Degraded": "False", "Suspended": "False", "Rewound": "True"}
+_WELL |= {
+    "SkewLimited": "False",
+    "Stalled": "False",
+    "Degraded": "False",
+    "Suspended": "False",
+    "Rewound": "True",
+}
 _ALWAYS_SHOWN = "Ready"
 
 
