@@ -4,8 +4,8 @@ A worker begins at the table's mark where that is beyond the group's committed o
 back is not enough. This sets the committed offset, and then removes the rows from there on and lowers the
 mark, in one commit of the table.
 
-If it ends in between, the table is as before, and so is the group: it begins at the mark. The other way round,
-the committed offset would be beyond the mark, and the records between the two would be missing.
+If it ends in between, the table is as before, and so is the group: it begins at the mark. The other way
+round, the committed offset would be beyond the mark, and the records between the two would be missing.
 
 The operator runs it, too, for the annotation ``slackwater.dev/rewind``: with ``--check`` while the workers
 still run, and then without.

@@ -661,3 +661,18 @@ def test_the_explanation_names_only_conditions_with_a_problem() -> None:
     newer = resource()
     newer["metadata"]["generation"] = 5
     assert "the newest spec has not been looked at yet" in explain(newer, NOW).state
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [
+        ("Checking", "when its Job has checked the request"),
+        ("Stopping", "when no pod and no member is left"),
+        ("Rewinding", "when the rewind's Job and its pod have ended"),
+    ],
+)
+def test_explain_says_what_a_rewind_waits_for(phase: str, words: str) -> None:
+    shown = resource({"lagPerReplica": 9}, rewind={"request": "t:0:1", "phase": phase})
+    assert any(words in sentence for sentence in explain(shown, NOW).otherwise)
+    done = resource({"lagPerReplica": 9}, rewind={"request": "t:0:1", "phase": "Done"})
+    assert not any("rewind" in sentence for sentence in explain(done, NOW).otherwise)

@@ -48,11 +48,6 @@ class RewindMemory:
         """Whether the workers are, or were, stopped for it and are not all asked for again."""
         return self.phase in (STOPPING, REWINDING, STARTING)
 
-    @property
-    def key(self) -> str:
-        """Identifies the rewind in the names of its Jobs."""
-        return short_hash([self.request, self.accepted_ms])
-
     def dump(self) -> dict[str, Any]:
         """The form in the status."""
         made = {

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from slackwater_operator.model import names
+from slackwater_operator.model.names import short_hash
 from slackwater_operator.planner.actions import ApplyObject, DeleteObject
 from slackwater_operator.planner.objects import key_for, marked
 from slackwater_operator.planner.planning_context import PlanningContext
@@ -248,8 +249,13 @@ def _complain(context: PlanningContext, rewind: RewindMemory) -> None:
 
 
 def _job(snapshot: GroupSnapshot, rewind: RewindMemory, *, check: bool) -> RewindJob | None:
-    name = names.rewind_job(snapshot.name, rewind.key, check=check)
+    name = names.rewind_job(snapshot.name, _key(snapshot, rewind), check=check)
     return next((job for job in snapshot.rewind_jobs if job.name == name), None)
+
+
+def _key(snapshot: GroupSnapshot, rewind: RewindMemory) -> str:
+    """Identifies the rewind in the names of its Jobs; a long name of the group is cut there."""
+    return short_hash([snapshot.uid, rewind.request, rewind.accepted_ms])
 
 
 def _drop_jobs(context: PlanningContext, *, but: RewindJob | None) -> None:
@@ -267,7 +273,7 @@ def _start_job(context: PlanningContext, rewind: RewindMemory, *, limit_ms: int,
     manifest = rewind_job(
         snapshot.group,
         template,
-        key=rewind.key,
+        key=_key(snapshot, rewind),
         starts=arguments_of(rewind.request),
         limit_ms=limit_ms,
         check=check,
