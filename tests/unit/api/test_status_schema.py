@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1 import status_schema
 from slackwater_operator.model.worker_status import Skip
