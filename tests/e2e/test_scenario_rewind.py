@@ -21,10 +21,11 @@ def _jobs_and_pods(group: Group) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_an_annotation_rewinds_a_group_and_every_record_is_there_once(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, killed: bool
 ) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
         group = site.group(f"rewind-{namespace}", partitions=2, replicas=2)
         group.await_settled(2)
         with group.load(rate=0) as load:
@@ -40,6 +41,9 @@ def test_an_annotation_rewinds_a_group_and_every_record_is_there_once(
             since = now_ms()
             group.annotate(rewind=f"{group.topic}:0:30 {group.topic}:1:start")
             load.rate = 50
+            for phase in ("Checking", "Stopping", "Rewinding") if killed else ():
+                until(lambda phase=phase: group.status()["rewind"]["phase"] == phase, phase, 120)  # type: ignore[misc]
+                operator.restart_after()
             condition = group.await_condition("Rewound")
             assert f"{group.topic}-0: the group continues at offset 30" in condition["message"]
             assert f"{group.topic}-1: the group continues at offset 0" in condition["message"]
