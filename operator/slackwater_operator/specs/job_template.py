@@ -31,6 +31,8 @@ def job_template(
         command: the command of the container `worker`.
     """
     made: dict[str, Any] = copy.deepcopy(dict(template))
+    # A template that the API server has returned may have a creationTimestamp that is null.
+    made["metadata"] = {name: value for name, value in made["metadata"].items() if value is not None}
     made["metadata"]["labels"].update(names.labels(group.name, app=app))
     pod = made["spec"]
     pod["restartPolicy"] = "Never"
