@@ -393,3 +393,38 @@ async def test_a_group_that_is_deleted_meanwhile_goes_with_its_jobs(phase: str) 
     await operator.run(lambda: bool(simulation.clusters.deleted))
     assert (rewinds.jobs, rewinds.pods, simulation.pods) == ([], [], [])
     assert rewinds.done == []
+
+
+async def test_a_takeover_in_progress_is_completed_first() -> None:
+    simulation, operator, rewinds = await ready(rollout={"strategy": "Takeover"})
+    simulation.change(pipeline=image("v2"))
+    await operator.run(lambda: "moving" in simulation.status["rollout"])
+    simulation.annotate(rewind="flights:1:40")
+    sets: list[int] = []
+
+    def before(action: Action, snapshot: GroupSnapshot) -> None:
+        if snapshot.memory.rewind is not None and snapshot.memory.rewind.stops:
+            sets.append(len(snapshot.sets))
+
+    operator.before_act.append(before)
+    await operator.run(lambda: result(simulation) == "Rewound" and settled(simulation, 3))
+    assert set(sets) == {1}
+    assert set(simulation.images().values()) == {"slackwater/worker:v2"}
+    assert simulation.group.removed == [("flights-0", "flights-1", "flights-2")]
+    assert rewinds.done == [["flights:1:40"]]
+
+
+async def test_a_restart_in_progress_is_completed_first() -> None:
+    simulation, operator, rewinds = await ready()
+    simulation.change(pipeline=image("v2"))
+    await operator.run(lambda: bool(simulation.status["rollout"].get("underWay")))
+    simulation.annotate(rewind="flights:1:40")
+
+    def before(action: Action, snapshot: GroupSnapshot) -> None:
+        if snapshot.memory.rewind is not None and snapshot.memory.rewind.stops:
+            assert not snapshot.memory.rollout.under_way
+
+    operator.before_act.append(before)
+    await operator.run(lambda: result(simulation) == "Rewound" and settled(simulation, 3))
+    assert set(simulation.images().values()) == {"slackwater/worker:v2"}
+    assert rewinds.done == [["flights:1:40"]]
