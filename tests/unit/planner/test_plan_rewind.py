@@ -9,6 +9,7 @@ import pytest
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.model import names
 from slackwater_operator.planner.actions import Action, ApplyObject, DeletePod
+from slackwater_operator.planner.plan import plan as plan_group
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from tests.unit.planner.killed import (
     after_each_action,
@@ -159,6 +160,27 @@ async def test_a_request_that_cannot_be_carried_out_is_refused_and_changes_nothi
     simulation.annotate(rewind="flights:1:40")
     await operator.run(lambda: result(simulation) == "Rewound" and settled(simulation, 3))
     assert simulation.condition("Degraded")["status"] == "False"
+
+
+async def test_an_offset_that_is_newer_than_the_last_observation_is_not_refused() -> None:
+    simulation, operator, rewinds = await ready()
+    seen = max(simulation.group.ends.values())
+    simulation.rate = 1_000_000  # so that the next observation has it
+    simulation.annotate(rewind=f"flights:1:{seen + 1_000}")
+    simulation.tick()
+    stale = operator.session.kafka
+    assert stale is not None
+    assert stale.ends[P1] < seen + 1_000 < simulation.group.ends[P1]
+    snapshot = await operator.snapshot()
+    assert snapshot.kafka is not None
+    assert snapshot.kafka.ends == stale.ends
+    assert names.REWIND in snapshot.annotations
+    plan = plan_group(snapshot)
+    assert plan.needs_fresh
+    assert "rewind" not in plan.status
+    simulation.rate = 10
+    await operator.run(lambda: result(simulation) == "Rewound")
+    assert len(rewinds.done) == 1
 
 
 async def test_what_the_check_refuses_stops_nobody() -> None:

@@ -101,7 +101,10 @@ def _accept(context: PlanningContext) -> None:
             return
         check_request(request, kafka.partitions, kafka.ends)
     except RequestError as error:
-        _refuse(context, new, str(error))
+        if snapshot.fresh:
+            _refuse(context, new, str(error))
+        else:  # the records, or the topic, may be newer than the last observation
+            context.needs_fresh = context.busy = True
         return
     context.rewind, context.busy = new, True
     context.decided("rewind", "check", f"{request}: requested by {names.REWIND}")
