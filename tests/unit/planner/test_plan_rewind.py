@@ -164,13 +164,13 @@ async def test_a_request_that_cannot_be_carried_out_is_refused_and_changes_nothi
 
 async def test_an_offset_that_is_newer_than_the_last_observation_is_not_refused() -> None:
     simulation, operator, rewinds = await ready()
-    seen = max(simulation.group.ends.values())
+    end = max(simulation.group.ends.values())
     simulation.rate = 1_000_000  # so that the next observation has it
-    simulation.annotate(rewind=f"flights:1:{seen + 1_000}")
+    simulation.annotate(rewind=f"flights:1:{end + 1_000}")
     simulation.tick()
     stale = operator.session.kafka
     assert stale is not None
-    assert stale.ends[P1] < seen + 1_000 < simulation.group.ends[P1]
+    assert stale.ends[P1] < end + 1_000 < simulation.group.ends[P1]
     snapshot = await operator.snapshot()
     assert snapshot.kafka is not None
     assert snapshot.kafka.ends == stale.ends

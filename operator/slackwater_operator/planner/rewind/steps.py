@@ -69,7 +69,7 @@ def advance(context: PlanningContext) -> None:
         if asked(snapshot) and (rewind is None or rewind.request != asked(snapshot)):
             _accept(context)
         elif rewind is not None and rewind.request == asked(snapshot):
-            _complain(context, rewind)
+            _note_problem(context, rewind)
         return
     context.busy = True
     if rewind.phase == CHECKING:
@@ -219,7 +219,7 @@ def _await_start(context: PlanningContext, rewind: RewindMemory) -> None:
     assert snapshot.group is not None
     _drop_jobs(context, but=None)
     if rewind.request == asked(snapshot):
-        _complain(context, rewind)
+        _note_problem(context, rewind)
     if snapshot.replicas or snapshot.group.spec.suspend or not snapshot.memory.desired:
         context.rewind = replace(rewind, phase=DONE, since_ms=snapshot.now_ms)
 
@@ -235,20 +235,20 @@ def _end(context: PlanningContext, rewind: RewindMemory, result: str, message: s
     reason = {REWOUND: "Rewound", WITHDRAWN: "RewindWithdrawn"}.get(result, f"Rewind{result}")
     context.report(reason, f"{rewind.request}: {message}", warning=result in (REFUSED, FAILED))
     if rewind.request == asked(context.snapshot):
-        _complain(context, context.rewind)
+        _note_problem(context, context.rewind)
 
 
 def _refuse(context: PlanningContext, rewind: RewindMemory, why: str) -> None:
     _end(context, rewind, REFUSED, f"{why}. Nothing was changed")
 
 
-def _complain(context: PlanningContext, rewind: RewindMemory) -> None:
+def _note_problem(context: PlanningContext, rewind: RewindMemory) -> None:
     """Notes a request that needs a person, as long as the annotation holds it."""
-    said = f"annotation {names.REWIND} ({rewind.request}): {rewind.message.rstrip('.')}; {_AGAIN}"
+    message = f"annotation {names.REWIND} ({rewind.request}): {rewind.message.rstrip('.')}; {_AGAIN}"
     if rewind.result == REFUSED:
-        context.trouble("RewindRefused", said)
+        context.trouble("RewindRefused", message)
     elif rewind.result == FAILED:
-        context.trouble("RewindFailed", said)
+        context.trouble("RewindFailed", message)
 
 
 def _job(snapshot: GroupSnapshot, rewind: RewindMemory, *, check: bool) -> RewindJob | None:
