@@ -75,8 +75,11 @@ def test_a_first_look(shell: Shell) -> None:
         f"{topic}:1:{n}" for n in range(2)
     }
     assert shell("tail", f"{topic}:0:end-2", "--output", "value") == ["", "=4"]
+    shell("produce", topic, "--partition", "1", stdin=b"x\n" * 20)
+    assert len(shell("tail", topic)) == 4 + 10, "the last ten of each partition"
+    assert len(shell("tail", f"{topic}:start")) == 4 + 22
     assert shell("tail", f"{topic}:0:1", "--limit", "1", "--output", "value") == ["2"]
-    records = [json.loads(line) for line in shell("tail", f"{topic}:1:0", "--output", "json")]
+    records = [json.loads(line) for line in shell("tail", f"{topic}:1:0", "--output", "json")][:2]
     assert [record["value"] for record in records] == ['{"n": 1}', "0xff00"]
     assert records[0]["key"] is None
     assert shell("tail", f"{topic}:0:2100-01-01T00:00:00Z") == [], "nothing is of that time yet"

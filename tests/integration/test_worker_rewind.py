@@ -6,11 +6,16 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from slackwater import pipeline, rewind_cli
+from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.config.worker_config import load
+from slackwater.runtime.errors import SinkError
+from slackwater.tools.starts import Start
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
@@ -67,6 +72,52 @@ def test_an_offset_that_is_set_back_duplicates_nothing_and_a_rewind_writes_again
     assert Counter(site.rows()) == Counter(site.produced)
 
 
+def test_a_check_changes_nothing_and_a_whole_topic_is_rewound_to_a_time(site: DeliverySite) -> None:
+    site.produce(400)
+    run_to_the_end(site)
+    first, committed = offsets(site), site.committed()
+    checked = rewind(site, "--check", f"{site.topic}:2:40")
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert checked.stdout.splitlines() == [f"{site.topic}-2: the group would continue at offset 40"]
+    assert (offsets(site), site.committed()) == (first, committed)
+
+    later = rewind(site, f"{site.topic}:2999-01-01")
+    assert later.stdout.splitlines()[0] == "removed 0 rows"
+    assert (offsets(site), site.committed()) == (first, committed)
+
+    done = rewind(site, f"{site.topic}:2001-01-01T00:00Z")
+    assert done.stdout.splitlines() == [
+        "removed 400 rows",
+        *(f"{site.topic}-{partition}: the group continues at offset 0" for partition in range(PARTITIONS)),
+    ]
+    run_to_the_end(site)
+    assert Counter(site.rows()) == Counter(site.produced)
+
+
+def test_a_rewind_that_fails_at_the_table_leaves_a_group_that_continues_as_before(
+    site: DeliverySite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.produce(400)
+    run_to_the_end(site)
+    first = offsets(site)
+
+    class Failing:
+        def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
+            if starts:
+                raise SinkError("the disk is full")
+            return 0
+
+    monkeypatch.setattr(pipeline, "make_sink", lambda config: Failing())
+    file = site.folder / "rewind.yaml"
+    file.write_text(json.dumps(site.config()))
+    with pytest.raises(SinkError, match="the disk is full"):
+        rewind_cli.rewind(load(file), [Start(site.topic, 0, offset=30)])
+    assert site.committed()[0] == 30
+    run_to_the_end(site)
+    assert offsets(site) == first
+    assert Counter(site.rows()) == Counter(site.produced)
+
+
 def test_a_group_with_members_is_not_rewound(site: DeliverySite) -> None:
     site.produce(40)
     worker = site.worker()
@@ -84,6 +135,9 @@ def test_a_group_with_members_is_not_rewound(site: DeliverySite) -> None:
         ("{topic}:99:0", 2, "-99 does not exist: the topic has 4 partitions"),
         ("no-such-topic:0:0", 1, "no-such-topic"),
         ("{topic}:0", 2, "is not TOPIC:PARTITION:OFFSET"),
+        ("{topic}", 2, "is not TOPIC:PARTITION:OFFSET"),
+        ("{topic}:0:end-3", 2, "is not TOPIC:PARTITION:OFFSET"),
+        ("{topic}:0:1", 2, "-0: offset 1 is not in the log, which has no records (its end is 0)"),
     ],
 )
 def test_what_cannot_be_rewound_is_named_in_one_line(

@@ -14,7 +14,7 @@ LEVELS: Names = (
 )
 """Level -> text and colour. A greater level is worse."""
 
-_GOOD = ("Ready", "Stable", "Scaled", "RolledOut", "LagKnown")
+_GOOD = ("Ready", "Stable", "Scaled", "RolledOut", "LagKnown", "Rewound")
 """Conditions that are True while all is well; the others are False then."""
 _PENDING = ("Ready", "Stable", "RolledOut")
 _NOTICES = ("SkewLimited", "Suspended", "Progressing")
@@ -33,7 +33,7 @@ def level(labels: str, where: str) -> str:
         (("LagKnown",), "False", PROBLEM),
         ((*_GOOD, *_PROBLEMS, *_NOTICES), "Unknown", UNKNOWN),
         (_PENDING, "False", PENDING),
-        (("Scaled",), "False", NOTICE),  # a step may be delayed for hours, with good reason
+        (("Scaled", "Rewound"), "False", NOTICE),  # a step may be delayed for hours, with good reason
         (_NOTICES, "True", NOTICE),
         (_GOOD, "True", OK),
         ((*_PROBLEMS, *_NOTICES), "False", OK),

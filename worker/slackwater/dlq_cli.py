@@ -16,8 +16,8 @@ from slackwater.tools.group_config import add_options, config_of
 from slackwater.tools.letter_counts import LetterCounts
 from slackwater.tools.letter_text import document_of, lines_of
 from slackwater.tools.letters import LetterLog, Selection, StoredLetter, letter_of
-from slackwater.tools.positions import time_of
 from slackwater.tools.replay import Replay, ledgers_of
+from slackwater.tools.starts import time_of
 
 if TYPE_CHECKING:
     from slackwater.kafka import KafkaConsumer

@@ -20,8 +20,9 @@ from slackwater.runtime.delivery.pace import FIRST_RECORDS
 from slackwater.runtime.errors import EXIT_HANDLER_OR_SINK, EXIT_OK, ConfigError
 from slackwater.tools import clients
 from slackwater.tools.group_config import add_options, config_of
-from slackwater.tools.positions import SYNTAX, Start, spans_of, start_of
+from slackwater.tools.positions import spans_of
 from slackwater.tools.record_text import plain, printable, shortened, table, text_or_hex
+from slackwater.tools.starts import SYNTAX, Start, start_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,6 +11,7 @@ from slackwater_operator.controller.session import Session
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.planner.actions import Plan
+from slackwater_operator.planner.rewind.memory import parse_rewind
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.telemetry.metrics import GroupFigures
 
@@ -80,7 +81,10 @@ def _transitions(status: Mapping[str, Any]) -> dict[tuple[str, str, str], float]
 
 def _desired(snapshot: GroupSnapshot, status: Mapping[str, Any]) -> int:
     suspended = snapshot.group is not None and snapshot.group.spec.suspend
-    return 0 if suspended else int(status.get("desiredReplicas") or 0)
+    rewind = parse_rewind(status.get("rewind"))
+    return (
+        0 if suspended or (rewind is not None and rewind.stops) else int(status.get("desiredReplicas") or 0)
+    )
 
 
 def _revisions(snapshot: GroupSnapshot) -> Counter[str]:

@@ -12,6 +12,7 @@ from slackwater_operator.local.machine.events import EXIT_BAD_CONFIG
 from slackwater_operator.local.machine.worker import STANDBY, Worker
 from slackwater_operator.local.report.views import RunError
 from slackwater_operator.model import names
+from slackwater_operator.planner.rewind.memory import DONE
 from slackwater_operator.planner.rollout.revision import PREFLIGHT_SAYS
 from slackwater_operator.planner.status_memory import (
     IDLE,
@@ -101,6 +102,9 @@ class GroupState:
         rollout, plan = self.rollout, session.plan
         if rollout.get("phase", IDLE) in _IN_PROGRESS:
             return str(rollout.get("reason") or rollout["phase"])
+        rewind = self._backend.status.get("rewind") or {}
+        if rewind.get("phase", DONE) != DONE:
+            return f"the rewind to {rewind.get('request')}: {rewind['phase']}"
         if not plan.settled:
             return plan.unsettled or "there are no workers yet"
         if plan.busy:

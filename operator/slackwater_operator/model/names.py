@@ -19,6 +19,7 @@ MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 
 WORKER_APP = "slackwater-worker"
 PREFLIGHT_APP = "slackwater-preflight"
+REWIND_APP = "slackwater-rewind"
 MANAGER = "slackwater-operator"
 
 RESTARTED_AT = f"{DOMAIN}/restartedAt"
@@ -27,6 +28,8 @@ PAUSED = f"{DOMAIN}/paused"
 """Annotation of a ConsumerGroup: "true" has the effect of spec.rollout.paused."""
 RETRY = f"{DOMAIN}/retry"
 """Annotation of a ConsumerGroup: a new value retries a failed revision."""
+REWIND = f"{DOMAIN}/rewind"
+"""Annotation of a ConsumerGroup: from where its records are written again."""
 TAKEOVER = f"{DOMAIN}/takeover"
 """Annotation of a worker's pod: "true" if its template has the key for takeovers, so that it can
 hand over."""
@@ -143,6 +146,18 @@ def preflight_job(name: str, revision: str, attempt: int = 1) -> str:
     return name[: _MAX_LABEL - len(ending)].rstrip("-") + ending
 
 
+def rewind_job(name: str, request: str, *, check: bool = False) -> str:
+    """The Job of a rewind, or the one that checks it before.
+
+    Args:
+        name: the group's name, which is cut where the whole is too long for a label.
+        request: identifies the rewind: a hash of the group's request and its time.
+        check: whether it is the Job that checks.
+    """
+    ending = f"-rewind-{request}{'-check' if check else ''}"
+    return name[: _MAX_LABEL - len(ending)].rstrip("-") + ending
+
+
 def pod(name: str, ordinal: int, suffix: str = "") -> str:
     """The pod of that ordinal in the set `suffix` of the group `name`."""
     return f"{statefulset(name, suffix)}-{ordinal}"
@@ -208,7 +223,7 @@ def labels(name: str, *, app: str = WORKER_APP) -> dict[str, str]:
 
     Args:
         name: the group's name.
-        app: `PREFLIGHT_APP` for the preflight's pod, which no selector may match.
+        app: `PREFLIGHT_APP` or `REWIND_APP` for the pod of such a Job, which no selector may match.
     """
     return {
         NAME_LABEL: app,

@@ -43,6 +43,9 @@ def end(snapshot: GroupSnapshot) -> Plan:
         return _plan(snapshot, [], waits)
     if snapshot.group is None or snapshot.group.spec.deletion_policy != DELETE:
         return _plan(snapshot, [_release(snapshot)])
+    if snapshot.rewind_jobs or snapshot.rewind_pods:  # its commit would bring the Kafka group back
+        jobs = [job for job in snapshot.rewind_jobs if not job.deleting]
+        return _plan(snapshot, [DeleteObject("batch/v1", "Job", job.name, job.uid) for job in jobs])
     left = [statefulset for statefulset in snapshot.sets.values() if not statefulset.deleting]
     if left:
         return _plan(

@@ -18,6 +18,7 @@ from slackwater_operator.planner.objects import (
     restore_secret,
 )
 from slackwater_operator.planner.planning_context import PlanningContext
+from slackwater_operator.planner.rewind.steps import advance
 from slackwater_operator.planner.rollout.restarts import roll
 from slackwater_operator.planner.rollout.revision import choose, forget_failure
 from slackwater_operator.planner.rollout.takeover import take_over, takes_over, tell_standbys_alone
@@ -88,6 +89,7 @@ def _tell_topics(context: PlanningContext) -> None:
 def _work(context: PlanningContext) -> None:
     _tell_topics(context)
     forget_failure(context)
+    advance(context)
     apply_supporting_objects(context)
     chosen = choose(context)
     replicas = decide_replicas(context)

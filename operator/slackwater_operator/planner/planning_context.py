@@ -9,6 +9,7 @@ from slackwater_operator.model.statefulsets import Ordinals
 from slackwater_operator.model.worker_status import Skip
 from slackwater_operator.planner.actions import Action, EmitEvent
 from slackwater_operator.planner.derived_state import DerivedState
+from slackwater_operator.planner.rewind.memory import RewindMemory
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import DecisionRecord, RolloutMemory, remember
 from slackwater_operator.policies.conditions import Trouble
@@ -37,6 +38,9 @@ class PlanningContext:
         unplanned: why the group rebalanced during a restart without the restart being the cause.
         needs_fresh: whether something would be done on a fresh snapshot.
         busy: whether something is in progress.
+        rewind: status.rewind as it will be written; None without one.
+        rewinding: whether the workers are stopped now for a rewind.
+        rewind_waits: what the rewind waits for, in words; "" for nothing in particular.
         hindered: whether another ConsumerGroup has the group.id, so that nothing is started.
         gives_way: whether that one keeps it, so that this group's workers are stopped.
         template_changes: whether the target StatefulSet (or the only one) gets another template now.
@@ -63,6 +67,9 @@ class PlanningContext:
     unplanned: str = ""
     needs_fresh: bool = False
     busy: bool = False
+    rewind: RewindMemory | None = None
+    rewinding: bool = False
+    rewind_waits: str = ""
     hindered: bool = False
     gives_way: bool = False
     template_changes: bool = False
@@ -84,6 +91,7 @@ class PlanningContext:
             desired=memory.desired,
             decisions=memory.decisions,
             skipped=memory.skipped,
+            rewind=memory.rewind,
             spans={suffix: statefulset.span for suffix, statefulset in snapshot.sets.items()},
         )
 
@@ -115,6 +123,12 @@ class PlanningContext:
     def wake(self, at_ms: int) -> None:
         """Plans again at `at_ms` (wall clock) at the latest, whether or not something is in progress."""
         self.due_ms = at_ms if self.due_ms is None else min(self.due_ms, at_ms)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether no worker may run: spec.suspend, or a rewind."""
+        assert self.snapshot.group is not None
+        return self.snapshot.group.spec.suspend or self.rewinding
 
     @property
     def wake_ms(self) -> int:

@@ -26,10 +26,12 @@ def replicas_now(snapshot: GroupSnapshot) -> int:
 
 
 def was_stopped(snapshot: GroupSnapshot) -> bool:
-    """Whether the workers were stopped, whatever their number: the group was suspended, or left its group.id
-    to another."""
+    """Whether the workers were stopped, whatever their number: the group was suspended or rewound, or left
+    its group.id to another."""
     suspended = snapshot.memory.conditions.get("Suspended", {}).get("status") == "True"
-    return suspended or snapshot.memory.kafka is None
+    rewind = snapshot.memory.rewind
+    rewound = rewind is not None and rewind.has_stopped
+    return suspended or rewound or snapshot.memory.kafka is None
 
 
 def _has_target(snapshot: GroupSnapshot) -> bool:
@@ -69,7 +71,7 @@ def decide_replicas(context: PlanningContext) -> int:
     """Decides the number of workers and with it the StatefulSets' ordinals. Returns the number."""
     count = _decide(context)
     context.spans = _spans(context, count)
-    if context.snapshot.group is not None and context.snapshot.group.spec.suspend:
+    if context.stopped:
         context.change_rollout(moving=None, ended_ms=None)  # both are stopped
     return count
 
@@ -92,16 +94,15 @@ def _spans(context: PlanningContext, count: int) -> dict[str, Ordinals]:
 def _decide(context: PlanningContext) -> int:
     snapshot = context.snapshot
     assert snapshot.group is not None
-    wanted = snapshot.group.spec
-    now = replicas_now(snapshot)
+    now, stopped = replicas_now(snapshot), context.stopped
     automatic = _has_target(snapshot)
     if not automatic:
         now = (
             context.derived.replicas if snapshot.statefulset is not None else snapshot.group.initial_replicas
         )
-    decision = _automatic(context, now) if automatic and not wanted.suspend else _manual(context, now)
-    context.desired = now if wanted.suspend else decision.applied
-    if wanted.suspend and not automatic:
+    decision = _automatic(context, now) if automatic and not stopped else _manual(context, now)
+    context.desired = now if stopped else decision.applied
+    if stopped and not automatic:
         context.desired = asked_for(snapshot)
     context.scaling = decision
     live = context.derived.replicas
@@ -142,12 +143,13 @@ def _automatic(context: PlanningContext, now: int) -> ScalingDecision:
 def _manual(context: PlanningContext, now: int) -> ScalingDecision:
     snapshot = context.snapshot
     assert snapshot.group is not None
-    suspended = snapshot.group.spec.suspend
+    stopped, suspended = context.stopped, snapshot.group.spec.suspend
+    by = "the rewind" if stopped else "spec.replicas"
     return decide_manual(
         ManualInput(
-            replicas=context.derived.replicas if suspended and snapshot.statefulset is not None else now,
-            wanted=0 if suspended else asked_for(snapshot),
-            by="spec.suspend" if suspended else "spec.replicas",
+            replicas=context.derived.replicas if stopped and snapshot.statefulset is not None else now,
+            wanted=0 if stopped else asked_for(snapshot),
+            by="spec.suspend" if suspended else by,
             group=snapshot.kafka_group,
             unstable_for_ms=snapshot.measured.unstable_for_ms,
         )
@@ -157,11 +159,11 @@ def _manual(context: PlanningContext, now: int) -> ScalingDecision:
 def _held(context: PlanningContext, wanted: int) -> str:
     """Why a step has to wait for a rollout; "" if it need not.
 
-    A step up from zero disturbs no restart, and a suspended group is stopped at once.
+    A step up from zero disturbs no restart, and a suspended group is stopped at once, as one for a rewind is.
     """
     snapshot = context.snapshot
     assert snapshot.group is not None
-    if context.derived.replicas == 0 or (wanted == 0 and snapshot.group.spec.suspend):
+    if context.derived.replicas == 0 or (wanted == 0 and context.stopped):
         return ""
     moving = context.rollout.moving
     if moving is not None:

@@ -27,6 +27,7 @@ from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.planner.status_memory import Failed, Memory
 from slackwater_operator.policies.membership.group_id import Contest, Sharing
 from slackwater_operator.policies.resource_policies import rollout_policy
+from slackwater_operator.policies.rewind import RewindJob
 from slackwater_operator.policies.rollout.preflight import PreflightView
 from slackwater_operator.policies.rollout.restarts import RolloutPolicy
 from slackwater_operator.policies.scaling.decision import ScalingDecision
@@ -206,6 +207,8 @@ class GroupSnapshot:
         pods: its pods, in any state.
         not_created: by name, the pods that a StatefulSet lacks, and why they cannot be created, if known.
         jobs: its preflight Jobs.
+        rewind_jobs: its Jobs of rewinds.
+        rewind_pods: the names of the pods of these that have not ended, also where the Job is gone.
         configmaps: the names and uids of its ConfigMaps.
         workers: by pod name, the workers' last status; None or absent without a response.
         kafka: the newest observation; None if there is none that is recent enough.
@@ -247,6 +250,8 @@ class GroupSnapshot:
     pods: tuple[PodSnapshot, ...] = ()
     not_created: Mapping[str, str] = field(default_factory=dict)
     jobs: tuple[JobSnapshot, ...] = ()
+    rewind_jobs: tuple[RewindJob, ...] = ()
+    rewind_pods: tuple[str, ...] = ()
     configmaps: Mapping[str, str] = field(default_factory=dict)
     workers: Mapping[str, WorkerStatus | None] = field(default_factory=dict)
     kafka: KafkaSnapshot | None = None

@@ -10,16 +10,24 @@ from slackwater_operator.model import names
 from slackwater_operator.planner.connection import remembered
 from slackwater_operator.planner.lost_log import skipped_troubles, stopped_partitions, stopped_troubles
 from slackwater_operator.planner.planning_context import PlanningContext
+from slackwater_operator.planner.rewind.memory import CHECKING, DONE, REWINDING, STARTING, STOPPING
 from slackwater_operator.planner.rollout.revision import PREFLIGHT_SAYS
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import dump_skip
-from slackwater_operator.policies.conditions import ConditionsInput, Trouble, conditions
+from slackwater_operator.policies.conditions import ConditionsInput, RewindView, Trouble, conditions
 from slackwater_operator.policies.membership.group_id import EXCLUSIVE_AFTER_MS
 from slackwater_operator.policies.membership.lost_nodes import advice
 from slackwater_operator.policies.membership.ownership import listed
 
 # Fields of status.scaling whose change alone is no reason to write the status.
 _FIGURES = frozenset({"raw", "capped", "capacityPerS", "lostMs", "settleMs", "partitions"})
+
+_REWIND_STEPS = {
+    CHECKING: "a Job checks the request",
+    STOPPING: "the workers are being stopped",
+    REWINDING: "a Job removes the rows and sets the offsets",
+    STARTING: "the workers start again",
+}
 
 
 def status_of(context: PlanningContext) -> dict[str, Any]:
@@ -48,6 +56,7 @@ def status_of(context: PlanningContext) -> dict[str, Any]:
         "rollout": context.rollout.dump(),
         "scaling": _scaling(context),
         "kafka": _kafka(context),
+        "rewind": context.rewind.dump() if context.rewind is not None else None,
         "restartGapsMs": list(context.gaps_ms),
         "decisions": [decision.dump() for decision in context.decisions],
         "skipped": [dump_skip(skip) for skip in context.skipped] or None,
@@ -186,7 +195,8 @@ def _seen(context: PlanningContext) -> ConditionsInput:
     return ConditionsInput(
         generation=snapshot.generation,
         suspended=snapshot.group.spec.suspend,
-        replicas=0 if snapshot.group.spec.suspend else (context.desired or 0),
+        rewind=_rewind(context),
+        replicas=0 if context.stopped else (context.desired or 0),
         members=derived.running,
         partitions=len(kafka.partitions) if kafka is not None and kafka.partitions else None,
         group=derived.group,
@@ -202,6 +212,19 @@ def _seen(context: PlanningContext) -> ConditionsInput:
         troubles=troubles(context),
         unplanned=(*measured.unplanned, *([context.unplanned] if context.unplanned else [])),
     )
+
+
+def _rewind(context: PlanningContext) -> RewindView | None:
+    """The last rewind, or a request that is not accepted yet."""
+    rewind, waits = context.rewind, context.rewind_waits
+    if waits and (rewind is None or rewind.phase == DONE):
+        return RewindView("Waiting", waits)
+    if rewind is None:
+        return None
+    if rewind.phase == DONE:
+        return RewindView(rewind.result, f"{rewind.request}: {rewind.message}", done=True)
+    message = f"{rewind.request}: {rewind.message or waits or _REWIND_STEPS[rewind.phase]}"
+    return RewindView(rewind.phase, message, stops=context.rewinding)
 
 
 def _unsettled(context: PlanningContext) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.status_schema import SKIPS_KEPT
 from slackwater_operator.model.worker_status import Skip
+from slackwater_operator.planner.rewind.memory import RewindMemory, parse_rewind
 from slackwater_operator.policies.takeover.types import RESTART, TAKEOVER, Moving
 
 PHASES = ("Idle", "Preflight", "Rolling", "Paused", "Refused", "Stopped", "RollingBack")
@@ -177,7 +178,8 @@ class DecisionRecord:
 
     Attributes:
         at_ms: when it was first made.
-        kind: `scaling`, `rollout`, `gate`, `membership`, `preflight`, `suspend` or `topics`.
+        kind: `scaling`, `rollout`, `gate`, `membership`, `preflight`, `rewind`, `suspend` or
+            `topics`.
         action: what it does, in a word.
         reason: why, in a sentence.
     """
@@ -236,6 +238,7 @@ class Memory:
         conditions: the conditions by type, as in the status.
         skipped: the last records that the workers have skipped, oldest first.
         kafka: where it uses its group.id; None if it never has.
+        rewind: the last rewind; None without one.
     """
 
     rollout: RolloutMemory = field(default_factory=RolloutMemory)
@@ -246,6 +249,7 @@ class Memory:
     conditions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     skipped: tuple[Skip, ...] = ()
     kafka: KafkaMemory | None = None
+    rewind: RewindMemory | None = None
 
 
 def parse(status: object) -> Memory:
@@ -268,6 +272,7 @@ def parse(status: object) -> Memory:
         },
         skipped=tuple(_skips(stored.get("skipped")))[-SKIPS_KEPT:],
         kafka=_kafka(_mapping(stored.get("kafka"))),
+        rewind=parse_rewind(stored.get("rewind")),
     )
 
 

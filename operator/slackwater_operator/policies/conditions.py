@@ -6,7 +6,7 @@ time, and `lastTransitionTime` moves only when the status flips (Kubernetes API 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -26,9 +26,11 @@ TYPES = (
     "Stalled",
     "Degraded",
     "Suspended",
+    "Rewound",
 )
+"""In the order of the status. `Rewound` is there once a rewind was asked for."""
 WELL: Mapping[str, str] = {
-    **dict.fromkeys(("Ready", "Stable", "Scaled", "RolledOut", "LagKnown"), "True"),
+    **dict.fromkeys(("Ready", "Stable", "Scaled", "RolledOut", "LagKnown", "Rewound"), "True"),
     **dict.fromkeys(("SkewLimited", "Stalled", "Degraded", "Suspended"), "False"),
 }
 """The status of a condition with which all is well. `Progressing` reports no trouble, whatever it is."""
@@ -74,6 +76,23 @@ class Trouble:
 
 
 @dataclass(frozen=True)
+class RewindView:
+    """A rewind, or a request for one.
+
+    Attributes:
+        reason: its phase or result, in CamelCase.
+        message: what is done, or what came of it.
+        stops: whether it has the workers stopped now.
+        done: whether it has ended.
+    """
+
+    reason: str
+    message: str
+    stops: bool = False
+    done: bool = False
+
+
+@dataclass(frozen=True)
 class ConditionsInput:
     """The input of all conditions.
 
@@ -98,6 +117,7 @@ class ConditionsInput:
         stopped: the partitions that are not read until a person decides where to continue.
         troubles: the problems that need a person, the most serious first.
         unplanned: the causes of recent unplanned rebalances; empty without any.
+        rewind: the last rewind; None where none was asked for.
     """
 
     generation: int
@@ -119,6 +139,7 @@ class ConditionsInput:
     stopped: tuple[str, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     unplanned: tuple[str, ...] = ()
+    rewind: RewindView | None = None
 
 
 def conditions(
@@ -133,7 +154,7 @@ def conditions(
         now_ms: wall clock.
     """
     before = {condition.get("type"): condition for condition in previous}
-    makers = (
+    makers: tuple[Callable[[ConditionsInput], _Verdict | None], ...] = (
         _ready,
         _progressing,
         _stable,
@@ -144,11 +165,14 @@ def conditions(
         _stalled,
         _degraded,
         _suspended,
+        _rewound,
     )
     now = datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     result = []
     for kind, make in zip(TYPES, makers, strict=True):
         verdict = make(observed)
+        if verdict is None:
+            continue
         last = before.get(kind, {})
         kept = last.get("status") == verdict.status and isinstance(last.get("lastTransitionTime"), str)
         result.append(
@@ -176,6 +200,8 @@ def _ready(observed: ConditionsInput) -> _Verdict:
         return _Verdict(_FALSE, "Deleting", f"the ConsumerGroup is being deleted{waits}")
     if observed.suspended:
         return _Verdict(_FALSE, "Suspended", "spec.suspend is true: no worker runs")
+    if observed.rewind is not None and observed.rewind.stops:
+        return _Verdict(_FALSE, "Rewinding", f"no worker runs during the rewind {observed.rewind.message}")
     troubles = _troubles(observed)
     if observed.group is None:
         if troubles:
@@ -209,6 +235,8 @@ def _not_settled(observed: ConditionsInput, troubles: Sequence[Trouble]) -> _Ver
 def _progressing(observed: ConditionsInput) -> _Verdict:
     if observed.suspended or observed.deleting:
         return _Verdict(_FALSE, "Suspended" if observed.suspended else "Deleting", "nothing is started")
+    if observed.rewind is not None and not observed.rewind.done:
+        return _Verdict(_TRUE, "Rewinding", observed.rewind.message)
     if observed.rollout_phase != "Idle":
         status = _TRUE if observed.rollout_phase in _UNDER_WAY else _FALSE
         return _Verdict(status, observed.rollout_phase, _rollout_reason(observed))
@@ -316,6 +344,14 @@ def _suspended(observed: ConditionsInput) -> _Verdict:
 
 def _rollout_reason(observed: ConditionsInput) -> str:
     return observed.rollout_reason or f"the rollout is {observed.rollout_phase}"
+
+
+def _rewound(observed: ConditionsInput) -> _Verdict | None:
+    rewind = observed.rewind
+    if rewind is None:
+        return None
+    status = _TRUE if rewind.done and rewind.reason == "Rewound" else _FALSE
+    return _Verdict(status, rewind.reason, rewind.message)
 
 
 def _stall(observed: ConditionsInput, kind: str) -> Stall | None:

@@ -64,7 +64,11 @@ def explain(resource: Mapping[str, Any], now_ms: int) -> Explanation:
         )
     otherwise: list[str] = []
     if group is not None and status:
-        otherwise = [*_when_scaled(group, status, now_ms), *_when_rolled(group, status)]
+        otherwise = [
+            *_when_scaled(group, status, now_ms),
+            *_when_rolled(group, status),
+            *_when_rewound(status),
+        ]
     state += [*_figures(status), *_rollout(status, metadata, now_ms)]
     return Explanation(
         f"ConsumerGroup {name}{kafka}",
@@ -258,6 +262,17 @@ def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:
     if failed:
         return [f"revision {failed} is tried again when the annotation slackwater.dev/retry changes"]
     return ["workers are restarted when their template or the annotation slackwater.dev/restartedAt changes"]
+
+
+def _when_rewound(status: Mapping[str, Any]) -> list[str]:
+    match _mapping(status.get("rewind")).get("phase"):
+        case "Checking":
+            return ["the rewind stops the workers when its Job has checked the request"]
+        case "Stopping":
+            return ["the rewind's Job starts when no pod and no member is left"]
+        case "Rewinding":
+            return ["workers run again when the rewind's Job and its pod have ended"]
+    return []
 
 
 def _when_taken_over(rollout: Mapping[str, Any]) -> list[str]:

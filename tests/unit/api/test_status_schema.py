@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1 import status_schema
 from slackwater_operator.model.worker_status import Skip
 from slackwater_operator.planner import status_memory as memory
+from slackwater_operator.planner.rewind.memory import RewindMemory
 from slackwater_operator.planner.status_memory import DecisionRecord, Failed, RolloutMemory, Tries, UnderWay
 from slackwater_operator.policies.conditions import TYPES, ConditionsInput, conditions
 from slackwater_operator.policies.scaling.autoscaler import Autoscaler
@@ -74,6 +77,22 @@ def test_the_status_of_a_rollout_is_in_the_schema() -> None:
     assert set(saved["underWay"][0]) == set(part("rollout")["properties"]["underWay"]["items"]["properties"])
     assert set(saved["moving"]) == set(part("rollout")["properties"]["moving"]["properties"])
     assert memory.parse({"rollout": saved}).rollout == rollout
+
+
+def test_the_status_of_a_rewind_is_in_the_schema() -> None:
+    rewind = RewindMemory("flights:3:4200", "Done", 1_000, 2_000, "Rewound", "removed 7 rows")
+    saved = rewind.dump()
+    assert strangers(saved, part("rewind"), "rewind") == []
+    assert set(saved) == set(part("rewind")["properties"])
+    assert memory.parse({"rewind": saved}).rewind == rewind
+
+
+@pytest.mark.parametrize(
+    "saved",
+    ["x", {}, {"phase": "Done"}, {"request": "a", "phase": "Flying"}, {"request": 3, "phase": "Done"}],
+)
+def test_a_rewind_that_somebody_has_written_over_is_ignored(saved: object) -> None:
+    assert memory.parse({"rewind": saved}).rewind is None
 
 
 def test_decisions_and_gaps_are_in_the_schema() -> None:

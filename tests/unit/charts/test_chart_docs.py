@@ -100,7 +100,7 @@ def test_every_metric_of_the_operator_is_listed_and_no_other() -> None:
 
 def test_the_pages_name_the_annotations_and_arguments_of_the_code() -> None:
     page = text(DOCS / "operate.md")
-    for annotation in (names.RESTARTED_AT, names.PAUSED, names.RETRY):
+    for annotation in (names.RESTARTED_AT, names.PAUSED, names.RETRY, names.REWIND):
         assert annotation in page
     assert names.FINALIZER in text(DOCS / "uninstall.md")
     deployment = chart.only_manifest(chart.template({"watchNamespaces": ["a"]}), "Deployment")

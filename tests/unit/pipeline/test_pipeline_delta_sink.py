@@ -615,6 +615,15 @@ def test_rows_are_written_again_from_the_offset_that_is_named(tmp_path: Path) ->
     assert marks(heir)[A] == RECORDS
 
 
+def test_a_rewind_of_nothing_changes_nothing(tmp_path: Path) -> None:
+    sink = DeltaSink("g", str(tmp_path))
+    assert sink.rewind({}) == 0
+    put(sink, rows([0, 1]), 0)
+    before = sorted(tmp_path.rglob("*"))
+    assert sink.rewind({}) == 0
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_rewind_of_marks_without_rows_moves_the_marks(tmp_path: Path) -> None:
     sink = DeltaSink("g", str(tmp_path))
     assert sink.rewind({A: (OLD, 0)}) == 0

@@ -713,6 +713,15 @@ def test_many_partitions_are_rewound_at_once(lake: Catalog) -> None:
     assert lake.read().places() == Counter({(tp.partition, 0): 1 for tp in tps})
 
 
+def test_a_rewind_of_nothing_changes_nothing(lake: Catalog) -> None:
+    sink = lake.sink()
+    assert sink.rewind({}) == 0
+    put(sink, rows([0, 1], partition=1), 0, tp=B)
+    before = lake.read().snapshot
+    assert sink.rewind({}) == 0
+    assert lake.read().snapshot == before
+
+
 def test_a_rewind_of_marks_without_rows_moves_the_marks(lake: Catalog) -> None:
     sink = lake.sink()
     assert sink.rewind({A: (OLD, 0)}) == 0

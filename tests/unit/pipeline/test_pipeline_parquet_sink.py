@@ -426,7 +426,9 @@ def test_rows_are_written_again_from_the_offset_that_is_named(tmp_path: Path) ->
         stage(sink, {A: RECORDS - 1}).publish()
     stage(heir, {A: 12}, RECORDS).publish()
     assert sum(places(tmp_path).values()) == 2 * RECORDS + 6
-    assert heir.rewind({A: (OLD, RECORDS)}) == 0
+    before = sorted(tmp_path.rglob("*"))
+    assert heir.rewind({}) == heir.rewind({A: (OLD, RECORDS)}) == 0
+    assert sorted(tmp_path.rglob("*")) == before, "nothing is committed"
     assert heir.rewind({A: (OLD, 0), B: (OLD, 0)}) == 2 * RECORDS
     assert marks(heir) == {A: 0, B: 0}
     again = heir.stage(rows([0]), {A: Range(OLD, 0, 1, 0)})

@@ -483,7 +483,7 @@ def test_rows_are_written_again_from_the_offset_that_is_named(database: Postgres
         sink.stage(rows([RECORDS]), {A: Range(OLD, RECORDS, RECORDS + 1, RECORDS)}).publish()
     stage(heir, {A: 7}, RECORDS).publish()
     assert sum(database.places().values()) == 2 * RECORDS + 6
-    assert heir.rewind({A: (OLD, RECORDS)}) == 0
+    assert heir.rewind({}) == heir.rewind({A: (OLD, RECORDS)}) == 0
     assert heir.rewind({B: (OLD, 0)}) == RECORDS
     assert marks(heir) == {A: RECORDS, B: 0}
     with pytest.raises(SinkError, match=f"also has rows of the group g, topic id {NEW}"):

@@ -288,6 +288,7 @@ class Simulation:
         self.rate = 10  # records a partition and tick
         self.capacity = 1_000  # records a worker and tick
         self.job_blocked = ""  # why the Job's controller cannot create a preflight's pod
+        self.runs_job: Callable[[Json], bool] = lambda job: False  # whether it is not a preflight's
         self.object_events: dict[tuple[str, str], list[Json]] = {}
         self.each_tick: list[Callable[[Simulation], None]] = []
         self.pods_ever: list[str] = []
@@ -409,6 +410,8 @@ class Simulation:
             for pod in self.pods if kind == "StatefulSet" else ():  # the garbage collector
                 if pod["metadata"]["name"].rpartition("-")[0] == name:
                     self.delete("Pod", pod["metadata"]["name"], pod["metadata"]["uid"])
+            if kind == "Job" and ("Pod", f"{name}-x") in self.objects:
+                self.delete("Pod", f"{name}-x", "")
             return True
         if "deletionTimestamp" not in live["metadata"]:
             live["metadata"]["deletionTimestamp"] = stamp(self.now_ms)
@@ -471,6 +474,8 @@ class Simulation:
         for (kind, name), job in list(self.objects.items()):
             if kind == "Job" and "status" not in job:
                 job["status"] = {}
+                if self.runs_job(job):
+                    continue
                 if self.job_blocked:
                     self._block_job(name, job)
                     continue

@@ -115,6 +115,12 @@ class SimulatedOperator:
     def _wake(self, _: Key) -> None:
         self._changed = True
 
+    async def snapshot(self) -> GroupSnapshot:
+        """What it would plan from now, without another observation of Kafka."""
+        snapshot = await self._snapshots.build(self.session)
+        assert snapshot is not None
+        return snapshot
+
     async def turn(self) -> Plan | None:
         """One turn, as the controller makes it."""
         worth = await self._clusters_round()

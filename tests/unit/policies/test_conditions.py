@@ -12,7 +12,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.errors import EXIT_ENVIRONMENT
 from slackwater_operator.model.group import GroupView, MemberView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
-from slackwater_operator.policies.conditions import TYPES, ConditionsInput, Trouble, conditions
+from slackwater_operator.policies.conditions import TYPES, ConditionsInput, RewindView, Trouble, conditions
 from slackwater_operator.policies.explanations import explain
 from slackwater_operator.policies.object_events import ObjectEvent
 from slackwater_operator.policies.rollout.preflight import (
@@ -166,7 +166,8 @@ def conditions_by_type(
     before: list[dict[str, Any]] | None = None, now_ms: int = NOW, **more: Any
 ) -> dict[str, dict[str, Any]]:
     made = conditions(replace(GOOD, **more), before or [], now_ms=now_ms)
-    assert [condition["type"] for condition in made] == list(TYPES)
+    there = [kind for kind in TYPES if kind != "Rewound" or more.get("rewind")]
+    assert [condition["type"] for condition in made] == there
     for condition in made:
         assert re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", condition["reason"])
         assert condition["message"]
@@ -192,6 +193,22 @@ def test_a_healthy_group_has_good_conditions() -> None:
         "Degraded": "False",
         "Suspended": "False",
     }
+
+
+@pytest.mark.parametrize(
+    ("rewind", "status", "ready"),
+    [
+        (RewindView("Checking", "..."), "False", "Settled"),
+        (RewindView("Rewinding", "...", stops=True), "False", "Rewinding"),
+        (RewindView("Rewound", "...", done=True), "True", "Settled"),
+        (RewindView("Failed", "...", done=True), "False", "Settled"),
+    ],
+)
+def test_a_rewind_has_a_condition_and_makes_a_group_unready_while_it_is_stopped(
+    rewind: RewindView, status: str, ready: str
+) -> None:
+    assert verdict("Rewound", rewind=rewind) == (status, rewind.reason)
+    assert verdict("Ready", rewind=rewind)[1] == ready
 
 
 HELD = ScalingDecision(5.0, "", "settling", 3, "3 kept: 4 s ago", capped=6, summary="3 kept: it settles")
@@ -671,3 +688,18 @@ def test_the_explanation_names_only_conditions_with_a_problem() -> None:
     newer = resource()
     newer["metadata"]["generation"] = 5
     assert "the newest spec has not been looked at yet" in explain(newer, NOW).state
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [
+        ("Checking", "when its Job has checked the request"),
+        ("Stopping", "when no pod and no member is left"),
+        ("Rewinding", "when the rewind's Job and its pod have ended"),
+    ],
+)
+def test_explain_says_what_a_rewind_waits_for(phase: str, words: str) -> None:
+    shown = resource({"lagPerReplica": 9}, rewind={"request": "t:0:1", "phase": phase})
+    assert any(words in sentence for sentence in explain(shown, NOW).otherwise)
+    done = resource({"lagPerReplica": 9}, rewind={"request": "t:0:1", "phase": "Done"})
+    assert not any("rewind" in sentence for sentence in explain(done, NOW).otherwise)

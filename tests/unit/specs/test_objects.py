@@ -8,6 +8,7 @@ import pytest
 
 from slackwater_operator.model import names
 from slackwater_operator.specs.preflight_job import preflight_job
+from slackwater_operator.specs.rewind_job import rewind_job
 from slackwater_operator.specs.statefulset import revision, statefulset, template_hash
 from slackwater_operator.specs.supporting_objects import (
     disruption_budget,
@@ -34,6 +35,13 @@ def everything(**changes: Any) -> list[dict[str, Any]]:
         preflight_job(made_for, made),
         takeover_secret(made_for, "0f" * 32),
     ]
+
+
+def rewind(*, check: bool = False, **changes: Any) -> dict[str, Any]:
+    made_for = group(**changes)
+    template = revision(made_for, worker_image=IMAGE).template
+    starts = ["flights:3:4200", "flights:4:start"]
+    return rewind_job(made_for, template, key="0123456789", starts=starts, limit_ms=90_500, check=check)
 
 
 def by_kind(**changes: Any) -> dict[str, dict[str, Any]]:
@@ -78,6 +86,34 @@ def test_selectors_find_workers_and_no_preflight() -> None:
         names.selector_text("flights")
         == "app.kubernetes.io/name=slackwater-worker,slackwater.dev/group=flights"
     )
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_rewind_runs_once_as_a_worker_without_its_place_in_the_group(check: bool) -> None:
+    job = rewind(check=check)
+    assert job["metadata"]["name"] == f"flights-rewind-0123456789{'-check' if check else ''}"
+    assert names.is_owned(job, group().metadata.uid)
+    assert job["spec"]["backoffLimit"] == 0
+    assert job["spec"]["activeDeadlineSeconds"] == 91
+    assert "ttlSecondsAfterFinished" not in job["spec"], "its outcome outlives an operator that is away"
+    pod = job["spec"]["template"]
+    assert not names.selector("flights").items() <= pod["metadata"]["labels"].items()
+    assert pod["spec"]["restartPolicy"] == "Never"
+    worker = pod["spec"]["containers"][0]
+    head = ["slackwater", "rewind", "--config", names.CONFIG_FILE, *(["--check"] if check else [])]
+    assert worker["command"] == [*head, "--", "flights:3:4200", "flights:4:start"]
+    assert {"startupProbe", "livenessProbe", "readinessProbe", "ports"}.isdisjoint(worker)
+    assert names.ORDINAL_VARIABLE not in [variable["name"] for variable in worker["env"]]
+    preflight = by_kind()["Job"]["spec"]["template"]["spec"]
+    assert pod["spec"]["volumes"] == preflight["volumes"]
+    assert worker["securityContext"] == preflight["containers"][0]["securityContext"]
+
+
+def test_the_name_of_a_rewind_fits_into_a_label() -> None:
+    for check in (False, True):
+        name = rewind(check=check, **{"metadata/name": LONGEST})["metadata"]["name"]
+        assert len(name) <= 63
+        assert "-rewind-0123456789" in name
 
 
 def test_a_statefulset_restarts_nobody_by_itself() -> None:

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from slackwater.tools.positions import Start, start_of
+from slackwater.tools.starts import Start, rewind_start_of, start_of
 
 NOON_MS = 1769860800000
 
@@ -48,3 +48,14 @@ def test_starts(text: str, start: Start) -> None:
 def test_what_is_no_start(text: str, words: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=words):
         start_of(text)
+
+
+@pytest.mark.parametrize("text", ["flights:3:4200", "flights:start", "flights:3:start", "flights:2026-01-31"])
+def test_a_rewind_takes_an_offset_the_start_or_a_time(text: str) -> None:
+    assert rewind_start_of(text) == start_of(text)
+
+
+@pytest.mark.parametrize("text", ["flights", "flights:3", "flights:end-100", "flights:3:end-100", "flights:"])
+def test_a_rewind_takes_nothing_that_may_be_meant_otherwise(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not TOPIC:PARTITION:OFFSET, TOPIC"):
+        rewind_start_of(text)

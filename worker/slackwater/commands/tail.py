@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slackwater.commands.connection import Connection, add_options
 from slackwater.kafka.structs import TopicPartition
-from slackwater.tools.positions import SYNTAX, Start, spans_of, start_of
+from slackwater.tools.positions import spans_of
 from slackwater.tools.record_text import iso_time, printable, text_or_hex
+from slackwater.tools.starts import SYNTAX, Start, start_of
 
 if TYPE_CHECKING:
     from slackwater.kafka import ConsumerRecord, KafkaConsumer
@@ -31,7 +31,7 @@ def register(subparsers: Any) -> None:
         f"{DEFAULT_LAST} of each partition.",
     )
     add_options(parser)
-    parser.add_argument("starts", nargs="+", metavar=SYNTAX, type=start_of, help="where to begin")
+    parser.add_argument("starts", nargs="+", metavar=SYNTAX, type=_start_of, help="where to begin")
     parser.add_argument("-f", "--follow", action="store_true", help="go on as records come")
     parser.add_argument("--limit", type=int, default=None, metavar="N", help="print at most so many")
     parser.add_argument(
@@ -46,7 +46,7 @@ def register(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Returns the exit code. Raises KafkaError, ConfigError, StartError."""
     with Connection(args).consumer() as consumer:
-        spans = spans_of(consumer, map(_last_by_default, args.starts))
+        spans = spans_of(consumer, args.starts)
         for number, record in enumerate(records(consumer, spans, follow=args.follow)):
             if args.limit is not None and number >= args.limit:
                 break
@@ -54,9 +54,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _last_by_default(start: Start) -> Start:
-    given = (start.offset, start.last, start.time_ms)
-    return start if any(each is not None for each in given) else replace(start, last=DEFAULT_LAST)
+def _start_of(text: str) -> Start:
+    return start_of(text if ":" in text else f"{text}:end-{DEFAULT_LAST}")
 
 
 def records(

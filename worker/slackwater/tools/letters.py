@@ -21,7 +21,7 @@ from slackwater.runtime.delivery.dead_letters import (
 )
 from slackwater.runtime.delivery.log_reading import read_log
 from slackwater.runtime.errors import StartError
-from slackwater.tools.positions import TOPIC
+from slackwater.tools.starts import TOPIC
 
 if TYPE_CHECKING:
     from slackwater.kafka import ConsumerRecord, KafkaConsumer

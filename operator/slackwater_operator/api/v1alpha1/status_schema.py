@@ -67,6 +67,15 @@ def schema() -> Schema:
                 "nullable": True,
             },
         ),
+        rewind=_object(
+            "The last rewind, which the annotation slackwater.dev/rewind has asked for.",
+            request=_text("The annotation's value. The same value is not carried out again."),
+            phase=_text("Checking, Stopping, Rewinding, Starting or Done."),
+            acceptedMs=_whole("When the operator noticed it (milliseconds since 1970)."),
+            sinceMs=_whole("When this phase began (milliseconds since 1970)."),
+            result=_text("Rewound, Refused, Failed or Withdrawn. Absent while it is not known."),
+            message=_text("What was done, or why not."),
+        ),
         restartGapsMs=_list(
             "How long each of the last restarts took a worker out of the group, in milliseconds, "
             "oldest first.",
@@ -78,7 +87,9 @@ def schema() -> Schema:
             _object(
                 "A decision.",
                 at=_whole("When it was first made (milliseconds since 1970)."),
-                kind=_text("Its subject: scaling, rollout, gate, membership, preflight, suspend, topics."),
+                kind=_text(
+                    "Its subject: scaling, rollout, gate, membership, preflight, rewind, suspend, topics."
+                ),
                 action=_text("What the operator does, in one word."),
                 reason=_text("Why."),
             ),
@@ -141,7 +152,7 @@ def _conditions() -> Schema:
     return {
         "type": "array",
         "description": "Ready, Progressing, Stable, Scaled, RolledOut, LagKnown, SkewLimited, Stalled, "
-        "Degraded and Suspended.",
+        "Degraded, Suspended and, once a rewind was asked for, Rewound.",
         "items": condition,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],

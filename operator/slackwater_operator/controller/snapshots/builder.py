@@ -22,8 +22,10 @@ from slackwater_operator.controller.snapshots.group_id_claims import Claims, pla
 from slackwater_operator.controller.snapshots.object_events import ObjectEvents
 from slackwater_operator.controller.snapshots.object_parsing import (
     good_template,
+    is_of_rewind,
     is_worker,
     pod_snapshot,
+    rewind_pods,
     statefulset_snapshot,
 )
 from slackwater_operator.controller.snapshots.observation_changes import take_observation
@@ -285,7 +287,13 @@ class SnapshotBuilder:
             sets=sets,
             pods=pods,
             not_created=await self._events.not_created(session, [*sets.values()], pods, now_ms=now_ms),
-            jobs=await self._events.jobs(session, jobs, all_pods, now_ms=now_ms),
+            jobs=await self._events.jobs(
+                session, [job for job in jobs if not is_of_rewind(job)], all_pods, now_ms=now_ms
+            ),
+            rewind_jobs=await self._events.rewind_jobs(
+                session, [job for job in jobs if is_of_rewind(job)], all_pods, now_ms=now_ms
+            ),
+            rewind_pods=rewind_pods(all_pods),
             configmaps={
                 configmap["metadata"]["name"]: configmap["metadata"]["uid"]
                 for configmap in configmaps

@@ -10,7 +10,12 @@ import logging
 from typing import Any
 
 from slackwater_operator.controller.session import Session
-from slackwater_operator.controller.snapshots.object_parsing import event_seen, job_snapshot, pod_of_job
+from slackwater_operator.controller.snapshots.object_parsing import (
+    event_seen,
+    job_snapshot,
+    pod_of_job,
+    rewind_job,
+)
 from slackwater_operator.kubernetes.errors import KubeError, KubeForbidden
 from slackwater_operator.kubernetes.events import API_VERSION, KIND
 from slackwater_operator.kubernetes.object_api import ObjectApi
@@ -18,6 +23,8 @@ from slackwater_operator.model.statefulsets import StatefulSetSnapshot
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.planner.snapshot import JobSnapshot, Manifest, PodSnapshot
 from slackwater_operator.policies.object_events import ObjectEvent, job_pod, pod_not_created
+from slackwater_operator.policies.rewind import RewindJob
+from slackwater_operator.policies.rollout.preflight import PreflightView
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +53,19 @@ class ObjectEvents:
     ) -> tuple[JobSnapshot, ...]:
         """The preflight Jobs, each with what the Events say of why it does not run."""
         return tuple([await self._job(session, job, pods, now_ms) for job in jobs])
+
+    async def rewind_jobs(
+        self, session: Session, jobs: list[Manifest], pods: list[Manifest], *, now_ms: int
+    ) -> tuple[RewindJob, ...]:
+        """The same for the Jobs of rewinds."""
+        result = []
+        for job in jobs:
+            snapshot = rewind_job(job, pods)
+            of_job, of_pod = await self._causes(session, job, pods, snapshot.view, now_ms)
+            if of_job or of_pod:
+                snapshot = rewind_job(job, pods, job_events=of_job, pod_events=of_pod)
+            result.append(snapshot)
+        return tuple(result)
 
     async def not_created(
         self,
@@ -80,18 +100,23 @@ class ObjectEvents:
         return found_causes
 
     async def _job(self, session: Session, job: Manifest, pods: list[Manifest], now_ms: int) -> JobSnapshot:
-        snapshot = job_snapshot(job, pods)
-        view = snapshot.view
+        of_job, of_pod = await self._causes(session, job, pods, job_snapshot(job, pods).view, now_ms)
+        return job_snapshot(job, pods, job_events=of_job, pod_events=of_pod)
+
+    async def _causes(
+        self, session: Session, job: Manifest, pods: list[Manifest], view: PreflightView, now_ms: int
+    ) -> tuple[tuple[ObjectEvent, ...], tuple[ObjectEvent, ...]]:
+        """The Events about a Job and about its pod, if that does not run."""
         began_ms = time_ms(job["metadata"].get("creationTimestamp")) or 0
         if view.succeeded or view.exit_code is not None or now_ms - began_ms < _AFTER_MS:
-            return snapshot
+            return (), ()
         pod = pod_of_job(job, pods)
         if pod is not None and (view.waiting or (pod.get("status") or {}).get("phase") == "Running"):
-            return snapshot
-        of_job = await self._about(session, "Job", snapshot.name, now_ms)
+            return (), ()
+        of_job = await self._about(session, "Job", job["metadata"]["name"], now_ms)
         name = pod["metadata"]["name"] if pod is not None else job_pod(of_job)
         of_pod = await self._about(session, "Pod", name, now_ms) if name else ()
-        return job_snapshot(job, pods, job_events=of_job, pod_events=of_pod)
+        return of_job, of_pod
 
     async def _about(self, session: Session, kind: str, name: str, now_ms: int) -> tuple[ObjectEvent, ...]:
         """The Events about an object, as they were a few seconds ago at most."""

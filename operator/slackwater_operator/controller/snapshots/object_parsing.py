@@ -16,6 +16,7 @@ from slackwater_operator.planner.snapshot import (
     StatefulSetSnapshot,
 )
 from slackwater_operator.policies.object_events import ObjectEvent
+from slackwater_operator.policies.rewind import RewindJob
 from slackwater_operator.policies.rollout.preflight import preflight_view
 from slackwater_operator.specs.preflight_job import ATTEMPT, FAILURE
 from slackwater_operator.specs.statefulset import template_hash
@@ -173,6 +174,48 @@ def job_snapshot(
         retry=str(annotations.get(names.RETRY, "")),
         failure=one_line(str(annotations.get(FAILURE, "")), _LONGEST_FAILURE),
         ended_ms=_failed_ms(job),
+    )
+
+
+def is_of_rewind(obj: Mapping[str, Any]) -> bool:
+    """Whether a Job or pod is a rewind's."""
+    return _labels(obj).get(names.NAME_LABEL) == names.REWIND_APP
+
+
+def rewind_pods(pods: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The names of the pods of rewinds that have not ended."""
+    ended = ("Succeeded", "Failed")
+    return tuple(
+        sorted(
+            pod["metadata"]["name"]
+            for pod in pods
+            if is_of_rewind(pod) and (pod.get("status") or {}).get("phase") not in ended
+        )
+    )
+
+
+def rewind_job(
+    job: Manifest,
+    pods: Iterable[Mapping[str, Any]],
+    *,
+    job_events: Sequence[ObjectEvent] = (),
+    pod_events: Sequence[ObjectEvent] = (),
+) -> RewindJob:
+    """A Job of a rewind, with its pod if that is there, and the Events about both."""
+    metadata, pod = job["metadata"], pod_of_job(job, pods)
+    states = [
+        container.get("state") or {}
+        for container in ((pod or {}).get("status") or {}).get("containerStatuses") or []
+        if container.get("name") == names.CONTAINER
+    ]
+    said = [str((state.get("terminated") or {}).get("message") or "") for state in states]
+    return RewindJob(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        view=preflight_view(job, pod, job_events=job_events, pod_events=pod_events),
+        output=one_line(next(iter(said), "").strip(), _LONGEST_FAILURE),
+        started=any("running" in state or "terminated" in state for state in states),
+        deleting=bool(metadata.get("deletionTimestamp")),
     )
 
 

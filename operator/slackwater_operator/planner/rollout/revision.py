@@ -79,6 +79,8 @@ def _choose(context: PlanningContext) -> Chosen:
         return _rejected(context, rollout.failed)
     if there is not None and there.template == wanted.hash:
         return Chosen(wanted.template)
+    if there is not None and context.rewind is not None and context.rewind.has_stopped:
+        return Chosen(waiting="the rewind is completed first")
     source = snapshot.arrangement.source
     if source is not None and source.template == wanted.hash:  # it becomes the target as soon as possible
         return Chosen(waiting="the takeover in progress is completed first")

@@ -147,7 +147,7 @@ def decide_preflight(
         return PreflightDecision("pass", "the preflight of the new revision has passed")
     if observed.failed:
         return PreflightDecision(
-            "fail", f"the preflight failed: {_why(observed)}", again=observed.environment
+            "fail", f"the preflight failed: {failure_of(observed)}", again=observed.environment
         )
     if now_ms - observed.created_ms > timeout_ms:
         why = observed.waiting or observed.last_line or "it has not come to its end"
@@ -173,7 +173,8 @@ def retry_delay_ms(attempts: int, key: str) -> int:
     return delay_ms(attempts, jitter, first_ms=FIRST_RETRY_MS, longest_ms=LONGEST_RETRY_MS)
 
 
-def _why(observed: PreflightView) -> str:
+def failure_of(observed: PreflightView) -> str:
+    """Why a Job of one pod has failed, in words."""
     if observed.exit_code is None:
         if observed.waiting:
             return f"its pod did not start: {observed.waiting}"

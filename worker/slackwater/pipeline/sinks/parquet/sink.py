@@ -149,6 +149,8 @@ class ParquetSink:
                 for tp, (topic_id, start) in starts.items()
                 if self._log.state.marks.get((tp.topic, topic_id, tp.partition), 0) > start
             }
+            if not marks:
+                return 0
             try:
                 commit, count = self._without(marks)
                 if self._log.append(commit):

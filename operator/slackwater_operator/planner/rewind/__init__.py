@@ -1,0 +1,1 @@
+"""A rewind that the annotation slackwater.dev/rewind asks for."""

@@ -1,0 +1,128 @@
+"""Reads a request to rewind, and what its Jobs show of how it goes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.tools.starts import Start, rewind_start_of
+from slackwater_operator.policies.rollout.preflight import PreflightView, failure_of
+
+CHECK_MS = 300_000
+"""How long the check of a rewind may take, including the image pull."""
+START_MS = 300_000
+"""How long the rewind's pod may take to start, while no worker runs."""
+RUN_MS = 3_600_000
+"""How long a rewind may take: it may write large files anew."""
+GRACE_MS = 60_000
+"""Beyond the Job's own limit (activeDeadlineSeconds): for a Job that the Job controller does not process."""
+
+
+class RequestError(ValueError):
+    """A request that cannot be carried out. The message says what is wrong."""
+
+
+@dataclass(frozen=True)
+class RewindJob:
+    """A Job of a rewind, as it was observed.
+
+    Attributes:
+        name: its name.
+        uid: its uid.
+        view: its progress or outcome.
+        output: what a successful one has reported; "" without that.
+        started: whether its container runs, or has run.
+        deleting: whether it has a deletionTimestamp.
+    """
+
+    name: str
+    uid: str
+    view: PreflightView
+    output: str = ""
+    started: bool = False
+    deleting: bool = False
+
+
+def arguments_of(request: str) -> tuple[str, ...]:
+    """The starts of a request, as `slackwater rewind` takes them.
+
+    A word that begins with # makes a request another one than before, and names nothing.
+
+    Raises:
+        RequestError: the request has none.
+    """
+    words = tuple(word for word in request.split() if not word.startswith("#"))
+    if not words:
+        raise RequestError("it names no partition: write it as flights:3:4200, several separated by spaces")
+    return words
+
+
+def check_request(
+    request: str, partitions: Sequence[TopicPartition], ends: Mapping[TopicPartition, int]
+) -> None:
+    """Checks a request against what was observed of the topics.
+
+    Args:
+        request: the annotation's value.
+        partitions: the partitions of the group's topics.
+        ends: their end offsets, where known.
+
+    Raises:
+        RequestError: it cannot be carried out.
+    """
+    by_topic: dict[str, set[int]] = {}
+    for tp in partitions:
+        by_topic.setdefault(tp.topic, set()).add(tp.partition)
+    chosen: set[TopicPartition] = set()
+    for word in arguments_of(request):
+        try:
+            start = rewind_start_of(word)
+        except argparse.ArgumentTypeError as error:
+            raise RequestError(str(error)) from None
+        for tp in _partitions(start, by_topic):
+            if tp in chosen:
+                raise RequestError(f"{tp} is named twice: give one start for each partition")
+            chosen.add(tp)
+            end = ends.get(tp)
+            if start.offset is not None and end is not None and start.offset > end:
+                raise RequestError(f"{word}: the log of {tp} ends at offset {end}; name an earlier offset")
+
+
+def _partitions(start: Start, by_topic: Mapping[str, set[int]]) -> list[TopicPartition]:
+    numbers = by_topic.get(start.topic)
+    if numbers is None:
+        raise RequestError(
+            f"the group does not read the topic {start.topic}; its topics: {', '.join(sorted(by_topic))}"
+        )
+    if start.partition is None:
+        return [TopicPartition(start.topic, number) for number in sorted(numbers)]
+    if start.partition not in numbers:
+        raise RequestError(
+            f"{start.topic}-{start.partition} does not exist: the topic has {len(numbers)} partitions"
+        )
+    return [TopicPartition(start.topic, start.partition)]
+
+
+def overdue(job: RewindJob, *, now_ms: int, limit_ms: int, start_ms: int = START_MS) -> str:
+    """Why a Job that has not ended is given up; "" while it is not.
+
+    Args:
+        job: the Job.
+        now_ms: wall clock.
+        limit_ms: its own time limit.
+        start_ms: how long its pod may take to start.
+    """
+    took_ms = now_ms - (job.view.created_ms or 0)
+    if took_ms > limit_ms + GRACE_MS:
+        return f"it took more than {limit_ms // 1000} s"
+    if not job.started and took_ms > start_ms:
+        waiting = job.view.waiting or "its pod was not created"
+        return f"its pod did not start within {start_ms // 1000} s: {waiting}"
+    return ""
+
+
+def why_failed(job: RewindJob) -> str:
+    """Why a Job has failed."""
+    return failure_of(job.view).removeprefix("slackwater rewind: error: ")
