@@ -52,6 +52,7 @@ class SlackwaterRule:
             policy,
             window_ms=settings.window_ms,
             down_window_ms=settings.down_window_ms,
+            up_window_ms=settings.up_window_ms,
             settle_ms=settings.settle_ms,
         )
         self._round_ms = settings.round_ms

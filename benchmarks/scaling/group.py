@@ -27,7 +27,7 @@ class Site:
         drain_ms: how long a worker that leaves, or gives partitions up, still works on what it has read.
     """
 
-    partitions: int = 12
+    partitions: int = 24
     capacity_per_s: float = 100.0
     warm_up_ms: int = 10_000
     generation_ms: int = 2_000

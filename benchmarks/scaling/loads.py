@@ -91,7 +91,7 @@ LOADS = [
     Load("ramp down in 30 min", noisy(ramp(900, 50, 30 * MINUTE), 13)),
     Load("a day", noisy(daily(40, 800), 14), hours=24),
     Load("a day, spikes", spikes(noisy(daily(40, 800), 15), 1_500, 15, hours=24), hours=24),
-    Load("one hot partition", noisy(flat(350), 16), weights=hot(12, 0.35)),
+    Load("one hot partition", noisy(flat(350), 16), weights=hot(24, 0.35)),
     Load("a dead consumer", noisy(flat(350), 17), stopped=dead(0, 30 * MINUTE, 40 * MINUTE)),
     Load("an outage of 5 min", noisy(flat(350), 18), stopped=outage(30 * MINUTE, 35 * MINUTE)),
 ]

@@ -51,7 +51,15 @@ class Autoscaler:
         policy: what the user asks for; set it again whenever the resource changes.
     """
 
-    def __init__(self, policy: ScalingPolicy, *, window_ms: int, down_window_ms: int, settle_ms: int) -> None:
+    def __init__(
+        self,
+        policy: ScalingPolicy,
+        *,
+        window_ms: int,
+        down_window_ms: int,
+        settle_ms: int,
+        up_window_ms: int = 0,
+    ) -> None:
         """Starts without measurements.
 
         Args:
@@ -59,11 +67,14 @@ class Autoscaler:
             window_ms: the window of the rates.
             down_window_ms: for how long a need must have been lower before a step down.
             settle_ms: the least time to wait after a step.
+            up_window_ms: for how long a need must have been higher before a step up.
         """
         self.policy = policy
         self._rates = RateWindow(window_ms)
         self._needs = _Needs(down_window_ms)
         self._falling_since_ms: int | None = None
+        self._up_window_ms = up_window_ms
+        self._higher_since_ms: int | None = None
         self._idle = _Idle()
         self._least_settle_ms = settle_ms
         self._took_ms: deque[int] = deque(maxlen=_STEPS_KEPT)
@@ -215,8 +226,16 @@ class Autoscaler:
                 floor=self.floor(now_ms),
                 idle_for_ms=self._idle.for_ms,
                 lost_ms=self.lost_ms,
+                higher_for_ms=0 if self._higher_since_ms is None else now_ms - self._higher_since_ms,
+                up_window_ms=self._up_window_ms,
+                newest_produced_per_s=self._rates.newest_produced_per_s(),
+                lag_change_per_s=self._rates.lag_change_per_s(),
             ),
         )
+        if decision.capped is None or decision.capped <= replicas or decision.damping == "draining":
+            self._higher_since_ms = None
+        elif self._higher_since_ms is None:
+            self._higher_since_ms = now_ms
         if decision.raw is not None:
             self._needs.take(decision.raw, now_ms)
         if decision.damping != "falling":
@@ -237,6 +256,7 @@ class Autoscaler:
         self._last_step = Step(before, after, self._rates.consumed_per_s(), now_ms)
         self._rates.restart()
         self._needs.clear()
+        self._higher_since_ms = None
 
     def _led_down_to(self, replicas: int, now_ms: int) -> bool:
         """Whether the last step led down to this number, and recently."""

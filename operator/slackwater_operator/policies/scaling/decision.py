@@ -29,7 +29,12 @@ LEAST_HORIZON_MS = 60_000
 """The shortest time in which a step up must gain more than it costs; catchUp and the settle time
 may be longer."""
 
+DRAIN_MS = 60_000
+"""How soon the lag should be gone where no catchUp is set: a lag that falls as fast needs no more workers, and a
+step up adds no more than that takes."""
+
 _ROOM = 0.95  # after a step down, the produced rate is at most this share of the busiest worker's capacity
+_BEHIND = 2.0  # a partition with more than this many times the average need is behind the others
 _THROUGHPUT_LOST = 0.9  # a step up with less than this share of the former throughput is reversed
 _MANUAL_PATIENCE_MS = 60_000  # for how long a user's number waits for the end of a rebalance
 
@@ -119,6 +124,12 @@ class ScalingInput:
         floor: the minimum by the schedule.
         idle_for_ms: for how long there has been no lag and no new record; 0 if there is either.
         lost_ms: for how long a rebalance keeps the average partition from being read; None if not measured.
+        higher_for_ms: for how long the need has been higher than the number of workers is enough for.
+        up_window_ms: for how long it must have been so before a step up.
+        newest_produced_per_s: records produced a second to each partition, of the newest observations alone;
+            empty if not measured.
+        lag_change_per_s: by how much the whole lag grows a second, of the newest observations alone; negative
+            when it falls; None if not measured.
     """
 
     replicas: int
@@ -139,6 +150,10 @@ class ScalingInput:
     floor: Floor = field(default_factory=Floor)
     idle_for_ms: int = 0
     lost_ms: int | None = None
+    higher_for_ms: int = 0
+    up_window_ms: int = 0
+    newest_produced_per_s: Mapping[TopicPartition, float] = field(default_factory=dict)
+    lag_change_per_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -314,7 +329,7 @@ def _from_zero(policy: ScalingPolicy, observed: ScalingInput, bounds: _Bounds) -
 def _decide(
     policy: ScalingPolicy, observed: ScalingInput, needs: Mapping[TopicPartition, float], bounds: _Bounds
 ) -> ScalingDecision:
-    verdict = _Verdict(observed, needs, bounds)
+    verdict = _Verdict(policy, observed, needs, bounds)
     held = _held_at_all(observed)
     if held is not None:
         return verdict.kept(*held)
@@ -355,6 +370,10 @@ def _up(
     policy: ScalingPolicy, observed: ScalingInput, verdict: _Verdict, bounds: _Bounds, *, need_only: bool
 ) -> ScalingDecision:
     now, target = observed.replicas, verdict.target
+    if need_only:
+        waiting = _waits_for_more(policy, observed)
+        if waiting is not None:
+            return verdict.kept(*waiting)
     if observed.ceiling is not None and target > observed.ceiling:
         target = _effective(observed.ceiling, len(observed.loads), bounds.least)
         if target <= now:
@@ -377,6 +396,25 @@ def _up(
         f"{verdict.need}; {pays}",
         "the need is higher, and the gain exceeds the cost of the rebalance",
     )
+
+
+def _waits_for_more(policy: ScalingPolicy, observed: ScalingInput) -> tuple[str, str, str] | None:
+    """Why a step up by the need waits: the damping, the reason, and the reason without figures; None if it does
+    not wait."""
+    lag = sum(load.lag or 0 for load in observed.loads.values())
+    change = observed.lag_change_per_s
+    if change is not None and change < 0 and lag <= -change * _drain_s(policy):
+        why = f"the lag falls, and is gone within {duration(round(_drain_s(policy) * 1000))} at this pace"
+        return "draining", f"{why} ({lag / -change:.0f} s)", why
+    if observed.higher_for_ms < observed.up_window_ms:
+        why = f"the need has not been higher for {duration(observed.up_window_ms)} yet"
+        return "rising", why, why
+    return None
+
+
+def _drain_s(policy: ScalingPolicy) -> float:
+    """Within how many seconds the lag should be gone."""
+    return (policy.catch_up_ms or DRAIN_MS) / 1000
 
 
 def _down(
@@ -446,12 +484,16 @@ class _Verdict:
     """The need in workers, and the decisions about it with their reasons."""
 
     def __init__(
-        self, observed: ScalingInput, needs: Mapping[TopicPartition, float], bounds: _Bounds
+        self,
+        policy: ScalingPolicy,
+        observed: ScalingInput,
+        needs: Mapping[TopicPartition, float],
+        bounds: _Bounds,
     ) -> None:
         self._now = observed.replicas
         self.raw = sum(min(need, 1.0) for need in needs.values())
         self.skewed = tuple(sorted(partition for partition, need in needs.items() if need > 1.0))
-        self.wanted, self.cap = bounds.apply(_enough(self.raw, len(needs)))
+        self.wanted, self.cap = bounds.apply(_wanted(policy, observed, needs))
         if not self.cap and len(self.skewed) == len(needs):
             self.cap = "partitions"  # each partition needs more than one worker
         if bounds.idle:
@@ -593,6 +635,49 @@ def _enough(need: float, partitions: int, full: float = FULL) -> int:
         if share * need / partitions <= full:
             return math.ceil(partitions / share)
     return partitions
+
+
+def _wanted(policy: ScalingPolicy, observed: ScalingInput, needs: Mapping[TopicPartition, float]) -> int:
+    """The number of workers before the limits."""
+    even = _enough(sum(min(need, 1.0) for need in needs.values()), len(needs))
+    if policy.lag_per_replica is None:
+        return even
+    return max(_draining_in_time(policy, observed, even), _isolating(policy, observed, needs))
+
+
+def _draining_in_time(policy: ScalingPolicy, observed: ScalingInput, even: int) -> int:
+    """At most the fewest workers that process what is produced, and the lag within `_drain_s`.
+
+    The lag of a burst alone justifies many workers, but is gone sooner than they have started. At least one step
+    is made all the same: workers that could drain the lag, and do not, are not as fast as was measured.
+    """
+    capacity = observed.capacity_per_s or observed.reached_per_s
+    rates = observed.newest_produced_per_s
+    if even <= observed.replicas or not capacity or len(rates) < len(observed.loads):
+        return even
+    shares = (
+        min((rates[partition] + (load.lag or 0) / _drain_s(policy)) / capacity, 1.0)
+        for partition, load in observed.loads.items()
+    )
+    return min(even, max(_enough(sum(shares), len(observed.loads), 1.0), observed.replicas + 1))
+
+
+def _isolating(policy: ScalingPolicy, observed: ScalingInput, needs: Mapping[TopicPartition, float]) -> int:
+    """The workers with which a partition that one worker cannot keep up with has fewer others beside it; 0 if
+    none is behind all others.
+
+    A slow or dead worker also has such partitions, and loses some of them. There are never more workers than the
+    lag justifies by `lagPerReplica`.
+    """
+    assert policy.lag_per_replica is not None
+    total, partitions = sum(needs.values()), len(needs)
+    top = max(needs.values(), default=0.0)
+    if top <= 1.0 or top <= _BEHIND * total / partitions:
+        return 0
+    rest = (sum(min(need, 1.0) for need in needs.values()) - 1.0) / max(partitions - 1, 1)
+    share = next((share for share in range(partitions, 1, -1) if 1.0 + (share - 1) * rest <= FULL), 1)
+    justified = math.ceil(sum(load.lag or 0 for load in observed.loads.values()) / policy.lag_per_replica)
+    return min(math.ceil(partitions / share), justified)
 
 
 def _effective(workers: int, partitions: int, least: int) -> int:
