@@ -20,13 +20,12 @@ from slackwater_operator.policies.scaling.decision import (
     decide_scaling,
     throughput,
 )
+from slackwater_operator.policies.scaling.numbers import mapping, number, two_digits, whole
 from slackwater_operator.policies.scaling.rates import RateWindow, Sample
+from slackwater_operator.policies.scaling.too_few import TooFew
 
 CEILING_MS = 600_000
 """For how long a number of workers that lowered the throughput is not tried again."""
-TOO_FEW_MS = 600_000
-"""How soon a step up must follow a step down for that one to have been a mistake, and for how long it is not
-made again."""
 JUDGED_MS = 600_000
 """For how long after it a step up can be found to have lowered the throughput."""
 SETTLE_PER_LOST = 10
@@ -84,8 +83,7 @@ class Autoscaler:
         self._last_step: Step | None = None
         self._ceiling: int | None = None
         self._ceiling_until_ms = 0
-        self._too_few: int | None = None
-        self._too_few_until_ms = 0
+        self._too_few = TooFew()
         self._floor: tuple[tuple[object, ...], Floor] | None = None
 
     @property
@@ -222,7 +220,7 @@ class Autoscaler:
                 fell_for_window=self._fell_for_window(now_ms),
                 last_step=step if step is not None and now_ms - step.at_ms <= JUDGED_MS else None,
                 ceiling=self._ceiling if now_ms < self._ceiling_until_ms else None,
-                too_few=self._too_few if now_ms < self._too_few_until_ms else None,
+                too_few=self._too_few.at(now_ms),
                 floor=self.floor(now_ms),
                 idle_for_ms=self._idle.for_ms,
                 lost_ms=self.lost_ms,
@@ -236,8 +234,8 @@ class Autoscaler:
             self._higher_since_ms = None
         elif self._higher_since_ms is None:
             self._higher_since_ms = now_ms
-        if decision.raw is not None:
-            self._needs.take(decision.raw, now_ms)
+        if decision.window_need is not None:
+            self._needs.take(decision.window_need, now_ms)
         if decision.damping != "falling":
             self._falling_since_ms = None
         elif self._falling_since_ms is None:
@@ -251,19 +249,14 @@ class Autoscaler:
         """
         if decision is not None and decision.takes_back:
             self._ceiling, self._ceiling_until_ms = after, now_ms + CEILING_MS
-        if decision is not None and self._led_down_to(before, now_ms) and after > before:
-            self._too_few, self._too_few_until_ms = before, now_ms + TOO_FEW_MS
+        if decision is None:
+            self._too_few.changed_by_user()
+        else:
+            self._too_few.stepped(before, after, now_ms)
         self._last_step = Step(before, after, self._rates.consumed_per_s(), now_ms)
         self._rates.restart()
         self._needs.clear()
         self._higher_since_ms = None
-
-    def _led_down_to(self, replicas: int, now_ms: int) -> bool:
-        """Whether the last step led down to this number, and recently."""
-        last = self._last_step
-        if last is None or not 0 < last.after == replicas < last.before:
-            return False
-        return now_ms - last.at_ms <= TOO_FEW_MS
 
     def stepped(self, took_ms: int, lost_partition_ms: int | None = None) -> None:
         """Notes that a step is over; the throughput is measured from here.
@@ -297,16 +290,15 @@ class Autoscaler:
     def dump(self) -> dict[str, Any]:
         """What must outlive the operator, as fields of `status.scaling` that change rarely.
 
-        lastStep {before, after, at (ms), consumedPerS, tookMs}, ceiling and tooFew {replicas, untilMs},
+        lastStep {before, after, at (ms), consumedPerS, tookMs}, ceiling {replicas, untilMs}, tooFew,
         settleMs, lostMs, capacityPerS (two digits), partitions. Unknown values are left out.
         """
         step, capacity = self._last_step, self.capacity_per_s
         ceiling = {"replicas": self._ceiling, "untilMs": self._ceiling_until_ms}
-        too_few = {"replicas": self._too_few, "untilMs": self._too_few_until_ms}
         state = {
             "lastStep": None if step is None else _dump_step(step),
             "ceiling": None if self._ceiling is None else ceiling,
-            "tooFew": None if self._too_few is None else too_few,
+            "tooFew": self._too_few.dump(),
             "settleMs": self.settle_ms,
             "lostMs": self.lost_ms,
             "capacityPerS": None if capacity is None else two_digits(capacity),
@@ -316,20 +308,18 @@ class Autoscaler:
 
     def restore(self, status: Mapping[str, Any], *, now_ms: int) -> None:
         """Reads `status.scaling` as returned by `dump`; missing and invalid values stay unknown."""
-        step = _mapping(status.get("lastStep"))
-        before, after, at_ms = (_whole(step.get(name)) for name in ("before", "after", "at"))
+        step = mapping(status.get("lastStep"))
+        before, after, at_ms = (whole(step.get(name)) for name in ("before", "after", "at"))
         if before is not None and after is not None and at_ms is not None:
-            consumed = _number(step.get("consumedPerS"))
-            self._last_step = Step(before, after, consumed, at_ms, _whole(step.get("tookMs")))
-        ceiling, too_few = _mapping(status.get("ceiling")), _mapping(status.get("tooFew"))
-        replicas, until_ms = _whole(ceiling.get("replicas")), _whole(ceiling.get("untilMs"))
+            consumed = number(step.get("consumedPerS"))
+            self._last_step = Step(before, after, consumed, at_ms, whole(step.get("tookMs")))
+        ceiling = mapping(status.get("ceiling"))
+        replicas, until_ms = whole(ceiling.get("replicas")), whole(ceiling.get("untilMs"))
         if replicas is not None and until_ms is not None:
             self._ceiling, self._ceiling_until_ms = replicas, min(until_ms, now_ms + CEILING_MS)
-        replicas, until_ms = _whole(too_few.get("replicas")), _whole(too_few.get("untilMs"))
-        if replicas is not None and until_ms is not None:
-            self._too_few, self._too_few_until_ms = replicas, min(until_ms, now_ms + TOO_FEW_MS)
-        settle_ms, lost_ms = _whole(status.get("settleMs")), _whole(status.get("lostMs"))
-        capacity = _number(status.get("capacityPerS"))
+        self._too_few.restore(mapping(status.get("tooFew")), step, now_ms)
+        settle_ms, lost_ms = whole(status.get("settleMs")), whole(status.get("lostMs"))
+        capacity = number(status.get("capacityPerS"))
         if settle_ms is not None:
             self._took_ms.append(settle_ms)
         if lost_ms is not None:
@@ -437,14 +427,6 @@ class _Idle:
         return 0 if self._since_ms is None else self._last_ms - self._since_ms
 
 
-def two_digits(number: float) -> float:
-    """A figure rounded to its first two digits, so that it changes rarely: 4137 becomes 4100."""
-    if not number or not math.isfinite(number):
-        return number
-    rounded = round(number, 1 - math.floor(math.log10(abs(number))))
-    return int(rounded) if rounded >= 10 else rounded
-
-
 def _dump_step(step: Step) -> dict[str, Any]:
     consumed = step.consumed_per_s_before
     fields = {
@@ -456,18 +438,3 @@ def _dump_step(step: Step) -> dict[str, Any]:
     }
     return {name: value for name, value in fields.items() if value is not None}
 
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _number(value: object) -> float | None:
-    """A number of at least 0; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value) if value >= 0 else None
-
-
-def _whole(value: object) -> int | None:
-    number = _number(value)
-    return None if number is None else int(number)

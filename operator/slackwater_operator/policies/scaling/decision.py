@@ -171,6 +171,8 @@ class ScalingDecision:
         takes_back: whether this reverses a step that lowered the throughput.
         capped: `raw` in whole workers after the limits; None if unknown.
         summary: `reason` without figures that change all the time, for conditions and Events.
+        window_need: what a step down must be below for the whole window: `raw`, or more where a partition that is
+            behind the others needs workers; None if unknown.
     """
 
     raw: float | None
@@ -182,6 +184,7 @@ class ScalingDecision:
     takes_back: bool = False
     capped: int | None = None
     summary: str = ""
+    window_need: float | None = None
 
     def dump(self) -> dict[str, Any]:
         """The form in `status.scaling`: `raw` to one digit, and the summary as `reason`."""
@@ -382,7 +385,7 @@ def _up(
         return verdict.kept(
             "share", f"{verdict.wanted} would not reduce the busiest worker's number of partitions"
         )
-    gain, cost = worth(policy, observed, target) if need_only else (None, None)
+    gain, cost = worth(policy, observed, target) if need_only and not verdict.isolates else (None, None)
     if gain is None or cost is None:
         return verdict.step(target, verdict.need, "the need is higher")
     horizon = duration(_horizon_ms(policy, observed))
@@ -426,7 +429,7 @@ def _down(
     if not observed.window_full:
         return verdict.kept("window", "the need is lower, but not yet for the whole window")
     partitions = len(observed.loads)
-    highest = _enough(max([*observed.recent_needs, verdict.raw]), partitions)
+    highest = _enough(max([*observed.recent_needs, verdict.window_need]), partitions)
     if not _lower(observed, bounds, highest):
         return verdict.kept("window", "the need was higher within the window")
     carrying = _carrying(observed)
@@ -439,7 +442,7 @@ def _down(
     if observed.too_few is not None and target <= observed.too_few:
         return verdict.kept("flapping", f"{observed.too_few} were too few a short while ago")
     if not observed.fell_for_window:
-        latest = _enough(max([*observed.latest_needs, verdict.raw]), partitions)
+        latest = _enough(max([*observed.latest_needs, verdict.window_need]), partitions)
         further = _lower(observed, bounds, max(latest, carrying, lasting))
         if further < target and (observed.too_few is None or further > observed.too_few):
             why = "the need is still falling"
@@ -493,7 +496,13 @@ class _Verdict:
         self._now = observed.replicas
         self.raw = sum(min(need, 1.0) for need in needs.values())
         self.skewed = tuple(sorted(partition for partition, need in needs.items() if need > 1.0))
-        self.wanted, self.cap = bounds.apply(_wanted(policy, observed, needs))
+        even = _enough(self.raw, len(needs))
+        isolating = _isolating(policy, observed, needs)
+        wanted = max(_draining_in_time(policy, observed, even), isolating)
+        self.isolates = isolating == wanted > even
+        """Whether a partition, not the whole load, needs the workers."""
+        self.window_need = max(self.raw, _least_need(isolating, len(needs)))
+        self.wanted, self.cap = bounds.apply(wanted)
         if not self.cap and len(self.skewed) == len(needs):
             self.cap = "partitions"  # each partition needs more than one worker
         if bounds.idle:
@@ -504,7 +513,15 @@ class _Verdict:
 
     def _decision(self, damping: str, applied: int, reason: str, summary: str) -> ScalingDecision:
         return ScalingDecision(
-            self.raw, self.cap, damping, applied, reason, self.skewed, capped=self.wanted, summary=summary
+            self.raw,
+            self.cap,
+            damping,
+            applied,
+            reason,
+            self.skewed,
+            capped=self.wanted,
+            summary=summary,
+            window_need=self.window_need,
         )
 
     def right(self) -> ScalingDecision:
@@ -562,6 +579,13 @@ def most_need(workers: int, partitions: int) -> float:
     if workers <= 0 or partitions <= 0:
         return 0.0
     return FULL * partitions / math.ceil(partitions / workers)
+
+
+def _least_need(workers: int, partitions: int) -> float:
+    """A need for which no fewer workers are enough; 0 where one worker is."""
+    if workers <= 1:
+        return 0.0
+    return most_need(math.ceil(partitions / (math.ceil(partitions / workers) + 1)), partitions) + 1e-6
 
 
 def _horizon_ms(policy: ScalingPolicy, observed: ScalingInput) -> int:
@@ -637,14 +661,6 @@ def _enough(need: float, partitions: int, full: float = FULL) -> int:
     return partitions
 
 
-def _wanted(policy: ScalingPolicy, observed: ScalingInput, needs: Mapping[TopicPartition, float]) -> int:
-    """The number of workers before the limits."""
-    even = _enough(sum(min(need, 1.0) for need in needs.values()), len(needs))
-    if policy.lag_per_replica is None:
-        return even
-    return max(_draining_in_time(policy, observed, even), _isolating(policy, observed, needs))
-
-
 def _draining_in_time(policy: ScalingPolicy, observed: ScalingInput, even: int) -> int:
     """At most the fewest workers that process what is produced, and the lag within `_drain_s`.
 
@@ -653,7 +669,7 @@ def _draining_in_time(policy: ScalingPolicy, observed: ScalingInput, even: int) 
     """
     capacity = observed.capacity_per_s or observed.reached_per_s
     rates = observed.newest_produced_per_s
-    if even <= observed.replicas or not capacity or len(rates) < len(observed.loads):
+    if policy.lag_per_replica is None or even <= observed.replicas or not capacity or len(rates) < len(observed.loads):
         return even
     shares = (
         min((rates[partition] + (load.lag or 0) / _drain_s(policy)) / capacity, 1.0)
@@ -669,7 +685,8 @@ def _isolating(policy: ScalingPolicy, observed: ScalingInput, needs: Mapping[Top
     A slow or dead worker also has such partitions, and loses some of them. There are never more workers than the
     lag justifies by `lagPerReplica`.
     """
-    assert policy.lag_per_replica is not None
+    if policy.lag_per_replica is None:
+        return 0
     total, partitions = sum(needs.values()), len(needs)
     top = max(needs.values(), default=0.0)
     if top <= 1.0 or top <= _BEHIND * total / partitions:
