@@ -691,10 +691,8 @@ def _isolating(policy: ScalingPolicy, observed: ScalingInput, needs: Mapping[Top
     top = max(needs.values(), default=0.0)
     if top <= 1.0 or top <= _BEHIND * total / partitions:
         return 0
-    rest = (sum(min(need, 1.0) for need in needs.values()) - 1.0) / max(partitions - 1, 1)
-    share = next((share for share in range(partitions, 1, -1) if 1.0 + (share - 1) * rest <= FULL), 1)
     justified = math.ceil(sum(load.lag or 0 for load in observed.loads.values()) / policy.lag_per_replica)
-    return min(math.ceil(partitions / share), justified)
+    return min(partitions, justified)
 
 
 def _effective(workers: int, partitions: int, least: int) -> int:
