@@ -44,7 +44,10 @@ class TooFew:
         if not self._rising:
             again = self._replicas is not None and now_ms < self._until_ms + HOLD_MS
             self._hold_ms = min(2 * self._hold_ms, MOST_HOLD_MS) if again and self._hold_ms else HOLD_MS
-        self._replicas, self._until_ms, self._rising = before, now_ms + self._hold_ms, True
+            self._replicas, self._rising = before, True
+        else:  # the rise may need more only for the lag of its beginning
+            self._replicas = before - 1
+        self._until_ms = now_ms + self._hold_ms
 
     def changed_by_user(self) -> None:
         """Notes a step that a user requested: the one before it was no mistake."""
