@@ -37,7 +37,7 @@ def ramp(per_s_from: float, per_s_to: float, over_s: float, begin_s: float = 10 
     return lambda second: per_s_from + (per_s_to - per_s_from) * min(max(second - begin_s, 0) / over_s, 1)
 
 
-def spikes(rate: Rate, per_s: float, seed: int, hours: float = 2.0) -> Rate:
+def spikes(rate: Rate, per_s: float, seed: int, hours: float = 6.0) -> Rate:
     """About six spikes an hour of 10 to 20 s, at times that do not repeat."""
     source = random.Random(seed)
     windows = []
@@ -81,12 +81,12 @@ LOADS = [
     Load("flat, 5.2 workers", noisy(flat(520), 3)),
     Load("flat, 9 workers", noisy(flat(900), 4)),
     Load("sine of 5 min", noisy(sine(5, 100, 700), 5)),
-    Load("sine of 5 min, spikes", spikes(noisy(sine(5, 100, 700), 6), 1_500, 6)),
+    Load("sine of 5 min, spikes", spikes(noisy(sine(5, 100, 700), 6), 1_500, 6), hours=6),
     Load("sine of 20 min", noisy(sine(20, 100, 700), 7)),
-    Load("sine of 20 min, spikes", spikes(noisy(sine(20, 100, 700), 8), 1_500, 8)),
+    Load("sine of 20 min, spikes", spikes(noisy(sine(20, 100, 700), 8), 1_500, 8), hours=6),
     Load("square, 2 x 2.5 min", noisy(square(5, 150, 700), 9)),
     Load("square, 2 x 10 min", noisy(square(20, 150, 700), 10)),
-    Load("flat, spikes", spikes(noisy(flat(150), 11), 1_500, 11)),
+    Load("flat, spikes", spikes(noisy(flat(150), 11), 1_500, 11), hours=6),
     Load("ramp up in 30 min", noisy(ramp(50, 900, 30 * MINUTE), 12)),
     Load("ramp down in 30 min", noisy(ramp(900, 50, 30 * MINUTE), 13)),
     Load("a day", noisy(daily(40, 800), 14), hours=24),

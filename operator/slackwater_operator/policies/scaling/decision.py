@@ -163,8 +163,8 @@ class ScalingDecision:
     Attributes:
         raw: the need, in workers; None if unknown.
         cap: the limit that applies: `minReplicas`, `schedule`, `maxReplicas`, `partitions` or "".
-        damping: what holds a step: `unknown`, `rebalancing`, `settling`, `share`, `cost`, `production`,
-            `window`, `falling`, `flapping`, `idle`, `throughput`, or "" if nothing does.
+        damping: what holds a step: `unknown`, `rebalancing`, `settling`, `draining`, `rising`, `share`, `cost`,
+            `production`, `window`, `falling`, `flapping`, `idle`, `throughput`, or "" if nothing does.
         applied: the number of workers to have now.
         reason: one sentence for users.
         skewed: partitions that need more than one worker.
@@ -679,20 +679,19 @@ def _draining_in_time(policy: ScalingPolicy, observed: ScalingInput, even: int) 
 
 
 def _isolating(policy: ScalingPolicy, observed: ScalingInput, needs: Mapping[TopicPartition, float]) -> int:
-    """The workers with which a partition that one worker cannot keep up with has fewer others beside it; 0 if
-    none is behind all others.
+    """As many workers as the lag justifies where a partition is behind all others; 0 if none is.
 
-    A slow or dead worker also has such partitions, and loses some of them. There are never more workers than the
-    lag justifies by `lagPerReplica`.
+    More workers leave its own worker fewer other partitions. A slow or dead worker has such partitions, too, and
+    loses some of them. Partitions without lag to which nothing is produced are in nobody's way.
     """
     if policy.lag_per_replica is None:
         return 0
-    total, partitions = sum(needs.values()), len(needs)
-    top = max(needs.values(), default=0.0)
-    if top <= 1.0 or top <= _BEHIND * total / partitions:
+    top, average = max(needs.values(), default=0.0), sum(needs.values()) / max(len(needs), 1)
+    in_use = sum(1 for load in observed.loads.values() if load.lag or load.produced_per_s)
+    if top <= 1.0 or top <= _BEHIND * average or in_use < 2:
         return 0
     justified = math.ceil(sum(load.lag or 0 for load in observed.loads.values()) / policy.lag_per_replica)
-    return min(partitions, justified)
+    return min(len(needs), justified)
 
 
 def _effective(workers: int, partitions: int, least: int) -> int:

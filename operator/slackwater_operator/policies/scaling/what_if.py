@@ -13,6 +13,8 @@ from slackwater_operator.policies.scaling.decision import ScalingPolicy, duratio
 _UNTIL = {
     "unknown": "a step when the lag and the rates of all partitions are known",
     "rebalancing": "a step when the group is Stable",
+    "rising": "a step up when the need has been higher for the whole stabilization window",
+    "draining": "a step up when the lag no longer falls fast enough to be gone in time",
     "window": "a step down when the need has been lower for the whole window",
     "falling": "a step down when the need no longer falls, or has fallen for another window",
     "share": "a step when the limit leaves room for one that lowers the busiest worker's share",
