@@ -374,7 +374,7 @@ def _up(
 ) -> ScalingDecision:
     now, target = observed.replicas, verdict.target
     if need_only:
-        waiting = _waits_for_more(policy, observed)
+        waiting = _waits_for_more(policy, observed, target)
         if waiting is not None:
             return verdict.kept(*waiting)
     if observed.ceiling is not None and target > observed.ceiling:
@@ -401,16 +401,24 @@ def _up(
     )
 
 
-def _waits_for_more(policy: ScalingPolicy, observed: ScalingInput) -> tuple[str, str, str] | None:
+def _waits_for_more(
+    policy: ScalingPolicy, observed: ScalingInput, target: int
+) -> tuple[str, str, str] | None:
     """Why a step up by the need waits: the damping, the reason, and the reason without figures; None if it does
-    not wait."""
+    not wait.
+
+    A step that more than doubles the workers, to one for each partition, waits twice as long: if so much is
+    produced, it is either a spike, which is over by then, or more than the group can process at all.
+    """
     lag = sum(load.lag or 0 for load in observed.loads.values())
     change = observed.lag_change_per_s
     if change is not None and change < 0 and lag <= -change * _drain_s(policy):
         why = f"the lag falls, and is gone within {duration(round(_drain_s(policy) * 1000))} at this pace"
         return "draining", f"{why} ({lag / -change:.0f} s)", why
-    if observed.higher_for_ms < observed.up_window_ms:
-        why = f"the need has not been higher for {duration(observed.up_window_ms)} yet"
+    to_all = target >= len(observed.loads) and target > 2 * observed.replicas
+    window_ms = observed.up_window_ms * (2 if to_all else 1)
+    if observed.higher_for_ms < window_ms:
+        why = f"the need has not been higher for {duration(window_ms)} yet"
         return "rising", why, why
     return None
 
