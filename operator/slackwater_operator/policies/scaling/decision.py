@@ -29,7 +29,7 @@ LEAST_HORIZON_MS = 60_000
 """The shortest time in which a step up must gain more than it costs; catchUp and the settle time
 may be longer."""
 
-DRAIN_MS = 40_000
+DRAIN_MS = 30_000
 """How soon the lag should be gone where no catchUp is set: a lag that falls as fast needs no more workers, and a
 step up adds no more than that takes."""
 
