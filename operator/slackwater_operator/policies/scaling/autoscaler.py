@@ -6,22 +6,26 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.schedule import Floor, floor_at
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.policies.scaling.decision import (
+    ManualInput,
     PartitionLoad,
     ScalingDecision,
     ScalingInput,
     ScalingPolicy,
     Step,
+    decide_manual,
     decide_scaling,
     throughput,
 )
 from slackwater_operator.policies.scaling.numbers import mapping, number, two_digits, whole
 from slackwater_operator.policies.scaling.rates import RateWindow, Sample
+from slackwater_operator.policies.scaling.step_limits import StepHistory, limited
 from slackwater_operator.policies.scaling.too_few import TooFew
 
 CEILING_MS = 600_000
@@ -72,7 +76,10 @@ class Autoscaler:
         self._rates = RateWindow(window_ms)
         self._needs = _Needs(down_window_ms)
         self._falling_since_ms: int | None = None
-        self._up_window_ms = up_window_ms
+        self._down_window_ms, self._up_window_ms = down_window_ms, up_window_ms
+        self._history = StepHistory()
+        self._unobserved_since_ms: int | None = None
+        self._unstable_since_ms: int | None = None
         self._higher_since_ms: int | None = None
         self._idle = _Idle()
         self._least_settle_ms = settle_ms
@@ -202,6 +209,11 @@ class Autoscaler:
         Raises:
             ScheduleError: a window of the policy cannot be read.
         """
+        self._note_times(snapshot, now_ms)
+        if self.policy.paused_replicas is not None:
+            return self._paused(self.policy.paused_replicas, snapshot, replicas, now_ms)
+        behavior = self.policy.behavior
+        self._needs.keep(self._down_window_ms if behavior.down.window_ms is None else behavior.down.window_ms)
         step = self._last_step
         decision = decide_scaling(
             self.policy,
@@ -225,7 +237,8 @@ class Autoscaler:
                 idle_for_ms=self._idle.for_ms,
                 lost_ms=self.lost_ms,
                 higher_for_ms=0 if self._higher_since_ms is None else now_ms - self._higher_since_ms,
-                up_window_ms=self._up_window_ms,
+                up_window_ms=self._up_window_ms if behavior.up.window_ms is None else behavior.up.window_ms,
+                fallback_due=self._fallback_due(now_ms),
                 newest_produced_per_s=self._rates.newest_produced_per_s(),
                 lag_change_per_s=self._rates.lag_change_per_s(),
             ),
@@ -240,7 +253,40 @@ class Autoscaler:
             self._falling_since_ms = None
         elif self._falling_since_ms is None:
             self._falling_since_ms = now_ms
-        return decision
+        return limited(decision, behavior, replicas, len(self._partitions), self._history, now_ms)
+
+    def _note_times(self, snapshot: KafkaSnapshot | None, now_ms: int) -> None:
+        """Since when the lag has not been observed, and since when the group has been rebalancing."""
+        if snapshot is not None and snapshot.partitions and None not in snapshot.lag.values():
+            self._unobserved_since_ms = None
+        elif self._unobserved_since_ms is None:
+            self._unobserved_since_ms = now_ms
+        if snapshot is None or snapshot.group is None or not snapshot.group.rebalancing:
+            self._unstable_since_ms = None
+        elif self._unstable_since_ms is None:
+            self._unstable_since_ms = now_ms
+
+    def _fallback_due(self, now_ms: int) -> bool:
+        since_ms = self._unobserved_since_ms
+        return since_ms is not None and now_ms - since_ms >= self.policy.fallback_after_ms
+
+    def _paused(
+        self, wanted: int, snapshot: KafkaSnapshot | None, replicas: int, now_ms: int
+    ) -> ScalingDecision:
+        """The number of pausedReplicas, as one that a user requests."""
+        since_ms = self._unstable_since_ms
+        decision = decide_manual(
+            ManualInput(
+                replicas=replicas,
+                wanted=wanted,
+                by="spec.scaling.pausedReplicas",
+                group=snapshot.group if snapshot else None,
+                unstable_for_ms=0 if since_ms is None else now_ms - since_ms,
+            )
+        )
+        self._needs.clear()
+        self._higher_since_ms = None
+        return replace(decision, damping=decision.damping or "paused")
 
     def stepping(self, before: int, after: int, decision: ScalingDecision | None, *, now_ms: int) -> None:
         """Notes a step that begins: the throughput measured before it no longer counts.
@@ -249,10 +295,12 @@ class Autoscaler:
         """
         if decision is not None and decision.takes_back:
             self._ceiling, self._ceiling_until_ms = after, now_ms + CEILING_MS
-        if decision is None:
+        if decision is None or decision.damping in ("paused", "fallback"):
             self._too_few.changed_by_user()
         else:
             self._too_few.stepped(before, after, now_ms)
+        if before != after:
+            self._history.add(before, after, now_ms)
         self._last_step = Step(before, after, self._rates.consumed_per_s(), now_ms)
         self._rates.restart()
         self._needs.clear()
@@ -311,6 +359,7 @@ class Autoscaler:
         step = mapping(status.get("lastStep"))
         before, after, at_ms = (whole(step.get(name)) for name in ("before", "after", "at"))
         if before is not None and after is not None and at_ms is not None:
+            self._history.add(before, after, at_ms)
             consumed = number(step.get("consumedPerS"))
             self._last_step = Step(before, after, consumed, at_ms, whole(step.get("tookMs")))
         ceiling = mapping(status.get("ceiling"))
@@ -349,7 +398,6 @@ class _Needs:
 
     def __init__(self, window_ms: int) -> None:
         self.window_ms = window_ms
-        self._slot_ms = max(1, window_ms // _NEED_SLOTS)
         self._slots: deque[tuple[int, float]] = (
             deque()
         )  # (when the slot's highest was seen last, the highest)
@@ -357,13 +405,17 @@ class _Needs:
         self._since_ms: int | None = None
         self._last_ms = 0
 
+    def keep(self, window_ms: int) -> None:
+        """Sets another window; the needs so far count in it."""
+        self.window_ms = window_ms
+
     def take(self, need: float, now_ms: int) -> None:
         """Takes a need in."""
         if not self._unbroken(now_ms):
             self.clear()
             self._since_ms = now_ms
         self._last_ms = now_ms
-        slot = now_ms // self._slot_ms
+        slot = now_ms // max(1, self.window_ms // _NEED_SLOTS)
         if slot == self._slot and self._slots:
             self._slots[-1] = (now_ms, max(need, self._slots[-1][1]))
         else:

@@ -22,6 +22,8 @@ from typing import Any
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.schedule import Floor, Window
 from slackwater_operator.model.group import GroupView
+from slackwater_operator.policies.scaling.behavior import ScalingBehavior
+from slackwater_operator.policies.scaling.numbers import duration
 
 FULL = 1.1
 """The busiest worker may have up to this share of one worker's work without a further worker."""
@@ -51,6 +53,12 @@ class ScalingPolicy:
         idle_after_ms: for how long nothing must have been produced before the last worker stops, where
             `min_replicas` is 0.
         windows: times with a higher minimum.
+        behavior: how fast the number may change.
+        activation_lag: no worker is started from zero for that much lag or less.
+        fallback_replicas: the number of workers where the lag could not be observed for `fallback_after_ms`; None
+            to keep the number.
+        fallback_after_ms: for how long it must not have been observed.
+        paused_replicas: the number of workers whatever the load is; None where the load determines it.
     """
 
     min_replicas: int = 1
@@ -59,6 +67,11 @@ class ScalingPolicy:
     lag_per_replica: int | None = None
     idle_after_ms: int = 300_000
     windows: tuple[Window, ...] = ()
+    behavior: ScalingBehavior = field(default_factory=ScalingBehavior)
+    activation_lag: int = 0
+    fallback_replicas: int | None = None
+    fallback_after_ms: int = 180_000
+    paused_replicas: int | None = None
 
     @property
     def automatic(self) -> bool:
@@ -126,6 +139,7 @@ class ScalingInput:
         lost_ms: for how long a rebalance keeps the average partition from being read; None if not measured.
         higher_for_ms: for how long the need has been higher than the number of workers is enough for.
         up_window_ms: for how long it must have been so before a step up.
+        fallback_due: whether the lag has not been observed for `fallback_after_ms`.
         newest_produced_per_s: records produced a second to each partition, of the newest observations alone;
             empty if not measured.
         lag_change_per_s: by how much the whole lag grows a second, of the newest observations alone; negative
@@ -152,6 +166,7 @@ class ScalingInput:
     lost_ms: int | None = None
     higher_for_ms: int = 0
     up_window_ms: int = 0
+    fallback_due: bool = False
     newest_produced_per_s: Mapping[TopicPartition, float] = field(default_factory=dict)
     lag_change_per_s: float | None = None
 
@@ -163,7 +178,7 @@ class ScalingDecision:
     Attributes:
         raw: the need, in workers; None if unknown.
         cap: the limit that applies: `minReplicas`, `schedule`, `maxReplicas`, `partitions` or "".
-        damping: what holds a step: `unknown`, `rebalancing`, `settling`, `draining`, `rising`, `share`, `cost`,
+        damping: what holds a step: `unknown`, `fallback`, `activation`, `behavior`, `paused`, `rebalancing`, `settling`, `draining`, `rising`, `share`, `cost`,
             `production`, `window`, `falling`, `flapping`, `idle`, `throughput`, or "" if nothing does.
         applied: the number of workers to have now.
         reason: one sentence for users.
@@ -223,16 +238,16 @@ def decide_scaling(policy: ScalingPolicy, observed: ScalingInput) -> ScalingDeci
     """Decides the number of workers by the load."""
     bounds = _Bounds(policy, observed)
     if observed.group is None or not observed.loads:
-        return _unknown(observed, bounds, "the broker did not say how the group is")
+        return _unknown(policy, observed, bounds, "the broker did not say how the group is")
     if observed.replicas == 0:
         return _from_zero(policy, observed, bounds)
     unknown = sorted(str(partition) for partition, load in observed.loads.items() if load.lag is None)
     if unknown:
         names = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
-        return _unknown(observed, bounds, f"the lag of {names} is unknown")
+        return _unknown(policy, observed, bounds, f"the lag of {names} is unknown")
     needs = _needs(policy, observed)
     if needs is None:
-        return _unknown(observed, bounds, "the rates are not measured yet")
+        return _unknown(policy, observed, bounds, "the rates are not measured yet")
     return _decide(policy, observed, needs, bounds)
 
 
@@ -292,10 +307,14 @@ class _Bounds:
         return f"minReplicas is {self._asked}"
 
 
-def _unknown(observed: ScalingInput, bounds: _Bounds, why: str) -> ScalingDecision:
+def _unknown(
+    policy: ScalingPolicy, observed: ScalingInput, bounds: _Bounds, why: str
+) -> ScalingDecision:
     """Holds, unless a limit is broken. A limit applies without a known lag, but in a settled group."""
     now = observed.replicas
     broken = bounds.outside(now)
+    if observed.fallback_due and policy.fallback_replicas is not None:
+        return _fall_back(policy.fallback_replicas, observed, bounds, why)
     ready = (
         observed.group is not None and observed.group.stable and observed.settled_for_ms >= observed.settle_ms
     )
@@ -307,15 +326,30 @@ def _unknown(observed: ScalingInput, bounds: _Bounds, why: str) -> ScalingDecisi
     return ScalingDecision(None, "", "unknown", now, reason, summary=reason)
 
 
+def _fall_back(wanted: int, observed: ScalingInput, bounds: _Bounds, why: str) -> ScalingDecision:
+    """The number for a lag that cannot be observed; not while the group rebalances."""
+    now = observed.replicas
+    to, cap = bounds.apply(wanted)
+    moving = observed.group is not None and observed.group.rebalancing
+    if moving and to != now:
+        reason = f"{now} kept: spec.scaling.fallback requests {to}, but the group rebalances"
+        return ScalingDecision(None, cap, "rebalancing", now, reason, capped=to, summary=reason)
+    reason = f"{f'{now} to ' if to != now else ''}{to} by spec.scaling.fallback: {why}"
+    return ScalingDecision(None, cap, "fallback", to, reason, capped=to, summary=reason)
+
+
 def _from_zero(policy: ScalingPolicy, observed: ScalingInput, bounds: _Bounds) -> ScalingDecision:
     """From no worker to what is needed, at once: there is no group to disturb."""
     broken = bounds.outside(0)
     waiting = sum(load.lag or 0 for load in observed.loads.values())
     if not waiting and not broken:
         if any(load.lag is None for load in observed.loads.values()):
-            return _unknown(observed, bounds, "not all lag is known")
+            return _unknown(policy, observed, bounds, "not all lag is known")
         reason = "0 kept: there is nothing to read"
         return ScalingDecision(0.0, "", "", 0, reason, capped=0, summary=reason)
+    if waiting <= policy.activation_lag and not broken:
+        why = f"0 kept: the lag is not above activationLag ({policy.activation_lag})"
+        return ScalingDecision(0.0, "", "activation", 0, f"{why}: {waiting}", capped=0, summary=why)
     needs = _needs(policy, observed)
     raw = None if needs is None else sum(min(need, 1.0) for need in needs.values())
     wanted, cap = bounds.apply(1 if raw is None else max(1, _enough(raw, len(observed.loads))))
@@ -717,11 +751,3 @@ def _lost_throughput(observed: ScalingInput) -> bool:
         return False
     behind = any((load.lag or 0) > observed.consumed_per_s for load in observed.loads.values())
     return behind and observed.consumed_per_s < step.consumed_per_s_before * _THROUGHPUT_LOST
-
-
-def duration(ms: int) -> str:
-    """A duration in words: 90 s, 5 min, 2 h."""
-    for unit, name in ((3_600_000, "h"), (60_000, "min")):
-        if ms >= unit and ms % unit == 0:
-            return f"{ms // unit} {name}"
-    return f"{ms / 1000:.0f} s"

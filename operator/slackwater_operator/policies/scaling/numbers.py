@@ -1,4 +1,4 @@
-"""Numbers of a status, which anybody may have written: what makes no sense is unknown."""
+"""Numbers as a status has them, which anybody may have written, and as reasons show them."""
 
 from __future__ import annotations
 
@@ -31,3 +31,11 @@ def two_digits(value: float) -> float:
         return value
     rounded = round(value, 1 - math.floor(math.log10(abs(value))))
     return int(rounded) if rounded >= 10 else rounded
+
+
+def duration(ms: int) -> str:
+    """A duration in words: 90 s, 5 min, 2 h."""
+    for unit, name in ((3_600_000, "h"), (60_000, "min")):
+        if ms >= unit and ms % unit == 0:
+            return f"{ms // unit} {name}"
+    return f"{ms / 1000:.0f} s"
