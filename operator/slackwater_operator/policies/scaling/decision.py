@@ -747,7 +747,7 @@ def _lost_throughput(observed: ScalingInput) -> bool:
     step = observed.last_step
     if step is None or step.after <= step.before or observed.replicas != step.after or step.before == 0:
         return False
-    if step.consumed_per_s_before is None or observed.consumed_per_s is None:
-        return False
+    if step.consumed_per_s_before is None or not observed.consumed_per_s:
+        return False  # where nothing at all is read, something else than the step prevents it
     behind = any((load.lag or 0) > observed.consumed_per_s for load in observed.loads.values())
     return behind and observed.consumed_per_s < step.consumed_per_s_before * _THROUGHPUT_LOST
