@@ -36,6 +36,6 @@ class Settings:
     figures_ms: int = 10_000
     reconciliations_at_once: int = 20
     window_ms: int = 20_000
-    down_window_ms: int = 60_000
+    down_window_ms: int = 120_000
     up_window_ms: int = 15_000
     settle_ms: int = 10_000

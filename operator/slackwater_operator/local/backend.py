@@ -49,7 +49,7 @@ class RunSettings:
     observe_interval_ms: int = 500
     stale_ms: int = 5_000
     window_ms: int = 20_000
-    down_window_ms: int = 60_000
+    down_window_ms: int = 120_000
     up_window_ms: int = 15_000
     settle_ms: int = 10_000
     max_failures: int = 5

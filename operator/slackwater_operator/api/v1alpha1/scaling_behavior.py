@@ -33,7 +33,7 @@ class Rules:
         "stabilizationWindow",
         fields.duration("0s", "1h"),
         "How long the need must have been higher (scaleUp) or lower (scaleDown) before a step. By default 15s "
-        "for scaleUp, and 1m for scaleDown.",
+        "for scaleUp, and 2m for scaleDown.",
     )
     select_policy: str = spec(
         "selectPolicy",
