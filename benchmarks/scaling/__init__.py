@@ -44,7 +44,7 @@ class Outcome:
 
 
 class SlackwaterRule:
-    """The operator's rule with its own settings: one observation in 5 s, in each second while a step is made."""
+    """The operator's rule with its own settings: observed each 5 s, each second while a step is made."""
 
     def __init__(self, policy: ScalingPolicy) -> None:
         settings = Settings()

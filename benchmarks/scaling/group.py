@@ -1,5 +1,5 @@
-"""A consumer group in virtual time: records produced, workers that read them, and what a change of their number
-costs. The rule that decides the number is exchangeable."""
+"""A consumer group in virtual time: records produced, workers that read them, and what a change of their
+number costs. The rule that decides the number is exchangeable."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def _sticky(owners: list[int], workers: int) -> list[int]:
     """Balanced owners, with as few changes as possible."""
     least, more = divmod(len(owners), max(workers, 1))
     held: list[list[int]] = [[] for _ in range(workers)]
-    free = []
+    free: list[int] = []
     for partition, owner in enumerate(owners):
         (held[owner] if owner < workers else free).append(partition)
     rooms = sorted(range(workers), key=lambda worker: -len(held[worker]))

@@ -1,6 +1,6 @@
 """KEDA's rule for a Kafka trigger, with the loop of the HorizontalPodAutoscaler that it creates.
 
-From KEDA's `pkg/scalers/kafka_scaler.go` and Kubernetes' `pkg/controller/podautoscaler`, all at their defaults:
+From KEDA's `pkg/scalers/kafka_scaler.go` and Kubernetes' `pkg/controller/podautoscaler`, at their defaults:
 
 - metric: the sum of all partitions' lag, at most partitions * lagThreshold (`allowIdleConsumers: false`);
   with `limitToPartitionsWithLag`, at most as many as there are partitions with lag
@@ -9,8 +9,8 @@ From KEDA's `pkg/scalers/kafka_scaler.go` and Kubernetes' `pkg/controller/podaut
 - down: to the highest number desired in the last 300 s, by at most 100% in 15 s
 - between minReplicaCount (an HPA's least is 1) and maxReplicaCount
 
-`pollingInterval` and `cooldownPeriod` matter only between zero and one worker: the HPA has KEDA read the lag anew
-each time.
+`pollingInterval` and `cooldownPeriod` matter only between zero and one worker: the HPA has KEDA read the lag
+anew each time.
 """
 
 from __future__ import annotations

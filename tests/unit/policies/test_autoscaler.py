@@ -22,7 +22,7 @@ from slackwater_operator.policies.scaling.autoscaler import (
 )
 from slackwater_operator.policies.scaling.decision import ScalingPolicy
 from slackwater_operator.policies.scaling.numbers import two_digits
-from slackwater_operator.policies.scaling.too_few import HOLD_MS, MISTAKE_MS, MOST_HOLD_MS, TooFew
+from slackwater_operator.policies.scaling.too_few import HOLD_MS, MISTAKE_MS
 from tests.unit.policies.simulated_group import SimulatedGroup
 
 START = 1_000_000

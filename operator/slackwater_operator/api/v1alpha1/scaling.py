@@ -1,5 +1,7 @@
 """spec.scaling of a ConsumerGroup: the number of workers."""
 
+# ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -13,7 +15,8 @@ MAX_REPLICAS = 1_000
 """Greater than any number of partitions; limits the effect of a mistyped number."""
 
 NO_TARGET = (
-    "requires a target (catchUp or lagPerReplica): without one, Slackwater does not change the number of workers"
+    "requires a target (catchUp or lagPerReplica): without one, Slackwater does not change the number of "
+    "workers"
 )
 WITH_TARGET = ("behavior", "activationLag", "fallback", "pausedReplicas")
 
@@ -132,8 +135,8 @@ class Scaling:
     activation_lag: int | None = spec(
         "activationLag",
         fields.whole(minimum=0, maximum=10**15),
-        "Without workers, the first one starts when the lag is greater than this. Applies if minReplicas is 0; "
-        "0 by default.",
+        "Without workers, the first one starts when the lag is greater than this (default 0). Applies if "
+        "minReplicas is 0.",
     )
     fallback: Fallback | None = spec(
         "fallback",

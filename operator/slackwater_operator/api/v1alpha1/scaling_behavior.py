@@ -1,5 +1,7 @@
 """spec.scaling.behavior and spec.scaling.fallback of a ConsumerGroup."""
 
+# ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -32,8 +34,8 @@ class Rules:
     stabilization_window_ms: int | None = spec(
         "stabilizationWindow",
         fields.duration("0s", "1h"),
-        "How long the need must have been higher (scaleUp) or lower (scaleDown) before a step. By default 15s "
-        "for scaleUp, and 2m for scaleDown.",
+        "How long the need must have been higher (scaleUp) or lower (scaleDown) before a step. By default "
+        "15s for scaleUp, and 2m for scaleDown.",
     )
     select_policy: str = spec(
         "selectPolicy",

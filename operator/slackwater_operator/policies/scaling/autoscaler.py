@@ -489,4 +489,3 @@ def _dump_step(step: Step) -> dict[str, Any]:
         "tookMs": step.took_ms,
     }
     return {name: value for name, value in fields.items() if value is not None}
-

@@ -32,8 +32,8 @@ LEAST_HORIZON_MS = 60_000
 may be longer."""
 
 DRAIN_MS = 30_000
-"""How soon the lag should be gone where no catchUp is set: a lag that falls as fast needs no more workers, and a
-step up adds no more than that takes."""
+"""How soon the lag should be gone where no catchUp is set: a lag that falls as fast needs no more workers,
+and no step up adds more than that takes."""
 
 _ROOM = 0.95  # after a step down, the produced rate is at most this share of the busiest worker's capacity
 _BEHIND = 2.0  # a partition with more than this many times the average need is behind the others
@@ -55,8 +55,8 @@ class ScalingPolicy:
         windows: times with a higher minimum.
         behavior: how fast the number may change.
         activation_lag: no worker is started from zero for that much lag or less.
-        fallback_replicas: the number of workers where the lag could not be observed for `fallback_after_ms`; None
-            to keep the number.
+        fallback_replicas: the number of workers where the lag could not be observed for
+            `fallback_after_ms`; None to keep the number.
         fallback_after_ms: for how long it must not have been observed.
         paused_replicas: the number of workers whatever the load is; None where the load determines it.
     """
@@ -178,16 +178,17 @@ class ScalingDecision:
     Attributes:
         raw: the need, in workers; None if unknown.
         cap: the limit that applies: `minReplicas`, `schedule`, `maxReplicas`, `partitions` or "".
-        damping: what holds a step: `unknown`, `fallback`, `activation`, `behavior`, `paused`, `rebalancing`, `settling`, `draining`, `rising`, `share`, `cost`,
-            `production`, `window`, `falling`, `flapping`, `idle`, `throughput`, or "" if nothing does.
+        damping: what holds a step: `unknown`, `fallback`, `activation`, `behavior`, `paused`, `rebalancing`,
+            `settling`, `draining`, `rising`, `share`, `cost`, `production`, `window`, `falling`, `flapping`,
+            `idle`, `throughput`, or "" if nothing does.
         applied: the number of workers to have now.
         reason: one sentence for users.
         skewed: partitions that need more than one worker.
         takes_back: whether this reverses a step that lowered the throughput.
         capped: `raw` in whole workers after the limits; None if unknown.
         summary: `reason` without figures that change all the time, for conditions and Events.
-        window_need: what a step down must be below for the whole window: `raw`, or more where a partition that is
-            behind the others needs workers; None if unknown.
+        window_need: what a step down must be below for the whole window: `raw`, or more where a partition
+            that is behind the others needs workers; None if unknown.
     """
 
     raw: float | None
@@ -307,9 +308,7 @@ class _Bounds:
         return f"minReplicas is {self._asked}"
 
 
-def _unknown(
-    policy: ScalingPolicy, observed: ScalingInput, bounds: _Bounds, why: str
-) -> ScalingDecision:
+def _unknown(policy: ScalingPolicy, observed: ScalingInput, bounds: _Bounds, why: str) -> ScalingDecision:
     """Holds, unless a limit is broken. A limit applies without a known lag, but in a settled group."""
     now = observed.replicas
     broken = bounds.outside(now)
@@ -438,8 +437,8 @@ def _up(
 def _waits_for_more(
     policy: ScalingPolicy, observed: ScalingInput, target: int
 ) -> tuple[str, str, str] | None:
-    """Why a step up by the need waits: the damping, the reason, and the reason without figures; None if it does
-    not wait.
+    """Why a step up by the need waits: the damping, the reason, and the reason without figures; None if it
+    does not wait.
 
     A step that more than doubles the workers, to one for each partition, waits twice as long: if so much is
     produced, it is either a spike, which is over by then, or more than the group can process at all.
@@ -706,12 +705,17 @@ def _enough(need: float, partitions: int, full: float = FULL) -> int:
 def _draining_in_time(policy: ScalingPolicy, observed: ScalingInput, even: int) -> int:
     """At most the fewest workers that process what is produced, and the lag within `_drain_s`.
 
-    The lag of a burst alone justifies many workers, but is gone sooner than they have started. At least one step
-    is made all the same: workers that could drain the lag, and do not, are not as fast as was measured.
+    The lag of a burst alone justifies many workers, but is gone sooner than they have started. At least one
+    step is made all the same: workers that could drain the lag, and do not, are not as fast as was measured.
     """
     capacity = observed.capacity_per_s or observed.reached_per_s
     rates = observed.newest_produced_per_s
-    if policy.lag_per_replica is None or even <= observed.replicas or not capacity or len(rates) < len(observed.loads):
+    if (
+        policy.lag_per_replica is None
+        or even <= observed.replicas
+        or not capacity
+        or len(rates) < len(observed.loads)
+    ):
         return even
     shares = (
         min((rates[partition] + (load.lag or 0) / _drain_s(policy)) / capacity, 1.0)
@@ -723,8 +727,8 @@ def _draining_in_time(policy: ScalingPolicy, observed: ScalingInput, even: int) 
 def _isolating(policy: ScalingPolicy, observed: ScalingInput, needs: Mapping[TopicPartition, float]) -> int:
     """As many workers as the lag justifies where a partition is behind all others; 0 if none is.
 
-    More workers leave its own worker fewer other partitions. A slow or dead worker has such partitions, too, and
-    loses some of them. Partitions without lag to which nothing is produced are in nobody's way.
+    More workers leave its own worker fewer other partitions. A slow or dead worker has such partitions, too,
+    and loses some of them. Partitions without lag to which nothing is produced do not count.
     """
     if policy.lag_per_replica is None:
         return 0

@@ -51,7 +51,7 @@ def limited(
         decision: a decision by the load.
         behavior: the rules.
         replicas: the number of workers so far.
-        partitions: the number of partitions: a step that gives the busiest worker as many as before is not made.
+        partitions: the number of partitions: no step leaves the busiest worker as many as before.
         history: the steps before.
         now_ms: wall clock.
     """

@@ -1,8 +1,9 @@
 """The number of workers that was too few a short while ago, so that no step leads back to it soon.
 
-A step up that follows a step down within `MISTAKE_MS` shows that the load swings faster than the steps can follow.
-The number that it leaves, and those that the same rise leaves after it, are then not chosen for `HOLD_MS`. If
-that happens again soon after, the time doubles: a load that swings all day causes a few steps an hour at most.
+A step up that follows a step down within `MISTAKE_MS` shows that the load swings faster than the steps.
+The number that it leaves is then not chosen for `HOLD_MS`. Nor are those below the number that a further
+step of the same rise leaves; that one itself may have been too few only for the lag of the beginning. If it
+happens again soon after, the time doubles.
 """
 
 from __future__ import annotations
