@@ -110,9 +110,8 @@ async def measure(members: int, more: int, partitions: int, batch_ms: float, hea
             unowned = [(gained[partition] - lost[partition]) * 1000 for partition in moved & lost.keys()]
             for task in (producer, *tasks):
                 task.cancel()
-    print(
-        f"{members} to {members + more} members, {partitions} partitions, batches of {batch_ms:.0f} ms, heartbeats each {heartbeat_ms} ms:"
-    )
+    print(f"{members} to {members + more} members, {partitions} partitions,")
+    print(f"batches of {batch_ms:.0f} ms, heartbeats each {heartbeat_ms} ms:")
     _print("longest gap of each partition before the step", before)
     _print(
         f"during it, the {partitions - len(moved)} that stay", [during[n] for n in during if n not in moved]
