@@ -48,7 +48,7 @@ def step(
         (12, 24, ScalingRules(None, "Min", (TWO_PODS, HALF)), 12),  # 14 read no more than 12
         (8, 24, ScalingRules(None, "Min", (RatePolicy("Pods", 4, MINUTE), HALF)), 12),
         (4, 24, ScalingRules(None, "Disabled"), 4),
-        (0, 24, ScalingRules(None, "Disabled"), 24),  # where none runs, nothing would be read at all
+        (0, 24, ScalingRules(None, "Disabled"), 1),  # where none runs, nothing would be read at all
         (0, 24, ScalingRules(policies=(HALF,)), 1),
         (8, 1, ScalingRules(policies=(TWO_PODS,)), 6),
         (8, 1, ScalingRules(policies=(TWO_PODS, HALF)), 4),
@@ -63,6 +63,20 @@ def test_how_far_a_step_goes(replicas: int, wanted: int, rules: ScalingRules, ex
     decision = step(replicas, wanted, rules)
     assert decision.applied == expected
     assert (decision.damping == "behavior") is (expected == replicas != wanted)
+
+
+@pytest.mark.parametrize("rules", [ScalingRules(None, "Disabled"), ScalingRules(policies=(TWO_PODS,))])
+def test_limits_count_before_the_policies(rules: ScalingRules) -> None:
+    behavior, history = ScalingBehavior(rules, rules), StepHistory()
+
+    def applied(replicas: int, wanted: int, least: int, most: int) -> int:
+        decision = ScalingDecision(9.0, "", "", wanted, "the need")
+        return limited(decision, behavior, replicas, 24, history, NOW, least=least, most=most).applied
+
+    assert applied(2, 12, 8, 24) == 8
+    assert applied(2, 8, 8, 24) == 8
+    assert applied(20, 1, 1, 8) == 8
+    assert applied(20, 8, 1, 8) == 8
 
 
 def test_the_reason_names_the_rule_and_the_load() -> None:

@@ -253,7 +253,17 @@ class Autoscaler:
             self._falling_since_ms = None
         elif self._falling_since_ms is None:
             self._falling_since_ms = now_ms
-        return limited(decision, behavior, replicas, len(self._partitions), self._history, now_ms)
+        least, most = max(self.policy.min_replicas, self.floor(now_ms).replicas), self.policy.max_replicas
+        return limited(
+            decision,
+            behavior,
+            replicas,
+            len(self._partitions),
+            self._history,
+            now_ms,
+            least=least if most is None else min(least, most),
+            most=most,
+        )
 
     def _note_times(self, snapshot: KafkaSnapshot | None, now_ms: int) -> None:
         """Since when the lag has not been observed, and since when the group has been rebalancing."""

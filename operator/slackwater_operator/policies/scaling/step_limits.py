@@ -42,10 +42,14 @@ def limited(
     partitions: int,
     history: StepHistory,
     now_ms: int,
+    *,
+    least: int = 0,
+    most: int | None = None,
 ) -> ScalingDecision:
     """The decision within the policies; `damping` is `behavior` where they leave no step.
 
-    A step to zero is not limited, and neither is the first worker of a step from zero.
+    A step to zero is not limited, and neither is the first worker of a step from zero, nor a step to `least`
+    or `most`.
 
     Args:
         decision: a decision by the load.
@@ -54,24 +58,30 @@ def limited(
         partitions: the number of partitions: no step leaves the busiest worker as many as before.
         history: the steps before.
         now_ms: wall clock.
+        least: the fewest workers by minReplicas and the schedule.
+        most: maxReplicas; None without it.
     """
     up = decision.applied > replicas
     if decision.applied in (replicas, 0):
         return decision
     rules, name = (behavior.up, "scaleUp") if up else (behavior.down, "scaleDown")
     path = f"spec.scaling.behavior.{name}"
-    if rules.select == DISABLED and not (up and replicas == 0):
-        return _kept(decision, replicas, f"{path} is Disabled")
-    if not rules.policies or rules.select == DISABLED:
+    if rules.select == DISABLED:
+        bound, why = max(replicas, 1), f"{path} is Disabled"
+    elif rules.policies:
+        bounds = [(_bound(policy, replicas, history, now_ms, up=up), policy) for policy in rules.policies]
+        bound, policy = (max if (rules.select == MAX) is up else min)(bounds, key=lambda each: each[0])
+        why = f"{path} allows {policy.title}"
+    else:
         return decision
-    bounds = [(_bound(policy, replicas, history, now_ms, up=up), policy) for policy in rules.policies]
-    widest = rules.select == MAX
-    bound, policy = (max if widest is up else min)(bounds, key=lambda each: each[0])
     if (decision.applied <= bound) if up else (decision.applied >= bound):
         return decision
-    why = f"{path} allows {policy.title}"
     if up:
-        bound = _useful(bound, partitions)
+        bound = max(_useful(bound, partitions), min(least, decision.applied))
+    elif most is not None:
+        bound = min(bound, max(most, decision.applied))
+    if bound == decision.applied:
+        return decision
     if (bound <= replicas) if up else (bound >= replicas):
         return _kept(decision, replicas, why)
     return replace(
