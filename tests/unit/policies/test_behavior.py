@@ -210,6 +210,19 @@ def test_paused_at_a_number() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("damping", "line"),
+    [
+        ("rising", "a step up when the need has been higher for the whole stabilization window"),
+        ("draining", "a step up when the lag no longer falls fast enough to be gone in time"),
+        ("behavior", "a step when spec.scaling.behavior allows one"),
+        ("fallback", "a number by the load when the lag can be observed again"),
+    ],
+)
+def test_the_explanation_says_what_ends_it(damping: str, line: str) -> None:
+    assert scaling_otherwise(BY_LAG, {"damping": damping}, 3, NOW)[0] == line
+
+
 def test_what_the_resource_says_of_it() -> None:
     rules: dict[str, Any] = {
         "scaleUp": {"stabilizationWindow": "30s", "policies": [{"type": "Pods", "value": 2, "period": "1m"}]},
