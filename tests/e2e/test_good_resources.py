@@ -24,6 +24,21 @@ GOOD: dict[str, dict[str, Any]] = {
     "no workers at all": {"spec/scaling": GONE, "spec/replicas": 0},
     "down to none": {"spec/scaling": {"minReplicas": 0, "lagPerReplica": 1000, "idleAfter": "1m"}},
     "both targets": {"spec/scaling/lagPerReplica": 50_000, "spec/scaling/catchUp": "1m30s"},
+    "a behavior": {
+        "spec/scaling/behavior": {
+            "scaleUp": {
+                "stabilizationWindow": "0s",
+                "policies": [
+                    {"type": "Pods", "value": 4, "period": "15s"},
+                    {"type": "Percent", "value": 100, "period": "15s"},
+                ],
+            },
+            "scaleDown": {"stabilizationWindow": "5m", "selectPolicy": "Disabled"},
+        },
+        "spec/scaling/activationLag": 100,
+        "spec/scaling/fallback": {"replicas": 6, "after": "1m30s"},
+        "spec/scaling/pausedReplicas": 0,
+    },
     "windows": {
         "spec/scaling/schedules": [
             {"name": "day", "start": "0 8 * * MON-FRI", "duration": "10h", "minReplicas": 4},

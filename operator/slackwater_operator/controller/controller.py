@@ -170,6 +170,7 @@ class Controller:
             now_ms=self._clock.wall_ms(),
             window_ms=wanted.window_ms,
             down_window_ms=wanted.down_window_ms,
+            up_window_ms=wanted.up_window_ms,
             settle_ms=wanted.settle_ms,
         )
 

@@ -155,10 +155,20 @@ class Session:
 
 
 def new_session(
-    key: tuple[str, str], *, now_ms: int, window_ms: int, down_window_ms: int, settle_ms: int
+    key: tuple[str, str],
+    *,
+    now_ms: int,
+    window_ms: int,
+    down_window_ms: int,
+    settle_ms: int,
+    up_window_ms: int = 0,
 ) -> Session:
     """A session that knows nothing yet."""
     autoscaler = Autoscaler(
-        ScalingPolicy(), window_ms=window_ms, down_window_ms=down_window_ms, settle_ms=settle_ms
+        ScalingPolicy(),
+        window_ms=window_ms,
+        down_window_ms=down_window_ms,
+        settle_ms=settle_ms,
+        up_window_ms=up_window_ms,
     )
     return Session(key, autoscaler, kafka_since_ms=now_ms)

@@ -22,6 +22,7 @@ class Settings:
         reconciliations_at_once: how many groups are reconciled at the same time.
         window_ms: over which time rates are taken.
         down_window_ms: for how long a need must have been lower before a step down.
+        up_window_ms: for how long a need must have been higher before a step up.
         settle_ms: how long after a step at least no other is made.
     """
 
@@ -35,5 +36,6 @@ class Settings:
     figures_ms: int = 10_000
     reconciliations_at_once: int = 20
     window_ms: int = 20_000
-    down_window_ms: int = 60_000
+    down_window_ms: int = 120_000
+    up_window_ms: int = 15_000
     settle_ms: int = 10_000

@@ -41,6 +41,7 @@ class RunSettings:
         stale_ms: how old an observation may be to decide on.
         window_ms: over which rates are taken.
         down_window_ms: how long the need must have been lower before a step down.
+        up_window_ms: how long the need must have been higher before a step up.
         settle_ms: how long after a change no step is made, at least.
         max_failures: how many times in a row a worker may fail without a commit before the run is given up.
     """
@@ -48,7 +49,8 @@ class RunSettings:
     observe_interval_ms: int = 500
     stale_ms: int = 5_000
     window_ms: int = 20_000
-    down_window_ms: int = 60_000
+    down_window_ms: int = 120_000
+    up_window_ms: int = 15_000
     settle_ms: int = 10_000
     max_failures: int = 5
 
@@ -63,6 +65,7 @@ class RunSettings:
             stale_ms=self.stale_ms,
             window_ms=self.window_ms,
             down_window_ms=self.down_window_ms,
+            up_window_ms=self.up_window_ms,
             settle_ms=self.settle_ms,
         )
 

@@ -41,6 +41,10 @@ _TRUE, _FALSE, _UNKNOWN = "True", "False", "Unknown"
 _HELD = {
     "rebalancing": "Rebalancing",
     "settling": "Settling",
+    "rising": "Steadying",
+    "draining": "Draining",
+    "behavior": "LimitedByBehavior",
+    "fallback": "Fallback",
     "share": "SameShare",
     "cost": "NotWorthIt",
     "window": "Steadying",
@@ -50,6 +54,7 @@ _HELD = {
     "throughput": "ThroughputFell",
     "rollout": "RollingRestart",
 }
+_AS_REQUESTED = {"paused": "Paused", "activation": "BelowActivationLag"}
 _LIMITS = {
     "minReplicas": "AtMinReplicas",
     "schedule": "AtScheduleFloor",
@@ -275,7 +280,8 @@ def _scaled(observed: ConditionsInput) -> _Verdict:
         return _Verdict(_FALSE, _HELD[decision.damping], message)
     if spare is not None:
         return _Verdict(_TRUE, "MoreWorkersThanPartitions", spare.message)
-    return _Verdict(_TRUE, _LIMITS.get(decision.cap, "AsDecided"), message)
+    reason = _AS_REQUESTED.get(decision.damping) or _LIMITS.get(decision.cap, "AsDecided")
+    return _Verdict(_TRUE, reason, message)
 
 
 def _rolled_out(observed: ConditionsInput) -> _Verdict:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
+from slackwater_operator.api.v1alpha1.scaling_behavior import Behavior, Rules
 from slackwater_operator.api.v1alpha1.schedule import Window
 from slackwater_operator.policies.rollout.restarts import RolloutPolicy
+from slackwater_operator.policies.scaling.behavior import RatePolicy, ScalingBehavior, ScalingRules
 from slackwater_operator.policies.scaling.decision import ScalingPolicy
 from slackwater_operator.policies.takeover.decision import TakeoverPolicy
 
@@ -47,7 +51,8 @@ def scaling_policy(group: ConsumerGroup) -> ScalingPolicy:
     scaling = group.spec.scaling
     if scaling is None:
         return ScalingPolicy()
-    return ScalingPolicy(
+    behavior, fallback = scaling.behavior or Behavior(), scaling.fallback
+    policy = ScalingPolicy(
         min_replicas=scaling.min_replicas,
         max_replicas=scaling.max_replicas,
         catch_up_ms=scaling.catch_up_ms,
@@ -59,4 +64,18 @@ def scaling_policy(group: ConsumerGroup) -> ScalingPolicy:
             )
             for schedule in scaling.schedules
         ),
+        behavior=ScalingBehavior(_scaling_rules(behavior.scale_up), _scaling_rules(behavior.scale_down)),
+        activation_lag=scaling.activation_lag or 0,
+        paused_replicas=scaling.paused_replicas,
+    )
+    if fallback is None:
+        return policy
+    return replace(policy, fallback_replicas=fallback.replicas, fallback_after_ms=fallback.after_ms)
+
+
+def _scaling_rules(rules: Rules) -> ScalingRules:
+    return ScalingRules(
+        rules.stabilization_window_ms,
+        rules.select_policy,
+        tuple(RatePolicy(policy.type, policy.value, policy.period_ms) for policy in rules.policies),
     )

@@ -89,6 +89,10 @@ def _schedule(**changes: Any) -> dict[str, Any]:
     return {"spec/scaling/schedules": [window]}
 
 
+def _policies(*policies: dict[str, Any]) -> dict[str, Any]:
+    return {"spec/scaling/behavior": {"scaleUp": {"policies": list(policies)}}}
+
+
 def _sink(**fields: Any) -> dict[str, Any]:
     return {"spec/pipeline/sink": {"path": "/data/flights", **fields}}
 
@@ -134,6 +138,8 @@ def _security(**fields: Any) -> dict[str, Any]:
 _DAY = {"name": "day", "start": "0 8 * * *", "duration": "1h", "minReplicas": 3}
 _PROPERTIES = "spec.kafka.properties"
 _SECURITY = "spec.kafka.security"
+_UP = "spec.scaling.behavior.scaleUp"
+_POLICY = {"type": "Pods", "value": 2, "period": "1m"}
 _SCHEDULE = "spec.scaling.schedules[0]"
 _PIPELINE = "spec.pipeline"
 _SINK = f"{_PIPELINE}.sink"
@@ -389,6 +395,25 @@ REFUSED = [
         "must be of type string"),
     Bad("no time at all", {"spec/scaling/catchUp": "0s"}, "spec.scaling.catchUp", "between 1s and 24h"),
     Bad("idle at once", {"spec/scaling/idleAfter": "1s"}, "spec.scaling.idleAfter", "between 10s and 24h"),
+    Bad("a policy of another type", _policies({"type": "Workers", "value": 2, "period": "1m"}),
+        f"{_UP}.policies[0].type", "Unsupported value"),
+    Bad("a policy that allows nothing", _policies({"type": "Pods", "value": 0, "period": "1m"}),
+        f"{_UP}.policies[0].value", "greater than or equal to 1"),
+    Bad("a policy for hours", _policies({"type": "Pods", "value": 2, "period": "2h"}),
+        f"{_UP}.policies[0].period", "between 1s and 30m"),
+    Bad("two policies of one type", _policies(_POLICY, _POLICY), f"{_UP}.policies[1]", "Duplicate value",
+        parse_field=f"{_UP}.policies[1].type"),
+    Bad("behavior without a target", {"spec/scaling/catchUp": GONE, **_policies(_POLICY)},
+        "spec.scaling.behavior", "requires a target"),
+    Bad("paused without a target", {"spec/scaling/catchUp": GONE, "spec/scaling/pausedReplicas": 3},
+        "spec.scaling.pausedReplicas", "requires a target"),
+    Bad("activation without a target", {"spec/scaling/catchUp": GONE, "spec/scaling/activationLag": 3},
+        "spec.scaling.activationLag", "requires a target"),
+    Bad("a fallback without a target",
+        {"spec/scaling/catchUp": GONE, "spec/scaling/fallback": {"replicas": 3}}, "spec.scaling.fallback",
+        "requires a target"),
+    Bad("a fallback above maxReplicas", {"spec/scaling/fallback": {"replicas": 900}},
+        "spec.scaling.fallback", "must not be greater than scaling.maxReplicas"),
     Bad("a cron expression of four fields", _schedule(start="0 8 * *"), f"{_SCHEDULE}.start",
         'such as "0 8 * * MON-FRI"'),
     Bad("a window of more than a week", _schedule(duration="200h"), f"{_SCHEDULE}.duration",

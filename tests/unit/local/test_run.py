@@ -178,7 +178,7 @@ async def test_a_worker_that_fails_again_and_again_ends_the_run(make: Make) -> N
 
 async def test_scales_by_itself_where_a_target_is_given(make: Make) -> None:
     scaling = {"minReplicas": 1, "maxReplicas": 3, "lagPerReplica": 100}
-    settings = replace(FAST, settle_ms=100, down_window_ms=500)
+    settings = replace(FAST, settle_ms=100, down_window_ms=500, up_window_ms=100)
     bench = await make(1, scaling=scaling, settings=settings)
     await bench.run.wait_until_stable(STABLE_S)
     bench.group.lag = 1_000
@@ -205,7 +205,7 @@ async def test_a_suspended_group_has_no_workers_until_it_goes_on(make: Make) -> 
 
 async def test_none_run_while_there_is_nothing_to_read_where_that_is_allowed(make: Make) -> None:
     scaling = {"minReplicas": 0, "maxReplicas": 2, "lagPerReplica": 100}
-    settings = replace(FAST, settle_ms=100, down_window_ms=500)
+    settings = replace(FAST, settle_ms=100, down_window_ms=500, up_window_ms=100)
     bench = await make(None, scaling=scaling, settings=settings)
     await until(lambda: bench.run.replicas == 0 and not bench.group.members)
     bench.group.lag = 100

@@ -18,11 +18,11 @@ from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.policies.scaling.autoscaler import (
     CEILING_MS,
     JUDGED_MS,
-    TOO_FEW_MS,
     Autoscaler,
-    two_digits,
 )
 from slackwater_operator.policies.scaling.decision import ScalingPolicy
+from slackwater_operator.policies.scaling.numbers import two_digits
+from slackwater_operator.policies.scaling.too_few import HOLD_MS, MISTAKE_MS
 from tests.unit.policies.simulated_group import SimulatedGroup
 
 START = 1_000_000
@@ -115,7 +115,7 @@ def test_bursts_do_not_make_the_number_go_up_and_down_with_each() -> None:
     mistakes = [
         up
         for down, up in itertools.pairwise(group.steps)
-        if down.after < down.before and up.after > up.before and up.at_ms - down.at_ms <= TOO_FEW_MS
+        if down.after < down.before and up.after > up.before and up.at_ms - down.at_ms <= MISTAKE_MS
     ]
     assert 1 < len(mistakes) <= 6, group.steps  # twelve bursts
 
@@ -126,7 +126,7 @@ def test_the_number_that_was_too_few_outlives_the_operator_and_is_tried_again_la
     decision = old.decide(snapshot(0, (90_000, 0)), 2, now_ms=START, settled_since_ms=START - MINUTE)
     old.stepping(2, 4, decision, now_ms=START)
     saved = old.dump()
-    assert saved["tooFew"] == {"replicas": 2, "untilMs": START + TOO_FEW_MS}
+    assert saved["tooFew"] == {"replicas": 2, "untilMs": START + HOLD_MS, "holdMs": HOLD_MS}
     new = autoscaler()
     new.restore(json.loads(json.dumps(saved)), now_ms=START + 5_000)
     assert new.dump()["tooFew"] == saved["tooFew"]
@@ -135,8 +135,8 @@ def test_the_number_that_was_too_few_outlives_the_operator_and_is_tried_again_la
 @pytest.mark.parametrize(
     ("last", "before", "after", "mistaken"),
     [
-        ({"before": 4, "after": 2, "at": START - TOO_FEW_MS}, 2, 3, True),
-        ({"before": 4, "after": 2, "at": START - TOO_FEW_MS - 1}, 2, 3, False),  # too long ago
+        ({"before": 4, "after": 2, "at": START - MISTAKE_MS}, 2, 3, True),
+        ({"before": 4, "after": 2, "at": START - MISTAKE_MS - 1}, 2, 3, False),  # too long ago
         ({"before": 2, "after": 3, "at": START}, 3, 4, False),  # the last step led up, too
         ({"before": 4, "after": 3, "at": START}, 3, 2, False),  # further down
         ({"before": 2, "after": 0, "at": START}, 0, 2, False),  # from zero is no mistake

@@ -496,3 +496,93 @@ def test_a_decision_as_it_stands_in_the_status() -> None:
         "skewed": ["t-0"],
     }
     assert "raw" not in decide(BY_LAG, scaling_input(1, None)).dump()
+
+
+# -- a step up that waits, and how large it is --
+
+
+def rising(lag_change: float | None, *, higher_for_ms: int = 15_000, lag: int = 500) -> ScalingInput:
+    """Four workers, 12 partitions, and a need of six by default."""
+    return scaling_input(
+        4, *[lag] * 12, lag_change_per_s=lag_change, higher_for_ms=higher_for_ms, up_window_ms=15_000
+    )
+
+
+@pytest.mark.parametrize(
+    ("observed", "damping"),
+    [
+        (rising(10.0), ""),
+        (rising(None), ""),
+        (rising(10.0, higher_for_ms=14_999), "rising"),
+        (rising(-200.0), "draining"),  # 6,000 records in 30 s
+        (rising(-199.0), ""),
+        (rising(-200.0, higher_for_ms=0), "draining"),
+        (rising(10.0, lag=5_000, higher_for_ms=29_999), "rising"),  # 4 to 12
+        (rising(10.0, lag=5_000, higher_for_ms=30_000), ""),
+    ],
+)
+def test_a_step_up_waits_for_a_need_that_lasts(observed: ScalingInput, damping: str) -> None:
+    decision = decide(BY_LAG, observed)
+    assert decision.damping == damping
+    assert (decision.applied == 4) is bool(damping)
+
+
+def test_a_lag_that_is_gone_within_the_time_to_catch_up_needs_no_step() -> None:
+    policy = replace(BY_LAG, catch_up_ms=60_000)
+    observed = replace(rising(-100.0), capacity_per_s=50.0)
+    assert decide(policy, observed).damping == "draining"
+    assert decide(policy, replace(observed, lag_change_per_s=-99.0)).applied == 6
+
+
+def test_a_limit_does_not_wait() -> None:
+    observed = replace(rising(-1e6, higher_for_ms=0), replicas=1)
+    assert decide(replace(BY_LAG, min_replicas=4), observed).applied >= 4
+
+
+def newest(per_s: float) -> dict[TopicPartition, float]:
+    return {TopicPartition("t", number): per_s for number in range(12)}
+
+
+@pytest.mark.parametrize(
+    ("rates", "capacity", "applied"),
+    [
+        ({}, 100.0, 12),  # not measured
+        (newest(0.0), None, 12),
+        (newest(0.0), 100.0, 4),  # 9,600 records in 30 s are 320 a second
+        (newest(20.0), 100.0, 6),  # and 240 are produced
+        (newest(60.0), 100.0, 12),
+        (newest(0.0), 10_000.0, 3),  # that is one worker's work; but two do not drain it
+    ],
+)
+def test_a_step_up_is_no_larger_than_what_drains_the_lag_in_time(
+    rates: dict[TopicPartition, float], capacity: float | None, applied: int
+) -> None:
+    observed = scaling_input(2, *[800] * 12, newest_produced_per_s=rates, capacity_per_s=capacity)
+    assert decide(BY_LAG, observed).applied == applied
+
+
+@pytest.mark.parametrize(
+    ("lags", "produced", "applied"),
+    [
+        ((1_900, *[0] * 11), 1.0, 2),  # as many as the lag of all justifies
+        ((5_500, *[0] * 11), 1.0, 6),
+        ((90_000, *[0] * 11), 1.0, 12),
+        ((90_000, *[0] * 11), 0.0, 1),  # nobody else's records wait
+        ((1_000, *[0] * 11), 1.0, 1),
+        ((1_500, *[800] * 11), 1.0, 12),  # that is the load of all
+    ],
+)
+def test_a_partition_that_is_behind_gets_a_worker_with_fewer_others(
+    lags: tuple[int, ...], produced: float, applied: int
+) -> None:
+    observed = replace(scaling_input(1, *lags, capacity_per_s=100.0), loads=loads(*lags, produced=produced))
+    decision = decide(BY_LAG, observed)
+    assert decision.applied == applied
+    assert decide(BY_LAG, replace(observed, replicas=applied)).applied == applied, "it stays"
+
+
+def test_a_step_is_not_blamed_where_nothing_at_all_is_read() -> None:
+    step = Step(2, 4, 500.0)
+    observed = scaling_input(4, *[400] * 12, last_step=step, consumed_per_s=100.0)
+    assert decide(BY_LAG, observed).takes_back
+    assert not decide(BY_LAG, replace(observed, consumed_per_s=0.0)).takes_back

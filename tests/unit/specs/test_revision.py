@@ -145,6 +145,7 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.rollout.strategy": (NONE, {"spec/rollout/strategy": "Takeover"}),
     "spec.template": (NONE, {"spec/template": {"spec": {"nodeSelector": {"disk": "fast"}}}}),
 }
+POLICY = {"type": "Pods", "value": 2, "period": "1m"}
 STAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.replicas": (NONE, {"spec/replicas": 5}),
     "spec.scaling.minReplicas": (NONE, {"spec/scaling/minReplicas": 0}),
@@ -152,6 +153,34 @@ STAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.scaling.catchUp": (NONE, {"spec/scaling/catchUp": "1m"}),
     "spec.scaling.lagPerReplica": (NONE, {"spec/scaling/lagPerReplica": 1000}),
     "spec.scaling.idleAfter": (NONE, {"spec/scaling/idleAfter": "1m"}),
+    "spec.scaling.behavior.scaleUp.stabilizationWindow": (
+        NONE,
+        {"spec/scaling/behavior": {"scaleUp": {"stabilizationWindow": "1m"}}},
+    ),
+    "spec.scaling.behavior.scaleUp.selectPolicy": (
+        NONE,
+        {"spec/scaling/behavior": {"scaleUp": {"selectPolicy": "Min"}}},
+    ),
+    "spec.scaling.behavior.scaleUp.policies": (
+        NONE,
+        {"spec/scaling/behavior": {"scaleUp": {"policies": [POLICY]}}},
+    ),
+    "spec.scaling.behavior.scaleDown.stabilizationWindow": (
+        NONE,
+        {"spec/scaling/behavior": {"scaleDown": {"stabilizationWindow": "10m"}}},
+    ),
+    "spec.scaling.behavior.scaleDown.selectPolicy": (
+        NONE,
+        {"spec/scaling/behavior": {"scaleDown": {"selectPolicy": "Disabled"}}},
+    ),
+    "spec.scaling.behavior.scaleDown.policies": (
+        NONE,
+        {"spec/scaling/behavior": {"scaleDown": {"policies": [POLICY]}}},
+    ),
+    "spec.scaling.activationLag": (NONE, {"spec/scaling/activationLag": 10}),
+    "spec.scaling.fallback.replicas": (NONE, {"spec/scaling/fallback": {"replicas": 3}}),
+    "spec.scaling.fallback.after": (NONE, {"spec/scaling/fallback": {"replicas": 3, "after": "1m"}}),
+    "spec.scaling.pausedReplicas": (NONE, {"spec/scaling/pausedReplicas": 3}),
     "spec.scaling.schedules": (
         NONE,
         {"spec/scaling/schedules": [{"name": "a", "start": "0 8 * * *", "duration": "1h", "minReplicas": 3}]},

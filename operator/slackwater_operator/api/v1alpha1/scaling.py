@@ -1,5 +1,7 @@
 """spec.scaling of a ConsumerGroup: the number of workers."""
 
+# ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -7,9 +9,16 @@ from typing import ClassVar
 
 from slackwater_operator.api.v1alpha1 import fields, validation
 from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, required, spec
+from slackwater_operator.api.v1alpha1.scaling_behavior import Behavior, Fallback
 
 MAX_REPLICAS = 1_000
 """Greater than any number of partitions; limits the effect of a mistyped number."""
+
+NO_TARGET = (
+    "requires a target (catchUp or lagPerReplica): without one, Slackwater does not change the number of "
+    "workers"
+)
+WITH_TARGET = ("behavior", "activationLag", "fallback", "pausedReplicas")
 
 _NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _CRON = r"\s*[0-9A-Za-z*/,#-]+(\s+[0-9A-Za-z*/,#-]+){4}\s*"
@@ -66,9 +75,17 @@ class Scaling:
         ),
         Rule(
             "self.schedules.size() == 0 || has(self.catchUp) || has(self.lagPerReplica)",
-            "requires a target (catchUp or lagPerReplica): without one, Slackwater does not change the "
-            "number of workers",
+            NO_TARGET,
             ".schedules",
+        ),
+        *(
+            Rule(f"!has(self.{name}) || has(self.catchUp) || has(self.lagPerReplica)", NO_TARGET, f".{name}")
+            for name in WITH_TARGET
+        ),
+        Rule(
+            "!has(self.fallback) || !has(self.maxReplicas) || self.fallback.replicas <= self.maxReplicas",
+            "replicas must not be greater than scaling.maxReplicas; lower it or raise maxReplicas",
+            ".fallback",
         ),
     ]
 
@@ -109,6 +126,28 @@ class Scaling:
         "minimum applies.",
         default=[],
     )
+    behavior: Behavior | None = spec(
+        "behavior",
+        fields.nested(Behavior),
+        "How fast the number of workers changes, as in a HorizontalPodAutoscaler. Not needed against steps "
+        "that are taken back soon.",
+    )
+    activation_lag: int | None = spec(
+        "activationLag",
+        fields.whole(minimum=0, maximum=10**15),
+        "Without workers, the first one starts when the lag is greater than this (default 0). Applies if "
+        "minReplicas is 0.",
+    )
+    fallback: Fallback | None = spec(
+        "fallback",
+        fields.nested(Fallback),
+        "The number of workers while the lag cannot be observed. By default the number is kept.",
+    )
+    paused_replicas: int | None = spec(
+        "pausedReplicas",
+        fields.whole(minimum=0, maximum=MAX_REPLICAS),
+        "Pauses scaling at this number of workers, whatever the load and the limits are.",
+    )
 
     @property
     def automatic(self) -> bool:
@@ -131,8 +170,20 @@ def check_scaling(scaling: Scaling) -> None:
     if scaling.schedules and not scaling.automatic:
         raise FieldError(
             "spec.scaling.schedules",
-            "requires a target (catchUp or lagPerReplica): without one, Slackwater does not change the "
-            "number of workers",
+            NO_TARGET,
+        )
+    for name, given in (
+        ("behavior", scaling.behavior is not None),
+        ("activationLag", scaling.activation_lag is not None),
+        ("fallback", scaling.fallback is not None),
+        ("pausedReplicas", scaling.paused_replicas is not None),
+    ):
+        if given and not scaling.automatic:
+            raise FieldError(f"spec.scaling.{name}", NO_TARGET)
+    if scaling.fallback is not None and high is not None and scaling.fallback.replicas > high:
+        raise FieldError(
+            "spec.scaling.fallback",
+            "replicas must not be greater than scaling.maxReplicas; lower it or raise maxReplicas",
         )
     for index, schedule in enumerate(scaling.schedules):
         path = f"spec.scaling.schedules[{index}]"

@@ -248,6 +248,7 @@ def _scaling() -> Schema:
             "A number of workers that proved too small after scaling down.",
             replicas=_whole("That number."),
             untilMs=_whole("When the group may scale down to it again (milliseconds since 1970)."),
+            holdMs=_whole("For how long it may not, in milliseconds; longer each time."),
         ),
         settleMs=_whole("How long the longest change has taken, in milliseconds."),
         lostMs=_whole(

@@ -6,27 +6,30 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.schedule import Floor, floor_at
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.policies.scaling.decision import (
+    ManualInput,
     PartitionLoad,
     ScalingDecision,
     ScalingInput,
     ScalingPolicy,
     Step,
+    decide_manual,
     decide_scaling,
     throughput,
 )
+from slackwater_operator.policies.scaling.numbers import mapping, number, two_digits, whole
 from slackwater_operator.policies.scaling.rates import RateWindow, Sample
+from slackwater_operator.policies.scaling.step_limits import StepHistory, limited
+from slackwater_operator.policies.scaling.too_few import TooFew
 
 CEILING_MS = 600_000
 """For how long a number of workers that lowered the throughput is not tried again."""
-TOO_FEW_MS = 600_000
-"""How soon a step up must follow a step down for that one to have been a mistake, and for how long it is not
-made again."""
 JUDGED_MS = 600_000
 """For how long after it a step up can be found to have lowered the throughput."""
 SETTLE_PER_LOST = 10
@@ -51,7 +54,15 @@ class Autoscaler:
         policy: what the user asks for; set it again whenever the resource changes.
     """
 
-    def __init__(self, policy: ScalingPolicy, *, window_ms: int, down_window_ms: int, settle_ms: int) -> None:
+    def __init__(
+        self,
+        policy: ScalingPolicy,
+        *,
+        window_ms: int,
+        down_window_ms: int,
+        settle_ms: int,
+        up_window_ms: int = 0,
+    ) -> None:
         """Starts without measurements.
 
         Args:
@@ -59,11 +70,17 @@ class Autoscaler:
             window_ms: the window of the rates.
             down_window_ms: for how long a need must have been lower before a step down.
             settle_ms: the least time to wait after a step.
+            up_window_ms: for how long a need must have been higher before a step up.
         """
         self.policy = policy
         self._rates = RateWindow(window_ms)
         self._needs = _Needs(down_window_ms)
         self._falling_since_ms: int | None = None
+        self._down_window_ms, self._up_window_ms = down_window_ms, up_window_ms
+        self._history = StepHistory()
+        self._unobserved_since_ms: int | None = None
+        self._unstable_since_ms: int | None = None
+        self._higher_since_ms: int | None = None
         self._idle = _Idle()
         self._least_settle_ms = settle_ms
         self._took_ms: deque[int] = deque(maxlen=_STEPS_KEPT)
@@ -73,8 +90,7 @@ class Autoscaler:
         self._last_step: Step | None = None
         self._ceiling: int | None = None
         self._ceiling_until_ms = 0
-        self._too_few: int | None = None
-        self._too_few_until_ms = 0
+        self._too_few = TooFew()
         self._floor: tuple[tuple[object, ...], Floor] | None = None
 
     @property
@@ -200,6 +216,11 @@ class Autoscaler:
         Raises:
             ScheduleError: a window of the policy cannot be read.
         """
+        self._note_times(snapshot, now_ms)
+        if self.policy.paused_replicas is not None:
+            return self._paused(self.policy.paused_replicas, snapshot, replicas, now_ms)
+        behavior = self.policy.behavior
+        self._needs.keep(self._down_window_ms if behavior.down.window_ms is None else behavior.down.window_ms)
         step = self._last_step
         decision = decide_scaling(
             self.policy,
@@ -218,19 +239,71 @@ class Autoscaler:
                 fell_for_window=self._fell_for_window(now_ms),
                 last_step=step if step is not None and now_ms - step.at_ms <= JUDGED_MS else None,
                 ceiling=self._ceiling if now_ms < self._ceiling_until_ms else None,
-                too_few=self._too_few if now_ms < self._too_few_until_ms else None,
+                too_few=self._too_few.at(now_ms),
                 floor=self.floor(now_ms),
                 idle_for_ms=self._idle.for_ms,
                 lost_ms=self.lost_ms,
+                higher_for_ms=0 if self._higher_since_ms is None else now_ms - self._higher_since_ms,
+                up_window_ms=self._up_window_ms if behavior.up.window_ms is None else behavior.up.window_ms,
+                fallback_due=self._fallback_due(now_ms),
+                newest_produced_per_s=self._rates.newest_produced_per_s(),
+                lag_change_per_s=self._rates.lag_change_per_s(),
             ),
         )
-        if decision.raw is not None:
-            self._needs.take(decision.raw, now_ms)
+        if decision.capped is None or decision.capped <= replicas or decision.damping == "draining":
+            self._higher_since_ms = None
+        elif self._higher_since_ms is None:
+            self._higher_since_ms = now_ms
+        if decision.window_need is not None:
+            self._needs.take(decision.window_need, now_ms)
         if decision.damping != "falling":
             self._falling_since_ms = None
         elif self._falling_since_ms is None:
             self._falling_since_ms = now_ms
-        return decision
+        least, most = max(self.policy.min_replicas, self.floor(now_ms).replicas), self.policy.max_replicas
+        return limited(
+            decision,
+            behavior,
+            replicas,
+            len(self._partitions),
+            self._history,
+            now_ms,
+            least=least if most is None else min(least, most),
+            most=most,
+        )
+
+    def _note_times(self, snapshot: KafkaSnapshot | None, now_ms: int) -> None:
+        """Since when the lag has not been observed, and since when the group has been rebalancing."""
+        if snapshot is not None and snapshot.partitions and None not in snapshot.lag.values():
+            self._unobserved_since_ms = None
+        elif self._unobserved_since_ms is None:
+            self._unobserved_since_ms = now_ms
+        if snapshot is None or snapshot.group is None or not snapshot.group.rebalancing:
+            self._unstable_since_ms = None
+        elif self._unstable_since_ms is None:
+            self._unstable_since_ms = now_ms
+
+    def _fallback_due(self, now_ms: int) -> bool:
+        since_ms = self._unobserved_since_ms
+        return since_ms is not None and now_ms - since_ms >= self.policy.fallback_after_ms
+
+    def _paused(
+        self, wanted: int, snapshot: KafkaSnapshot | None, replicas: int, now_ms: int
+    ) -> ScalingDecision:
+        """The number of pausedReplicas, as one that a user requests."""
+        since_ms = self._unstable_since_ms
+        decision = decide_manual(
+            ManualInput(
+                replicas=replicas,
+                wanted=wanted,
+                by="spec.scaling.pausedReplicas",
+                group=snapshot.group if snapshot else None,
+                unstable_for_ms=0 if since_ms is None else now_ms - since_ms,
+            )
+        )
+        self._needs.clear()
+        self._higher_since_ms = None
+        return replace(decision, damping=decision.damping or "paused")
 
     def stepping(self, before: int, after: int, decision: ScalingDecision | None, *, now_ms: int) -> None:
         """Notes a step that begins: the throughput measured before it no longer counts.
@@ -239,18 +312,16 @@ class Autoscaler:
         """
         if decision is not None and decision.takes_back:
             self._ceiling, self._ceiling_until_ms = after, now_ms + CEILING_MS
-        if decision is not None and self._led_down_to(before, now_ms) and after > before:
-            self._too_few, self._too_few_until_ms = before, now_ms + TOO_FEW_MS
+        if decision is None or decision.damping in ("paused", "fallback"):
+            self._too_few.changed_by_user()
+        else:
+            self._too_few.stepped(before, after, now_ms)
+        if before != after:
+            self._history.add(before, after, now_ms)
         self._last_step = Step(before, after, self._rates.consumed_per_s(), now_ms)
         self._rates.restart()
         self._needs.clear()
-
-    def _led_down_to(self, replicas: int, now_ms: int) -> bool:
-        """Whether the last step led down to this number, and recently."""
-        last = self._last_step
-        if last is None or not 0 < last.after == replicas < last.before:
-            return False
-        return now_ms - last.at_ms <= TOO_FEW_MS
+        self._higher_since_ms = None
 
     def stepped(self, took_ms: int, lost_partition_ms: int | None = None) -> None:
         """Notes that a step is over; the throughput is measured from here.
@@ -284,16 +355,15 @@ class Autoscaler:
     def dump(self) -> dict[str, Any]:
         """What must outlive the operator, as fields of `status.scaling` that change rarely.
 
-        lastStep {before, after, at (ms), consumedPerS, tookMs}, ceiling and tooFew {replicas, untilMs},
+        lastStep {before, after, at (ms), consumedPerS, tookMs}, ceiling {replicas, untilMs}, tooFew,
         settleMs, lostMs, capacityPerS (two digits), partitions. Unknown values are left out.
         """
         step, capacity = self._last_step, self.capacity_per_s
         ceiling = {"replicas": self._ceiling, "untilMs": self._ceiling_until_ms}
-        too_few = {"replicas": self._too_few, "untilMs": self._too_few_until_ms}
         state = {
             "lastStep": None if step is None else _dump_step(step),
             "ceiling": None if self._ceiling is None else ceiling,
-            "tooFew": None if self._too_few is None else too_few,
+            "tooFew": self._too_few.dump(),
             "settleMs": self.settle_ms,
             "lostMs": self.lost_ms,
             "capacityPerS": None if capacity is None else two_digits(capacity),
@@ -303,20 +373,19 @@ class Autoscaler:
 
     def restore(self, status: Mapping[str, Any], *, now_ms: int) -> None:
         """Reads `status.scaling` as returned by `dump`; missing and invalid values stay unknown."""
-        step = _mapping(status.get("lastStep"))
-        before, after, at_ms = (_whole(step.get(name)) for name in ("before", "after", "at"))
+        step = mapping(status.get("lastStep"))
+        before, after, at_ms = (whole(step.get(name)) for name in ("before", "after", "at"))
         if before is not None and after is not None and at_ms is not None:
-            consumed = _number(step.get("consumedPerS"))
-            self._last_step = Step(before, after, consumed, at_ms, _whole(step.get("tookMs")))
-        ceiling, too_few = _mapping(status.get("ceiling")), _mapping(status.get("tooFew"))
-        replicas, until_ms = _whole(ceiling.get("replicas")), _whole(ceiling.get("untilMs"))
+            self._history.add(before, after, at_ms)
+            consumed = number(step.get("consumedPerS"))
+            self._last_step = Step(before, after, consumed, at_ms, whole(step.get("tookMs")))
+        ceiling = mapping(status.get("ceiling"))
+        replicas, until_ms = whole(ceiling.get("replicas")), whole(ceiling.get("untilMs"))
         if replicas is not None and until_ms is not None:
             self._ceiling, self._ceiling_until_ms = replicas, min(until_ms, now_ms + CEILING_MS)
-        replicas, until_ms = _whole(too_few.get("replicas")), _whole(too_few.get("untilMs"))
-        if replicas is not None and until_ms is not None:
-            self._too_few, self._too_few_until_ms = replicas, min(until_ms, now_ms + TOO_FEW_MS)
-        settle_ms, lost_ms = _whole(status.get("settleMs")), _whole(status.get("lostMs"))
-        capacity = _number(status.get("capacityPerS"))
+        self._too_few.restore(mapping(status.get("tooFew")), step, now_ms)
+        settle_ms, lost_ms = whole(status.get("settleMs")), whole(status.get("lostMs"))
+        capacity = number(status.get("capacityPerS"))
         if settle_ms is not None:
             self._took_ms.append(settle_ms)
         if lost_ms is not None:
@@ -346,7 +415,6 @@ class _Needs:
 
     def __init__(self, window_ms: int) -> None:
         self.window_ms = window_ms
-        self._slot_ms = max(1, window_ms // _NEED_SLOTS)
         self._slots: deque[tuple[int, float]] = (
             deque()
         )  # (when the slot's highest was seen last, the highest)
@@ -354,13 +422,17 @@ class _Needs:
         self._since_ms: int | None = None
         self._last_ms = 0
 
+    def keep(self, window_ms: int) -> None:
+        """Sets another window; the needs so far count in it."""
+        self.window_ms = window_ms
+
     def take(self, need: float, now_ms: int) -> None:
         """Takes a need in."""
         if not self._unbroken(now_ms):
             self.clear()
             self._since_ms = now_ms
         self._last_ms = now_ms
-        slot = now_ms // self._slot_ms
+        slot = now_ms // max(1, self.window_ms // _NEED_SLOTS)
         if slot == self._slot and self._slots:
             self._slots[-1] = (now_ms, max(need, self._slots[-1][1]))
         else:
@@ -424,14 +496,6 @@ class _Idle:
         return 0 if self._since_ms is None else self._last_ms - self._since_ms
 
 
-def two_digits(number: float) -> float:
-    """A figure rounded to its first two digits, so that it changes rarely: 4137 becomes 4100."""
-    if not number or not math.isfinite(number):
-        return number
-    rounded = round(number, 1 - math.floor(math.log10(abs(number))))
-    return int(rounded) if rounded >= 10 else rounded
-
-
 def _dump_step(step: Step) -> dict[str, Any]:
     consumed = step.consumed_per_s_before
     fields = {
@@ -442,19 +506,3 @@ def _dump_step(step: Step) -> dict[str, Any]:
         "tookMs": step.took_ms,
     }
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _number(value: object) -> float | None:
-    """A number of at least 0; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value) if value >= 0 else None
-
-
-def _whole(value: object) -> int | None:
-    number = _number(value)
-    return None if number is None else int(number)

@@ -22,6 +22,8 @@ from typing import Any
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.schedule import Floor, Window
 from slackwater_operator.model.group import GroupView
+from slackwater_operator.policies.scaling.behavior import ScalingBehavior
+from slackwater_operator.policies.scaling.numbers import duration
 
 FULL = 1.1
 """The busiest worker may have up to this share of one worker's work without a further worker."""
@@ -29,7 +31,12 @@ LEAST_HORIZON_MS = 60_000
 """The shortest time in which a step up must gain more than it costs; catchUp and the settle time
 may be longer."""
 
+DRAIN_MS = 30_000
+"""How soon the lag should be gone where no catchUp is set: a lag that falls as fast needs no more workers,
+and no step up adds more than that takes."""
+
 _ROOM = 0.95  # after a step down, the produced rate is at most this share of the busiest worker's capacity
+_BEHIND = 2.0  # a partition with more than this many times the average need is behind the others
 _THROUGHPUT_LOST = 0.9  # a step up with less than this share of the former throughput is reversed
 _MANUAL_PATIENCE_MS = 60_000  # for how long a user's number waits for the end of a rebalance
 
@@ -46,6 +53,12 @@ class ScalingPolicy:
         idle_after_ms: for how long nothing must have been produced before the last worker stops, where
             `min_replicas` is 0.
         windows: times with a higher minimum.
+        behavior: how fast the number may change.
+        activation_lag: no worker is started from zero for that much lag or less.
+        fallback_replicas: the number of workers where the lag could not be observed for
+            `fallback_after_ms`; None to keep the number.
+        fallback_after_ms: for how long it must not have been observed.
+        paused_replicas: the number of workers whatever the load is; None where the load determines it.
     """
 
     min_replicas: int = 1
@@ -54,6 +67,11 @@ class ScalingPolicy:
     lag_per_replica: int | None = None
     idle_after_ms: int = 300_000
     windows: tuple[Window, ...] = ()
+    behavior: ScalingBehavior = field(default_factory=ScalingBehavior)
+    activation_lag: int = 0
+    fallback_replicas: int | None = None
+    fallback_after_ms: int = 180_000
+    paused_replicas: int | None = None
 
     @property
     def automatic(self) -> bool:
@@ -119,6 +137,13 @@ class ScalingInput:
         floor: the minimum by the schedule.
         idle_for_ms: for how long there has been no lag and no new record; 0 if there is either.
         lost_ms: for how long a rebalance keeps the average partition from being read; None if not measured.
+        higher_for_ms: for how long the need has been higher than the number of workers is enough for.
+        up_window_ms: for how long it must have been so before a step up.
+        fallback_due: whether the lag has not been observed for `fallback_after_ms`.
+        newest_produced_per_s: records produced a second to each partition, of the newest observations alone;
+            empty if not measured.
+        lag_change_per_s: by how much the whole lag grows a second, of the newest observations alone; negative
+            when it falls; None if not measured.
     """
 
     replicas: int
@@ -139,6 +164,11 @@ class ScalingInput:
     floor: Floor = field(default_factory=Floor)
     idle_for_ms: int = 0
     lost_ms: int | None = None
+    higher_for_ms: int = 0
+    up_window_ms: int = 0
+    fallback_due: bool = False
+    newest_produced_per_s: Mapping[TopicPartition, float] = field(default_factory=dict)
+    lag_change_per_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -148,14 +178,17 @@ class ScalingDecision:
     Attributes:
         raw: the need, in workers; None if unknown.
         cap: the limit that applies: `minReplicas`, `schedule`, `maxReplicas`, `partitions` or "".
-        damping: what holds a step: `unknown`, `rebalancing`, `settling`, `share`, `cost`, `production`,
-            `window`, `falling`, `flapping`, `idle`, `throughput`, or "" if nothing does.
+        damping: what holds a step: `unknown`, `fallback`, `activation`, `behavior`, `paused`, `rebalancing`,
+            `settling`, `draining`, `rising`, `share`, `cost`, `production`, `window`, `falling`, `flapping`,
+            `idle`, `throughput`, or "" if nothing does.
         applied: the number of workers to have now.
         reason: one sentence for users.
         skewed: partitions that need more than one worker.
         takes_back: whether this reverses a step that lowered the throughput.
         capped: `raw` in whole workers after the limits; None if unknown.
         summary: `reason` without figures that change all the time, for conditions and Events.
+        window_need: what a step down must be below for the whole window: `raw`, or more where a partition
+            that is behind the others needs workers; None if unknown.
     """
 
     raw: float | None
@@ -167,6 +200,7 @@ class ScalingDecision:
     takes_back: bool = False
     capped: int | None = None
     summary: str = ""
+    window_need: float | None = None
 
     def dump(self) -> dict[str, Any]:
         """The form in `status.scaling`: `raw` to one digit, and the summary as `reason`."""
@@ -205,16 +239,16 @@ def decide_scaling(policy: ScalingPolicy, observed: ScalingInput) -> ScalingDeci
     """Decides the number of workers by the load."""
     bounds = _Bounds(policy, observed)
     if observed.group is None or not observed.loads:
-        return _unknown(observed, bounds, "the broker did not say how the group is")
+        return _unknown(policy, observed, bounds, "the broker did not say how the group is")
     if observed.replicas == 0:
         return _from_zero(policy, observed, bounds)
     unknown = sorted(str(partition) for partition, load in observed.loads.items() if load.lag is None)
     if unknown:
         names = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
-        return _unknown(observed, bounds, f"the lag of {names} is unknown")
+        return _unknown(policy, observed, bounds, f"the lag of {names} is unknown")
     needs = _needs(policy, observed)
     if needs is None:
-        return _unknown(observed, bounds, "the rates are not measured yet")
+        return _unknown(policy, observed, bounds, "the rates are not measured yet")
     return _decide(policy, observed, needs, bounds)
 
 
@@ -274,10 +308,12 @@ class _Bounds:
         return f"minReplicas is {self._asked}"
 
 
-def _unknown(observed: ScalingInput, bounds: _Bounds, why: str) -> ScalingDecision:
+def _unknown(policy: ScalingPolicy, observed: ScalingInput, bounds: _Bounds, why: str) -> ScalingDecision:
     """Holds, unless a limit is broken. A limit applies without a known lag, but in a settled group."""
     now = observed.replicas
     broken = bounds.outside(now)
+    if observed.fallback_due and policy.fallback_replicas is not None:
+        return _fall_back(policy.fallback_replicas, observed, bounds, why)
     ready = (
         observed.group is not None and observed.group.stable and observed.settled_for_ms >= observed.settle_ms
     )
@@ -289,15 +325,30 @@ def _unknown(observed: ScalingInput, bounds: _Bounds, why: str) -> ScalingDecisi
     return ScalingDecision(None, "", "unknown", now, reason, summary=reason)
 
 
+def _fall_back(wanted: int, observed: ScalingInput, bounds: _Bounds, why: str) -> ScalingDecision:
+    """The number for a lag that cannot be observed; not while the group rebalances."""
+    now = observed.replicas
+    to, cap = bounds.apply(wanted)
+    moving = observed.group is not None and observed.group.rebalancing
+    if moving and to != now:
+        reason = f"{now} kept: spec.scaling.fallback requests {to}, but the group rebalances"
+        return ScalingDecision(None, cap, "rebalancing", now, reason, capped=to, summary=reason)
+    reason = f"{f'{now} to ' if to != now else ''}{to} by spec.scaling.fallback: {why}"
+    return ScalingDecision(None, cap, "fallback", to, reason, capped=to, summary=reason)
+
+
 def _from_zero(policy: ScalingPolicy, observed: ScalingInput, bounds: _Bounds) -> ScalingDecision:
     """From no worker to what is needed, at once: there is no group to disturb."""
     broken = bounds.outside(0)
     waiting = sum(load.lag or 0 for load in observed.loads.values())
     if not waiting and not broken:
         if any(load.lag is None for load in observed.loads.values()):
-            return _unknown(observed, bounds, "not all lag is known")
+            return _unknown(policy, observed, bounds, "not all lag is known")
         reason = "0 kept: there is nothing to read"
         return ScalingDecision(0.0, "", "", 0, reason, capped=0, summary=reason)
+    if waiting <= policy.activation_lag and not broken:
+        why = f"0 kept: the lag is not above activationLag ({policy.activation_lag})"
+        return ScalingDecision(0.0, "", "activation", 0, f"{why}: {waiting}", capped=0, summary=why)
     needs = _needs(policy, observed)
     raw = None if needs is None else sum(min(need, 1.0) for need in needs.values())
     wanted, cap = bounds.apply(1 if raw is None else max(1, _enough(raw, len(observed.loads))))
@@ -314,7 +365,7 @@ def _from_zero(policy: ScalingPolicy, observed: ScalingInput, bounds: _Bounds) -
 def _decide(
     policy: ScalingPolicy, observed: ScalingInput, needs: Mapping[TopicPartition, float], bounds: _Bounds
 ) -> ScalingDecision:
-    verdict = _Verdict(observed, needs, bounds)
+    verdict = _Verdict(policy, observed, needs, bounds)
     held = _held_at_all(observed)
     if held is not None:
         return verdict.kept(*held)
@@ -355,6 +406,10 @@ def _up(
     policy: ScalingPolicy, observed: ScalingInput, verdict: _Verdict, bounds: _Bounds, *, need_only: bool
 ) -> ScalingDecision:
     now, target = observed.replicas, verdict.target
+    if need_only:
+        waiting = _waits_for_more(policy, observed, target)
+        if waiting is not None:
+            return verdict.kept(*waiting)
     if observed.ceiling is not None and target > observed.ceiling:
         target = _effective(observed.ceiling, len(observed.loads), bounds.least)
         if target <= now:
@@ -363,7 +418,7 @@ def _up(
         return verdict.kept(
             "share", f"{verdict.wanted} would not reduce the busiest worker's number of partitions"
         )
-    gain, cost = worth(policy, observed, target) if need_only else (None, None)
+    gain, cost = worth(policy, observed, target) if need_only and not verdict.isolates else (None, None)
     if gain is None or cost is None:
         return verdict.step(target, verdict.need, "the need is higher")
     horizon = duration(_horizon_ms(policy, observed))
@@ -379,6 +434,33 @@ def _up(
     )
 
 
+def _waits_for_more(
+    policy: ScalingPolicy, observed: ScalingInput, target: int
+) -> tuple[str, str, str] | None:
+    """Why a step up by the need waits: the damping, the reason, and the reason without figures; None if it
+    does not wait.
+
+    A step that more than doubles the workers, to one for each partition, waits twice as long: if so much is
+    produced, it is either a spike, which is over by then, or more than the group can process at all.
+    """
+    lag = sum(load.lag or 0 for load in observed.loads.values())
+    change = observed.lag_change_per_s
+    if change is not None and change < 0 and lag <= -change * _drain_s(policy):
+        why = f"the lag falls, and is gone within {duration(round(_drain_s(policy) * 1000))} at this pace"
+        return "draining", f"{why} ({lag / -change:.0f} s)", why
+    to_all = target >= len(observed.loads) and target > 2 * observed.replicas
+    window_ms = observed.up_window_ms * (2 if to_all else 1)
+    if observed.higher_for_ms < window_ms:
+        why = f"the need has not been higher for {duration(window_ms)} yet"
+        return "rising", why, why
+    return None
+
+
+def _drain_s(policy: ScalingPolicy) -> float:
+    """Within how many seconds the lag should be gone."""
+    return (policy.catch_up_ms or DRAIN_MS) / 1000
+
+
 def _down(
     policy: ScalingPolicy, observed: ScalingInput, verdict: _Verdict, bounds: _Bounds
 ) -> ScalingDecision:
@@ -388,7 +470,7 @@ def _down(
     if not observed.window_full:
         return verdict.kept("window", "the need is lower, but not yet for the whole window")
     partitions = len(observed.loads)
-    highest = _enough(max([*observed.recent_needs, verdict.raw]), partitions)
+    highest = _enough(max([*observed.recent_needs, verdict.window_need]), partitions)
     if not _lower(observed, bounds, highest):
         return verdict.kept("window", "the need was higher within the window")
     carrying = _carrying(observed)
@@ -401,7 +483,7 @@ def _down(
     if observed.too_few is not None and target <= observed.too_few:
         return verdict.kept("flapping", f"{observed.too_few} were too few a short while ago")
     if not observed.fell_for_window:
-        latest = _enough(max([*observed.latest_needs, verdict.raw]), partitions)
+        latest = _enough(max([*observed.latest_needs, verdict.window_need]), partitions)
         further = _lower(observed, bounds, max(latest, carrying, lasting))
         if further < target and (observed.too_few is None or further > observed.too_few):
             why = "the need is still falling"
@@ -446,12 +528,22 @@ class _Verdict:
     """The need in workers, and the decisions about it with their reasons."""
 
     def __init__(
-        self, observed: ScalingInput, needs: Mapping[TopicPartition, float], bounds: _Bounds
+        self,
+        policy: ScalingPolicy,
+        observed: ScalingInput,
+        needs: Mapping[TopicPartition, float],
+        bounds: _Bounds,
     ) -> None:
         self._now = observed.replicas
         self.raw = sum(min(need, 1.0) for need in needs.values())
         self.skewed = tuple(sorted(partition for partition, need in needs.items() if need > 1.0))
-        self.wanted, self.cap = bounds.apply(_enough(self.raw, len(needs)))
+        even = _enough(self.raw, len(needs))
+        isolating = _isolating(policy, observed, needs)
+        wanted = max(_draining_in_time(policy, observed, even), isolating)
+        self.isolates = isolating == wanted > even
+        """Whether a partition, not the whole load, needs the workers."""
+        self.window_need = max(self.raw, _least_need(isolating, len(needs)))
+        self.wanted, self.cap = bounds.apply(wanted)
         if not self.cap and len(self.skewed) == len(needs):
             self.cap = "partitions"  # each partition needs more than one worker
         if bounds.idle:
@@ -462,7 +554,15 @@ class _Verdict:
 
     def _decision(self, damping: str, applied: int, reason: str, summary: str) -> ScalingDecision:
         return ScalingDecision(
-            self.raw, self.cap, damping, applied, reason, self.skewed, capped=self.wanted, summary=summary
+            self.raw,
+            self.cap,
+            damping,
+            applied,
+            reason,
+            self.skewed,
+            capped=self.wanted,
+            summary=summary,
+            window_need=self.window_need,
         )
 
     def right(self) -> ScalingDecision:
@@ -520,6 +620,13 @@ def most_need(workers: int, partitions: int) -> float:
     if workers <= 0 or partitions <= 0:
         return 0.0
     return FULL * partitions / math.ceil(partitions / workers)
+
+
+def _least_need(workers: int, partitions: int) -> float:
+    """A need for which no fewer workers are enough; 0 where one worker is."""
+    if workers <= 1:
+        return 0.0
+    return most_need(math.ceil(partitions / (math.ceil(partitions / workers) + 1)), partitions) + 1e-6
 
 
 def _horizon_ms(policy: ScalingPolicy, observed: ScalingInput) -> int:
@@ -595,6 +702,44 @@ def _enough(need: float, partitions: int, full: float = FULL) -> int:
     return partitions
 
 
+def _draining_in_time(policy: ScalingPolicy, observed: ScalingInput, even: int) -> int:
+    """At most the fewest workers that process what is produced, and the lag within `_drain_s`.
+
+    The lag of a burst alone justifies many workers, but is gone sooner than they have started. At least one
+    step is made all the same: workers that could drain the lag, and do not, are not as fast as was measured.
+    """
+    capacity = observed.capacity_per_s or observed.reached_per_s
+    rates = observed.newest_produced_per_s
+    if (
+        policy.lag_per_replica is None
+        or even <= observed.replicas
+        or not capacity
+        or len(rates) < len(observed.loads)
+    ):
+        return even
+    shares = (
+        min((rates[partition] + (load.lag or 0) / _drain_s(policy)) / capacity, 1.0)
+        for partition, load in observed.loads.items()
+    )
+    return min(even, max(_enough(sum(shares), len(observed.loads), 1.0), observed.replicas + 1))
+
+
+def _isolating(policy: ScalingPolicy, observed: ScalingInput, needs: Mapping[TopicPartition, float]) -> int:
+    """As many workers as the lag justifies where a partition is behind all others; 0 if none is.
+
+    More workers leave its own worker fewer other partitions. A slow or dead worker has such partitions, too,
+    and loses some of them. Partitions without lag to which nothing is produced do not count.
+    """
+    if policy.lag_per_replica is None:
+        return 0
+    top, average = max(needs.values(), default=0.0), sum(needs.values()) / max(len(needs), 1)
+    in_use = sum(1 for load in observed.loads.values() if load.lag or load.produced_per_s)
+    if top <= 1.0 or top <= _BEHIND * average or in_use < 2:
+        return 0
+    justified = math.ceil(sum(load.lag or 0 for load in observed.loads.values()) / policy.lag_per_replica)
+    return min(len(needs), justified)
+
+
 def _effective(workers: int, partitions: int, least: int) -> int:
     """The fewest workers whose busiest one has no more partitions than with `workers`."""
     if workers <= 0 or partitions <= 0:
@@ -606,15 +751,7 @@ def _lost_throughput(observed: ScalingInput) -> bool:
     step = observed.last_step
     if step is None or step.after <= step.before or observed.replicas != step.after or step.before == 0:
         return False
-    if step.consumed_per_s_before is None or observed.consumed_per_s is None:
-        return False
+    if step.consumed_per_s_before is None or not observed.consumed_per_s:
+        return False  # where nothing at all is read, something else than the step prevents it
     behind = any((load.lag or 0) > observed.consumed_per_s for load in observed.loads.values())
     return behind and observed.consumed_per_s < step.consumed_per_s_before * _THROUGHPUT_LOST
-
-
-def duration(ms: int) -> str:
-    """A duration in words: 90 s, 5 min, 2 h."""
-    for unit, name in ((3_600_000, "h"), (60_000, "min")):
-        if ms >= unit and ms % unit == 0:
-            return f"{ms // unit} {name}"
-    return f"{ms / 1000:.0f} s"

@@ -118,6 +118,29 @@ class RateWindow:
         made = sum(max(0, new - old) for old, new in zip(first.ends, last.ends, strict=True))
         return made * 1000 / self._span_ms()
 
+    def newest_produced_per_s(self) -> dict[TopicPartition, float]:
+        """Records produced to each partition a second since the newest sample that is a quarter of the window
+        old; empty without one."""
+        older, newest = self._quarter_ago(), self._samples[-1] if self._samples else None
+        if older is None or newest is None:
+            return {}
+        took_s = (newest.at_ms - older.at_ms) / 1000
+        return {
+            partition: max(0, newest.ends[number] - older.ends[number]) / took_s
+            for partition, number in self._index.items()
+        }
+
+    def lag_change_per_s(self) -> float | None:
+        """By how many records the lag has grown a second since the same sample; negative when it fell."""
+        older, newest = self._quarter_ago(), self._samples[-1] if self._samples else None
+        if older is None or newest is None:
+            return None
+        return (newest.lag - older.lag) * 1000 / (newest.at_ms - older.at_ms)
+
+    def _quarter_ago(self) -> _Packed | None:
+        until_ms = self.newest_ms - self._window_ms // 4
+        return next((sample for sample in reversed(self._samples) if sample.at_ms <= until_ms), None)
+
     def consumed_per_s(self) -> float | None:
         """Records that the group committed a second; None before half the window has been seen."""
         first, last = self._first_counted(), self._samples[-1] if self._samples else None

@@ -8,11 +8,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slackwater_operator.api.v1alpha1.schedule import Floor, floor_at
-from slackwater_operator.policies.scaling.decision import ScalingPolicy, duration, most_need
+from slackwater_operator.policies.scaling.decision import ScalingPolicy, most_need
+from slackwater_operator.policies.scaling.numbers import duration
 
 _UNTIL = {
     "unknown": "a step when the lag and the rates of all partitions are known",
     "rebalancing": "a step when the group is Stable",
+    "rising": "a step up when the need has been higher for the whole stabilization window",
+    "draining": "a step up when the lag no longer falls fast enough to be gone in time",
+    "behavior": "a step when spec.scaling.behavior allows one",
+    "fallback": "a number by the load when the lag can be observed again",
     "window": "a step down when the need has been lower for the whole window",
     "falling": "a step down when the need no longer falls, or has fallen for another window",
     "share": "a step when the limit leaves room for one that lowers the busiest worker's share",
@@ -32,6 +37,8 @@ def scaling_otherwise(
         replicas: the wanted number of workers.
         now_ms: wall clock.
     """
+    if policy.paused_replicas is not None:
+        return ["another number when spec.scaling.pausedReplicas is removed or changed"]
     floor = floor_at(policy.windows, now_ms)
     partitions, capacity = scaling.get("partitions"), scaling.get("capacityPerS")
     known = isinstance(partitions, int) and partitions > 0
@@ -39,7 +46,8 @@ def scaling_otherwise(
     if policy.catch_up_ms is not None and not capacity:
         result.append("numbers by rate when it is known what one worker can do: measured once there is lag")
     if replicas == 0:
-        result.append("1 worker or more as soon as there is a record to consume")
+        more = f"the lag is above {policy.activation_lag}" if policy.activation_lag else ""
+        result.append(f"1 worker or more as soon as {more or 'there is a record to consume'}")
     elif known:
         assert isinstance(partitions, int)
         result += _up(policy, scaling, replicas, partitions, capacity)
