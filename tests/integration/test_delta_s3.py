@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import random
 import threading
 import uuid
 from collections import Counter
@@ -28,19 +27,22 @@ from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support.delta import DeltaFolder
 from tests.support.processes import reserve_ports
 from tests.support.s3 import S3Gate, S3Server
+from tests.support.store_writers import (
+    ALL,
+    ID,
+    NO_RETRIES,
+    RECORDS,
+    TPS,
+    Requests,
+    check_no_secret,
+    failing_calls,
+    rows,
+    write_all,
+)
 
 pytestmark = pytest.mark.parts("s3")
 
-TPS = [TopicPartition("flights", partition) for partition in range(2)]
-ID = "nxyNPlt6TCGPAAEjRWeJqw"
-RECORDS = 5
-"""Of each partition."""
 BUCKET = "lake"
-ALL = Counter({(tp.partition, offset): 1 for tp in TPS for offset in range(RECORDS)})
-NO_RETRIES = {"max_retries": "0", "retry_timeout": "1s"}
-"""For a worker that ends: what it would try again, it does not."""
-
-
 @pytest.fixture(scope="module")
 def s3() -> Iterator[S3Server]:
     with S3Server() as server:
@@ -81,59 +83,10 @@ class Table:
         assert {row.get("records", 1) for row in read.rows()} == {1}, why
 
 
-def rows(tp: TopicPartition, start: int, end: int) -> pa.Table:
-    n = end - start
-    return pa.table(
-        {
-            "topic": [tp.topic] * n,
-            "partition": pa.array([tp.partition] * n, pa.int32()),
-            "offset": pa.array(range(start, end), pa.int64()),
-        }
-    )
-
-
-def write_all(sink: DeltaSink, most: int = 5, tps: list[TopicPartition] = TPS) -> None:
-    """What a worker does that owns the partitions. It asks for the marks once."""
-    marks = sink.marks(tps)
-    at: dict[TopicPartition, int | None] = {tp: marks.get(tp, {}).get(ID) for tp in tps}
-    rng = random.Random(most)
-    while any((start or 0) < RECORDS for start in at.values()):
-        ranges = {
-            tp: Range(ID, start or 0, min(RECORDS, (start or 0) + rng.randrange(1, most + 1)), start)
-            for tp, start in at.items()
-            if (start or 0) < RECORDS
-        }
-        batch = pa.concat_tables([rows(tp, span.start, span.end) for tp, span in ranges.items()])
-        sink.stage(batch, ranges).publish()
-        at |= {tp: span.end for tp, span in ranges.items()}
-
-
 def test_each_record_is_there_once(table: Table) -> None:
     write_all(table.sink())
     assert table.read().places() == ALL
     assert table.sink().marks(TPS) == {tp: {ID: RECORDS} for tp in TPS}
-
-
-class Requests:
-    """Counts requests of a worker: ``all``, or those that write and each first one after them. They are
-    counted, too, when they are tried again."""
-
-    def __init__(self, turn: int, kind: str) -> None:
-        self._turn, self._all = turn, kind == "all"
-        self._count = 0
-        self._wrote = False
-
-    def next(self, method: str) -> int:
-        """Is below 0 before request number ``turn``, 0 at it, and above 0 after it."""
-        counted = self._all or method == "PUT" or self._wrote
-        self._wrote = method == "PUT"
-        self._count += counted
-        return self._count - self._turn if counted or self._count != self._turn else 1
-
-    @property
-    def over(self) -> bool:
-        """Whether the worker has made less than ``turn`` of them."""
-        return self._count < self._turn
 
 
 MERGE = {"mode": "merge", "key": ["topic", "partition", "offset"], "aggregates": {"records": "count"}}
@@ -327,30 +280,6 @@ def test_the_probe_leaves_nothing(table: Table) -> None:
 
 
 # ---- stores that refuse
-
-
-def failing_calls(sink: DeltaSink) -> list[str]:
-    """What the calls of a sink say that cannot write."""
-    said = []
-    staged_by = [
-        lambda: sink.marks(TPS),
-        sink.probe,
-        lambda: sink.stage(rows(TPS[0], 0, 1), {TPS[0]: Range(ID, 0, 1, None)}).publish(),
-    ]
-    for call in staged_by:
-        try:
-            call()
-        except SinkError as exc:
-            said.append(str(exc))
-    return said
-
-
-def check_no_secret(said: list[str]) -> None:
-    for text in said:
-        assert "\n" not in text
-        assert "\x1b" not in text
-        assert "test-secret-key" not in text
-        assert "test-key-id" not in text
 
 
 def test_wrong_credentials_are_named(table: Table) -> None:
