@@ -43,6 +43,8 @@ from tests.support.store_writers import (
 pytestmark = pytest.mark.parts("s3")
 
 BUCKET = "lake"
+
+
 @pytest.fixture(scope="module")
 def s3() -> Iterator[S3Server]:
     with S3Server() as server:

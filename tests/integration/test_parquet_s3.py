@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from pyarrow import fs
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.sinks.parquet import commit_log, store
@@ -74,10 +73,7 @@ class Table:
 
     def read(self, **options: Any) -> pa.Table:
         """What a reader sees that knows nothing of the log."""
-        files = fs.S3FileSystem(
-            access_key="test-key-id", secret_key="test-secret-key", region="us-east-1",
-            endpoint_override=f"127.0.0.1:{self.s3.port}", scheme="http",
-        )  # fmt: skip
+        files = self.s3.file_system()
         return ds.dataset(f"{BUCKET}/{self.key}", filesystem=files, format="parquet", **options).to_table()
 
     def places(self) -> Counter[tuple[int, int]]:

@@ -163,7 +163,9 @@ class CommitLog:
             _marks(document)
             if not isinstance(document["schema"], str):
                 raise ValueError("its schema is no text")
-            document["files"] = tuple((str(staged), str(final)) for staged, final in document.get("files", ()))
+            document["files"] = tuple(
+                (str(staged), str(final)) for staged, final in document.get("files", ())
+            )
             document["removed"] = tuple(map(str, document.get("removed", ())))
         except (ValueError, KeyError, TypeError, RecursionError) as exc:
             path = f"{self._files.address}/{name}"

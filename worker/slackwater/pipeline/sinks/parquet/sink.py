@@ -163,7 +163,9 @@ class ParquetSink:
                 continue
             name = f"{uuid.uuid4().hex}{STAGED_SUFFIX}"
             folder = place.rpartition("/")[0]
-            new = place if self._files.rewrites_in_place else self._place(f"{folder}/" if folder else "", name)
+            new = (
+                place if self._files.rewrites_in_place else self._place(f"{folder}/" if folder else "", name)
+            )
             self._files.stage([(name, kept)])
             files[name] = new
         return Commit(starts, tuple(files.items()), "", tuple(removed)), count
@@ -429,9 +431,7 @@ def _text(schema: pa.Schema) -> str:
 def _marked(rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> pa.Table:
     """``rows`` with the marks of ``ranges`` in their metadata, as :func:`_marks_of` reads them."""
     marks = [[tp.topic, span.topic_id, tp.partition, span.mark] for tp, span in sorted(ranges.items())]
-    return rows.replace_schema_metadata(
-        {**(rows.schema.metadata or {}), _RANGES: json.dumps(marks).encode()}
-    )
+    return rows.replace_schema_metadata({**(rows.schema.metadata or {}), _RANGES: json.dumps(marks).encode()})
 
 
 def _before(rows: pa.Table, starts: Mapping[MarkKey, int]) -> pa.Table:

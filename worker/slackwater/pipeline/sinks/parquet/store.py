@@ -213,7 +213,9 @@ class Store:
         import pyarrow.parquet as pq
 
         for name, rows in files:
-            self._objects.upload(f"{self._staging}/{name}", lambda file, rows=rows: pq.write_table(rows, file))
+            self._objects.upload(
+                f"{self._staging}/{name}", lambda file, rows=rows: pq.write_table(rows, file)
+            )
 
     def unstage(self, name: str) -> None:
         """If it is there."""

@@ -86,10 +86,13 @@ class StoreAddress:
             from obstore.store import from_url
         except ImportError as exc:
             raise ConfigError(
-                f"format parquet needs obstore for {self.url}: install 'slackwater[object-stores]'", field="sink.path"
+                f"format parquet needs obstore for {self.url}: install 'slackwater[object-stores]'",
+                field="sink.path",
             ) from exc
         try:
-            return from_url(self.url, config=self._store, client_options=self._client, retry_config=self._retry)
+            return from_url(
+                self.url, config=self._store, client_options=self._client, retry_config=self._retry
+            )
         except (BaseError, ValueError, TypeError) as exc:
             raise ConfigError(
                 f"the options do not fit {self.url}: {self._reason(exc)}", field="sink.options"
