@@ -1,9 +1,8 @@
-"""The log of a folder of files: its commits, and the marks and the schema after them.
+"""The log of a table of files: its commits, and the marks and the schema after them.
 
-A commit is a file, ``LOG/00000000000000000042.json``. It is created under a name that must not exist yet: in a
-folder by a hard link, in an object store by a conditional put (:mod:`slackwater.pipeline.sinks.parquet.files`).
-If two writers have both read 41 commits, one of
-them creates the 42nd; the other reads it and decides again. After every 32nd commit a writer creates a
+A commit is a file, ``LOG/00000000000000000042.json``. It is created under a name that must not exist yet: in
+a folder by a hard link, in an object store by a conditional put. If two writers have both read 41 commits,
+one of them creates the 42nd; the other reads it and decides again. After every 32nd commit a writer creates a
 checkpoint, ``LOG/checkpoint-00000000000000000064.json``, which holds the result of all commits up to that
 number, and removes these commits.
 
@@ -19,10 +18,9 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from slackwater.pipeline.sinks.parquet.files import LogFiles
+from slackwater.pipeline.sinks.parquet.files import Commit, LogFiles, MarkKey
 
 CHECKPOINT_EVERY = 32
 MOST_BYTES = 64 << 20
@@ -30,24 +28,9 @@ MOST_BYTES = 64 << 20
 _READ_TRIES = 100
 """How often a log is read again because another process has removed commits meanwhile."""
 
-MarkKey = tuple[str, str, int]
-"""Topic, topic id, partition."""
-
 
 class LogError(Exception):
     """A file of the log that no release of Slackwater has written. The message names it."""
-
-
-@dataclass(frozen=True)
-class Commit:
-    """``marks``: those that it moves. ``files``: (name in the staging folder, path in the table's folder); a
-    file that is there is replaced. ``schema``: the table's from now on, as text; "": as before. ``removed``:
-    paths in the table's folder of files that are no longer part of the table."""
-
-    marks: Mapping[MarkKey, int]
-    files: tuple[tuple[str, str], ...] = ()
-    schema: str = ""
-    removed: tuple[str, ...] = ()
 
 
 @dataclass

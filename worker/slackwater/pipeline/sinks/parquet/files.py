@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from slackwater.pipeline.sinks.parquet.commit_log import Commit
     from slackwater.runtime.errors import SinkError
 
 OWN_FOLDER = ".slackwater"
 """In the table's folder: readers leave out names that begin with a dot."""
 STAGED_SUFFIX = ".staged"
 """Of staged files: no pattern for ``*.parquet`` matches them."""
+
+
+MarkKey = tuple[str, str, int]
+"""Topic, topic id, partition."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """``marks``: those that it moves. ``files``: (name in the staging folder, path in the table's folder); a
+    file that is there is replaced. ``schema``: the table's from now on, as text; "": as before. ``removed``:
+    paths in the table's folder of files that are no longer part of the table."""
+
+    marks: Mapping[MarkKey, int]
+    files: tuple[tuple[str, str], ...] = ()
+    schema: str = ""
+    removed: tuple[str, ...] = ()
 
 
 class LogFiles(Protocol):
@@ -85,8 +101,8 @@ class TableFiles(Protocol):
     def put_in_place(
         self, commits: Sequence[Commit], empty: Callable[[], pa.Table], *, are_new: bool = False
     ) -> None:
-        """Shows readers what ``commits`` have: takes the files away that they remove, and puts the staged ones
-        in their place.
+        """Shows readers what is in ``commits``: takes away the files that they remove, and puts the staged
+        ones in their place.
 
         Any process may do so, several times and late: a file that is no longer staged is in its place, or was
         removed from there. ``empty``: the table's columns, without rows. ``are_new``: this process has just
@@ -107,7 +123,8 @@ class TableFiles(Protocol):
         ...
 
     def probe(self) -> None:
-        """Does what a commit does, under names that begin with a dot, and leaves nothing. Raises SinkError."""
+        """Does what a commit does, under names that begin with a dot, and leaves nothing. Raises
+        SinkError."""
         ...
 
     def error(self, what: str, exc: OSError) -> SinkError:

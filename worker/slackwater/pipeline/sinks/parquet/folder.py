@@ -17,7 +17,7 @@ from slackwater.runtime.errors import SinkError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from slackwater.pipeline.sinks.parquet.commit_log import Commit
+    from slackwater.pipeline.sinks.parquet.files import Commit
 
 _ADVICE = {
     errno.ENOSPC: "free some space or give the sink another path",

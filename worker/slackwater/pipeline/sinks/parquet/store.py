@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from obstore.store import ObjectStore
 
-    from slackwater.pipeline.sinks.parquet.commit_log import Commit
+    from slackwater.pipeline.sinks.parquet.files import Commit
 
 PART_BYTES = 8 << 20
 """A file is sent in parts of this size while it is written, ``PARTS_AT_ONCE`` at a time."""
