@@ -1,4 +1,4 @@
-"""Workers that write Parquet files to S3: each record once, whichever of them dies, by a reader of its own."""
+"""Workers that write Parquet files to S3: each record once, whichever of them dies."""
 
 from __future__ import annotations
 

@@ -126,8 +126,8 @@ class Sink:
     format: str = spec(
         "format",
         fields.text(choices=["parquet", "delta", "iceberg", "postgres", "custom", "kafka", "spark"]),
-        "The format of the output: Parquet files in a folder or an object store (parquet), a Delta Lake table (delta), an "
-        "Apache Iceberg table in a catalog (iceberg), a table of a PostgreSQL database (postgres), a "
+        "The format of the output: Parquet files in a folder or an object store (parquet), a Delta Lake "
+        "table (delta), an Apache Iceberg table in a catalog (iceberg), a table of a PostgreSQL database (postgres), a "
         "topic of Kafka (kafka), any format of Spark's DataFrameWriter (spark), or whatever your own class "
         "or function writes (custom).",
         default="parquet",

@@ -74,8 +74,9 @@ class SinkConfig:
     ``format``: ``parquet``, ``delta``, ``iceberg``, ``postgres``, ``custom``, ``kafka`` or ``spark``.
     ``path``: of the first two. ``table``: of the next two. ``implementation``: of ``custom``, the class or
     function, ``module:name``. ``topic``: of ``kafka``. ``spark_format``: of ``spark``, as
-    ``DataFrameWriter.format`` takes it. ``options``: of Delta's or Parquet's object store, of Iceberg's catalog, libpq's
-    parameters, the user's own, or those of Kafka's producer or Spark's writer; they may be secrets.
+    ``DataFrameWriter.format`` takes it. ``options``: of Delta's or Parquet's object store, of Iceberg's
+    catalog, libpq's parameters, the user's own, or those of Kafka's producer or Spark's writer; they may be
+    secrets.
     ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``: ``add``, or
     ``reject`` rows with columns that the table lacks. Of Delta and Postgres: ``mode``: ``append``,
     ``upsert`` or ``merge``; ``key``: the columns by which rows are the same; ``aggregates``: by column

@@ -58,7 +58,7 @@ class LogFolder:
             return False
         finally:
             temporary.unlink(missing_ok=True)
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
         return True
 
     def replace(self, name: str, data: bytes) -> None:
@@ -69,7 +69,7 @@ class LogFolder:
             temporary.replace(self._folder / name)
         finally:
             temporary.unlink(missing_ok=True)
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
 
     def remove(self, names: Collection[str]) -> None:
         """Those that are there."""
@@ -111,7 +111,7 @@ class Folder:
                 file.flush()
                 os.fsync(file.fileno())
         if count:
-            _sync_folder(self._staging)
+            sync_folder(self._staging)
 
     def unstage(self, name: str) -> None:
         """If it is there."""
@@ -137,7 +137,7 @@ class Folder:
                     (self._staging / name).replace(target)
                     folders.add(target.parent)
         for folder in folders:
-            _sync_folder(folder)
+            sync_folder(folder)
 
     def places(self, stem: str) -> list[str]:
         """Without those of the own folder."""
@@ -161,7 +161,7 @@ class Folder:
             _write_synced(places[0], b"probe")
             os.link(places[0], places[1])
             places[1].replace(places[2])
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
         except OSError as exc:
             raise self.error(f"write to {self._folder}", exc) from exc
         finally:
@@ -184,7 +184,7 @@ def _write_synced(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Makes names in ``folder`` last through a loss of power (POSIX: a folder is synced by itself)."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from slackwater.pipeline.sinks.parquet.commit_log import Commit, CommitLog, LogError, MarkKey
-from slackwater.pipeline.sinks.parquet.files import STAGED_SUFFIX
+from slackwater.pipeline.sinks.parquet.commit_log import CommitLog, LogError
+from slackwater.pipeline.sinks.parquet.files import STAGED_SUFFIX, Commit, MarkKey
 from slackwater.pipeline.sinks.parquet.folder import Folder
 from slackwater.pipeline.sinks.parquet.store import Store
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
@@ -162,12 +162,9 @@ class ParquetSink:
             if not kept.num_rows:
                 continue
             name = f"{uuid.uuid4().hex}{STAGED_SUFFIX}"
-            folder = place.rpartition("/")[0]
-            new = (
-                place if self._files.rewrites_in_place else self._place(f"{folder}/" if folder else "", name)
-            )
             self._files.stage([(name, kept)])
-            files[name] = new
+            folder = place[: place.rfind("/") + 1]
+            files[name] = place if self._files.rewrites_in_place else self._place(folder, name)
         return Commit(starts, tuple(files.items()), "", tuple(removed)), count
 
     def _place(self, folder: str, name: str) -> str:

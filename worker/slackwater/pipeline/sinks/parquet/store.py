@@ -6,8 +6,8 @@ for one name only one does. Commits are made by that, and files are put in their
 - a place goes from absent to a file, once, by such a write, and
 - from a file to an empty Parquet file without rows, when a rewind has removed it; never back.
 
-So it does not matter how often, how late or in which order processes do what the log says: a copy that arrives
-after its file was removed finds the place taken, by the empty file.
+So it does not matter how often, how late or in which order processes do what the log says: a copy that
+arrives after its file was removed finds the place taken, by the empty file.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import contextlib
 import io
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.sinks.parquet.files import OWN_FOLDER
@@ -213,9 +214,7 @@ class Store:
         import pyarrow.parquet as pq
 
         for name, rows in files:
-            self._objects.upload(
-                f"{self._staging}/{name}", lambda file, rows=rows: pq.write_table(rows, file)
-            )
+            self._objects.upload(f"{self._staging}/{name}", partial(pq.write_table, rows))
 
     def unstage(self, name: str) -> None:
         """If it is there."""
@@ -303,10 +302,10 @@ class Store:
         except FileExistsError:
             return
         raise SinkError(
-            f"the sink cannot write to {self.address}: the store has made an object whose name was taken, "
-            f"although the {what} had the condition that it is free (If-None-Match: *). Two workers could make "
-            "the same commit, and rows would be lost. Set sink.path to a store that supports conditional "
-            "writes, such as S3 itself, or to a folder"
+            f"the sink cannot write to {self.address}: the store has replaced an object, although the {what} "
+            "was to be refused if the name is taken (If-None-Match: *). Two workers could make the same "
+            "commit, and rows would be lost. Set sink.path to a store that supports conditional writes, or to "
+            "a folder"
         )
 
     def error(self, what: str, exc: OSError) -> SinkError:

@@ -37,9 +37,9 @@ class StoreAddress:
         scheme, _, rest = url.partition("://")
         if scheme not in SCHEMES or not rest.partition("/")[0]:
             raise ConfigError(
-                f"{url} cannot hold Parquet files: give a folder, file:///..., or an address that begins with "
-                f"{', '.join(f'{name}://' for name in SCHEMES)}"
-                + (". For HDFS use format delta, or mount it" if scheme == "hdfs" else ""),
+                f"{url} cannot hold Parquet files: give a folder, file:///..., or an address that begins "
+                f"with {', '.join(f'{name}://' for name in SCHEMES)}"
+                + (". HDFS is not supported" if scheme == "hdfs" else ""),
                 field="sink.path",
             )
         self.url = url.rstrip("/")
@@ -90,9 +90,14 @@ class StoreAddress:
                 field="sink.path",
             ) from exc
         try:
-            return from_url(
-                self.url, config=self._store, client_options=self._client, retry_config=self._retry
-            )
+            # By keywords of their own: the types of the options depend on the address.
+            given: dict[str, Any] = {
+                "config": self._store,
+                "client_options": self._client,
+                "retry_config": self._retry,
+            }
+            store: ObjectStore = from_url(self.url, **given)
+            return store
         except (BaseError, ValueError, TypeError) as exc:
             raise ConfigError(
                 f"the options do not fit {self.url}: {self._reason(exc)}", field="sink.options"
