@@ -304,8 +304,8 @@ class Store:
         raise SinkError(
             f"the sink cannot write to {self.address}: the store has replaced an object, although the {what} "
             "was to be refused if the name is taken (If-None-Match: *). Two workers could make the same "
-            "commit, and rows would be lost. Set sink.path to a store that supports conditional writes, or to "
-            "a folder"
+            "commit, and rows would be lost. Set sink.path to a store that supports conditional writes, "
+            "or to a folder"
         )
 
     def error(self, what: str, exc: OSError) -> SinkError:
