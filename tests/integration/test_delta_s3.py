@@ -34,8 +34,10 @@ from tests.support.store_writers import (
     RECORDS,
     TPS,
     Requests,
-    check_no_secret,
-    failing_calls,
+    check_missing_bucket,
+    check_time_limit,
+    check_unreachable,
+    check_wrong_credentials,
     rows,
     write_all,
 )
@@ -285,47 +287,19 @@ def test_the_probe_leaves_nothing(table: Table) -> None:
 
 
 def test_wrong_credentials_are_named(table: Table) -> None:
-    table.s3.check_credentials(True)
-    try:
-        said = failing_calls(table.sink())
-    finally:
-        table.s3.check_credentials(False)
-    assert len(said) == 3
-    check_no_secret(said)
-    for text in said:
-        assert f"the Delta table s3://{BUCKET}/{table.key}: " in text
-        assert "check the credentials (environment or sink.options)" in text
+    check_wrong_credentials(table.s3, table.sink(), f"the Delta table s3://{BUCKET}/{table.key}")
 
 
 def test_a_missing_bucket_is_named(table: Table) -> None:
     sink = DeltaSink("g", "s3://missing/key", options=table.s3.options())
-    said = failing_calls(sink)
-    assert len(said) >= 2, "there is no table, and none can be made"
-    check_no_secret(said)
-    for text in said:
-        assert "the Delta table s3://missing/key: " in text
-        assert "create the bucket, or correct sink.path" in text
+    check_missing_bucket(sink, "the Delta table s3://missing/key")
 
 
 def test_a_store_that_is_away_is_named(table: Table) -> None:
     (port,) = reserve_ports(1)
-    said = failing_calls(table.sink(f"http://127.0.0.1:{port}", **NO_RETRIES))
-    assert len(said) == 3
-    check_no_secret(said)
-    for text in said:
-        assert "check that the store can be reached from here" in text
+    sink = table.sink(f"http://127.0.0.1:{port}", **NO_RETRIES)
+    check_unreachable(sink, f"the Delta table s3://{BUCKET}/{table.key}")
 
 
 def test_a_store_that_does_not_answer_is_left_after_the_time_that_is_set(table: Table) -> None:
-    ended = threading.Event()
-
-    def passing(number: int, method: str, path: str) -> str:
-        ended.wait()
-        return S3Gate.REFUSE
-
-    with S3Gate(table.s3, passing) as gate:
-        try:
-            with pytest.raises(SinkError, match="check that the store can be reached from here"):
-                table.sink(gate.url, timeout="1s", **NO_RETRIES).marks(TPS)
-        finally:
-            ended.set()
+    check_time_limit(table.s3, lambda url: table.sink(url, timeout="1s", **NO_RETRIES))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable
 
 import pyarrow as pa
+import pytest
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import Range, Sink
+from tests.support.s3 import S3Gate, S3Server
 
 TPS = [TopicPartition("flights", partition) for partition in range(2)]
 ID = "nxyNPlt6TCGPAAEjRWeJqw"
@@ -93,3 +96,51 @@ def check_no_secret(said: list[str]) -> None:
         assert "\x1b" not in text
         assert "test-secret-key" not in text
         assert "test-key-id" not in text
+
+
+def check_wrong_credentials(server: S3Server, sink: Sink, address: str) -> None:
+    """Whether each call names the table and what to do."""
+    server.check_credentials(True)
+    try:
+        said = failing_calls(sink)
+    finally:
+        server.check_credentials(False)
+    assert len(said) == 3
+    _check_said(said, address, "check the credentials (environment or sink.options)")
+
+
+def check_missing_bucket(sink: Sink, address: str) -> None:
+    """The same; ``sink``: of a bucket that is missing."""
+    said = failing_calls(sink)
+    assert len(said) >= 2, "there is no table, and none can be made"
+    _check_said(said, address, "create the bucket, or correct sink.path")
+
+
+def check_unreachable(sink: Sink, address: str) -> None:
+    """The same; ``sink``: of a store that is away."""
+    said = failing_calls(sink)
+    assert len(said) == 3
+    _check_said(said, address, "check that the store can be reached from here")
+
+
+def _check_said(said: list[str], address: str, advice: str) -> None:
+    check_no_secret(said)
+    for text in said:
+        assert address in text
+        assert advice in text
+
+
+def check_time_limit(server: S3Server, sink: Callable[[str], Sink]) -> None:
+    """Whether a store that does not answer is left. ``sink``: for a URL, with a time limit of a second."""
+    ended = threading.Event()
+
+    def passing(number: int, method: str, path: str) -> str:
+        ended.wait()
+        return S3Gate.REFUSE
+
+    with S3Gate(server, passing) as gate:
+        try:
+            with pytest.raises(SinkError, match="check that the store can be reached from here"):
+                sink(gate.url).marks(TPS)
+        finally:
+            ended.set()

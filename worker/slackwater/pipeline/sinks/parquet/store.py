@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 PART_BYTES = 8 << 20
 """A file is sent in parts of this size while it is written, ``PARTS_AT_ONCE`` at a time."""
 PARTS_AT_ONCE = 3
+ROW_GROUP_BYTES = 64 << 20
+"""The most bytes of rows, as Arrow has them, in a row group of a file."""
 _TRIES = 5
 """To put a file in its place, while the store says neither that it is there nor that it is not."""
 
@@ -214,7 +216,10 @@ class Store:
         import pyarrow.parquet as pq
 
         for name, rows in files:
-            self._objects.upload(f"{self._staging}/{name}", partial(pq.write_table, rows))
+            # Parquet keeps a row group in memory until it is complete.
+            group = max(1, rows.num_rows * ROW_GROUP_BYTES // max(rows.nbytes, ROW_GROUP_BYTES))
+            write = partial(pq.write_table, rows, row_group_size=group)
+            self._objects.upload(f"{self._staging}/{name}", write)
 
     def unstage(self, name: str) -> None:
         """If it is there."""
@@ -327,9 +332,11 @@ class _Upload(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
         with _errors():
-            self._writer.write(bytes(data))
-        return memoryview(data).nbytes
+            for start in range(0, len(view), PART_BYTES):
+                self._writer.write(bytes(view[start : start + PART_BYTES]))
+        return len(view)
 
 
 class _ObjectFile(io.RawIOBase):
