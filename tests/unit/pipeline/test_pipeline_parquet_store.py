@@ -17,7 +17,7 @@ from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from slackwater.pipeline.sinks.parquet import commit_log
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink
-from slackwater.pipeline.sinks.parquet.store import Objects
+from slackwater.pipeline.sinks.parquet.store import Objects, StoreError
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
 from slackwater.runtime.errors import ConfigError, SinkError
 from slackwater.runtime.interfaces import SinkFencedError
@@ -102,6 +102,36 @@ def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
         assert places(memory[-1]) == ALL, f"stopped at call {turn}"
     assert turn > 40
     assert fenced > 20
+
+
+@pytest.mark.parametrize("url", [URLS[0], URLS[2]])
+def test_a_request_that_fails_once_does_not_change_the_result(memory: list[MemoryStore], url: str) -> None:
+    """Of writes, and of a rewind, which must not take an unreadable file for one without its rows."""
+
+    def fail(_: Steps) -> None:
+        raise StoreError("Generic S3 error: 503 Slow Down")
+
+    def run() -> None:
+        write_all(ParquetSink("g", url), random.Random(3))
+        ParquetSink("g", url).rewind({sinks.A: (sinks.OLD, 7)})
+
+    failures: list[str] = []
+    for turn in itertools.count(1):
+        memory.append(MemoryStore())
+        steps = Steps(turn, fail, after=turn % 2 == 0)
+        with steps.watching([*CALLS, (Objects, "get_range")]):
+            try:
+                run()
+            except SinkError as exc:
+                failures.append(str(exc))
+                run()
+        kept = {place: 1 for place in ALL if place[0] == 1 or place[1] < 7}
+        assert places(memory[-1]) == Counter(kept), f"failed at call {turn}"
+        if steps.count < turn:
+            break
+    assert turn > 60
+    assert len(failures) > 40
+    assert all("503 Slow Down" in failure for failure in failures)
 
 
 def test_a_place_stays_taken_after_its_rows_were_removed(memory: list[MemoryStore]) -> None:

@@ -128,8 +128,8 @@ class Sink:
         fields.text(choices=["parquet", "delta", "iceberg", "postgres", "custom", "kafka", "spark"]),
         "The format of the output: Parquet files in a folder or an object store (parquet), a Delta Lake "
         "table (delta), an Apache Iceberg table in a catalog (iceberg), a table of a PostgreSQL database "
-        "(postgres), a topic of Kafka (kafka), any format of Spark's DataFrameWriter (spark), or whatever your own class "
-        "or function writes (custom).",
+        "(postgres), a topic of Kafka (kafka), any format of Spark's DataFrameWriter (spark), or whatever "
+        "your own class or function writes (custom).",
         default="parquet",
     )
     path: str = spec(

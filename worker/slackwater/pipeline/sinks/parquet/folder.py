@@ -119,7 +119,11 @@ class Folder:
 
     def staged(self) -> list[tuple[str, float]]:
         """Name and time."""
-        return [(path.name, path.stat().st_mtime) for path in self._staging.iterdir()]
+        files = []
+        for path in self._staging.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # another worker puts it in place
+                files.append((path.name, path.stat().st_mtime))
+        return files
 
     def put_in_place(
         self, commits: Sequence[Commit], empty: Callable[[], pa.Table], *, are_new: bool = False

@@ -35,7 +35,7 @@ from urllib.parse import quote
 from slackwater.pipeline.sinks.parquet.commit_log import CommitLog, LogError
 from slackwater.pipeline.sinks.parquet.files import STAGED_SUFFIX, Commit, MarkKey
 from slackwater.pipeline.sinks.parquet.folder import Folder
-from slackwater.pipeline.sinks.parquet.store import Store
+from slackwater.pipeline.sinks.parquet.store import Store, StoreError
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
 from slackwater.pipeline.sinks.ranges import check_mark
 from slackwater.pipeline.sinks.table_schema import fit
@@ -444,7 +444,8 @@ def _before(rows: pa.Table, starts: Mapping[MarkKey, int]) -> pa.Table:
 
 
 def _marks_of(source: Any) -> dict[MarkKey, int | None] | None:
-    """What the marks were when a file was staged; None: it is not written to its end, or has none."""
+    """What the marks were when a file was staged; None: it is not written to its end, or has none. Raises
+    StoreError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -456,6 +457,8 @@ def _marks_of(source: Any) -> dict[MarkKey, int | None] | None:
         }
     except FileNotFoundError:
         return {}
+    except StoreError:  # it is not known what the file has
+        raise
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError):
         return None
 
