@@ -105,26 +105,31 @@ def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
 
 
 @pytest.mark.parametrize("url", [URLS[0], URLS[2]])
-def test_a_request_that_fails_once_does_not_change_the_result(memory: list[MemoryStore], url: str) -> None:
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("is_same", [False, True], ids=["another worker", "same worker"])
+def test_a_request_that_fails_once_does_not_change_the_result(
+    memory: list[MemoryStore], url: str, after: bool, is_same: bool
+) -> None:
     """Of writes, and of a rewind, which must not take an unreadable file for one without its rows."""
 
     def fail(_: Steps) -> None:
         raise StoreError("Generic S3 error: 503 Slow Down")
 
-    def run() -> None:
-        write_all(ParquetSink("g", url), random.Random(3))
-        ParquetSink("g", url).rewind({sinks.A: (sinks.OLD, 7)})
+    def run(sink: ParquetSink) -> None:
+        write_all(sink, random.Random(3))
+        sink.rewind({sinks.A: (sinks.OLD, 7)})
 
     failures: list[str] = []
     for turn in itertools.count(1):
         memory.append(MemoryStore())
-        steps = Steps(turn, fail, after=turn % 2 == 0)
+        sink = ParquetSink("g", url)
+        steps = Steps(turn, fail, after=after)
         with steps.watching([*CALLS, (Objects, "get_range")]):
             try:
-                run()
+                run(sink)
             except SinkError as exc:
                 failures.append(str(exc))
-                run()
+                run(sink if is_same else ParquetSink("g", url))
         kept = {place: 1 for place in ALL if place[0] == 1 or place[1] < 7}
         assert places(memory[-1]) == Counter(kept), f"failed at call {turn}"
         if steps.count < turn:

@@ -90,6 +90,8 @@ class ParquetSink:
         self._by, self._new_columns, self._now_s = tuple(partition_by), new_columns, now_s
         self._files = _files(path, options or {}, self._name)
         self._log = CommitLog(self._files.log)
+        self._not_in_place: list[Commit] = []
+        """Commits that the log's state has, and whose files may not be in place: it has failed."""
         _warm_up()
 
     def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
@@ -253,8 +255,11 @@ class ParquetSink:
             raise self._error(f"read {self._files.log.address}", exc) from None
 
     def _put_in_place(self, commits: Sequence[Commit], *, are_new: bool = False) -> None:
-        if commits:
-            self._files.put_in_place(commits, self._empty, are_new=are_new)
+        are_new = are_new and not self._not_in_place
+        self._not_in_place += commits
+        if self._not_in_place:
+            self._files.put_in_place(self._not_in_place, self._empty, are_new=are_new)
+            self._not_in_place = []
 
     def _empty(self) -> pa.Table:
         """The table's columns that its files have, without rows."""
