@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 import uuid
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,8 +36,10 @@ from tests.support.store_writers import (
     check_time_limit,
     check_unreachable,
     check_wrong_credentials,
+    ending,
     rows,
     write_all,
+    write_at_once,
 )
 
 pytestmark = pytest.mark.parts("s3")
@@ -113,12 +113,7 @@ def test_a_worker_that_ends_at_any_request_leaves_each_record_once(
     for turn in itertools.count(1):
         table.begin()
         requests = Requests(turn, kind)
-
-        def passing(number: int, method: str, path: str, requests: Requests = requests) -> str:
-            at = requests.next(method)
-            return S3Gate.PASS if at < 0 else S3Gate.REFUSE if at else S3Gate.LOSE
-
-        with S3Gate(table.s3, passing) as gate, contextlib.suppress(SinkError):
+        with S3Gate(table.s3, ending(requests)) as gate, contextlib.suppress(SinkError):
             write_all(table.sink(gate.url, **NO_RETRIES))
         write_all(table.sink(), 4)
         table.check(f"ended at request {turn}")
@@ -177,25 +172,7 @@ def test_an_answer_that_is_lost_is_borne(table: Table, kind: str, settings: dict
 @pytest.mark.parametrize("settings", [{}, MERGE], ids=["append", "merge"])
 def test_three_workers_at_once_write_each_record_once(table: Table, settings: dict[str, Any]) -> None:
     table.settings = settings
-    tps = [TopicPartition("flights", partition) for partition in range(3)]
-    errors: list[BaseException] = []
-    barrier = threading.Barrier(len(tps))
-
-    def work(tp: TopicPartition) -> None:
-        try:
-            sink = table.sink()
-            barrier.wait()
-            write_all(sink, 2, [tp])
-        except BaseException as exc:
-            errors.append(exc)
-
-    threads = [threading.Thread(target=work, args=(tp,)) for tp in tps]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    assert table.read().places() == Counter({(tp.partition, o): 1 for tp in tps for o in range(RECORDS)})
+    assert write_at_once(table.sink) == table.read().places()
 
 
 def test_a_table_that_another_worker_creates_first_keeps_its_columns(table: Table) -> None:

@@ -9,7 +9,6 @@ import contextlib
 import http.server
 import itertools
 import os
-import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.sinks.parquet import commit_log, store
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from slackwater.runtime.errors import RecordsError, SinkError
@@ -37,8 +35,10 @@ from tests.support.store_writers import (
     check_time_limit,
     check_unreachable,
     check_wrong_credentials,
+    ending,
     rows,
     write_all,
+    write_at_once,
 )
 
 pytestmark = pytest.mark.parts("s3")
@@ -119,12 +119,7 @@ def test_a_worker_that_ends_at_any_request_leaves_each_record_once(
     for turn in itertools.count(1):
         table.begin()
         requests = Requests(turn, kind)
-
-        def passing(number: int, method: str, path: str, requests: Requests = requests) -> str:
-            at = requests.next(method)
-            return S3Gate.PASS if at < 0 else S3Gate.REFUSE if at else S3Gate.LOSE
-
-        with S3Gate(table.s3, passing) as gate, contextlib.suppress(SinkError):
+        with S3Gate(table.s3, ending(requests)) as gate, contextlib.suppress(SinkError):
             write_all(table.sink(gate.url, **NO_RETRIES), most)
         write_all(table.sink(), 4)
         assert table.places() == ALL, f"ended at request {turn}"
@@ -226,25 +221,7 @@ def test_a_copy_that_is_made_after_its_rows_were_removed_is_refused(table: Table
 
 @pytest.mark.usefixtures("checkpoints")
 def test_three_workers_at_once_write_each_record_once(table: Table) -> None:
-    tps = [TopicPartition("flights", partition) for partition in range(3)]
-    errors: list[BaseException] = []
-    barrier = threading.Barrier(len(tps))
-
-    def work(tp: TopicPartition) -> None:
-        try:
-            sink = table.sink()
-            barrier.wait()
-            write_all(sink, 2, [tp])
-        except BaseException as exc:
-            errors.append(exc)
-
-    threads = [threading.Thread(target=work, args=(tp,)) for tp in tps]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    assert table.places() == Counter({(tp.partition, o): 1 for tp in tps for o in range(RECORDS)})
+    assert write_at_once(table.sink) == table.places()
 
 
 def test_rows_are_written_again_after_a_rewind(table: Table) -> None:
@@ -264,12 +241,7 @@ def test_a_rewind_that_ends_at_any_request_is_made_or_not_made(table: Table) -> 
         table.begin()
         write_all(table.sink(), 3)
         requests = Requests(turn, "all")
-
-        def passing(number: int, method: str, path: str, requests: Requests = requests) -> str:
-            at = requests.next(method)
-            return S3Gate.PASS if at < 0 else S3Gate.REFUSE if at else S3Gate.LOSE
-
-        with S3Gate(table.s3, passing) as gate, contextlib.suppress(SinkError):
+        with S3Gate(table.s3, ending(requests)) as gate, contextlib.suppress(SinkError):
             table.sink(gate.url, **NO_RETRIES).rewind({TPS[0]: (ID, 2)})
         end = table.sink().marks(TPS)[TPS[0]][ID]
         assert end in (2, RECORDS)

@@ -6,6 +6,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -72,6 +73,33 @@ class Requests:
     def over(self) -> bool:
         """Whether the worker has made less than ``turn`` of them."""
         return self._count < self._turn
+
+
+def ending(requests: Requests) -> Callable[[int, str, str], str]:
+    """For S3Gate: the worker ends at that request. The store gets it, and none after it."""
+
+    def passing(number: int, method: str, path: str) -> str:
+        at = requests.next(method)
+        return S3Gate.PASS if at < 0 else S3Gate.REFUSE if at else S3Gate.LOSE
+
+    return passing
+
+
+def write_at_once(make: Callable[[], Sink]) -> Counter[tuple[int, int]]:
+    """Three workers at once, each with a sink of its own and one partition. Returns what the table has then.
+    Raises what one of them raised."""
+    tps = [TopicPartition("flights", partition) for partition in range(3)]
+    barrier = threading.Barrier(len(tps))
+
+    def work(tp: TopicPartition) -> None:
+        sink = make()
+        barrier.wait()
+        write_all(sink, 2, [tp])
+
+    with ThreadPoolExecutor(len(tps)) as pool:
+        for done in [pool.submit(work, tp) for tp in tps]:
+            done.result()
+    return Counter({(tp.partition, offset): 1 for tp in tps for offset in range(RECORDS)})
 
 
 def failing_calls(sink: Sink) -> list[str]:
