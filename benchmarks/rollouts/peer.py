@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.rollouts.work import handle
 from slackwater.pipeline.engines.python import table_of
-from slackwater.pipeline.sinks.parquet.commit_log import sync_folder
+from slackwater.pipeline.sinks.parquet.folder import sync_folder
 
 POLL_S = 0.05
 BATCH = 5000

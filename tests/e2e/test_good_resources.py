@@ -139,6 +139,9 @@ GOOD: dict[str, dict[str, Any]] = {
     "files in folders": {"spec/pipeline/sink/partitionBy": ["day", "carrier"]},
     "no new columns": {"spec/pipeline/sink/newColumns": "reject"},
     "rows that wait": {"spec/pipeline/sink/maxAge": "1m", "spec/pipeline/sink/targetFileSize": "1Gi"},
+    "files in a bucket": {
+        "spec/pipeline/sink": {"path": "s3://lake/flights", "options": {"AWS_REGION": "eu-central-1"}}
+    },
     "a table in a folder": {"spec/pipeline/sink/format": "delta"},
     "a table in a bucket": {
         "spec/pipeline/sink": {

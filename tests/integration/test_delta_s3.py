@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import random
-import threading
 import uuid
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,17 +25,26 @@ from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support.delta import DeltaFolder
 from tests.support.processes import reserve_ports
 from tests.support.s3 import S3Gate, S3Server
+from tests.support.store_writers import (
+    ALL,
+    ID,
+    NO_RETRIES,
+    RECORDS,
+    TPS,
+    Requests,
+    check_missing_bucket,
+    check_time_limit,
+    check_unreachable,
+    check_wrong_credentials,
+    ending,
+    rows,
+    write_all,
+    write_at_once,
+)
 
 pytestmark = pytest.mark.parts("s3")
 
-TPS = [TopicPartition("flights", partition) for partition in range(2)]
-ID = "nxyNPlt6TCGPAAEjRWeJqw"
-RECORDS = 5
-"""Of each partition."""
 BUCKET = "lake"
-ALL = Counter({(tp.partition, offset): 1 for tp in TPS for offset in range(RECORDS)})
-NO_RETRIES = {"max_retries": "0", "retry_timeout": "1s"}
-"""For a worker that ends: what it would try again, it does not."""
 
 
 @pytest.fixture(scope="module")
@@ -81,59 +87,10 @@ class Table:
         assert {row.get("records", 1) for row in read.rows()} == {1}, why
 
 
-def rows(tp: TopicPartition, start: int, end: int) -> pa.Table:
-    n = end - start
-    return pa.table(
-        {
-            "topic": [tp.topic] * n,
-            "partition": pa.array([tp.partition] * n, pa.int32()),
-            "offset": pa.array(range(start, end), pa.int64()),
-        }
-    )
-
-
-def write_all(sink: DeltaSink, most: int = 5, tps: list[TopicPartition] = TPS) -> None:
-    """What a worker does that owns the partitions. It asks for the marks once."""
-    marks = sink.marks(tps)
-    at: dict[TopicPartition, int | None] = {tp: marks.get(tp, {}).get(ID) for tp in tps}
-    rng = random.Random(most)
-    while any((start or 0) < RECORDS for start in at.values()):
-        ranges = {
-            tp: Range(ID, start or 0, min(RECORDS, (start or 0) + rng.randrange(1, most + 1)), start)
-            for tp, start in at.items()
-            if (start or 0) < RECORDS
-        }
-        batch = pa.concat_tables([rows(tp, span.start, span.end) for tp, span in ranges.items()])
-        sink.stage(batch, ranges).publish()
-        at |= {tp: span.end for tp, span in ranges.items()}
-
-
 def test_each_record_is_there_once(table: Table) -> None:
     write_all(table.sink())
     assert table.read().places() == ALL
     assert table.sink().marks(TPS) == {tp: {ID: RECORDS} for tp in TPS}
-
-
-class Requests:
-    """Counts requests of a worker: ``all``, or those that write and each first one after them. They are
-    counted, too, when they are tried again."""
-
-    def __init__(self, turn: int, kind: str) -> None:
-        self._turn, self._all = turn, kind == "all"
-        self._count = 0
-        self._wrote = False
-
-    def next(self, method: str) -> int:
-        """Is below 0 before request number ``turn``, 0 at it, and above 0 after it."""
-        counted = self._all or method == "PUT" or self._wrote
-        self._wrote = method == "PUT"
-        self._count += counted
-        return self._count - self._turn if counted or self._count != self._turn else 1
-
-    @property
-    def over(self) -> bool:
-        """Whether the worker has made less than ``turn`` of them."""
-        return self._count < self._turn
 
 
 MERGE = {"mode": "merge", "key": ["topic", "partition", "offset"], "aggregates": {"records": "count"}}
@@ -156,12 +113,7 @@ def test_a_worker_that_ends_at_any_request_leaves_each_record_once(
     for turn in itertools.count(1):
         table.begin()
         requests = Requests(turn, kind)
-
-        def passing(number: int, method: str, path: str, requests: Requests = requests) -> str:
-            at = requests.next(method)
-            return S3Gate.PASS if at < 0 else S3Gate.REFUSE if at else S3Gate.LOSE
-
-        with S3Gate(table.s3, passing) as gate, contextlib.suppress(SinkError):
+        with S3Gate(table.s3, ending(requests)) as gate, contextlib.suppress(SinkError):
             write_all(table.sink(gate.url, **NO_RETRIES))
         write_all(table.sink(), 4)
         table.check(f"ended at request {turn}")
@@ -220,25 +172,7 @@ def test_an_answer_that_is_lost_is_borne(table: Table, kind: str, settings: dict
 @pytest.mark.parametrize("settings", [{}, MERGE], ids=["append", "merge"])
 def test_three_workers_at_once_write_each_record_once(table: Table, settings: dict[str, Any]) -> None:
     table.settings = settings
-    tps = [TopicPartition("flights", partition) for partition in range(3)]
-    errors: list[BaseException] = []
-    barrier = threading.Barrier(len(tps))
-
-    def work(tp: TopicPartition) -> None:
-        try:
-            sink = table.sink()
-            barrier.wait()
-            write_all(sink, 2, [tp])
-        except BaseException as exc:
-            errors.append(exc)
-
-    threads = [threading.Thread(target=work, args=(tp,)) for tp in tps]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    assert table.read().places() == Counter({(tp.partition, o): 1 for tp in tps for o in range(RECORDS)})
+    assert write_at_once(table.sink) == table.read().places()
 
 
 def test_a_table_that_another_worker_creates_first_keeps_its_columns(table: Table) -> None:
@@ -329,72 +263,20 @@ def test_the_probe_leaves_nothing(table: Table) -> None:
 # ---- stores that refuse
 
 
-def failing_calls(sink: DeltaSink) -> list[str]:
-    """What the calls of a sink say that cannot write."""
-    said = []
-    staged_by = [
-        lambda: sink.marks(TPS),
-        sink.probe,
-        lambda: sink.stage(rows(TPS[0], 0, 1), {TPS[0]: Range(ID, 0, 1, None)}).publish(),
-    ]
-    for call in staged_by:
-        try:
-            call()
-        except SinkError as exc:
-            said.append(str(exc))
-    return said
-
-
-def check_no_secret(said: list[str]) -> None:
-    for text in said:
-        assert "\n" not in text
-        assert "\x1b" not in text
-        assert "test-secret-key" not in text
-        assert "test-key-id" not in text
-
-
 def test_wrong_credentials_are_named(table: Table) -> None:
-    table.s3.check_credentials(True)
-    try:
-        said = failing_calls(table.sink())
-    finally:
-        table.s3.check_credentials(False)
-    assert len(said) == 3
-    check_no_secret(said)
-    for text in said:
-        assert f"the Delta table s3://{BUCKET}/{table.key}: " in text
-        assert "check the credentials (environment or sink.options)" in text
+    check_wrong_credentials(table.s3, table.sink(), f"the Delta table s3://{BUCKET}/{table.key}")
 
 
 def test_a_missing_bucket_is_named(table: Table) -> None:
     sink = DeltaSink("g", "s3://missing/key", options=table.s3.options())
-    said = failing_calls(sink)
-    assert len(said) >= 2, "there is no table, and none can be made"
-    check_no_secret(said)
-    for text in said:
-        assert "the Delta table s3://missing/key: " in text
-        assert "create the bucket, or correct sink.path" in text
+    check_missing_bucket(sink, "the Delta table s3://missing/key")
 
 
 def test_a_store_that_is_away_is_named(table: Table) -> None:
     (port,) = reserve_ports(1)
-    said = failing_calls(table.sink(f"http://127.0.0.1:{port}", **NO_RETRIES))
-    assert len(said) == 3
-    check_no_secret(said)
-    for text in said:
-        assert "check that the store can be reached from here" in text
+    sink = table.sink(f"http://127.0.0.1:{port}", **NO_RETRIES)
+    check_unreachable(sink, f"the Delta table s3://{BUCKET}/{table.key}")
 
 
 def test_a_store_that_does_not_answer_is_left_after_the_time_that_is_set(table: Table) -> None:
-    ended = threading.Event()
-
-    def passing(number: int, method: str, path: str) -> str:
-        ended.wait()
-        return S3Gate.REFUSE
-
-    with S3Gate(table.s3, passing) as gate:
-        try:
-            with pytest.raises(SinkError, match="check that the store can be reached from here"):
-                table.sink(gate.url, timeout="1s", **NO_RETRIES).marks(TPS)
-        finally:
-            ended.set()
+    check_time_limit(table.s3, lambda url: table.sink(url, timeout="1s", **NO_RETRIES))

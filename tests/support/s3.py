@@ -18,11 +18,15 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from tests.support.kafka.jars import CACHE, ROOT, made_once
 from tests.support.processes import OwnedProcess, reserve_ports
 from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyarrow.fs import S3FileSystem
 
 LOCK = ROOT / "requirements" / "moto.txt"
 _HEADERS = {
@@ -120,6 +124,15 @@ class S3Server:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(self.request("GET", f"/{bucket}/{quote(key)}"))
         return folder
+
+    def file_system(self) -> S3FileSystem:
+        """pyarrow's own client, as a reader that knows nothing of Slackwater has it."""
+        from pyarrow.fs import S3FileSystem
+
+        return S3FileSystem(
+            access_key="test-key-id", secret_key="test-secret-key", region="us-east-1",
+            endpoint_override=f"127.0.0.1:{self.port}", scheme="http",
+        )  # fmt: skip
 
     def options(self, url: str = "", **more: str) -> dict[str, str]:
         """Storage options of deltalake for this server, or for a gate at ``url``."""

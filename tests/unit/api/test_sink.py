@@ -45,17 +45,11 @@ STORES = [
 ]
 
 
+@pytest.mark.parametrize("format_", ["parquet", "delta"])
 @pytest.mark.parametrize("path", STORES)
-def test_delta_takes_an_object_store(path: str) -> None:
-    assert sink(format="delta", path=path).path == path
-
-
-@pytest.mark.parametrize("path", STORES)
-def test_files_in_an_object_store_are_refused(path: str) -> None:
-    assert problem(path=path) == (
-        f".path: {path!r} is in an object store, which format parquet does not support; set format to delta, "
-        "or give a folder"
-    )
+def test_both_formats_take_an_object_store(format_: str, path: str) -> None:
+    made = sink(format=format_, path=path, options={"AWS_REGION": "eu-central-1"})
+    assert (made.path, made.options) == (path, {"AWS_REGION": "eu-central-1"})
 
 
 @pytest.mark.parametrize("format_", ["parquet", "delta"])
@@ -88,7 +82,7 @@ def test_files_in_an_object_store_are_refused(path: str) -> None:
 def test_other_addresses_are_refused(format_: str, path: str) -> None:
     message = problem(format=format_, path=path)
     assert message.startswith(f".path: {path!r} has an invalid format; use a value such as /data/flights")
-    assert "for format delta, s3://lake/flights" in message
+    assert "or s3://lake/flights" in message
 
 
 @pytest.mark.parametrize(
@@ -172,9 +166,9 @@ def test_other_options_are_taken(name: str) -> None:
     assert sink(format="delta", path="s3://lake/flights", options={name: "x"}).options == {name: "x"}
 
 
-def test_options_need_a_table() -> None:
+def test_options_of_files_need_an_object_store() -> None:
     assert problem(options={"AWS_REGION": "eu-central-1"}) == (
-        ".options: does not apply to format parquet; remove it, or set format"
+        ".options: does not apply to format parquet with a folder; remove it, or give path an object store"
     )
 
 

@@ -25,6 +25,7 @@ import pytest
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.sinks.parquet import commit_log
+from slackwater.pipeline.sinks.parquet.folder import Folder
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink, file_stem
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
@@ -404,6 +405,28 @@ def test_a_file_that_is_too_large_is_no_log(tmp_path: Path, monkeypatch: pytest.
         ParquetSink("g", str(tmp_path)).marks([A])
 
 
+def test_files_that_are_committed_and_not_in_their_place_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch has failed for this worker, which gives it up. Its commit counts."""
+    staged = stage(ParquetSink("g", str(tmp_path)), {A: 0})
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "put_in_place", raiser(OSError(errno.EIO, "")))
+        with pytest.raises(SinkError, match="cannot commit to"):
+            staged.publish()
+    staged.discard()
+    assert places(tmp_path) == Counter()
+    assert marks(ParquetSink("g", str(tmp_path))) == {A: 5, B: 0}
+    assert places(tmp_path) == Counter({(0, offset): 1 for offset in range(5)})
+
+
+def raiser(error: OSError) -> Any:
+    def fail(*args: object, **options: object) -> None:
+        raise error
+
+    return fail
+
+
 # ---- rewind
 
 
@@ -533,9 +556,11 @@ def test_a_path_that_is_a_file_or_below_one(tmp_path: Path) -> None:
             ParquetSink("g", str(tmp_path / path))
 
 
-@pytest.mark.parametrize("path", ["s3a://lake/flights", "hdfs://x/y", "file:/x"])
+@pytest.mark.parametrize("path", ["ftp://lake/flights", "hdfs://x/y", "file:/x", "s3:///x"])
 def test_other_file_systems_are_refused_by_name(path: str) -> None:
-    with pytest.raises(ConfigError, match=rf"sink.path: {path} is not on a local file system.*format delta"):
+    with pytest.raises(
+        ConfigError, match=rf"sink.path: {path} cannot hold Parquet files: give a folder.*s3://"
+    ):
         ParquetSink("g", path)
 
 

@@ -181,9 +181,9 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
         ({"sink": {**DELTA, "newColumns": "drop"}}, "sink.newColumns", "must be add or reject"),
         ({"sink": {**DELTA, "options": {"k": ["v"]}}}, "sink.options.k", "must be text, not a list"),
         (
-            {"sink": {**DELTA, "format": "parquet"}},
+            {"sink": {**DELTA, "format": "parquet", "path": "file:///data"}},
             "sink.options",
-            "are not for format parquet; remove them",
+            "are not for format parquet with a folder; remove them",
         ),
         ({"sink": {**DELTA, "table": "a.b"}}, "sink.table", "is not for format delta, which has path"),
         ({"sink": {"format": "iceberg"}}, "sink.table", "is missing; format iceberg needs it"),

@@ -172,7 +172,13 @@ def _table(config: WorkerConfig) -> TypedSink:
         )
     from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 
-    return ParquetSink(config.group_id, sink.path, partition_by=sink.partition_by, new_columns=new_columns)
+    return ParquetSink(
+        config.group_id,
+        sink.path,
+        options=sink.options,
+        partition_by=sink.partition_by,
+        new_columns=new_columns,
+    )
 
 
 def _session_of(engine: AnyEngine | None) -> SparkSession:

@@ -41,9 +41,6 @@ _IS_CREDENTIAL = (
     "account"
 )
 
-_NO_STORE = (
-    "is in an object store, which format parquet does not support; set format to delta, or give a folder"
-)
 _NEEDS_PATH = (
     "is required with formats parquet and delta; set it, or set format to iceberg or postgres and give table"
 )
@@ -52,7 +49,7 @@ _NO_TABLE = "requires format iceberg or postgres; remove it, or set format"
 _NEEDS_TABLE = "is required with formats iceberg and postgres; set it, such as lake.flights"
 _ICEBERG_FORM = "must be NAMESPACE.TABLE without blanks for format iceberg, such as lake.flights"
 _POSTGRES_FORM = "must be SCHEMA.TABLE for format postgres, such as public.flights"
-_NO_OPTIONS = "does not apply to format parquet; remove it, or set format"
+_NO_OPTIONS = "does not apply to format parquet with a folder; remove it, or give path an object store"
 _NOT_FOR_POSTGRES = "does not apply to format postgres; remove it"
 _FOR_KEYED = "requires format delta or postgres; remove it, or set format"
 _PARTITION_IN_KEY = "has a column that key lacks, which mode merge needs; add it to key"
@@ -76,11 +73,6 @@ class Sink:
     RULES: ClassVar[list[Rule]] = [
         Rule("!(self.format in ['parquet', 'delta']) || has(self.path)", _NEEDS_PATH, ".path"),
         Rule("self.format in ['parquet', 'delta'] || !has(self.path)", _NO_PATH, ".path"),
-        Rule(
-            f"self.format != 'parquet' || !has(self.path) || !self.path.matches(r'^{_OBJECT_STORE_SCHEME}')",
-            _NO_STORE,
-            ".path",
-        ),
         Rule("!(self.format in ['iceberg', 'postgres']) || has(self.table)", _NEEDS_TABLE, ".table"),
         Rule("self.format in ['iceberg', 'postgres'] || !has(self.table)", _NO_TABLE, ".table"),
         Rule(
@@ -93,7 +85,12 @@ class Sink:
             _POSTGRES_FORM,
             ".table",
         ),
-        Rule("self.format != 'parquet' || self.options.size() == 0", _NO_OPTIONS, ".options"),
+        Rule(
+            "self.format != 'parquet' || self.options.size() == 0 || "
+            f"(has(self.path) && self.path.matches(r'^{_OBJECT_STORE_SCHEME}'))",
+            _NO_OPTIONS,
+            ".options",
+        ),
         Rule("self.format != 'postgres' || self.partitionBy.size() == 0", _NOT_FOR_POSTGRES, ".partitionBy"),
         Rule("self.format in ['delta', 'postgres'] || self.mode == 'append'", _FOR_KEYED, ".mode"),
         Rule("(self.mode == 'append') == (self.key.size() == 0)", _KEY_AND_MODE, ".key"),
@@ -129,21 +126,21 @@ class Sink:
     format: str = spec(
         "format",
         fields.text(choices=["parquet", "delta", "iceberg", "postgres", "custom", "kafka", "spark"]),
-        "The format of the output: Parquet files in a folder (parquet), a Delta Lake table (delta), an "
-        "Apache Iceberg table in a catalog (iceberg), a table of a PostgreSQL database (postgres), a "
-        "topic of Kafka (kafka), any format of Spark's DataFrameWriter (spark), or whatever your own class "
-        "or function writes (custom).",
+        "The format of the output: Parquet files in a folder or an object store (parquet), a Delta Lake "
+        "table (delta), an Apache Iceberg table in a catalog (iceberg), a table of a PostgreSQL database "
+        "(postgres), a topic of Kafka (kafka), any format of Spark's DataFrameWriter (spark), or whatever "
+        "your own class or function writes (custom).",
         default="parquet",
     )
     path: str = spec(
         "path",
         fields.text(
             pattern=f"{_FOLDER}|{_OBJECT_STORE}",
-            example="/data/flights or file:///data/flights (a folder), or, for format delta, "
-            "s3://lake/flights (also gs://, az:// and abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY)",
+            example="/data/flights or file:///data/flights (a folder), or s3://lake/flights "
+            "(also gs://, az:// and abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY)",
         ),
         "The folder to write to. In a pod: an absolute path on a volume that all workers mount (see "
-        "template). Locally, a relative path starts at the current folder. With format delta also an object "
+        "template). Locally, a relative path starts at the current folder. Or an object "
         "store: s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY or "
         "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY. Required with formats parquet and delta.",
         absent="",
@@ -195,13 +192,13 @@ class Sink:
                 ),
             ]
         ),
-        "With format delta, storage options of the Delta library (delta-rs), such as AWS_REGION or "
+        "With formats delta and parquet, options of the object store, such as AWS_REGION or "
         "AWS_ENDPOINT_URL. With format iceberg, properties of the catalog as pyiceberg has them, such as "
         "type, uri and warehouse. With format postgres, connection parameters of libpq, such as host, port, "
         "dbname, user and sslmode. With format custom, what your class or function takes. With format "
         "kafka, settings of Kafka's producer, such as compression.type, and bootstrap.servers and security "
         "options of another cluster. With format spark, options of Spark's DataFrameWriter, such as path. "
-        "Not for format parquet. Credentials are not allowed here: set them as "
+        "Not for a folder of format parquet. Credentials are not allowed here: set them as "
         "environment variables of the container worker, from a Secret (see template), or use a service "
         "account.",
         default={},
@@ -284,12 +281,11 @@ def check_sink(sink: Sink) -> None:
     problems = [
         ("path", is_folder and not sink.path, _NEEDS_PATH),
         ("path", not is_folder and bool(sink.path), _NO_PATH),
-        ("path", sink.format == "parquet" and in_store, f"{sink.path!r} {_NO_STORE}"),
         ("table", is_table and not sink.table, _NEEDS_TABLE),
         ("table", not is_table and bool(sink.table), _NO_TABLE),
         ("table", sink.format == "iceberg" and not re.fullmatch(_ICEBERG_TABLE, sink.table), _ICEBERG_FORM),
         ("table", is_postgres and not re.fullmatch(_POSTGRES_TABLE, sink.table), _POSTGRES_FORM),
-        ("options", sink.format == "parquet" and bool(sink.options), _NO_OPTIONS),
+        ("options", sink.format == "parquet" and bool(sink.options) and not in_store, _NO_OPTIONS),
         ("partitionBy", is_postgres and bool(sink.partition_by), _NOT_FOR_POSTGRES),
         ("mode", sink.format not in ("delta", "postgres") and sink.mode != "append", _FOR_KEYED),
         ("key", (sink.mode == "append") != (not sink.key), _KEY_AND_MODE),

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from urllib.parse import quote
 
 MOST_TEXT = 600
+_STORE_ADVICE = (
+    (r"NoSuchBucket|bucket does not exist|ContainerNotFound", "create the bucket, or correct sink.path"),
+    (
+        r"\b40[13]\b|AccessDenied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|credential|token req",
+        "check the credentials (environment or sink.options) and their rights to read, write and list there",
+    ),
+    (r"timed? ?out|connect|dns|error sending request", "check that the store can be reached from here"),
+)
 _QUERY_SECRET = re.compile(r"([?&](?:sig|[\w-]*(?:signature|token|credential))=)[^&\s]+", re.IGNORECASE)
 
 
@@ -19,3 +27,13 @@ def reason_of(exc: BaseException | None, secrets: Collection[str] = (), *, until
         text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
     text = _QUERY_SECRET.sub(r"\1***", text)
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}..."
+
+
+def store_advice(reason: str) -> str:
+    """What to do where an object store does not do what it is asked, by the message; "": nothing is known."""
+    return advice_of(_STORE_ADVICE, reason)
+
+
+def advice_of(rules: Iterable[tuple[str, str]], reason: str) -> str:
+    """The advice of the first of ``rules`` (regular expression, advice) that ``reason`` matches; "": none."""
+    return next((advice for pattern, advice in rules if re.search(pattern, reason, re.IGNORECASE)), "")

@@ -74,8 +74,9 @@ class SinkConfig:
     ``format``: ``parquet``, ``delta``, ``iceberg``, ``postgres``, ``custom``, ``kafka`` or ``spark``.
     ``path``: of the first two. ``table``: of the next two. ``implementation``: of ``custom``, the class or
     function, ``module:name``. ``topic``: of ``kafka``. ``spark_format``: of ``spark``, as
-    ``DataFrameWriter.format`` takes it. ``options``: of Delta's object store or of Iceberg's catalog, libpq's
-    parameters, the user's own, or those of Kafka's producer or Spark's writer; they may be secrets.
+    ``DataFrameWriter.format`` takes it. ``options``: of Delta's or Parquet's object store, of Iceberg's
+    catalog, libpq's parameters, the user's own, or those of Kafka's producer or Spark's writer; they may be
+    secrets.
     ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``: ``add``, or
     ``reject`` rows with columns that the table lacks. Of Delta and Postgres: ``mode``: ``append``,
     ``upsert`` or ``merge``; ``key``: the columns by which rows are the same; ``aggregates``: by column
@@ -485,8 +486,9 @@ def _check_sink(sink: SinkConfig) -> None:
         ):
             if is_given:
                 raise Fault(f"sink.{name}", f"is not for format {sink.format}; remove it")
-    if sink.options and sink.format == "parquet":
-        raise Fault("sink.options", "are not for format parquet; remove them")
+    in_store = "://" in sink.path and not sink.path.startswith("file:")
+    if sink.options and sink.format == "parquet" and not in_store:
+        raise Fault("sink.options", "are not for format parquet with a folder; remove them")
     if sink.partition_by and is_postgres:
         raise Fault("sink.partitionBy", "is not for format postgres; remove it")
     for name, given in (

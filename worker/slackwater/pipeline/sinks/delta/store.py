@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slackwater.pipeline.sinks.reasons import reason_of
+from slackwater.pipeline.sinks.reasons import advice_of, reason_of, store_advice
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError, WorkerError
 
 if TYPE_CHECKING:
@@ -24,16 +24,12 @@ _PIECE = 4 << 20
 _LARGE = 1 << 40
 _ADVICE = (
     (r"No space left|quota", "free some space or give the sink another path"),
-    (r"NoSuchBucket|bucket does not exist|ContainerNotFound", "create the bucket, or correct sink.path"),
     (
         r"Permission denied|Read-only file system|Operation not permitted",
         "give this user the right to write there",
     ),
-    (
-        r"\b40[13]\b|AccessDenied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|credential|token req",
-        "check the credentials (environment or sink.options) and their rights to read, write and list there",
-    ),
-    (r"timed? ?out|connect|dns|error sending request", "check that the store can be reached from here"),
+)
+_LAST_ADVICE = (
     (
         r"Cast error: value .* out of range|is too large to store in a Decimal",
         "a sum does not fit its column",
@@ -87,9 +83,7 @@ class DeltaStore:
                 f"the Delta table {self.uri} does not take the rows: a value breaks a constraint of the "
                 "table, or a column that must not be null lacks a value"
             )
-        advice = next(
-            (advice for pattern, advice in _ADVICE if re.search(pattern, reason, re.IGNORECASE)), ""
-        )
+        advice = advice_of(_ADVICE, reason) or store_advice(reason) or advice_of(_LAST_ADVICE, reason)
         return SinkError(
             f"the sink cannot {what} the Delta table {self.uri}: {reason}{'; ' + advice if advice else ''}"
         )

@@ -1,4 +1,5 @@
-"""A folder of Parquet files in which readers find each row once. The marks are in a log beside the files.
+"""Parquet files, in which readers find each row once, in a folder or an object store. The marks are in a log
+beside the files.
 
 ``PATH/flights-00000000000000000042-8c6f2d1e.parquet`` holds the rows of commit 42 of the group ``flights``.
 With ``partitionBy`` the files are in folders ``column=value``, as Hive has them. Readers leave out names that
@@ -8,10 +9,11 @@ begin with a dot:
   with the marks that it moves and the names of its files.
 - ``PATH/.slackwater/GROUP/staging``: files that are not in their place yet.
 
-1. A batch is written to the staging folder and synced.
+1. A batch is written to the staging folder.
 2. The commit is created. From here on the batch is written.
-3. The files are renamed into their place. If a worker dies before that, the next worker that reads the log
-   does it: the partition's next owner, which reads the marks, or another one with its next commit.
+3. The files are put in their place: renamed, or copied in an object store. If a worker dies before that, the
+   next worker that reads the log does it: the partition's next owner, which reads the marks, or another one
+   with its next commit.
 
 So rows become visible once, some milliseconds after their commit. A writer whose marks have moved creates no
 commit. Its files stay in the staging folder, and a later checkpoint removes them.
@@ -20,28 +22,21 @@ commit. Its files stay in the staging folder, and a later checkpoint removes the
 from __future__ import annotations
 
 import base64
-import contextlib
-import errno
-import glob
 import json
 import logging
-import os
 import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from slackwater.pipeline.sinks.parquet.commit_log import (
-    Commit,
-    CommitLog,
-    LogError,
-    MarkKey,
-    sync_folder,
-    write_synced,
-)
+from slackwater.pipeline.sinks.parquet.commit_log import CommitLog, LogError
+from slackwater.pipeline.sinks.parquet.files import STAGED_SUFFIX, Commit, MarkKey
+from slackwater.pipeline.sinks.parquet.folder import Folder
+from slackwater.pipeline.sinks.parquet.store import Store, StoreError
+from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
 from slackwater.pipeline.sinks.ranges import check_mark
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.delivery.batch import rows_of
@@ -52,8 +47,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from slackwater.kafka.structs import TopicPartition
+    from slackwater.pipeline.sinks.parquet.files import TableFiles
 
-OWN_FOLDER = ".slackwater"
 MOST_FOLDERS = 1000
 """The most values of ``partitionBy`` in one batch: each is a file of its own."""
 UNFINISHED_S = 86_400
@@ -62,32 +57,23 @@ _RANGES = b"slackwater.ranges"
 _MOST_NAME = 100
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
-_ADVICE = {
-    errno.ENOSPC: "free some space or give the sink another path",
-    errno.EDQUOT: "raise the quota or give the sink another path",
-    errno.EACCES: "give this user the right to write there",
-    errno.EPERM: "give this user the right to write there, on a file system that has hard links",
-    errno.ENOTSUP: "give the sink a path on a file system that has hard links",
-    errno.ENOSYS: "give the sink a path on a file system that has hard links",
-    errno.EROFS: "mount it for writing or give the sink another path",
-    errno.ENOTDIR: "give the sink a path that is a folder",
-    errno.EEXIST: "give the sink a path that is a folder",
-}
-
 log = logging.getLogger(__name__)
 
 
 class ParquetSink:
-    """Writes into the local folder ``path`` (also as ``file:///...``), which is made where it is missing.
+    """Writes into the local folder ``path`` (also as ``file:///...``), which is made where it is missing, or
+    into an object store at an address such as ``s3://bucket/key``.
 
     Args:
         group_id: whose marks it reads and moves. Groups that write to one folder do not see each other's.
-        path: the folder.
+        path: the folder, or the address.
+        options: of the object store, as with format delta.
         partition_by: columns by whose values the rows lie in folders; the files lack them then.
         new_columns: whether the table gets the columns that it lacks; else rows with such are refused.
         now_s: the wall clock.
 
-    Raises ConfigError for a path of another file system, SinkError for one that cannot be written to.
+    Raises ConfigError for a path or options that cannot be used, SinkError for a folder that cannot be
+    written to.
     """
 
     def __init__(
@@ -95,29 +81,25 @@ class ParquetSink:
         group_id: str,
         path: str,
         *,
+        options: Mapping[str, str] | None = None,
         partition_by: Sequence[str] = (),
         new_columns: bool = True,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        self._folder = _local(path)
-        self._by, self._new_columns, self._now_s = tuple(partition_by), new_columns, now_s
         self._name = file_stem(group_id)
-        own = self._folder / OWN_FOLDER / self._name
-        self._staging = own / "staging"
-        try:
-            self._staging.mkdir(parents=True, exist_ok=True)
-            (own / "log").mkdir(exist_ok=True)
-        except OSError as exc:
-            raise _sink_error(f"make the folder {self._folder}", exc) from exc
-        if not os.access(self._staging, os.W_OK | os.X_OK):
-            raise SinkError(f"the sink cannot write to {self._staging}: {_ADVICE[errno.EACCES]}")
-        self._log = CommitLog(own / "log")
+        self._by, self._new_columns, self._now_s = tuple(partition_by), new_columns, now_s
+        self._files = _files(path, options or {}, self._name)
+        self._log = CommitLog(self._files.log)
+        self._not_in_place: list[Commit] = []
+        """Commits that the log's state has, and whose files may not be in place: it has failed."""
         _warm_up()
 
     def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
         """The marks in the log. Puts the files in place that a worker has committed and not put there. Raises
         SinkError."""
         self.refresh()
+        if not self._log.state.version:
+            self._files.prepare()
         wanted = {(tp.topic, tp.partition): tp for tp in partitions}
         marks: dict[TopicPartition, dict[str, int]] = {}
         for (topic, topic_id, partition), end in self._log.state.marks.items():
@@ -136,7 +118,7 @@ class ParquetSink:
 
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         """Writes the files anew that have rows to be removed. Readers see each file change as a whole, not
-        all at once. Raises SinkError."""
+        all at once; in an object store a file's other rows are missing for a moment. Raises SinkError."""
         if taken := {"topic", "partition", "offset"} & set(self._by):
             raise SinkError(
                 f"the sink cannot find the rows: the files lack {', '.join(sorted(taken))}, because "
@@ -154,60 +136,50 @@ class ParquetSink:
             try:
                 commit, count = self._without(marks)
                 if self._log.append(commit):
-                    self._put_in_place([commit])
+                    self._put_in_place([commit], are_new=True)
                     return count
                 self.remove([name for name, _ in commit.files])
             except LogError as exc:
                 raise SinkError(f"the sink cannot commit: {exc}") from exc
             except OSError as exc:
-                raise _sink_error(f"remove rows from {self._folder}", exc) from exc
+                raise self._error(f"remove rows from {self._files.address}", exc) from None
 
     def _without(self, starts: Mapping[MarkKey, int]) -> tuple[Commit, int]:
         """The commit that takes the rows from ``starts`` on out of this group's files, and how many these
         are."""
         import pyarrow.parquet as pq
 
-        files, removed, count = [], [], 0
-        for path in sorted(self._folder.rglob(f"{glob.escape(self._name)}-*.parquet")):
-            place = str(path.relative_to(self._folder))
-            if place.startswith(OWN_FOLDER):
-                continue
-            covered = _marks_of(path) or {}
+        files: dict[str, str] = {}
+        removed, count = [], 0
+        for place in self._files.places(self._name):
+            covered = _marks_of(self._files.source(place)) or {}
             own = {key: start for key, start in starts.items() if key in covered}
             if not own:
                 continue
-            rows = pq.read_table(path, partitioning=None)
+            rows = pq.read_table(self._files.source(place), partitioning=None)
             kept = _before(rows, own)
             if kept.num_rows == rows.num_rows:
                 continue
             count += rows.num_rows - kept.num_rows
-            if not kept.num_rows:
+            if not kept.num_rows or not self._files.rewrites_in_place:
                 removed.append(place)
+            if not kept.num_rows:
                 continue
-            name = f"{uuid.uuid4().hex}.parquet"
-            _write_synced(kept, self._staging / name)
-            files.append((name, place))
-        if files:
-            sync_folder(self._staging)
-        return Commit(starts, tuple(files), "", tuple(removed)), count
+            name = f"{uuid.uuid4().hex}{STAGED_SUFFIX}"
+            self._files.stage([(name, kept)])
+            folder = place[: place.rfind("/") + 1]
+            files[name] = place if self._files.rewrites_in_place else self._place(folder, name)
+        return Commit(starts, tuple(files.items()), "", tuple(removed)), count
+
+    def _place(self, folder: str, name: str) -> str:
+        """Where the staged file ``name`` goes with the next commit."""
+        return f"{folder}{self._name}-{self._log.state.version + 1:020d}-{name[:8]}.parquet"
 
     def probe(self) -> str:
         """Writes a file as a batch's is written and committed, under names that begin with a dot, and removes
-        it. Returns the folder. Raises SinkError."""
-        name = f".probe-{uuid.uuid4().hex}"
-        places = [self._staging / name, self._staging / f"{name}-linked", self._folder / name]
-        try:
-            write_synced(places[0], b"probe")
-            os.link(places[0], places[1])
-            places[1].replace(places[2])
-            sync_folder(self._folder)
-        except OSError as exc:
-            raise _sink_error(f"write to {self._folder}", exc) from exc
-        finally:
-            for path in places:
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
-        return str(self._folder)
+        it. Returns the folder or the address. Raises SinkError."""
+        self._files.probe()
+        return self._files.address
 
     # ---- for what is staged
 
@@ -226,30 +198,25 @@ class ParquetSink:
     def write(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> dict[str, str]:
         """Writes ``rows`` to the staging folder. Returns the folder that each staged file is for, by name."""
         folders = _by_folder(rows, self._by) if rows.num_rows else {}
-        written: dict[str, str] = {}
+        parts = {f"{uuid.uuid4().hex}{STAGED_SUFFIX}": item for item in folders.items()}
         try:
-            for folder, part in folders.items():
-                name = f"{uuid.uuid4().hex}.parquet"
-                written[name] = folder
-                _write(part, self._staging / name, ranges)
-            if written:
-                sync_folder(self._staging)
+            self._files.stage((name, _marked(part, ranges)) for name, (_, part) in parts.items())
         except BaseException as exc:
-            self.remove(written)
+            self.remove(parts)
             if isinstance(exc, OSError):
-                raise _sink_error(
-                    f"write {rows.nbytes} bytes ({rows.num_rows} rows) to {self._staging}", exc
-                ) from exc
+                raise self._error(
+                    f"write {rows.nbytes} bytes ({rows.num_rows} rows) to {self._files.address}", exc
+                ) from None
             raise
-        return written
+        return {name: folder for name, (folder, _) in parts.items()}
 
     def remove(self, staged: Collection[str]) -> None:
         """Removes staged files, as far as it can."""
         for name in staged:
             try:
-                (self._staging / name).unlink(missing_ok=True)
-            except OSError:
-                log.warning("cannot remove %s", self._staging / name, exc_info=True)
+                self._files.unstage(name)
+            except OSError as exc:
+                log.warning("%s", self._error(f"remove the staged file {name}", exc))
 
     def commit(self, ranges: Mapping[TopicPartition, Range], staged: Mapping[str, str], schema: str) -> bool:
         """Commits ``staged`` and moves the marks of ``ranges``. False: the table's schema has changed since
@@ -260,21 +227,17 @@ class ParquetSink:
                 self._check_marks(ranges)
                 if self.schema != base:
                     return False
-                version = self._log.state.version + 1
-                files = [
-                    (name, f"{folder}{self._name}-{version:020d}-{name[:8]}.parquet")
-                    for name, folder in staged.items()
-                ]
+                files = [(name, self._place(folder, name)) for name, folder in staged.items()]
                 marks = {(tp.topic, span.topic_id, tp.partition): span.end for tp, span in ranges.items()}
                 commit = Commit(marks, tuple(files), schema if schema != base else "")
                 if self._log.append(commit):
                     break
                 self.refresh()
-            self._put_in_place([commit])
+            self._put_in_place([commit], are_new=True)
         except LogError as exc:
             raise SinkError(f"the sink cannot commit: {exc}") from exc
         except OSError as exc:
-            raise _sink_error(f"commit to {self._folder}", exc) from exc
+            raise self._error(f"commit to {self._files.address}", exc) from None
         if self._log.checkpoint_due:
             self._tidy()
         return True
@@ -282,7 +245,7 @@ class ParquetSink:
     def _check_marks(self, ranges: Mapping[TopicPartition, Range]) -> None:
         for tp, span in ranges.items():
             mark = self._log.state.marks.get((tp.topic, span.topic_id, tp.partition))
-            check_mark(tp, span, mark, str(self._folder))
+            check_mark(tp, span, mark, self._files.address)
 
     def refresh(self) -> None:
         """Reads what others have committed. Raises SinkError."""
@@ -291,46 +254,44 @@ class ParquetSink:
         except LogError as exc:
             raise SinkError(f"the sink cannot read its log: {exc}") from exc
         except OSError as exc:
-            raise _sink_error(f"read {self._folder / OWN_FOLDER}", exc) from exc
+            raise self._error(f"read {self._files.log.address}", exc) from None
 
-    def _put_in_place(self, commits: Sequence[Commit]) -> None:
-        """Makes the files of commits visible. Any process may do so, several times: a file that is not in the
-        staging folder is in its place."""
-        folders = set()
-        for commit in commits:
-            for place in commit.removed:
-                (self._folder / place).unlink(missing_ok=True)
-                folders.add((self._folder / place).parent)
-            for name, place in commit.files:
-                target = self._folder / place
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with contextlib.suppress(FileNotFoundError):
-                    (self._staging / name).replace(target)
-                    folders.add(target.parent)
-        for folder in folders:
-            sync_folder(folder)
+    def _put_in_place(self, commits: Sequence[Commit], *, are_new: bool = False) -> None:
+        are_new = are_new and not self._not_in_place
+        self._not_in_place += commits
+        if self._not_in_place:
+            self._files.put_in_place(self._not_in_place, self._empty, are_new=are_new)
+            self._not_in_place = []
+
+    def _empty(self) -> pa.Table:
+        """The table's columns that its files have, without rows."""
+        schema = _schema(self.schema)
+        return schema.empty_table().drop_columns([name for name in self._by if name in schema.names])
 
     def _tidy(self) -> None:
         """Makes a checkpoint, and removes staged files that nobody can commit any more. What fails here is
         left to the next checkpoint."""
         try:
             self._log.checkpoint()
-            for file in self._staging.iterdir():
-                if self._is_left(file):
-                    log.info("removing %s, left by a worker that did not commit it", file)
-                    file.unlink(missing_ok=True)
-        except OSError:
-            log.warning("cannot tidy up %s", self._staging, exc_info=True)
+            for name, written_s in self._files.staged():
+                if self._is_left(name, written_s):
+                    log.info("removing the staged file %s, left by a worker that did not commit it", name)
+                    self._files.unstage(name)
+        except OSError as exc:
+            log.warning("%s", self._error(f"tidy up {self._files.log.address}", exc))
 
-    def _is_left(self, file: Path) -> bool:
+    def _is_left(self, name: str, written_s: float) -> bool:
         """Whether a staged file cannot be committed any more, because one of its marks has moved on. (This
         process may know older marks than the writer of the file.) A file without marks is not written to its
         end."""
-        marks = _marks_of(file)
+        marks = _marks_of(self._files.staged_source(name))
         if marks is None:
-            return self._now_s() - file.stat().st_mtime > UNFINISHED_S
+            return self._now_s() - written_s > UNFINISHED_S
         known = self._log.state.marks
         return any(known.get(key, -1) > (-1 if mark is None else mark) for key, mark in marks.items())
+
+    def _error(self, what: str, exc: OSError) -> SinkError:
+        return self._files.error(what, exc)
 
 
 class StagedFiles:
@@ -341,6 +302,9 @@ class StagedFiles:
         self._files: dict[str, str] = {}
         self._schema = ""
         self._dropped = False
+        self._may_be_committed = False
+        """Whether a commit may name the files, so that they must stay. A checkpoint removes them if none
+        does."""
         self._write()
 
     def _write(self) -> None:
@@ -360,23 +324,36 @@ class StagedFiles:
             while self._ranges:
                 if self._dropped or self._sink.schema != self._fitted_to:
                     self._write_again()
-                if self._sink.commit(self._ranges, self._files, self._schema):
+                if self._commit():
                     return
         except SinkFencedError:
             self.discard()
             raise
         self.discard()
 
+    def _commit(self) -> bool:
+        try:
+            done = self._sink.commit(self._ranges, self._files, self._schema)
+        except SinkFencedError:
+            raise
+        except BaseException:
+            self._may_be_committed = True
+            raise
+        self._may_be_committed |= done
+        return done
+
     def _write_again(self) -> None:
         """Without what was dropped, with the schema that the table has now."""
-        self._sink.remove(self._files)
+        self.discard()
+        self._may_be_committed = False
         if self._dropped:
             self._rows, self._dropped = rows_of(self._rows, self._ranges), False
         self._write()
 
     def discard(self) -> None:
-        """Removes the files."""
-        self._sink.remove(self._files)
+        """Removes the files, unless they are committed, or may be: no answer came to that."""
+        if not self._may_be_committed:
+            self._sink.remove(self._files)
 
 
 def file_stem(group_id: str) -> str:
@@ -455,19 +432,10 @@ def _text(schema: pa.Schema) -> str:
     return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
 
 
-def _write(rows: pa.Table, path: Path, ranges: Mapping[TopicPartition, Range]) -> None:
+def _marked(rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> pa.Table:
+    """``rows`` with the marks of ``ranges`` in their metadata, as :func:`_marks_of` reads them."""
     marks = [[tp.topic, span.topic_id, tp.partition, span.mark] for tp, span in sorted(ranges.items())]
-    metadata = {**(rows.schema.metadata or {}), _RANGES: json.dumps(marks).encode()}
-    _write_synced(rows.replace_schema_metadata(metadata), path)
-
-
-def _write_synced(rows: pa.Table, path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    with path.open("xb") as file:
-        pq.write_table(rows, file)
-        file.flush()
-        os.fsync(file.fileno())
+    return rows.replace_schema_metadata({**(rows.schema.metadata or {}), _RANGES: json.dumps(marks).encode()})
 
 
 def _before(rows: pa.Table, starts: Mapping[MarkKey, int]) -> pa.Table:
@@ -482,33 +450,33 @@ def _before(rows: pa.Table, starts: Mapping[MarkKey, int]) -> pa.Table:
     return rows.filter(mask)
 
 
-def _marks_of(file: Path) -> dict[MarkKey, int | None] | None:
-    """What the marks were when a staged file was written; None: it is not written to its end."""
+def _marks_of(source: Any) -> dict[MarkKey, int | None] | None:
+    """What the marks were when a file was staged; None: it is not written to its end, or has none. Raises
+    StoreError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        metadata = pq.read_metadata(file).metadata or {}
+        metadata = pq.read_metadata(source).metadata or {}
         return {
             (topic, topic_id, partition): mark
             for topic, topic_id, partition, mark in json.loads(metadata[_RANGES])
         }
     except FileNotFoundError:
         return {}
+    except StoreError:  # it is not known what the file has
+        raise
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError):
         return None
 
 
-def _local(path: str) -> Path:
+def _files(path: str, options: Mapping[str, str], stem: str) -> TableFiles:
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):/", path)
-    if scheme is None:
-        return Path(path)
-    if scheme[1] == "file" and path.startswith("file:///"):
-        return Path(path.removeprefix("file://"))
-    raise ConfigError(
-        f"{path} is not on a local file system: give a folder, or use format delta for an object store",
-        field="sink.path",
-    )
+    if scheme is None or path.startswith("file:///"):
+        if options:
+            raise ConfigError(f"are not for a folder, such as {path}; remove them", field="sink.options")
+        return Folder(Path(path.removeprefix("file://")), stem)
+    return Store(StoreAddress(path, options), stem)
 
 
 def _warm_up() -> None:
@@ -518,9 +486,3 @@ def _warm_up() -> None:
     import pyarrow.parquet as pq
 
     pq.write_table(pa.table({"offset": [0]}), pa.BufferOutputStream())
-
-
-def _sink_error(what: str, exc: OSError) -> SinkError:
-    why = os.strerror(exc.errno) if exc.errno else str(exc)
-    advice = _ADVICE.get(exc.errno or 0, "")
-    return SinkError(f"the sink cannot {what}: {why}{'; ' + advice if advice else ''}")

@@ -1,0 +1,69 @@
+"""Workers that write Parquet files to S3: each record once, whichever of them dies."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+from tests.support.devbroker import DevBroker
+from tests.support.s3 import S3Server
+from tests.support.workers.delivery_site import DeliverySite
+
+pytestmark = pytest.mark.parts("s3")
+
+BUCKET = "lake"
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    with S3Server() as server:
+        server.make_bucket(BUCKET)
+        yield server
+
+
+@pytest.fixture
+def site(devbroker: DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
+    with DeliverySite(devbroker.bootstrap, tmp_path) as site:
+        yield site
+
+
+def check(site: DeliverySite, s3: S3Server, key: str) -> None:
+    """Whether each record is a row or a dead letter, once."""
+    read = ds.dataset(f"{BUCKET}/{key}", filesystem=s3.file_system(), format="parquet").to_table()
+    assert Counter(read["text"].to_pylist()) == Counter(text for text in site.produced if text[0] == "v")
+    assert Counter(site.letters()) == Counter(text for text in site.produced if text[0] == "b")
+
+
+def test_workers_that_die_leave_each_record_once_in_the_store(site: DeliverySite, s3: S3Server) -> None:
+    site.produce(1000, bad_every=10)
+    site.die_and_finish(
+        sink={"format": "parquet", "path": f"s3://{BUCKET}/dying/flights", "options": s3.options()}
+    )
+    check(site, s3, "dying/flights")
+
+
+def test_three_workers_of_which_one_is_killed_write_each_record_once(
+    site: DeliverySite, s3: S3Server
+) -> None:
+    """Their credentials are in the environment, as in a pod."""
+    sink = {"format": "parquet", "path": f"s3://{BUCKET}/three", "maxAgeMs": 200}
+    environment = {name.upper(): value for name, value in s3.options().items()} | {"SLOW_MS": "10"}
+    properties = {**site.config()["properties"], "session.timeout.ms": "6000"}
+    first, *others = workers = [
+        site.worker(name, sink=sink, properties=properties, environment=environment)
+        for name in ("w-0", "w-1", "w-2")
+    ]
+    for worker in workers:
+        worker.until("assigned", lambda event: bool(event["partitions"]))
+    site.produce(1000, bad_every=10)
+    first.until("committed")
+    first.signal(signal.SIGKILL)
+    site.until_committed(why=site.why)
+    for worker in others:
+        assert worker.terminate() == 0
+    check(site, s3, "three")

@@ -1,0 +1,132 @@
+"""What the sink `parquet` needs of a place for files: a folder (`folder`) or an object store (`store`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from slackwater.runtime.errors import SinkError
+
+OWN_FOLDER = ".slackwater"
+"""In the table's folder: readers leave out names that begin with a dot."""
+STAGED_SUFFIX = ".staged"
+"""Of staged files: no pattern for ``*.parquet`` matches them."""
+
+
+MarkKey = tuple[str, str, int]
+"""Topic, topic id, partition."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """``marks``: those that it moves. ``files``: (name in the staging folder, path in the table's folder); a
+    file that is there is replaced. ``schema``: the table's from now on, as text; "": as before. ``removed``:
+    paths in the table's folder of files that are no longer part of the table."""
+
+    marks: Mapping[MarkKey, int]
+    files: tuple[tuple[str, str], ...] = ()
+    schema: str = ""
+    removed: tuple[str, ...] = ()
+
+
+class LogFiles(Protocol):
+    """The files of a log, by name. The methods raise OSError."""
+
+    @property
+    def address(self) -> str:
+        """Where they are, for messages."""
+        ...
+
+    def names(self) -> list[str]:
+        """All that are there. Raises FileNotFoundError if the log's folder is gone."""
+        ...
+
+    def read(self, name: str, most_bytes: int) -> bytes:
+        """A file, or its first ``most_bytes``. Raises FileNotFoundError."""
+        ...
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Makes a file as a whole; False: the name is taken. Of several calls for a name one makes it."""
+        ...
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Makes a file as a whole, in place of one that is there."""
+        ...
+
+    def remove(self, names: Collection[str]) -> None:
+        """Removes files, if they are there."""
+        ...
+
+
+class TableFiles(Protocol):
+    """The files of a table: those that readers see, named by their path below the table's folder (place), and
+    staged ones, named by their name. The methods raise OSError unless they say otherwise."""
+
+    @property
+    def address(self) -> str:
+        """The table's, for messages."""
+        ...
+
+    @property
+    def log(self) -> LogFiles:
+        """Those of its log."""
+        ...
+
+    @property
+    def rewrites_in_place(self) -> bool:
+        """Whether ``put_in_place`` takes a place that has a file already, whose readers then see the new
+        one."""
+        ...
+
+    def prepare(self) -> None:
+        """Called when the log has no commit: whether it can have one. Raises SinkError."""
+        ...
+
+    def stage(self, files: Iterable[tuple[str, pa.Table]]) -> None:
+        """Writes staged files. They last when it returns."""
+        ...
+
+    def unstage(self, name: str) -> None:
+        """Removes a staged file, if it is there."""
+        ...
+
+    def staged(self) -> list[tuple[str, float]]:
+        """The staged files, each with the time when it was last written, in seconds since 1970."""
+        ...
+
+    def put_in_place(
+        self, commits: Sequence[Commit], empty: Callable[[], pa.Table], *, are_new: bool = False
+    ) -> None:
+        """Shows readers what is in ``commits``: takes away the files that they remove, and puts the staged
+        ones in their place.
+
+        Any process may do so, several times and late: a file that is no longer staged is in its place, or was
+        removed from there. ``empty``: the table's columns, without rows. ``are_new``: this process has just
+        made them.
+        """
+        ...
+
+    def places(self, stem: str) -> list[str]:
+        """All visible Parquet files whose names begin with ``stem-``."""
+        ...
+
+    def source(self, place: str) -> Any:
+        """A visible file as pyarrow.parquet reads it."""
+        ...
+
+    def staged_source(self, name: str) -> Any:
+        """A staged file as pyarrow.parquet reads it."""
+        ...
+
+    def probe(self) -> None:
+        """Does what a commit does, under names that begin with a dot, and leaves nothing. Raises
+        SinkError."""
+        ...
+
+    def error(self, what: str, exc: OSError) -> SinkError:
+        """What to raise where the sink cannot do ``what`` because of ``exc``."""
+        ...
