@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["make_engine", "make_sink"]
 
 
-def make_engine(config: WorkerConfig) -> AnyEngine:
-    """The engine that ``config.engine`` names. It loads nothing before ``start()``."""
+def make_engine(config: WorkerConfig, session: SparkSession | None = None) -> AnyEngine:
+    """The engine that ``config.engine`` names. It loads nothing before ``start()``. ``session``: of the
+    caller's, on which engine spark runs instead of one of its own."""
     make = _decoder_factory(config)
     if config.engine == "python":
         from slackwater.pipeline.engines.python import PythonEngine
@@ -42,7 +43,7 @@ def make_engine(config: WorkerConfig) -> AnyEngine:
         from slackwater.pipeline.engines.decoding import DecodingRecordEngine
 
         return DecodingRecordEngine(records, make, by_record=config.by_record)
-    tables = _table_engine(config)
+    tables = _table_engine(config, session)
     if make is None:
         return tables
     from slackwater.pipeline.engines.decoding import DecodingEngine
@@ -62,7 +63,7 @@ def _decoder_factory(config: WorkerConfig) -> Callable[[], ValueDecoder] | None:
     return partial(make_decoder, value, timeout_ms=waits_ms, start_timeout_ms=config.start_timeout_ms)
 
 
-def _table_engine(config: WorkerConfig) -> ArrowEngine | SparkEngine:
+def _table_engine(config: WorkerConfig, session: SparkSession | None) -> ArrowEngine | SparkEngine:
     if config.engine == "arrow":
         from slackwater.pipeline.engines.arrow import ArrowEngine
 
@@ -82,6 +83,7 @@ def _table_engine(config: WorkerConfig) -> ArrowEngine | SparkEngine:
         conf=config.spark.conf,
         start_timeout_ms=config.spark.start_timeout_ms,
         timeout_ms=config.handler_timeout_ms,
+        session=session,
         refreshes=config.refresh_every_ms > 0,
         by_record=config.by_record,
     )

@@ -1,0 +1,52 @@
+"""Engine spark: the handler gets a data frame of the log, and only its rows come to this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from slackwater.backfill.frames import LogReader
+from slackwater.handler import Batch
+from slackwater.pipeline.engines.decoding import DecodingEngine
+from slackwater.pipeline.engines.spark import SparkEngine
+from slackwater.runtime.delivery.batch import Output, checked_output
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from slackwater.handler import OffsetRange
+    from slackwater.kafka.structs import TopicPartition
+    from slackwater.runtime.interfaces import AnyEngine
+
+
+class SparkHandler:
+    """Runs the handler of ``engine``, which is warmed up, on what ``reader`` reads. ``by_record``: whether
+    each row carries the position of its record."""
+
+    def __init__(self, engine: AnyEngine, reader: LogReader, *, by_record: bool) -> None:
+        inner = engine.engine if isinstance(engine, DecodingEngine) else engine
+        assert isinstance(inner, SparkEngine)
+        self._engine, self._reader, self._by_record = inner, reader, by_record
+
+    def run(self, part: Mapping[TopicPartition, OffsetRange], batch: Batch) -> Output:
+        """The handler's rows for ``part``, and the records that it rejects. Raises as
+        :meth:`SparkEngine.query`, and RecordsError and HandlerError as a worker does for such a result."""
+
+        def act(spark: SparkSession, handle: Callable[[DataFrame], DataFrame]) -> pa.Table:
+            frame = self._reader.read(spark, part)
+            return self._reader.with_rejected(frame, handle(self._reader.good(frame))).toArrow()
+
+        return checked_output(self._engine.query(batch, act), offsets_of(part), by_record=self._by_record)
+
+
+def offsets_of(part: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, pa.RecordBatch]:
+    """The offsets of ``part``, as the check of a handler's rows takes a batch's records: which of them have a
+    record is known to the executors alone."""
+    import numpy as np
+    import pyarrow as pa
+
+    return {
+        tp: pa.record_batch({"offset": pa.array(np.arange(span.start, span.end, dtype=np.int64))})
+        for tp, span in part.items()
+    }

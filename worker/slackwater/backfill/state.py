@@ -1,0 +1,103 @@
+"""How far a backfill is, as its table says: the marks of a group of its own, and the ends that were fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+from slackwater.handler import OffsetRange
+from slackwater.runtime.delivery.partition import OwnedPartition
+from slackwater.runtime.errors import StartError
+from slackwater.runtime.interfaces import Range, SinkFencedError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from slackwater.kafka.structs import TopicPartition
+    from slackwater.runtime.interfaces import Sink
+
+MakeSink = Callable[[str], "Sink"]
+"""The sink of a group."""
+
+
+def group_of(group_id: str, name: str) -> str:
+    """The group whose marks the backfill ``name`` has."""
+    return f"{group_id}.backfill.{name}"
+
+
+class State:
+    """The state of the backfill whose group is ``group``.
+
+    ``make_sink``: makes the sink for a group. ``digest``: of the bounds, for which the ends are kept.
+    ``topic_ids``: by topic; "": it has none.
+    """
+
+    def __init__(self, make_sink: MakeSink, group: str, digest: str, topic_ids: Mapping[str, str]) -> None:
+        self.group, self._ids = group, topic_ids
+        self.sink = make_sink(group)
+        self._ends = make_sink(f"{group}.end-{digest}")
+        self.owned: dict[TopicPartition, OwnedPartition] = {}
+        """What is known of each partition: its mark, its dead letters."""
+        self._fixed: dict[TopicPartition, int] = {}
+
+    def begin(
+        self, ranges: Mapping[TopicPartition, OffsetRange]
+    ) -> tuple[dict[TopicPartition, OffsetRange], dict[TopicPartition, int]]:
+        """Reads marks and ends. Returns the ranges with the ends that the first run has fixed, and by
+        partition where to go on. Raises what the sink raises."""
+        self._fixed = self._read(self._ends, ranges)
+        fixed = dict(ranges)
+        if self._fixed:  # partitions that the first run did not know are not part of it
+            fixed = {
+                tp: OffsetRange(min(span.start, self._fixed[tp]), self._fixed[tp])
+                for tp, span in ranges.items()
+                if tp in self._fixed
+            }
+        marks = self.sink.marks(list(fixed))
+        self.owned = {
+            tp: OwnedPartition(tp, marks=dict(marks.get(tp, {})), topic_id=self._ids.get(tp.topic, ""))
+            for tp in fixed
+        }
+        at = {tp: owned.mark for tp, owned in self.owned.items()}
+        return fixed, {tp: mark for tp, mark in at.items() if mark is not None}
+
+    def _read(self, sink: Sink, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        marks = sink.marks(list(partitions))
+        ids = {tp: marks.get(tp, {}).get(self._ids.get(tp.topic, "")) for tp in partitions}
+        return {tp: mark for tp, mark in ids.items() if mark is not None}
+
+    def fix_ends(self, ranges: Mapping[TopicPartition, OffsetRange], rows: pa.Table) -> None:
+        """Keeps the ends of ``ranges``, so that another run has the same. ``rows``: of the first batch, whose
+        columns a table is made with. Does nothing if they are kept already. Raises StartError where another
+        process has fixed them meanwhile, and what the sink raises."""
+        if self._fixed or not ranges:
+            return
+        spans = {
+            tp: Range(self._ids.get(tp.topic, ""), min(span.start, span.end), span.end, None)
+            for tp, span in ranges.items()
+        }
+        try:
+            self._ends.stage(rows.slice(0, 0), spans).publish()
+        except SinkFencedError as exc:
+            raise self.taken(exc) from exc
+        self._fixed = {tp: span.end for tp, span in ranges.items()}
+
+    def ranges(self, part: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, Range]:
+        """What the sink is to know of ``part``."""
+        return {
+            tp: Range(self.owned[tp].topic_id, span.start, span.end, self.owned[tp].mark)
+            for tp, span in part.items()
+        }
+
+    def published(self, part: Mapping[TopicPartition, OffsetRange]) -> None:
+        """The marks are at the ends of ``part`` now."""
+        for tp, span in part.items():
+            owned = self.owned[tp]
+            owned.marks = {**(owned.marks or {}), owned.topic_id: span.end}
+
+    def taken(self, exc: SinkFencedError) -> StartError:
+        """The error to raise for ``exc``."""
+        return StartError(
+            f"another process runs this backfill ({self.group}): {exc}. End one of them; what both have "
+            "written is there once"
+        )
