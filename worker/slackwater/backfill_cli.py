@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from slackwater.backfill.bounds import SYNTAX, bound_of
+from slackwater.backfill.slices import DEFAULT_MOST
 from slackwater.runtime.errors import EXIT_OK
 from slackwater.tools.group_config import add_options, config_of
 
@@ -23,8 +24,8 @@ def register(subparsers: Any) -> None:
         "backfill",
         help="run a group's handler over ranges of its topics on Spark, and write the rows",
         description="Runs the group's handler on a Spark cluster over ranges of its topics, and writes to "
-        "the sink. The group itself goes on undisturbed. A backfill that has ended early goes on where it was "
-        "when the same command is run again.",
+        "the sink. The group itself goes on undisturbed. A backfill that has ended early goes on where it "
+        "was when the same command is run again.",
     )
     add_options(parser)
     parser.add_argument(
@@ -56,11 +57,9 @@ def register(subparsers: Any) -> None:
     )
     parser.add_argument("--handler", default="", metavar="MODULE:FUNCTION", help="instead of the group's")
     parser.add_argument("--remote", default=None, metavar="sc://HOST:PORT", help="a Spark Connect server")
+    parser.add_argument("--name", type=_name, help="tells backfills apart (default: made of --from and --to)")
     parser.add_argument(
-        "--name", default="", type=_name, help="tells backfills apart (default: made of --from and --to)"
-    )
-    parser.add_argument(
-        "--batch-rows", default=1_000_000, type=_number, metavar="N", help="the most records of a commit"
+        "--batch-rows", default=DEFAULT_MOST, type=_number, metavar="N", help="the most records of a commit"
     )
     parser.add_argument(
         "--tasks", default=0, type=_number, metavar="N", help="tasks of a batch (default: two for each core)"
@@ -105,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = Options(
         begins=arguments.begins,
         ends=arguments.ends,
-        name=arguments.name,
+        name=arguments.name or "",
         batch_rows=arguments.batch_rows,
         tasks=arguments.tasks,
         dead_letters=arguments.dead_letters,

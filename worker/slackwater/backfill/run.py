@@ -11,7 +11,7 @@ from slackwater.backfill.bounds import Bound
 from slackwater.backfill.cluster import Cluster
 from slackwater.backfill.delivery import Delivery
 from slackwater.backfill.letters import TOPIC, make_letters
-from slackwater.backfill.slices import BatchSize, Work
+from slackwater.backfill.slices import DEFAULT_MOST, BatchSize, Work
 from slackwater.backfill.state import State, group_of
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.runtime.delivery.batch import sink_error
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Ranges = Mapping[TopicPartition, OffsetRange]
 
-DEFAULT_BATCH_ROWS = 1_000_000
-
 
 @dataclass(frozen=True)
 class Options:
@@ -41,7 +39,7 @@ class Options:
     begins: list[Bound]
     ends: list[Bound] = field(default_factory=list)
     name: str = ""
-    batch_rows: int = DEFAULT_BATCH_ROWS
+    batch_rows: int = DEFAULT_MOST
     tasks: int = 0
     dead_letters: str = TOPIC
     allow_overlap: bool = False

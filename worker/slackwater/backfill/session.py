@@ -108,8 +108,8 @@ def _zip(folder: Path, archive: Path) -> None:
             size += file.stat().st_size
             if size > MAX_SHIPPED_BYTES:
                 raise ConfigError(
-                    f"{folder} has more than {MAX_SHIPPED_BYTES >> 20} MiB, too much to send to the executors; "
-                    "put the handler into a folder of its own",
+                    f"{folder} has more than {MAX_SHIPPED_BYTES >> 20} MiB, too much to send to the "
+                    "executors; put the handler into a folder of its own",
                     field="handlerPath",
                 )
             out.write(file, str(inner))

@@ -11,6 +11,8 @@ from slackwater.pipeline.datasource.planning import limited
 if TYPE_CHECKING:
     from slackwater.kafka.structs import TopicPartition
 
+DEFAULT_MOST = 1_000_000
+"""Offsets of a batch, unless the command says otherwise."""
 FIRST = 50_000
 """Offsets of the first batch: it shows how large the rows are."""
 LEAST = 10_000

@@ -9,6 +9,7 @@ from slackwater.handler import OffsetRange
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.errors import StartError
 from slackwater.runtime.interfaces import Range, SinkFencedError
+from slackwater.tools.group_config import BACKFILL
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +23,7 @@ MakeSink = Callable[[str], "Sink"]
 
 def group_of(group_id: str, name: str) -> str:
     """The group whose marks the backfill ``name`` has."""
-    return f"{group_id}.backfill.{name}"
+    return f"{group_id}{BACKFILL}{name}"
 
 
 class State:

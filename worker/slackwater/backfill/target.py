@@ -119,6 +119,7 @@ def check_overlap(
     }[sink.mode]
     raise ConfigError(
         f"the group {group_id} has written {tp} to this table up to offset {live[tp]}, and the backfill "
-        f"begins at {ranges[tp].start}: {what}. Write to another table (--sink), end at the offset where the group "
-        "began, or remove the group's rows with slackwater rewind. --allow-overlap writes all the same"
+        f"begins at {ranges[tp].start}: {what}. Write to another table (--sink), end at the "
+        "offset where the group began, or remove the group's rows with slackwater rewind. "
+        "--allow-overlap writes all the same"
     )
