@@ -38,11 +38,12 @@ class Result:
 
 class Cluster:
     """Opens nothing before it is entered. ``tasks``: into how many tasks a part is divided at least; 0: by
-    the session's cores."""
+    the session's cores. ``session``: of the caller's, to use instead of the one that ``config`` says."""
 
-    def __init__(self, config: WorkerConfig, tasks: int = 0) -> None:
+    def __init__(self, config: WorkerConfig, tasks: int = 0, session: SparkSession | None = None) -> None:
         self._config, self._tasks = config, tasks
-        self._session = Session(config.spark.remote, config.spark.conf, config.handler_path)
+        spark = config.spark
+        self._session = Session(spark.remote, spark.conf, config.handler_path, session)
         self._spark: SparkSession | None = None
         self._engine: AnyEngine | None = None
         self._originals: Originals | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from slackwater.kafka import KafkaConsumer
     from slackwater.kafka.structs import TopicPartition
     from slackwater.runtime.config.worker_config import WorkerConfig
+    from slackwater.runtime.delivery.dead_letters import Letter
     from slackwater.runtime.interfaces import Staged
 
     Ranges = Mapping[TopicPartition, OffsetRange]
@@ -97,7 +98,7 @@ class Delivery:
             if isinstance(exc, HandlerTimeoutError):
                 raise
         try:
-            return self._deliver_here(part, ranges)
+            return self._deliver_here(part)
         except SinkFencedError as exc:
             raise self._state.taken(exc) from exc
 
@@ -116,11 +117,8 @@ class Delivery:
         result = self._handled(part, info)
         rows = self._without_stored_letters(result.rows, part)
         staged = self._stage(rows, part)
-        count = 0
         try:
-            for tp, letters in result.letters:
-                count += self._letters.write([(self._state.owned[tp], letters)])
-            self._state.fix_ends(ranges, rows)
+            count = self._store(result.letters)
         except BaseException:
             staged.discard()
             raise
@@ -169,6 +167,10 @@ class Delivery:
         except Exception as exc:
             raise sink_error("write a batch", exc) from exc
 
+    def _store(self, letters: Iterable[tuple[TopicPartition, list[Letter]]]) -> int:
+        """Stores dead letters. Returns how many are new."""
+        return sum(self._letters.write([(self._state.owned[tp], given)]) for tp, given in letters)
+
     def _publish(self, staged: Staged, part: Ranges) -> None:
         try:
             staged.publish()
@@ -180,7 +182,7 @@ class Delivery:
 
     # -- in this process -------------------------------------------------------------------------------------
 
-    def _deliver_here(self, part: Ranges, ranges: Ranges) -> Delivered:
+    def _deliver_here(self, part: Ranges) -> Delivered:
         parts = {tp: self._read(tp, span) for tp, span in part.items()}
         for own in parts.values():
             own.leave_out_stored_letters()
@@ -195,8 +197,7 @@ class Delivery:
         handled = trial.handle(batch, self._state.sink)
         assert handled.staged is not None
         try:
-            letters = [(self._state.owned[tp], given) for tp, given in handled.letters.items()]
-            count = self._letters.write(letters)
+            count = self._store(handled.letters.items())
         except BaseException:
             handled.staged.discard()
             raise

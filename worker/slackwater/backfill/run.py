@@ -19,6 +19,8 @@ from slackwater.runtime.errors import StartError
 from slackwater.tools import clients
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from slackwater.handler import OffsetRange
     from slackwater.kafka.structs import TopicPartition
     from slackwater.runtime.config.worker_config import WorkerConfig
@@ -57,7 +59,11 @@ class Counts:
 
 
 def backfill(
-    config: WorkerConfig, live: WorkerConfig, options: Options, say: Callable[[str], object]
+    config: WorkerConfig,
+    live: WorkerConfig,
+    options: Options,
+    say: Callable[[str], object],
+    session: SparkSession | None = None,
 ) -> Counts:
     """Runs a backfill, or goes on with one.
 
@@ -66,16 +72,19 @@ def backfill(
         live: the group's.
         options: the command line's.
         say: prints a line.
+        session: to use, and to leave open; None: the one that ``config`` says.
 
     Raises WorkerError and KafkaError.
     """
-    cluster = Cluster(config, options.tasks)
+    cluster = Cluster(config, options.tasks, session)
     topics, ids = _topics(config)
     with clients.reader(config) as consumer:
         ranges = bounds.resolve(consumer, topics, options.begins, options.ends)
         digest = bounds.digest_of(options.begins, options.ends)
         group = group_of(config.group_id, options.name or digest)
-        state = State(lambda name: _sink(config, name, cluster), group, digest, ids)
+        state = State(
+            lambda name: _sink(config, name, cluster), group, digest, ids, by_record=config.by_record
+        )
         ranges, positions = _of_sink("read the marks", lambda: state.begin(ranges))
         if not options.allow_overlap and target.same_target(config.sink, live.sink):
             target.check_overlap(config.sink, ranges, _live_marks(live, ids, ranges, cluster), live.group_id)
@@ -91,12 +100,14 @@ def backfill(
             letters.begin(list(state.owned.values()))
             with cluster:
                 delivery = Delivery(config, state, letters, cluster, consumer)
-                return _run(delivery, work, ranges, options.batch_rows, say)
+                return _run(delivery, state, work, ranges, options.batch_rows, say)
         finally:
             letters.close()
 
 
-def _run(delivery: Delivery, work: Work, ranges: Ranges, most: int, say: Callable[[str], object]) -> Counts:
+def _run(
+    delivery: Delivery, state: State, work: Work, ranges: Ranges, most: int, say: Callable[[str], object]
+) -> Counts:
     clock, counts, size = SYSTEM_CLOCK, Counts(), BatchSize(most)
     began = clock.mono_ms()
     while part := work.take(size.offsets):
@@ -107,6 +118,7 @@ def _run(delivery: Delivery, work: Work, ranges: Ranges, most: int, say: Callabl
             size.failed(offsets)
             say(f"a batch of {offsets:,} records failed; it is tried in smaller parts: {delivery.failure}")
             continue
+        _of_sink("fix the backfill's end", lambda: state.fix_ends(ranges))
         work.advance({tp: span.end for tp, span in part.items()})
         size.succeeded(offsets, delivered.rows_bytes, clock.mono_ms() - at)
         counts.offsets += offsets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 import zipfile
@@ -38,19 +39,28 @@ class Session:
     """A session with the data source, and the handler's folders on its executors.
 
     ``remote``: a Connect server; "": spark-submit's session where there is one, else a local one. ``conf``:
-    the user's settings. ``handler_path``: folders from which the handler is imported.
+    the user's settings. ``handler_path``: folders from which the handler is imported. ``given``: a session of
+    the caller's to use instead; it is left open.
     """
 
-    def __init__(self, remote: str, conf: Mapping[str, str], handler_path: Sequence[str]) -> None:
+    def __init__(
+        self,
+        remote: str,
+        conf: Mapping[str, str],
+        handler_path: Sequence[str],
+        given: SparkSession | None = None,
+    ) -> None:
         self._path = [str(Path(folder).resolve()) for folder in handler_path]
-        self._is_local = not remote and SUBMITTED not in os.environ
+        self._is_local = given is None and not remote and SUBMITTED not in os.environ
         self._backend: Backend
-        if remote:
+        if given is not None:
+            self._backend = GivenSession(given)
+        elif remote:
             self._backend = ConnectBackend(remote, conf)
         elif self._is_local:
             self._backend = LocalBackend({**BULK, **conf})
         else:
-            self._backend = GivenSession(_submitted(conf))
+            self._backend = _Submitted(conf)
         self.parallelism: int | None = None
         """How many tasks run at once; None: the server knows."""
 
@@ -72,44 +82,77 @@ class Session:
     def _ship(self, spark: SparkSession) -> None:
         """Sends the handler's folders to the executors, as --py-files does."""
         with tempfile.TemporaryDirectory() as folder:
-            for number, path in enumerate(self._path):
-                archive = Path(folder) / f"handler{number}.zip"
-                _zip(Path(path), archive)
+            for path in self._path:
+                archive = zipped(Path(path), Path(folder))
                 try:
                     spark.addArtifacts(str(archive), pyfile=True)
                 except Exception as exc:
-                    raise StartError(
-                        f"Spark does not take the handler's folder {path}: {summary(exc)}"
-                    ) from exc
+                    what = f"Spark does not take the handler's folder {path}"
+                    raise StartError(f"{what}: {summary(exc)}") from exc
 
     def close(self) -> None:
         """Ends the session, if it is the command's own."""
         self._backend.close()
 
 
-def _submitted(conf: Mapping[str, str]) -> SparkSession:
-    from pyspark.sql import SparkSession
+class _Submitted:
+    """The session of the application that spark-submit has started, with the settings that it gave."""
 
-    builder = SparkSession.builder.appName("slackwater backfill")
-    for name, value in {**TUNED, **conf}.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    def __init__(self, conf: Mapping[str, str]) -> None:
+        self._conf = {**TUNED, **conf}
+        self._spark: SparkSession | None = None
+
+    def __str__(self) -> str:
+        return "the Spark application"
+
+    @property
+    def parallelism(self) -> int | None:
+        return self._spark.sparkContext.defaultParallelism if self._spark is not None else None
+
+    def open(self) -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.appName("slackwater backfill")
+        for name, value in self._conf.items():
+            builder = builder.config(name, value)
+        try:
+            self._spark = builder.getOrCreate()
+        except Exception as exc:
+            raise StartError(f"{self} has no session: {summary(exc)}") from exc
+        return self._spark
+
+    def alive(self) -> bool:
+        return self._spark is not None
+
+    def cancel(self) -> None:
+        if self._spark is not None:
+            self._spark.sparkContext.cancelAllJobs()
+
+    def close(self) -> None:
+        if self._spark is not None:
+            self._spark.stop()
 
 
-def _zip(folder: Path, archive: Path) -> None:
-    """The Python files and data beneath ``folder``. Raises ConfigError where they are too large."""
-    size = 0
+def zipped(folder: Path, target: Path) -> Path:
+    """An archive in ``target`` of what is in ``folder``. Its name is made of its content: Spark takes a name
+    only once. Raises ConfigError where there is too much."""
+    files, size = [], 0
+    for file in sorted(folder.rglob("*")):
+        inner = file.relative_to(folder)
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in inner.parts)
+        if hidden or not file.is_file():
+            continue
+        size += file.stat().st_size
+        if size > MAX_SHIPPED_BYTES:
+            raise ConfigError(
+                f"{folder} has more than {MAX_SHIPPED_BYTES >> 20} MiB, too much to send to the executors; "
+                "put the handler into a folder of its own",
+                field="handlerPath",
+            )
+        files.append((str(inner), file.read_bytes()))
+    digest = hashlib.sha256(b"".join(name.encode() + b"\0" + content for name, content in files))
+    archive = target / f"handler-{digest.hexdigest()[:16]}.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
-        for file in sorted(folder.rglob("*")):
-            inner = file.relative_to(folder)
-            hidden = any(part.startswith(".") or part == "__pycache__" for part in inner.parts)
-            if hidden or not file.is_file():
-                continue
-            size += file.stat().st_size
-            if size > MAX_SHIPPED_BYTES:
-                raise ConfigError(
-                    f"{folder} has more than {MAX_SHIPPED_BYTES >> 20} MiB, too much to send to the "
-                    "executors; put the handler into a folder of its own",
-                    field="handlerPath",
-                )
-            out.write(file, str(inner))
+        for name, content in files:
+            out.writestr(zipfile.ZipInfo(name), content)
+    return archive

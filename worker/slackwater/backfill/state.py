@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 from slackwater.handler import OffsetRange
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.errors import StartError
-from slackwater.runtime.interfaces import Range, SinkFencedError
+from slackwater.runtime.interfaces import PLACE_COLUMNS, Range, SinkFencedError
 from slackwater.tools.group_config import BACKFILL
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from slackwater.kafka.structs import TopicPartition
     from slackwater.runtime.interfaces import Sink
 
@@ -30,11 +28,19 @@ class State:
     """The state of the backfill whose group is ``group``.
 
     ``make_sink``: makes the sink for a group. ``digest``: of the bounds, for which the ends are kept.
-    ``topic_ids``: by topic; "": it has none.
+    ``topic_ids``: by topic; "": it has none. ``by_record``: whether rows carry the positions of records.
     """
 
-    def __init__(self, make_sink: MakeSink, group: str, digest: str, topic_ids: Mapping[str, str]) -> None:
-        self.group, self._ids = group, topic_ids
+    def __init__(
+        self,
+        make_sink: MakeSink,
+        group: str,
+        digest: str,
+        topic_ids: Mapping[str, str],
+        *,
+        by_record: bool,
+    ) -> None:
+        self.group, self._ids, self._by_record = group, topic_ids, by_record
         self.sink = make_sink(group)
         self._ends = make_sink(f"{group}.end-{digest}")
         self.owned: dict[TopicPartition, OwnedPartition] = {}
@@ -67,18 +73,21 @@ class State:
         ids = {tp: marks.get(tp, {}).get(self._ids.get(tp.topic, "")) for tp in partitions}
         return {tp: mark for tp, mark in ids.items() if mark is not None}
 
-    def fix_ends(self, ranges: Mapping[TopicPartition, OffsetRange], rows: pa.Table) -> None:
-        """Keeps the ends of ``ranges``, so that another run has the same. ``rows``: of the first batch, whose
-        columns a table is made with. Does nothing if they are kept already. Raises StartError where another
-        process has fixed them meanwhile, and what the sink raises."""
+    def fix_ends(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+        """Keeps the ends of ``ranges``, so that another run has the same. To be called after the first batch,
+        which makes the table. Does nothing if they are kept already. Raises StartError where another process
+        has fixed them meanwhile, and what the sink raises."""
+        from slackwater.kafka.records import ARROW_SCHEMA
+
         if self._fixed or not ranges:
             return
+        none = ARROW_SCHEMA.empty_table().select(PLACE_COLUMNS if self._by_record else ())
         spans = {
             tp: Range(self._ids.get(tp.topic, ""), min(span.start, span.end), span.end, None)
             for tp, span in ranges.items()
         }
         try:
-            self._ends.stage(rows.slice(0, 0), spans).publish()
+            self._ends.stage(none, spans).publish()
         except SinkFencedError as exc:
             raise self.taken(exc) from exc
         self._fixed = {tp: span.end for tp, span in ranges.items()}
