@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,14 +84,13 @@ class Session:
 
     def _ship(self, spark: SparkSession) -> None:
         """Sends the handler's folders to the executors, as --py-files does."""
-        with tempfile.TemporaryDirectory() as folder:
-            for path in self._path:
-                archive = zipped(Path(path), Path(folder))
-                try:
-                    spark.addArtifacts(str(archive), pyfile=True)
-                except Exception as exc:
-                    what = f"Spark does not take the handler's folder {path}"
-                    raise StartError(f"{what}: {summary(exc)}") from exc
+        for path in self._path:
+            archive = zipped(Path(path), _folder())
+            try:
+                spark.addArtifacts(str(archive), pyfile=True)
+            except Exception as exc:
+                what = f"Spark does not take the handler's folder {path}"
+                raise StartError(f"{what}: {summary(exc)}") from exc
 
     def close(self) -> None:
         """Ends the session, if it is the command's own."""
@@ -131,6 +133,14 @@ class _Submitted:
     def close(self) -> None:
         if self._spark is not None:
             self._spark.stop()
+
+
+@cache
+def _folder() -> Path:
+    """For archives. Executors that come later ask for them, so it stays as long as this process."""
+    folder = tempfile.mkdtemp(prefix="slackwater-backfill-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def zipped(folder: Path, target: Path) -> Path:
