@@ -156,17 +156,16 @@ def test_each_record_is_once_in_the_table_after_crashes_and_the_group_is_left_al
 
 
 def test_decoded_values_and_a_record_that_breaks_the_batch(site: GroupSite, spark: SourceHost) -> None:
-    write(site, range(120))
+    write(site, range(6))
     site.write([(1, b"no json")])
     config = site.config(
         engine="spark",
         handler="site_handler:decoded",
         value={"format": "json", "schema": "id LONG, kind STRING"},
-        sink={"format": "parquet", "path": str(site.out), "partitionBy": ["tenth"]},
     )
     lines = spark.run(host.run_with, config, ["earliest"], {})
-    assert "1 batches, 119 rows, 2 letters" in lines[-1]
-    assert ids(site) == list(range(1, 120))
+    assert "1 batches, 5 rows, 2 letters" in lines[-1]
+    assert ids(site) == list(range(1, 6))
     errors = {letter.value: letter.headers["slackwater.error"].decode() for letter in site.dead_letters()}
     assert "ZeroDivisionError" in errors.pop(b'{"id": 0, "kind": "good"}')
     assert "value" in errors.pop(b"no json")
