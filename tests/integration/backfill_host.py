@@ -24,17 +24,19 @@ def run(
     *,
     sink: Sequence[str] = (),
     end_after: str = "",
+    after: int = 1,
     **options: Any,
 ) -> list[str]:
     """What a backfill of a worker's configuration prints; the last line has its counts, or the error.
 
-    ``end_after``: ``store`` (of dead letters) or ``publish``: it ends after this step of its first batch.
+    ``end_after``: ``store`` (of dead letters), ``publish`` or ``refresh`` of :class:`Delivery`: it ends after
+    this step, when it has been made ``after`` times.
     """
     live = parse(document)
     lines: list[str] = []
     original = getattr(Delivery, f"_{end_after}", None)
     if original is not None:
-        setattr(Delivery, f"_{end_after}", _ending(original))
+        setattr(Delivery, f"_{end_after}", _ending(original, after))
     try:
         counts = backfill(
             config_for(live, sink=list(sink)),
@@ -51,10 +53,14 @@ def run(
     return [*lines, f"{counts.batches} batches, {counts.rows} rows, {counts.letters} letters"]
 
 
-def _ending(step: Callable[..., Any]) -> Callable[..., Any]:
+def _ending(step: Callable[..., Any], after: int) -> Callable[..., Any]:
+    left = iter(range(after - 1))
+
     def ending(*arguments: Any) -> Any:
-        step(*arguments)
-        raise EndedHere
+        result = step(*arguments)
+        if next(left, None) is None:
+            raise EndedHere
+        return result
 
     return ending
 

@@ -190,3 +190,28 @@ def test_engine_arrow_runs_in_the_executors(site: GroupSite, spark: SourceHost) 
     assert b"ValueError: id is 0" in base64.b64decode(dict(letter["headers"])["slackwater.error"])
     assert site.dead_letters() == []
     assert not site.out.exists()
+
+
+def test_a_format_of_sparks_is_written_in_the_cluster_and_goes_on_by_committed_offsets(
+    site: GroupSite, spark: SourceHost
+) -> None:
+    write(site, range(90), rejected=30)
+    config = site.config(
+        engine="spark",
+        handler="site_handler:transform",
+        sink={"format": "spark", "sparkFormat": "json", "options": {"path": str(site.out)}},
+    )
+    first = spark.run(
+        host.run_with, config, ["earliest"], {"batch_rows": 45, "end_after": "refresh", "after": 2}
+    )
+    assert first[-1].startswith("EndedHere")
+    lines = spark.run(host.run_with, config, ["earliest"], {"batch_rows": 90})
+    assert f"{site.topic}-0: from 0 up to 30 (not included), goes on at 15" in lines
+    assert lines[-1] == "1 batches, 44 rows, 1 letters"
+    rows = [json.loads(line) for file in site.out.glob("*.json") for line in file.read_text().splitlines()]
+    assert sorted(row["id"] for row in rows) == [number for number in range(90) if number % 30]
+    assert sorted(letter.source for letter in site.dead_letters()) == [(0, 0), (0, 10), (0, 20)]
+    assert site.describe().state == "Dead", "there is no such group"
+    site.commit({0: 5})
+    refused = spark.run(host.run_with, config, ["earliest"], {"name": "again"})
+    assert f"the group {site.group} has written {site.topic}-0 to this table up to offset 5" in refused[-1]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from slackwater.backfill.frames import LogReader
 from slackwater.backfill.letters import Originals
 from slackwater.backfill.session import Session
+from slackwater.backfill.spark_handler import SparkHandler
 from slackwater.handler import Batch
 from slackwater.pipeline import make_engine
 from slackwater.runtime.startup import warm_up
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from slackwater.runtime.delivery.dead_letters import Letter
     from slackwater.runtime.interfaces import AnyEngine
 
+LettersOf = Iterable[tuple["TopicPartition", "list[Letter]"]]
 TASKS_A_CORE = 2
 """While the rows of one task are read, another one runs."""
 
@@ -33,7 +35,7 @@ class Result:
     """What became of a part. ``letters``: read when they are needed; some of a partition at a time."""
 
     rows: pa.Table
-    letters: Iterable[tuple[TopicPartition, list[Letter]]]
+    letters: LettersOf
 
 
 class Cluster:
@@ -47,6 +49,7 @@ class Cluster:
         self._spark: SparkSession | None = None
         self._engine: AnyEngine | None = None
         self._originals: Originals | None = None
+        self._handler: SparkHandler | None = None
         self._run: Callable[[Mapping[TopicPartition, OffsetRange], Batch], Result] | None = None
 
     def __enter__(self) -> Cluster:
@@ -93,15 +96,34 @@ class Cluster:
             raise RuntimeError("the cluster was not entered")
         return self._run(part, info)
 
+    @property
+    def writes(self) -> bool:
+        """Whether Spark itself writes the rows: :meth:`write` in place of :meth:`run`."""
+        return self._config.sink.format == "spark"
+
+    def write(
+        self,
+        part: Mapping[TopicPartition, OffsetRange],
+        info: Batch,
+        store: Callable[[LettersOf], object],
+    ) -> int:
+        """Handles ``part`` and has Spark write its rows, after ``store`` has stored its dead letters. Returns
+        how many rows there were.
+
+        Raises SinkError where Spark cannot write them, what ``store`` raises, and as :meth:`run`.
+        """
+        assert self._handler is not None
+        return self._handler.write(
+            part, info, lambda dead: store(self._open_originals().letters(dead)), self._config.sink
+        )
+
     def _runner(
         self, spark: SparkSession, engine: AnyEngine
     ) -> Callable[[Mapping[TopicPartition, OffsetRange], Batch], Result]:
         tasks = self._tasks or (self._session.parallelism or 1) * TASKS_A_CORE
         if self._config.engine == "spark":
-            from slackwater.backfill.spark_handler import SparkHandler
-
             reader = LogReader(self._config, decoded=True, tasks=tasks)
-            handler = SparkHandler(engine, reader, by_record=self._config.by_record)
+            handler = self._handler = SparkHandler(engine, reader, by_record=self._config.by_record)
 
             def run_query(part: Mapping[TopicPartition, OffsetRange], info: Batch) -> Result:
                 output = handler.run(part, info)

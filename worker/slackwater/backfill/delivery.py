@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.handler import Batch as Info
+from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.records import concat
 from slackwater.pipeline.trial import Trial
 from slackwater.runtime.delivery.batch import (
@@ -33,7 +34,7 @@ from slackwater.runtime.interfaces import SinkFencedError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from slackwater.backfill.cluster import Cluster, Result
+    from slackwater.backfill.cluster import Cluster
     from slackwater.backfill.letters import Letters
     from slackwater.backfill.state import State
     from slackwater.handler import OffsetRange
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     Ranges = Mapping[TopicPartition, OffsetRange]
 
 INSTANCE = "backfill"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,14 @@ class Delivery:
 
     def _deliver(self, part: Ranges, ranges: Ranges) -> Delivered:
         info = Info(dict(part), frozenset(ranges), self._config.group_id, INSTANCE)
-        result = self._handled(part, info)
+        if self._cluster.writes:
+            stored: list[int] = []
+            rows = self._handled(
+                lambda: self._cluster.write(part, info, lambda letters: stored.append(self._store(letters)))
+            )
+            self._state.published(part)
+            return Delivered(rows, sum(stored), 0)
+        result = self._handled(lambda: self._cluster.run(part, info))
         rows = self._without_stored_letters(result.rows, part)
         staged = self._stage(rows, part)
         try:
@@ -125,13 +134,13 @@ class Delivery:
         self._publish(staged, part)
         return Delivered(rows.num_rows, count, rows.nbytes)
 
-    def _handled(self, part: Ranges, info: Info) -> Result:
+    def _handled(self, call: Callable[[], T]) -> T:
         """The cluster's result. What passes by itself is tried again, as often as the group's retries say.
         Raises TransformError where records may be at fault, and WorkerError."""
         for attempt in range(self._config.retries + 1):
             try:
-                return self._cluster.run(part, info)
-            except WorkerError:
+                return call()
+            except (WorkerError, KafkaError):
                 raise
             except Exception as exc:
                 failure = TransformError(f"{type(exc).__name__}: {exc}")

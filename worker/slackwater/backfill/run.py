@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from slackwater.backfill import bounds, target
 from slackwater.backfill.bounds import Bound
 from slackwater.backfill.cluster import Cluster
+from slackwater.backfill.commits import GroupOffsets, committed
 from slackwater.backfill.delivery import Delivery
 from slackwater.backfill.letters import TOPIC, make_letters
 from slackwater.backfill.slices import DEFAULT_MOST, BatchSize, Work
@@ -83,7 +84,12 @@ def backfill(
         digest = bounds.digest_of(options.begins, options.ends)
         group = group_of(config.group_id, options.name or digest)
         state = State(
-            lambda name: _sink(config, name, cluster), group, digest, ids, by_record=config.by_record
+            lambda name: _sink(config, name, cluster),
+            group,
+            digest,
+            ids,
+            by_record=config.by_record,
+            offsets=None if _has_marks(config, cluster) else GroupOffsets(config, group),
         )
         ranges, positions = _of_sink("read the marks", lambda: state.begin(ranges))
         if not options.allow_overlap and target.same_target(config.sink, live.sink):
@@ -183,9 +189,20 @@ def _sink(config: WorkerConfig, group: str, cluster: Cluster) -> Sink:
     return make_sink(replace(config, group_id=group))
 
 
+def _has_marks(config: WorkerConfig, cluster: Cluster) -> bool:
+    if config.sink.format != "custom":
+        return config.sink.format not in ("kafka", "spark")
+    from slackwater.pipeline.sinks.custom.sink import CustomSink
+
+    sink = _sink(config, config.group_id, cluster)
+    return not isinstance(sink, CustomSink) or sink.has_marks
+
+
 def _live_marks(
     live: WorkerConfig, ids: Mapping[str, str], ranges: Ranges, cluster: Cluster
 ) -> dict[TopicPartition, int]:
+    if not _has_marks(live, cluster):
+        return {tp: at.offset for tp, at in committed(live, live.group_id, list(ranges)).items()}
     sink = _sink(live, live.group_id, cluster)
     marks = _of_sink("read the group's marks", lambda: sink.marks(list(ranges)))
     known = {tp: marks.get(tp, {}).get(ids.get(tp.topic, "")) for tp in ranges}

@@ -12,6 +12,7 @@ from slackwater.runtime.interfaces import PLACE_COLUMNS, Range, SinkFencedError
 from slackwater.tools.group_config import BACKFILL
 
 if TYPE_CHECKING:
+    from slackwater.backfill.commits import GroupOffsets
     from slackwater.kafka.structs import TopicPartition
     from slackwater.runtime.interfaces import Sink
 
@@ -29,6 +30,7 @@ class State:
 
     ``make_sink``: makes the sink for a group. ``digest``: of the bounds, for which the ends are kept.
     ``topic_ids``: by topic; "": it has none. ``by_record``: whether rows carry the positions of records.
+    ``offsets``: keeps the state where the table has no marks; None: it has.
     """
 
     def __init__(
@@ -39,20 +41,27 @@ class State:
         topic_ids: Mapping[str, str],
         *,
         by_record: bool,
+        offsets: GroupOffsets | None = None,
     ) -> None:
         self.group, self._ids, self._by_record = group, topic_ids, by_record
+        self._digest, self._offsets = digest, offsets
         self.sink = make_sink(group)
         self._ends = make_sink(f"{group}.end-{digest}")
         self.owned: dict[TopicPartition, OwnedPartition] = {}
         """What is known of each partition: its mark, its dead letters."""
         self._fixed: dict[TopicPartition, int] = {}
+        self._ranges: dict[TopicPartition, OffsetRange] = {}
 
     def begin(
         self, ranges: Mapping[TopicPartition, OffsetRange]
     ) -> tuple[dict[TopicPartition, OffsetRange], dict[TopicPartition, int]]:
         """Reads marks and ends. Returns the ranges with the ends that the first run has fixed, and by
-        partition where to go on. Raises what the sink raises."""
-        self._fixed = self._read(self._ends, ranges)
+        partition where to go on. Raises what the sink raises, KafkaError."""
+        positions: dict[TopicPartition, int] = {}
+        if self._offsets is None:
+            self._fixed = self._read(self._ends, ranges)
+        else:
+            positions, self._fixed = self._offsets.read(list(ranges), self._ids, self._digest)
         fixed = dict(ranges)
         if self._fixed:  # partitions that the first run did not know are not part of it
             fixed = {
@@ -65,8 +74,11 @@ class State:
             tp: OwnedPartition(tp, marks=dict(marks.get(tp, {})), topic_id=self._ids.get(tp.topic, ""))
             for tp in fixed
         }
-        at = {tp: owned.mark for tp, owned in self.owned.items()}
-        return fixed, {tp: mark for tp, mark in at.items() if mark is not None}
+        self._ranges = fixed
+        if self._offsets is None:
+            at = {tp: owned.mark for tp, owned in self.owned.items()}
+            positions = {tp: mark for tp, mark in at.items() if mark is not None}
+        return fixed, {tp: position for tp, position in positions.items() if tp in fixed}
 
     def _read(self, sink: Sink, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         marks = sink.marks(list(partitions))
@@ -79,7 +91,7 @@ class State:
         has fixed them meanwhile, and what the sink raises."""
         from slackwater.kafka.records import ARROW_SCHEMA
 
-        if self._fixed or not ranges:
+        if self._fixed or not ranges or self._offsets is not None:
             return
         none = ARROW_SCHEMA.empty_table().select(PLACE_COLUMNS if self._by_record else ())
         spans = {
@@ -100,7 +112,12 @@ class State:
         }
 
     def published(self, part: Mapping[TopicPartition, OffsetRange]) -> None:
-        """The marks are at the ends of ``part`` now."""
+        """The marks are at the ends of ``part`` now. Raises KafkaError where there are none, and offsets are
+        committed."""
+        if self._offsets is not None:
+            ends = {tp: span.end for tp, span in self._ranges.items()}
+            done = {tp: span.end for tp, span in part.items()}
+            self._offsets.commit(done, self._ids, self._digest, ends)
         for tp, span in part.items():
             owned = self.owned[tp]
             owned.marks = {**(owned.marks or {}), owned.topic_id: span.end}
