@@ -137,14 +137,23 @@ def test_another_run_goes_on_at_the_marks_with_the_ends_of_the_first(make: Calla
 
 
 def test_letters_of_a_run_that_has_crashed_are_there_once_and_have_no_row(make: Callable[..., Site]) -> None:
-    site = make((ROWS, [(TP, [LETTER])]))
-    site.letters.write([(site.state.owned[TP], [LETTER, Letter(1, "was bad", None, None, [], 0)])])
-    again = make((ROWS, [(TP, [LETTER])]))
-    delivered = again.deliver(0, 4)
+    first = make((ROWS.slice(0, 1), []))
+    first.deliver(0, 1)
+    first.letters.write([(first.state.owned[TP], [LETTER, Letter(1, "was bad", None, None, [], 0)])])
+    again = make((ROWS.slice(1), [(TP, [LETTER])]))
+    delivered = again.deliver(1, 4)
     assert delivered is not None
-    assert (delivered.rows, delivered.letters) == (2, 0)
+    assert (delivered.rows, delivered.letters) == (1, 1)
     assert again.ids() == [10, 12]
     assert len(again.lines()) == 2
+
+
+def test_letters_beside_a_table_that_is_gone_cost_no_row(make: Callable[..., Site]) -> None:
+    site = make((ROWS, []))
+    site.letters.write([(site.state.owned[TP], [Letter(1, "was bad", None, None, [], 0)])])
+    again = make((ROWS, []))
+    again.deliver(0, 4)
+    assert again.ids() == [10, 11, 12]
 
 
 def test_a_letter_that_has_no_place_ends_the_backfill_before_its_batch_is_written(

@@ -53,9 +53,9 @@ def bound_of(text: str) -> Bound:
         raise argparse.ArgumentTypeError(f"{exc}; or earliest, latest, a time") from None
 
 
-def digest_of(begins: Iterable[Bound], ends: Iterable[Bound]) -> str:
-    """Eight characters that stand for these bounds, as they are written and in any order."""
-    texts = [sorted(bound.text for bound in bounds) for bounds in (begins, ends)]
+def digest_of(begins: Iterable[Bound], ends: Iterable[Bound], *more: str) -> str:
+    """Eight characters that stand for these bounds, as they are written and in any order, and for ``more``."""
+    texts = [sorted(bound.text for bound in bounds) for bounds in (begins, ends)] + [list(more)]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:8]
 
 

@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Delivered:
-    """What became of a batch. ``letters``: that are new."""
+    """What became of a batch: how many rows and dead letters. ``rows_bytes``: 0: not known."""
 
     rows: int
     letters: int
@@ -153,12 +153,12 @@ class Delivery:
         raise AssertionError
 
     def _without_stored_letters(self, rows: pa.Table, part: Ranges) -> pa.Table:
-        """``rows`` without those of records that an earlier run of this backfill has stored as dead letters:
+        """``rows`` without those of records that the run which this one resumes has stored as dead letters:
         each record is in one of both places."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if not self._config.by_record or not rows.num_rows:
+        if not self._state.resumed or not self._config.by_record or not rows.num_rows:
             return rows
         for tp, span in part.items():
             offsets = [at for at in self._state.owned[tp].letters or () if span.start <= at < span.end]
@@ -177,8 +177,12 @@ class Delivery:
             raise sink_error("write a batch", exc) from exc
 
     def _store(self, letters: Iterable[tuple[TopicPartition, list[Letter]]]) -> int:
-        """Stores dead letters. Returns how many are new."""
-        return sum(self._letters.write([(self._state.owned[tp], given)]) for tp, given in letters)
+        """Stores dead letters, without those that are stored already. Returns how many there are."""
+        count = 0
+        for tp, given in letters:
+            self._letters.write([(self._state.owned[tp], given)])
+            count += len(given)
+        return count
 
     def _publish(self, staged: Staged, part: Ranges) -> None:
         try:
@@ -193,8 +197,9 @@ class Delivery:
 
     def _deliver_here(self, part: Ranges) -> Delivered:
         parts = {tp: self._read(tp, span) for tp, span in part.items()}
-        for own in parts.values():
-            own.leave_out_stored_letters()
+        if self._state.resumed:
+            for own in parts.values():
+                own.leave_out_stored_letters()
         batch = Batch(parts, Stage.HANDLING, None, 0.0, attempt=1)
         trial = Trial(
             self._cluster.engine,

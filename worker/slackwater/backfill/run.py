@@ -82,7 +82,8 @@ def backfill(
     with clients.reader(config) as consumer:
         ranges = bounds.resolve(consumer, topics, options.begins, options.ends)
         digest = bounds.digest_of(options.begins, options.ends)
-        group = group_of(config.group_id, options.name or digest)
+        name = options.name or bounds.digest_of(options.begins, options.ends, *target.place_of(config.sink))
+        group = group_of(config.group_id, name)
         state = State(
             lambda name: _sink(config, name, cluster),
             group,

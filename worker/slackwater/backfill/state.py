@@ -49,6 +49,9 @@ class State:
         self._ends = make_sink(f"{group}.end-{digest}")
         self.owned: dict[TopicPartition, OwnedPartition] = {}
         """What is known of each partition: its mark, its dead letters."""
+        self.resumed = False
+        """Whether an earlier run has written something. Without, dead letters that this backfill's name has
+        may be of a table that is gone, and say nothing about the rows of this one."""
         self._fixed: dict[TopicPartition, int] = {}
         self._ranges: dict[TopicPartition, OffsetRange] = {}
 
@@ -78,6 +81,7 @@ class State:
         if self._offsets is None:
             at = {tp: owned.mark for tp, owned in self.owned.items()}
             positions = {tp: mark for tp, mark in at.items() if mark is not None}
+        self.resumed = bool(positions)
         return fixed, {tp: position for tp, position in positions.items() if tp in fixed}
 
     def _read(self, sink: Sink, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:

@@ -88,10 +88,11 @@ def _of_file(file: Path) -> dict[str, Any]:
 def same_target(one: SinkConfig, other: SinkConfig) -> bool:
     """Whether both write to the same table. Options are not compared: they may lead elsewhere, or only log in
     differently."""
-    return _place(one) == _place(other)
+    return place_of(one) == place_of(other)
 
 
-def _place(sink: SinkConfig) -> tuple[str, ...]:
+def place_of(sink: SinkConfig) -> tuple[str, ...]:
+    """What tells tables apart."""
     return sink.format, sink.path, sink.table, sink.topic, sink.spark_format, sink.implementation
 
 
