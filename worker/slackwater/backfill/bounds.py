@@ -54,7 +54,7 @@ def bound_of(text: str) -> Bound:
 
 
 def digest_of(begins: Iterable[Bound], ends: Iterable[Bound], *more: str) -> str:
-    """Eight characters that stand for these bounds, as they are written and in any order, and for ``more``."""
+    """Eight characters that stand for these bounds, as they are written in any order, and for ``more``."""
     texts = [sorted(bound.text for bound in bounds) for bounds in (begins, ends)] + [list(more)]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:8]
 
