@@ -58,11 +58,7 @@ def register(subparsers: Any) -> None:
     parser.add_argument("--handler", default="", metavar="MODULE:FUNCTION", help="instead of the group's")
     parser.add_argument("--remote", default=None, metavar="sc://HOST:PORT", help="a Spark Connect server")
     parser.add_argument(
-        parser.add_argument(
-            "--name",
-            type=_name,
-            help="tells backfills apart (default: made of --from, --to and the table)",
-        )
+        "--name", type=_name, help="tells backfills apart (default: made of --from, --to and the table)"
     )
     parser.add_argument(
         "--batch-rows", default=DEFAULT_MOST, type=_number, metavar="N", help="the most records of a commit"
