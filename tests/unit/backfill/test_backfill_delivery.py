@@ -16,10 +16,13 @@ from slackwater.backfill.letters import LetterFile, make_letters
 from slackwater.backfill.state import State, group_of
 from slackwater.handler import OffsetRange, Retry
 from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline.sinks.delta.sink import DeltaSink
+from slackwater.pipeline.sinks.iceberg.sink import IcebergSink
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.delivery.dead_letters import Letter
 from slackwater.runtime.errors import DeadLetterError, HandlerError, HandlerTimeoutError, StartError
+from slackwater.runtime.interfaces import Sink
 from tests.support.workers.fakes import VirtualClock
 
 TP = TopicPartition("orders", 0)
@@ -71,8 +74,10 @@ def config(folder: Path, **more: Any) -> WorkerConfig:
 class Site:
     """A backfill of ``orders`` into a folder."""
 
-    def __init__(self, folder: Path, cluster: FakeCluster, letters: str = "letters.jsonl") -> None:
-        self.folder, self.cluster = folder, cluster
+    def __init__(
+        self, folder: Path, cluster: FakeCluster, letters: str = "letters.jsonl", sink: str = "parquet"
+    ) -> None:
+        self.folder, self.cluster, self.format = folder, cluster, sink
         self.config = config(folder)
         group = group_of("orders", "x")
         self.state = State(self.sink, group, "d", {"orders": "id"}, by_record=True)
@@ -90,8 +95,15 @@ class Site:
             self.clock,  # type: ignore[arg-type]
         )
 
-    def sink(self, group: str) -> ParquetSink:
-        return ParquetSink(group, str(self.folder / "out"))
+    def sink(self, group: str) -> Sink:
+        out = str(self.folder / "out")
+        if self.format == "delta":
+            return DeltaSink(group, out, new_columns=False)
+        if self.format == "iceberg":
+            uri = f"sqlite:///{self.folder}/catalog.db"
+            options = {"type": "sql", "uri": uri, "warehouse": f"file://{self.folder}"}
+            return IcebergSink(group, "lake.orders", options=options, new_columns=False)
+        return ParquetSink(group, out)
 
     def deliver(self, start: int, end: int, *, may_halve: bool = True) -> Delivered | None:
         return self.delivery.deliver({TP: OffsetRange(start, end)}, ALL, may_halve=may_halve)
@@ -123,8 +135,11 @@ def test_rows_marks_and_letters_of_a_batch(make: Callable[..., Site]) -> None:
     assert site.sink("orders").marks([TP]).get(TP, {}) == {}, "the group's"
 
 
-def test_another_run_goes_on_at_the_marks_with_the_ends_of_the_first(make: Callable[..., Site]) -> None:
-    site = make((ROWS, []))
+@pytest.mark.parametrize("sink", ["parquet", "delta", "iceberg"])
+def test_another_run_goes_on_at_the_marks_with_the_ends_of_the_first(
+    make: Callable[..., Site], sink: str
+) -> None:
+    site = make((ROWS, []), sink=sink)
     site.deliver(0, 4)
     site.state.fix_ends(ALL)
     again = State(site.sink, site.state.group, "d", {"orders": "id"}, by_record=True)

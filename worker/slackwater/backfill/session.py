@@ -41,9 +41,10 @@ MAX_SHIPPED_BYTES = 64 * 1024 * 1024
 class Session:
     """A session with the data source, and the handler's folders on its executors.
 
-    ``remote``: a Connect server; "": spark-submit's session where there is one, else a local one. ``conf``:
-    the user's settings. ``handler_path``: folders from which the handler is imported. ``given``: a session of
-    the caller's to use instead; it is left open.
+    ``remote``: a Connect server; "": spark-submit's session where there is one, else one with the
+    ``spark.master`` of ``conf``, which is local if that has none. ``conf``: the user's settings.
+    ``handler_path``: folders from which the handler is imported. ``given``: a session of the caller's to use
+    instead; it is left open.
     """
 
     def __init__(
@@ -54,7 +55,8 @@ class Session:
         given: SparkSession | None = None,
     ) -> None:
         self._path = [str(Path(folder).resolve()) for folder in handler_path]
-        self._is_local = given is None and not remote and SUBMITTED not in os.environ
+        is_own = given is None and not remote and SUBMITTED not in os.environ
+        self._is_local = is_own and conf.get("spark.master", "local").startswith("local")
         self._backend: Backend
         if given is not None:
             self._backend = GivenSession(given)
@@ -63,7 +65,7 @@ class Session:
         elif self._is_local:
             self._backend = LocalBackend({**BULK, **conf})
         else:
-            self._backend = _Submitted(conf)
+            self._backend = _Application(conf)
         self.parallelism: int | None = None
         """How many tasks run at once; None: the server knows."""
 
@@ -97,8 +99,9 @@ class Session:
         self._backend.close()
 
 
-class _Submitted:
-    """The session of the application that spark-submit has started, with the settings that it gave."""
+class _Application:
+    """The session of an application on a cluster: that of spark-submit, or of ``spark.master`` in ``conf``.
+    It has none of the settings for one machine."""
 
     def __init__(self, conf: Mapping[str, str]) -> None:
         self._conf = {**TUNED, **conf}
