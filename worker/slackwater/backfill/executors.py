@@ -22,6 +22,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_engine
 from slackwater.pipeline.engines.spark_session import failure_of
 from slackwater.pipeline.trial import Trial
+from slackwater.runtime.config.worker_config import SinkConfig
 from slackwater.runtime.errors import RefreshFailed
 from slackwater.runtime.startup import warm_up
 
@@ -45,7 +46,8 @@ class ExecutorHandler:
     def __init__(self, config: WorkerConfig, spark: SparkSession, reader: LogReader, run_id: str) -> None:
         """``run_id``: another one for each run of the command: processes keep the handler for a run."""
         self._spark, self._reader = spark, reader
-        self._task = HandlerTask(config, run_id)
+        # The executors write to no table, and need none of its secrets.
+        self._task = HandlerTask(replace(config, sink=SinkConfig("parquet", path="none")), run_id)
 
     def run(
         self, part: Mapping[TopicPartition, OffsetRange]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Options:
     """What the command line says.
 
-    ``name``: "": made of the bounds. ``batch_rows``: the most records of a batch. ``tasks``: into how many
+    ``name``: "": made of the bounds and the table. ``batch_rows``: the most records of a batch. ``tasks``: into how many
     tasks a batch is divided at least; 0: by the session's cores. ``dead_letters``: ``topic``, ``none`` or a
     file.
     """
@@ -152,9 +152,11 @@ def _plan(
     place = sink.path or sink.table or sink.topic or sink.spark_format or sink.implementation
     yield f"backfill {group} with {config.handler} to {sink.format} {place}"
     for tp, span in ranges.items():
-        at = min(max(span.start, positions.get(tp, span.start)), span.end)
-        done = f", goes on at {at}" if at > span.start else ""
-        yield f"{tp}: from {span.start} up to {span.end} (not included){done}"
+        at = min(positions.get(tp, span.start), span.end)
+        more = f", goes on at {at}" if at > span.start else ""
+        if at < span.start:
+            more = f"; {at} up to {span.start} are LEFT OUT: an earlier run has got to {at}, before --from"
+        yield f"{tp}: from {span.start} up to {span.end} (not included){more}"
 
 
 def _topics(config: WorkerConfig) -> tuple[list[str], dict[str, str]]:
