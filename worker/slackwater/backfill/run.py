@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 class Options:
     """What the command line says.
 
-    ``name``: "": made of the bounds and the table. ``batch_rows``: the most records of a batch. ``tasks``: into how many
-    tasks a batch is divided at least; 0: by the session's cores. ``dead_letters``: ``topic``, ``none`` or a
-    file.
+    ``name``: "": made of the bounds and the table. ``batch_rows``: the most records of a batch. ``tasks``:
+    into how many tasks a batch is divided at least; 0: by the session's cores. ``dead_letters``: ``topic``,
+    ``none`` or a file.
     """
 
     begins: list[Bound]
