@@ -28,6 +28,7 @@ def test_all_offsets_are_taken_once_and_all_partitions_end_together() -> None:
 def test_marks_outside_of_a_range_do_not_move_it() -> None:
     work = Work({P0: OffsetRange(10, 20), P1: OffsetRange(10, 20)})
     work.advance({P0: 5, P1: 90})
+    assert work.left == {P0: OffsetRange(10, 20)}
     assert work.take(100) == {P0: OffsetRange(10, 20)}
 
 

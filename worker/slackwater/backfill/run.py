@@ -93,10 +93,11 @@ def backfill(
             offsets=None if _has_marks(config, cluster) else GroupOffsets(config, group),
         )
         ranges, positions = _of_sink("read the marks", lambda: state.begin(ranges))
-        if not options.allow_overlap and target.same_target(config.sink, live.sink):
-            target.check_overlap(config.sink, ranges, _live_marks(live, ids, ranges, cluster), live.group_id)
         work = Work(ranges)
         work.advance(positions)
+        if not options.allow_overlap and target.same_target(config.sink, live.sink):
+            written = _live_marks(live, ids, ranges, cluster)
+            target.check_overlap(config.sink, work.left, written, live.group_id)
         for line in _plan(config, group, ranges, positions):
             say(line)
         if options.dry_run or work.done == work.total:

@@ -41,6 +41,15 @@ class Work:
         """Offsets that are done."""
         return sum(self._next[tp] - span.start for tp, span in self._ranges.items())
 
+    @property
+    def left(self) -> dict[TopicPartition, OffsetRange]:
+        """What is to be done, of each partition that has something left."""
+        return {
+            tp: OffsetRange(self._next[tp], span.end)
+            for tp, span in self._ranges.items()
+            if self._next[tp] < span.end
+        }
+
     def take(self, most: int) -> dict[TopicPartition, OffsetRange]:
         """The next part: about ``most`` offsets, of each partition a share of what it has left; empty: all is
         done."""
