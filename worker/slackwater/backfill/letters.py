@@ -94,7 +94,8 @@ class _Counted:
     def write(self, letters: Sequence[tuple[OwnedPartition, list[Letter]]]) -> int:
         return sum(len(given) for _, given in letters)
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """There is nothing open."""
 
 
 class _Refused(_Counted):
