@@ -41,6 +41,7 @@ def records(given):
 """
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TIME_MS = 1_700_000_000_000
+NONE = pa.table({"offset": pa.array([], pa.int64())})
 
 
 def config(folder: Path, **more: Any) -> WorkerConfig:
@@ -83,7 +84,7 @@ def run(task: HandlerTask, *batches: pa.RecordBatch) -> tuple[pa.Table, list[Any
     letters = [
         letter for result in results for given in result.column(1) for letter in pickle.loads(given.as_py())
     ]
-    return rows_together(rows), letters
+    return rows_together(rows, NONE), letters
 
 
 def test_rows_and_the_record_that_breaks_a_batch(tmp_path: Path) -> None:
@@ -120,8 +121,8 @@ def test_records_of_several_partitions() -> None:
 
 def test_rows_of_different_columns_are_one_table() -> None:
     tables = [pa.table({"id": [1]}), pa.table({"id": [2.5], "note": ["x"]}), pa.table({"other": pa.nulls(0)})]
-    assert rows_together(tables).to_pylist() == [{"id": 1.0, "note": None}, {"id": 2.5, "note": "x"}]
-    assert rows_together([]).num_columns == 0
+    assert rows_together(tables, NONE).to_pylist() == [{"id": 1.0, "note": None}, {"id": 2.5, "note": "x"}]
+    assert rows_together([], NONE) == NONE
 
 
 class FakeReader:

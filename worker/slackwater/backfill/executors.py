@@ -18,12 +18,14 @@ import pyarrow as pa
 
 from slackwater.backfill.frames import LogReader
 from slackwater.clock import SYSTEM_CLOCK
+from slackwater.kafka.records import ARROW_SCHEMA
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_engine
 from slackwater.pipeline.engines.spark_session import failure_of
 from slackwater.pipeline.trial import Trial
 from slackwater.runtime.config.worker_config import SinkConfig
 from slackwater.runtime.errors import RefreshFailed
+from slackwater.runtime.interfaces import PLACE_COLUMNS
 from slackwater.runtime.startup import warm_up
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ class ExecutorHandler:
     def __init__(self, config: WorkerConfig, spark: SparkSession, reader: LogReader, run_id: str) -> None:
         """``run_id``: another one for each run of the command: processes keep the handler for a run."""
         self._spark, self._reader = spark, reader
+        self._empty = ARROW_SCHEMA.empty_table().select(PLACE_COLUMNS if config.by_record else ())
         # The executors write to no table, and need none of its secrets.
         self._task = HandlerTask(replace(config, sink=SinkConfig("parquet", path="none")), run_id)
 
@@ -60,14 +63,14 @@ class ExecutorHandler:
             raise failure_of(exc) from exc
         tables = [pa.ipc.open_stream(rows.as_buffer()).read_all() for rows in results.column("rows")]
         letters = [letter for given in results.column("letters") for letter in pickle.loads(given.as_py())]
-        return rows_together(tables), letters
+        return rows_together(tables, self._empty), letters
 
 
-def rows_together(tables: list[pa.Table]) -> pa.Table:
-    """``tables`` as one; without tables, one without columns. A column that only some of them have, or have
-    with a type, is null in the others."""
-    kept = [table for table in tables if table.num_rows] or tables[:1]
-    return pa.concat_tables(kept, promote_options="permissive") if kept else pa.table({})
+def rows_together(tables: list[pa.Table], empty: pa.Table) -> pa.Table:
+    """``tables`` as one; ``empty`` if there are none. A column that only some of them have is null in the
+    others. Raises ArrowTypeError for a column whose types have none in common."""
+    kept = [table for table in tables if table.num_rows] or tables[:1] or [empty]
+    return pa.concat_tables(kept, promote_options="permissive")
 
 
 class HandlerTask:
@@ -135,12 +138,12 @@ def partitions_of(batch: pa.RecordBatch) -> dict[TopicPartition, BatchColumns]:
     import pyarrow.compute as pc
 
     places = pa.table({"topic": batch.column("topic"), "partition": batch.column("partition")})
-    found = places.group_by(["topic", "partition"]).aggregate([]).to_pylist()
+    distinct = places.group_by(["topic", "partition"]).aggregate([]).to_pylist()
     parts = {}
-    for place in found:
+    for place in distinct:
         tp = TopicPartition(place["topic"], place["partition"])
         own = batch
-        if len(found) > 1:
+        if len(distinct) > 1:
             of_topic = pc.equal(batch.column("topic"), tp.topic)
             own = batch.filter(pc.and_(of_topic, pc.equal(batch.column("partition"), tp.partition)))
         parts[tp] = BatchColumns(own)
@@ -152,8 +155,6 @@ class BatchColumns:
     :class:`slackwater.runtime.interfaces.Columns`."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
-        from slackwater.kafka.records import ARROW_SCHEMA
-
         columns = [_cast(batch.column(field.name), field.type) for field in ARROW_SCHEMA]
         self._batch = pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
         offsets = self._batch.column("offset")

@@ -156,7 +156,7 @@ def _plan(
         at = min(positions.get(tp, span.start), span.end)
         more = f", goes on at {at}" if at > span.start else ""
         if at < span.start:
-            more = f"; {at} up to {span.start} are left out: an earlier run ended at {at}, and --from is behind it"
+            more = f"; {at} up to {span.start} are left out: an earlier run ended before --from, at {at}"
         yield f"{tp}: from {span.start} up to {span.end} (not included){more}"
 
 
