@@ -109,8 +109,8 @@ class Selection:
     """Which dead letters are meant. None, or empty: any.
 
     ``group``: its letters, and those of its backfills. ``topic``, ``partition``, ``offsets``: of the rejected
-    record. ``error``: a part of the error.
-    ``since_ms``, ``until_ms`` (not included): when the letter was written.
+    record. ``error``: a part of the error. ``since_ms``, ``until_ms`` (not included): when the letter was
+    written.
     """
 
     group: str
