@@ -61,6 +61,11 @@ def _stop() -> None:
     _spark.stop()
 
 
+def session() -> Any:
+    """The child's session."""
+    return _spark
+
+
 def frame(source: str, options: Mapping[str, str], where: str = "") -> DataFrame:
     """What a batch query reads."""
     read: DataFrame = _spark.read.format(source).options(**options).load()

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 COMMANDS = {
+    "backfill": "slackwater.backfill_cli",
     "devbroker": "slackwater.devbroker.cli",
     "dlq": "slackwater.dlq_cli",
     "lag": "slackwater.commands.lag",

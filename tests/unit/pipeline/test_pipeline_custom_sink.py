@@ -194,6 +194,7 @@ def test_a_class_is_loaded_from_the_handlers_path_with_the_configurations_option
     }  # fmt: skip
     sink = make_sink(parse(document))
     assert isinstance(sink, CustomSink)
+    assert sink.has_marks
     assert sink._calls._timeout_ms == 1234
     assert module.calls == [("sink", "made", "flights", {"file": "x"})]
     assert sys.path[0] == str(tmp_path)
@@ -304,6 +305,7 @@ def test_a_function_gets_the_rows_of_each_batch(module: Any) -> None:
     put(sink, rows([]), 2)
     assert module.written == [(2, {"url": "x"})]
     assert sink.marks([A]) == {A: {}}
+    assert not sink.has_marks
 
 
 def test_a_part_of_a_batch_that_was_given_up_is_not_given_to_a_function(module: Any) -> None:

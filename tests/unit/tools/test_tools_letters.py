@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -154,3 +155,10 @@ def test_what_a_terminal_shows_does_not_control_it() -> None:
         "x\\n".ljust(40) + "  null",
         "yy" * 18 + "y..." + "  12",
     ]
+
+
+def test_letters_of_a_groups_backfills_are_the_groups() -> None:
+    of_backfill = replace(letter(), group="g.backfill.january")
+    assert Selection("g").has(of_backfill)
+    assert not Selection("g.backfill.june").has(of_backfill)
+    assert not Selection("g").has(replace(letter(), group="g.other"))

@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["make_engine", "make_sink"]
 
 
-def make_engine(config: WorkerConfig, *, for_sink: bool = False) -> AnyEngine:
+def make_engine(
+    config: WorkerConfig, *, for_sink: bool = False, session: SparkSession | None = None
+) -> AnyEngine:
     """The engine that ``config.engine`` names. It loads nothing before ``start()``.
 
     ``for_sink``: whether its rows are for the sink of ``config``, and so may stay where that writes them.
+    ``session``: of the caller's, on which engine spark runs instead of one of its own.
     """
     make = _decoder_factory(config)
     if config.engine == "python":
@@ -45,7 +48,7 @@ def make_engine(config: WorkerConfig, *, for_sink: bool = False) -> AnyEngine:
         from slackwater.pipeline.engines.decoding import DecodingRecordEngine
 
         return DecodingRecordEngine(records, make, by_record=config.by_record)
-    tables = _table_engine(config, for_sink=for_sink)
+    tables = _table_engine(config, for_sink=for_sink, session=session)
     if make is None:
         return tables
     from slackwater.pipeline.engines.decoding import DecodingEngine
@@ -65,7 +68,9 @@ def _decoder_factory(config: WorkerConfig) -> Callable[[], ValueDecoder] | None:
     return partial(make_decoder, value, timeout_ms=waits_ms, start_timeout_ms=config.start_timeout_ms)
 
 
-def _table_engine(config: WorkerConfig, *, for_sink: bool) -> ArrowEngine | SparkEngine:
+def _table_engine(
+    config: WorkerConfig, *, for_sink: bool, session: SparkSession | None
+) -> ArrowEngine | SparkEngine:
     if config.engine == "arrow":
         from slackwater.pipeline.engines.arrow import ArrowEngine
 
@@ -85,6 +90,7 @@ def _table_engine(config: WorkerConfig, *, for_sink: bool) -> ArrowEngine | Spar
         conf=config.spark.conf,
         start_timeout_ms=config.spark.start_timeout_ms,
         timeout_ms=config.handler_timeout_ms,
+        session=session,
         refreshes=config.refresh_every_ms > 0,
         by_record=config.by_record,
         # Rows that wait for those of other batches wait in the worker.

@@ -106,22 +106,23 @@ class Trial:
             0.0,
             attempt=1,
         )
-        sink = _Memory(schema)
-        try:
-            handled = stage(batch, self._transformed(batch), sink, go_on)
-        except (TransformError, RecordsError) as exc:
-            failure: TransformError | RecordsError | None = exc
-        else:
-            failure = None
-        if failure is not None:
-            if not isolate:
-                raise raised_by_handler(failure) if isinstance(failure, TransformError) else failure
-            handled = self._isolated(batch, sink, failure)
+        handled = self.handle(batch, _Memory(schema), isolate=isolate)
         letters = [(tp, letter) for tp, of_partition in handled.letters.items() for letter in of_partition]
         assert isinstance(handled.staged, _Kept)
         return Outcome(
             handled.staged.rows, handled.staged.fitted, sorted(letters, key=lambda it: (it[0], it[1].offset))
         )
+
+    def handle(self, batch: Batch, sink: Sink, *, isolate: bool = True) -> Handled:
+        """Handles ``batch`` and has ``sink`` stage its rows. ``isolate`` and errors: as :meth:`run`; and what
+        ``sink`` raises that is no fault of records."""
+        try:
+            return stage(batch, self._transformed(batch), sink, go_on)
+        except (TransformError, RecordsError) as exc:
+            failure: TransformError | RecordsError = exc
+        if not isolate:
+            raise raised_by_handler(failure) if isinstance(failure, TransformError) else failure
+        return self._isolated(batch, sink, failure)
 
     def _isolated(self, batch: Batch, sink: Sink, error: TransformError | RecordsError) -> Handled:
         """The batch without the records at fault, which are dead letters."""

@@ -21,6 +21,7 @@ from slackwater.runtime.delivery.dead_letters import (
 )
 from slackwater.runtime.delivery.log_reading import read_log
 from slackwater.runtime.errors import StartError
+from slackwater.tools.group_config import BACKFILL
 from slackwater.tools.starts import TOPIC
 
 if TYPE_CHECKING:
@@ -107,8 +108,9 @@ def _split(headers: Headers) -> tuple[Headers, dict[str, bytes | None]]:
 class Selection:
     """Which dead letters are meant. None, or empty: any.
 
-    ``topic``, ``partition``, ``offsets``: of the rejected record. ``error``: a part of the error.
-    ``since_ms``, ``until_ms`` (not included): when the letter was written.
+    ``group``: its letters, and those of its backfills. ``topic``, ``partition``, ``offsets``: of the rejected
+    record. ``error``: a part of the error. ``since_ms``, ``until_ms`` (not included): when the letter was
+    written.
     """
 
     group: str
@@ -127,7 +129,7 @@ class Selection:
     def has(self, letter: StoredLetter) -> bool:
         """Whether ``letter`` is selected."""
         return (
-            letter.group == self.group
+            (letter.group == self.group or letter.group.startswith(self.group + BACKFILL))
             and self.topic in (None, letter.source.topic)
             and self.partition in (None, letter.source.partition)
             and (not self.offsets or letter.source_offset in self.offsets)

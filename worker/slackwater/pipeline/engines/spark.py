@@ -29,7 +29,7 @@ from slackwater.runtime.errors import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 WARM_UP_ROWS = 64
 """More than a session has cores on most machines: Spark splits them into as many tasks."""
@@ -135,6 +135,16 @@ class SparkEngine:
         self._open_another()
         return self._run(table, batch)
 
+    def query(self, batch: Batch, act: Callable[[SparkSession, Callable[[DataFrame], DataFrame]], T]) -> T:
+        """``act``'s result, in the time of one call. It is given the session, and the handler as a function
+        of a data frame: for records that are not in a table of this process.
+
+        Raises as :meth:`transform`; a session that is lost stays lost.
+        """
+        return self._call(
+            lambda: act(self._session(), lambda frame: self._handled(frame, batch)), "on a part of the log"
+        )
+
     def refresh(self) -> None:
         """Calls the module's ``refresh``.
 
@@ -218,17 +228,20 @@ class SparkEngine:
         return self._loaded
 
     def _query(self, table: pa.Table, batch: Batch) -> pa.Table:
-        handler = self._handler.call
         with frames.frame(self._session(), table, self._backend.parallelism) as frame:
-            result: Any = handler(frame, batch)
-            to_arrow: Callable[[], pa.Table] | None = getattr(result, "toArrow", None)
-            if to_arrow is None:
-                raise HandlerError(
-                    f"handler {self._spec} returned {type(result).__name__}, not a Spark DataFrame"
-                )
+            result = self._handled(frame, batch)
             if self._keeps_rows and table.num_rows:
                 return kept_rows.keep(self._session(), result, table)
-            return to_arrow()
+            return result.toArrow()
+
+    def _handled(self, frame: DataFrame, batch: Batch) -> DataFrame:
+        """What the handler makes of ``frame``. Raises HandlerError if that is no data frame."""
+        result: Any = self._handler.call(frame, batch)
+        if not hasattr(result, "toArrow"):
+            raise HandlerError(
+                f"handler {self._spec} returned {type(result).__name__}, not a Spark DataFrame"
+            )
+        return result  # type: ignore[no-any-return]
 
     def _explained(self, exc: Exception) -> Exception:
         """The error to raise for ``exc``: ``exc`` itself if the handler's own Python raised it."""

@@ -66,6 +66,11 @@ class CustomSink:
         else:
             self._sink = UnmarkedSink(_writer(loaded, implementation, given), implementation)
 
+    @property
+    def has_marks(self) -> bool:
+        """Whether it is a class of the user's, which may keep marks, and no function."""
+        return not isinstance(self._sink, UnmarkedSink)
+
     def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
         """The marks that the sink keeps. Raises SinkError."""
         asked = list(partitions)

@@ -1,0 +1,236 @@
+"""One batch of a backfill: what is stored in which order, and what follows from each kind of failure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from slackwater.backfill.cluster import Result
+from slackwater.backfill.delivery import Delivered, Delivery
+from slackwater.backfill.letters import LetterFile, make_letters
+from slackwater.backfill.state import State, group_of
+from slackwater.handler import OffsetRange, Retry
+from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline.sinks.delta.sink import DeltaSink
+from slackwater.pipeline.sinks.iceberg.sink import IcebergSink
+from slackwater.pipeline.sinks.parquet.sink import ParquetSink
+from slackwater.runtime.config.worker_config import WorkerConfig, parse
+from slackwater.runtime.delivery.dead_letters import Letter
+from slackwater.runtime.errors import DeadLetterError, HandlerError, HandlerTimeoutError, StartError
+from slackwater.runtime.interfaces import Sink
+from tests.support.workers.fakes import VirtualClock
+
+TP = TopicPartition("orders", 0)
+ALL = {TP: OffsetRange(0, 100)}
+ROWS = pa.table(
+    {
+        "topic": ["orders"] * 3,
+        "partition": pa.array([0] * 3, pa.int32()),
+        "offset": pa.array([0, 1, 2], pa.int64()),
+        "id": [10, 11, 12],
+    }
+)
+LETTER = Letter(3, "is bad", b"k", b"v", [], 0)
+
+
+class FakeCluster:
+    """Gives ``results`` one after the other, or raises them."""
+
+    writes = False
+
+    def __init__(self, *results: Any) -> None:
+        self.results = list(results)
+        self.parts: list[Mapping[TopicPartition, OffsetRange]] = []
+        self.engine: Any = None
+
+    def run(self, part: Mapping[TopicPartition, OffsetRange], info: Any) -> Result:
+        assert info.ranges == part
+        assert (info.group_id, info.instance, info.assignment) == ("orders", "backfill", {TP})
+        self.parts.append(part)
+        result = self.results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return Result(*result)
+
+
+def config(folder: Path, **more: Any) -> WorkerConfig:
+    return parse(
+        {
+            "groupId": "orders",
+            "bootstrapServers": "kafka:9092",
+            "topics": ["orders"],
+            "handler": "orders:transform",
+            "sink": {"format": "parquet", "path": str(folder / "out")},
+            **more,
+        }
+    )
+
+
+class Site:
+    """A backfill of ``orders`` into a folder."""
+
+    def __init__(
+        self, folder: Path, cluster: FakeCluster, letters: str = "letters.jsonl", sink: str = "parquet"
+    ) -> None:
+        self.folder, self.cluster, self.format = folder, cluster, sink
+        self.config = config(folder)
+        group = group_of("orders", "x")
+        self.state = State(self.sink, group, "d", {"orders": "id"}, by_record=True)
+        self.ranges, self.positions = self.state.begin(ALL)
+        where = letters if letters in ("topic", "none") else str(folder / letters)
+        self.letters = make_letters(self.config, group, where)
+        self.letters.begin(list(self.state.owned.values()))
+        self.clock = VirtualClock()
+        self.delivery = Delivery(
+            self.config,
+            self.state,
+            self.letters,
+            cluster,
+            None,
+            self.clock,  # type: ignore[arg-type]
+        )
+
+    def sink(self, group: str) -> Sink:
+        out = str(self.folder / "out")
+        if self.format == "delta":
+            return DeltaSink(group, out, new_columns=False)
+        if self.format == "iceberg":
+            uri = f"sqlite:///{self.folder}/catalog.db"
+            options = {"type": "sql", "uri": uri, "warehouse": f"file://{self.folder}"}
+            return IcebergSink(group, "lake.orders", options=options, new_columns=False)
+        return ParquetSink(group, out)
+
+    def deliver(self, start: int, end: int, *, may_halve: bool = True) -> Delivered | None:
+        return self.delivery.deliver({TP: OffsetRange(start, end)}, ALL, may_halve=may_halve)
+
+    def ids(self) -> list[int]:
+        files = (self.folder / "out").glob("*.parquet")
+        return sorted(row for file in files for row in pa.parquet.read_table(file)["id"].to_pylist())
+
+    def lines(self) -> list[Any]:
+        file = self.folder / "letters.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Site]:
+    import pyarrow.parquet  # noqa: F401
+
+    return lambda *results, **more: Site(tmp_path, FakeCluster(*results), **more)
+
+
+def test_rows_marks_and_letters_of_a_batch(make: Callable[..., Site]) -> None:
+    site = make((ROWS, [(TP, [LETTER])]))
+    delivered = site.deliver(0, 4)
+    assert delivered is not None
+    assert (delivered.rows, delivered.letters) == (3, 1)
+    assert site.ids() == [10, 11, 12]
+    assert len(site.lines()) == 1
+    assert site.sink("orders.backfill.x").marks([TP]) == {TP: {"id": 4}}
+    assert site.sink("orders").marks([TP]).get(TP, {}) == {}, "the group's"
+
+
+@pytest.mark.parametrize("sink", ["parquet", "delta", "iceberg"])
+def test_another_run_goes_on_at_the_marks_with_the_ends_of_the_first(
+    make: Callable[..., Site], sink: str
+) -> None:
+    site = make((ROWS, []), sink=sink)
+    site.deliver(0, 4)
+    site.state.fix_ends(ALL)
+    again = State(site.sink, site.state.group, "d", {"orders": "id"}, by_record=True)
+    later = {TP: OffsetRange(0, 500), TopicPartition("orders", 1): OffsetRange(0, 9)}
+    assert again.begin(later) == (ALL, {TP: 4})
+    other_bounds = State(site.sink, site.state.group, "e", {"orders": "id"}, by_record=True)
+    assert other_bounds.begin(later) == (later, {TP: 4})
+    created_again = State(site.sink, site.state.group, "d", {"orders": "other"}, by_record=True)
+    assert created_again.begin(later) == (later, {})
+
+
+def test_letters_of_a_run_that_has_crashed_are_there_once_and_have_no_row(make: Callable[..., Site]) -> None:
+    first = make((ROWS.slice(0, 1), []))
+    first.deliver(0, 1)
+    first.letters.write([(first.state.owned[TP], [LETTER, Letter(1, "was bad", None, None, [], 0)])])
+    again = make((ROWS.slice(1), [(TP, [LETTER])]))
+    delivered = again.deliver(1, 4)
+    assert delivered is not None
+    assert (delivered.rows, delivered.letters) == (1, 1)
+    assert again.ids() == [10, 12]
+    assert len(again.lines()) == 2
+
+
+def test_letters_beside_a_table_that_is_gone_cost_no_row(make: Callable[..., Site]) -> None:
+    site = make((ROWS, []))
+    site.letters.write([(site.state.owned[TP], [Letter(1, "was bad", None, None, [], 0)])])
+    again = make((ROWS, []))
+    again.deliver(0, 4)
+    assert again.ids() == [10, 11, 12]
+
+
+def test_a_letter_that_has_no_place_ends_the_backfill_before_its_batch_is_written(
+    make: Callable[..., Site],
+) -> None:
+    site = make((ROWS, [(TP, [LETTER])]), letters="topic")
+    with pytest.raises(
+        DeadLetterError, match=r"orders-0 offset 3 is rejected \(is bad\).* no deadLetterTopic"
+    ):
+        site.deliver(0, 4)
+    assert site.ids() == []
+    assert site.sink("orders.backfill.x").marks([TP]).get(TP, {}) == {}
+
+
+def test_letters_that_are_not_kept_are_counted(make: Callable[..., Site]) -> None:
+    delivered = make((ROWS, [(TP, [LETTER])]), letters="none").deliver(0, 4)
+    assert delivered is not None
+    assert delivered.letters == 1
+
+
+@pytest.mark.parametrize("error", [ValueError("boom"), HandlerTimeoutError("slow")])
+def test_a_batch_that_fails_is_tried_in_smaller_parts(make: Callable[..., Site], error: Exception) -> None:
+    site = make(error)
+    assert site.deliver(0, 100) is None
+    assert str(error) in site.delivery.failure
+    assert site.ids() == []
+
+
+def test_rows_that_do_not_fit_the_table_are_a_fault_of_records(make: Callable[..., Site]) -> None:
+    text = ROWS.set_column(3, "id", pa.array(["a", "b", "c"]))
+    site = make((ROWS, []), (text, []))
+    site.deliver(0, 4)
+    assert site.deliver(4, 8) is None
+    assert site.ids() == [10, 11, 12]
+
+
+def test_what_passes_by_itself_is_tried_again(make: Callable[..., Site]) -> None:
+    site = make(Retry("away"), ConnectionError("away"), (ROWS, []))
+    assert site.deliver(0, 4) is not None
+    assert len(site.cluster.parts) == 3
+    assert site.clock.mono_ms() == pytest.approx(500 + 1000)
+
+
+def test_what_does_not_pass_ends_the_backfill(make: Callable[..., Site]) -> None:
+    site = make(*[Retry("away")] * 3)
+    with pytest.raises(HandlerError, match=r"Retry: away \(handler orders:transform\)"):
+        site.deliver(0, 4)
+
+
+def test_two_processes_at_the_same_backfill(make: Callable[..., Site]) -> None:
+    one, other = make((ROWS, [])), make((ROWS, []))
+    one.deliver(0, 4)
+    with pytest.raises(StartError, match=r"another process runs this backfill \(orders.backfill.x\)"):
+        other.deliver(0, 4)
+    assert one.ids() == [10, 11, 12]
+
+
+def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "letters.jsonl"
+    file = LetterFile(path)
+    file.write([(0, b"k", None, [("h", b"1"), ("h", None)])], 1, 0)
+    with path.open("a") as out:
+        out.write('{"time": 1, "ke')
+    file.write([(0, None, b"v", [("h", b"2")])], 2, 0)
+    assert list(file.headers_since(0, None)) == [[("h", b"1"), ("h", None)], [("h", b"2")]]

@@ -1,0 +1,57 @@
+"""The parts of a backfill: their order, that nothing is left out, and their size."""
+
+from __future__ import annotations
+
+from slackwater.backfill.slices import FIRST, LEAST, TARGET_BYTES, TARGET_MS, BatchSize, Work
+from slackwater.handler import OffsetRange
+from slackwater.kafka.structs import TopicPartition
+
+P0, P1, P2 = (TopicPartition("a", number) for number in range(3))
+
+
+def test_all_offsets_are_taken_once_and_all_partitions_end_together() -> None:
+    work = Work({P0: OffsetRange(0, 1000), P1: OffsetRange(500, 600), P2: OffsetRange(7, 7)})
+    work.advance({P0: 100})
+    taken: dict[TopicPartition, list[int]] = {P0: [], P1: []}
+    parts = 0
+    while part := work.take(100):
+        assert set(part) == {P0, P1}
+        for tp, span in part.items():
+            taken[tp] += range(span.start, span.end)
+        work.advance({tp: span.end for tp, span in part.items()})
+        parts += 1
+    assert taken == {P0: list(range(100, 1000)), P1: list(range(500, 600))}
+    assert (work.done, work.total) == (1100, 1100)
+    assert 10 <= parts <= 11
+
+
+def test_marks_outside_of_a_range_do_not_move_it() -> None:
+    work = Work({P0: OffsetRange(10, 20), P1: OffsetRange(10, 20)})
+    work.advance({P0: 5, P1: 90})
+    assert work.left == {P0: OffsetRange(10, 20)}
+    assert work.take(100) == {P0: OffsetRange(10, 20)}
+
+
+def test_the_size_grows_up_to_the_limit_and_shrinks_with_bytes_and_time() -> None:
+    size = BatchSize(1_000_000)
+    assert size.offsets == FIRST
+    size.succeeded(FIRST, 1, 1)
+    assert size.offsets == 4 * FIRST
+    for _ in range(3):
+        size.succeeded(size.offsets, 1, 1)
+    assert size.offsets == 1_000_000
+    size.succeeded(1_000_000, 2 * TARGET_BYTES, 1)
+    assert size.offsets == 500_000
+    size.succeeded(500_000, 1, 5 * TARGET_MS)
+    assert size.offsets == 100_000
+    size.succeeded(100_000, 10**12, 1)
+    assert size.offsets == LEAST
+    assert BatchSize(70).offsets == 70
+
+
+def test_a_batch_that_fails_is_halved_as_long_as_that_helps() -> None:
+    size = BatchSize(100_000)
+    assert size.can_halve(FIRST)
+    size.failed(FIRST)
+    assert size.offsets == FIRST // 2
+    assert not size.can_halve(LEAST)

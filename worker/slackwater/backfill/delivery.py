@@ -1,0 +1,224 @@
+"""One batch of a backfill: handled in the cluster, its dead letters stored, its rows and marks committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from slackwater.clock import SYSTEM_CLOCK, Clock
+from slackwater.handler import Batch as Info
+from slackwater.kafka.errors import KafkaError
+from slackwater.kafka.records import concat
+from slackwater.pipeline.trial import Trial
+from slackwater.runtime.delivery.batch import (
+    Batch,
+    Part,
+    Released,
+    Stage,
+    TransformError,
+    sink_error,
+)
+from slackwater.runtime.delivery.isolation import fault_of
+from slackwater.runtime.delivery.log_reading import read_log
+from slackwater.runtime.errors import (
+    HandlerError,
+    HandlerTimeoutError,
+    RecordsError,
+    RefreshFailed,
+    WorkerError,
+)
+from slackwater.runtime.interfaces import SinkFencedError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from slackwater.backfill.cluster import Cluster
+    from slackwater.backfill.letters import Letters
+    from slackwater.backfill.state import State
+    from slackwater.handler import OffsetRange
+    from slackwater.kafka import KafkaConsumer
+    from slackwater.kafka.structs import TopicPartition
+    from slackwater.runtime.config.worker_config import WorkerConfig
+    from slackwater.runtime.delivery.dead_letters import Letter
+    from slackwater.runtime.interfaces import Staged
+
+    Ranges = Mapping[TopicPartition, OffsetRange]
+
+INSTANCE = "backfill"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """What became of a batch: how many rows and dead letters. ``rows_bytes``: 0: not known."""
+
+    rows: int
+    letters: int
+    rows_bytes: int
+
+
+class Delivery:
+    """Delivers the batches of a backfill, one after the other.
+
+    ``cluster``: entered. ``consumer``: of the log, for batches that fail in the cluster.
+    """
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        state: State,
+        letters: Letters,
+        cluster: Cluster,
+        consumer: KafkaConsumer,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._config, self._state, self._letters = config, state, letters
+        self._cluster, self._consumer, self._clock = cluster, consumer, clock
+        self._fresh_ms = clock.mono_ms()
+        self.failure = ""
+        """Why the last batch has failed."""
+
+    def deliver(self, part: Ranges, ranges: Ranges, *, may_halve: bool) -> Delivered | None:
+        """Delivers ``part`` of ``ranges``.
+
+        None: it has failed, and smaller parts of it may not (``may_halve``). Otherwise a batch that fails is
+        handled in this process, which finds the records at fault.
+
+        Raises WorkerError, KafkaError; nothing of the part is committed then.
+        """
+        self._refresh()
+        try:
+            return self._deliver(part, ranges)
+        except SinkFencedError as exc:
+            raise self._state.taken(exc) from exc
+        except (TransformError, RecordsError, HandlerTimeoutError) as exc:
+            self.failure = str(exc)
+            if may_halve:
+                return None
+            if isinstance(exc, HandlerTimeoutError):
+                raise
+        try:
+            return self._deliver_here(part)
+        except SinkFencedError as exc:
+            raise self._state.taken(exc) from exc
+
+    def _refresh(self) -> None:
+        every_ms = self._config.refresh_every_ms
+        if not every_ms or self._clock.mono_ms() - self._fresh_ms < every_ms:
+            return
+        self._fresh_ms = self._clock.mono_ms()
+        with suppress(RefreshFailed):  # is logged; what the handler had stays in use
+            self._cluster.engine.refresh()
+
+    # -- in the cluster --------------------------------------------------------------------------------------
+
+    def _deliver(self, part: Ranges, ranges: Ranges) -> Delivered:
+        info = Info(dict(part), frozenset(ranges), self._config.group_id, INSTANCE)
+        if self._cluster.writes:
+            stored: list[int] = []
+            rows = self._handled(
+                lambda: self._cluster.write(part, info, lambda letters: stored.append(self._store(letters)))
+            )
+            self._state.published(part)
+            return Delivered(rows, sum(stored), 0)
+        result = self._handled(lambda: self._cluster.run(part, info))
+        rows = self._without_stored_letters(result.rows, part)
+        staged = self._stage(rows, part)
+        try:
+            count = self._store(result.letters)
+        except BaseException:
+            staged.discard()
+            raise
+        self._publish(staged, part)
+        return Delivered(rows.num_rows, count, rows.nbytes)
+
+    def _handled(self, call: Callable[[], T]) -> T:
+        """The cluster's result. What passes by itself is tried again, as often as the group's retries say.
+        Raises TransformError where records may be at fault, and WorkerError."""
+        for attempt in range(self._config.retries + 1):
+            try:
+                return call()
+            except (WorkerError, KafkaError):
+                raise
+            except Exception as exc:
+                failure = TransformError(f"{type(exc).__name__}: {exc}")
+                failure.__cause__ = exc
+                if fault_of(failure) is not None:
+                    raise failure from exc
+                if attempt == self._config.retries:
+                    raise HandlerError(f"{failure} (handler {self._config.handler})") from exc
+                self._clock.sleep(self._config.retry_backoff_ms * 2**attempt)
+        raise AssertionError
+
+    def _without_stored_letters(self, rows: pa.Table, part: Ranges) -> pa.Table:
+        """``rows`` without those of records that the run which this one resumes has stored as dead letters:
+        each record is in one of both places."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not self._state.resumed or not self._config.by_record or not rows.num_rows:
+            return rows
+        for tp, span in part.items():
+            offsets = [at for at in self._state.owned[tp].letters or () if span.start <= at < span.end]
+            if offsets:
+                own = pc.and_(pc.equal(rows["topic"], tp.topic), pc.equal(rows["partition"], tp.partition))
+                dead = pc.is_in(rows["offset"], value_set=pa.array(offsets, pa.int64()))
+                rows = rows.filter(pc.invert(pc.and_(own, dead)))
+        return rows
+
+    def _stage(self, rows: pa.Table, part: Ranges) -> Staged:
+        try:
+            return self._state.sink.stage(rows, self._state.ranges(part))
+        except SinkFencedError:
+            raise
+        except Exception as exc:
+            raise sink_error("write a batch", exc) from exc
+
+    def _store(self, letters: Iterable[tuple[TopicPartition, list[Letter]]]) -> int:
+        """Stores dead letters, without those that are stored already. Returns how many there are."""
+        count = 0
+        for tp, given in letters:
+            self._letters.write([(self._state.owned[tp], given)])
+            count += len(given)
+        return count
+
+    def _publish(self, staged: Staged, part: Ranges) -> None:
+        try:
+            staged.publish()
+        except SinkFencedError:
+            raise
+        except Exception as exc:
+            raise sink_error("publish a batch", exc) from exc
+        self._state.published(part)
+
+    # -- in this process -------------------------------------------------------------------------------------
+
+    def _deliver_here(self, part: Ranges) -> Delivered:
+        parts = {tp: self._read(tp, span) for tp, span in part.items()}
+        if self._state.resumed:
+            for own in parts.values():
+                own.leave_out_stored_letters()
+        batch = Batch(parts, Stage.HANDLING, None, 0.0, attempt=1)
+        trial = Trial(
+            self._cluster.engine,
+            self._config.handler,
+            group_id=self._config.group_id,
+            instance=INSTANCE,
+            by_record=self._config.by_record,
+        )
+        handled = trial.handle(batch, self._state.sink)
+        assert handled.staged is not None
+        try:
+            count = self._store(handled.letters.items())
+        except BaseException:
+            handled.staged.discard()
+            raise
+        self._publish(handled.staged, part)
+        return Delivered(sum(handled.rows.values()), count, 0)
+
+    def _read(self, tp: TopicPartition, span: OffsetRange) -> Part:
+        pieces = list(read_log(self._consumer, tp, span.start, span.end, self._clock))
+        columns = concat(pieces) if pieces else Released(0, span.start, span.end)
+        return Part(self._state.owned[tp], columns, span.start, span.end)

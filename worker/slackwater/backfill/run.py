@@ -1,0 +1,221 @@
+"""A backfill from its bounds to its last batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from slackwater.backfill import bounds, target
+from slackwater.backfill.bounds import Bound
+from slackwater.backfill.cluster import Cluster
+from slackwater.backfill.commits import GroupOffsets, committed
+from slackwater.backfill.delivery import Delivery
+from slackwater.backfill.letters import TOPIC, make_letters
+from slackwater.backfill.slices import DEFAULT_MOST, BatchSize, Work
+from slackwater.backfill.state import State, group_of
+from slackwater.clock import SYSTEM_CLOCK
+from slackwater.runtime.delivery.batch import sink_error
+from slackwater.runtime.errors import StartError
+from slackwater.tools import clients
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from slackwater.handler import OffsetRange
+    from slackwater.kafka.structs import TopicPartition
+    from slackwater.runtime.config.worker_config import WorkerConfig
+    from slackwater.runtime.interfaces import Sink
+
+    Ranges = Mapping[TopicPartition, OffsetRange]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says.
+
+    ``name``: "": made of the bounds and the table. ``batch_rows``: the most records of a batch. ``tasks``:
+    into how many tasks a batch is divided at least; 0: by the session's cores. ``dead_letters``: ``topic``,
+    ``none`` or a file.
+    """
+
+    begins: list[Bound]
+    ends: list[Bound] = field(default_factory=list)
+    name: str = ""
+    batch_rows: int = DEFAULT_MOST
+    tasks: int = 0
+    dead_letters: str = TOPIC
+    allow_overlap: bool = False
+    dry_run: bool = False
+
+
+@dataclass
+class Counts:
+    """What a run has done. ``offsets``: up to which it has got; ``rows``, ``letters``: that were written."""
+
+    offsets: int = 0
+    rows: int = 0
+    letters: int = 0
+    batches: int = 0
+
+
+def backfill(
+    config: WorkerConfig,
+    live: WorkerConfig,
+    options: Options,
+    say: Callable[[str], object],
+    session: SparkSession | None = None,
+) -> Counts:
+    """Runs a backfill, or goes on with one.
+
+    Args:
+        config: the group's, with the sink and the handler of the backfill.
+        live: the group's.
+        options: the command line's.
+        say: prints a line.
+        session: to use, and to leave open; None: the one that ``config`` says.
+
+    Raises WorkerError and KafkaError.
+    """
+    cluster = Cluster(config, options.tasks, session)
+    topics, ids = _topics(config)
+    with clients.reader(config) as consumer:
+        ranges = bounds.resolve(consumer, topics, options.begins, options.ends)
+        digest = bounds.digest_of(options.begins, options.ends)
+        name = options.name or bounds.digest_of(options.begins, options.ends, *target.place_of(config.sink))
+        group = group_of(config.group_id, name)
+        state = State(
+            lambda name: _sink(config, name, cluster),
+            group,
+            digest,
+            ids,
+            by_record=config.by_record,
+            offsets=None if _has_marks(config, cluster) else GroupOffsets(config, group),
+        )
+        ranges, positions = _of_sink("read the marks", lambda: state.begin(ranges))
+        work = Work(ranges)
+        work.advance(positions)
+        if not options.allow_overlap and target.same_target(config.sink, live.sink):
+            written = _live_marks(live, ids, ranges, cluster)
+            target.check_overlap(config.sink, work.left, written, live.group_id)
+        for line in _plan(config, group, ranges, positions):
+            say(line)
+        if options.dry_run or work.done == work.total:
+            say("nothing is written" if options.dry_run else "nothing is left to do")
+            return Counts()
+        letters = make_letters(config, group, options.dead_letters)
+        try:
+            letters.begin(list(state.owned.values()))
+            with cluster:
+                delivery = Delivery(config, state, letters, cluster, consumer)
+                return _run(delivery, state, work, ranges, options.batch_rows, say)
+        finally:
+            letters.close()
+
+
+def _run(
+    delivery: Delivery, state: State, work: Work, ranges: Ranges, most: int, say: Callable[[str], object]
+) -> Counts:
+    clock, counts, size = SYSTEM_CLOCK, Counts(), BatchSize(most)
+    began = clock.mono_ms()
+    while part := work.take(size.offsets):
+        at = clock.mono_ms()
+        offsets = sum(span.end - span.start for span in part.values())
+        delivered = delivery.deliver(part, ranges, may_halve=size.can_halve(offsets))
+        if delivered is None:
+            size.failed(offsets)
+            say(f"a batch of {offsets:,} records failed; it is tried in smaller parts: {delivery.failure}")
+            continue
+        _of_sink("fix the backfill's end", lambda: state.fix_ends(ranges))
+        work.advance({tp: span.end for tp, span in part.items()})
+        size.succeeded(offsets, delivered.rows_bytes, clock.mono_ms() - at)
+        counts.offsets += offsets
+        counts.rows += delivered.rows
+        counts.letters += delivered.letters
+        counts.batches += 1
+        say(_progress(work, counts, clock.mono_ms() - began))
+    return counts
+
+
+def _progress(work: Work, counts: Counts, took_ms: float) -> str:
+    share = 100 * work.done // max(1, work.total)
+    rate = counts.offsets / max(0.001, took_ms / 1000)
+    return (
+        f"{share:3d}%  {work.done:,} of {work.total:,} records, rows: {counts.rows:,}, dead letters: "
+        f"{counts.letters:,}, {rate:,.0f} records/s"
+    )
+
+
+def _plan(
+    config: WorkerConfig, group: str, ranges: Ranges, positions: Mapping[TopicPartition, int]
+) -> Iterator[str]:
+    sink = config.sink
+    place = sink.path or sink.table or sink.topic or sink.spark_format or sink.implementation
+    yield f"backfill {group} with {config.handler} to {sink.format} {place}"
+    for tp, span in ranges.items():
+        at = min(positions.get(tp, span.start), span.end)
+        more = f", goes on at {at}" if at > span.start else ""
+        if at < span.start:
+            more = f"; {at} up to {span.start} are left out: an earlier run ended before --from, at {at}"
+        yield f"{tp}: from {span.start} up to {span.end} (not included){more}"
+
+
+def _topics(config: WorkerConfig) -> tuple[list[str], dict[str, str]]:
+    """The group's topics, and their ids."""
+    from slackwater.kafka import KafkaAdmin
+    from slackwater.kafka.topic_pattern import TopicPattern
+    from slackwater.runtime.delivery.stopped_partitions import id_text
+
+    with KafkaAdmin(config.bootstrap_servers, security=config.security.client()) as admin:
+        names = list(config.topics)
+        if config.topic_pattern is not None:
+            pattern = TopicPattern(config.topic_pattern)
+            names = [name for name in admin.list_topics() if pattern.matches(name)]
+            if not names:
+                raise StartError(f"no topic matches topicPattern {config.topic_pattern}")
+        described = admin.describe_topics(names)
+    for name, error in described.errors.items():
+        raise StartError(f"the topic {name} cannot be described: {error}")
+    topics = described.values_ok
+    return names, {name: id_text(at.topic_id) if at.topic_id.int else "" for name, at in topics.items()}
+
+
+def _sink(config: WorkerConfig, group: str, cluster: Cluster) -> Sink:
+    sink = config.sink
+    if sink.format == "spark":
+        from slackwater.pipeline.sinks.spark import spark_sink
+
+        return spark_sink(
+            lambda: cluster.spark, sink.spark_format, options=sink.options, partition_by=sink.partition_by
+        )
+    from slackwater.pipeline import make_sink
+
+    return make_sink(replace(config, group_id=group))
+
+
+def _has_marks(config: WorkerConfig, cluster: Cluster) -> bool:
+    if config.sink.format != "custom":
+        return config.sink.format not in ("kafka", "spark")
+    from slackwater.pipeline.sinks.custom.sink import CustomSink
+
+    sink = _sink(config, config.group_id, cluster)
+    return not isinstance(sink, CustomSink) or sink.has_marks
+
+
+def _live_marks(
+    live: WorkerConfig, ids: Mapping[str, str], ranges: Ranges, cluster: Cluster
+) -> dict[TopicPartition, int]:
+    if not _has_marks(live, cluster):
+        return {tp: at.offset for tp, at in committed(live, live.group_id, list(ranges)).items()}
+    sink = _sink(live, live.group_id, cluster)
+    marks = _of_sink("read the group's marks", lambda: sink.marks(list(ranges)))
+    known = {tp: marks.get(tp, {}).get(ids.get(tp.topic, "")) for tp in ranges}
+    return {tp: mark for tp, mark in known.items() if mark is not None}
+
+
+def _of_sink(what: str, call: Callable[[], Any]) -> Any:
+    """``call``'s result. Raises WorkerError."""
+    try:
+        return call()
+    except Exception as exc:
+        raise sink_error(what, exc) from exc

@@ -1,0 +1,109 @@
+"""Engine spark: the handler gets a data frame of the log, and only its rows come to this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from slackwater.backfill.frames import LogReader
+from slackwater.handler import Batch
+from slackwater.pipeline.engines.decoding import DecodingEngine
+from slackwater.pipeline.engines.spark import SparkEngine
+from slackwater.pipeline.engines.spark_session import summary
+from slackwater.runtime.delivery.batch import Output, checked_output
+from slackwater.runtime.errors import HandlerError, SinkError
+from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from slackwater.handler import OffsetRange
+    from slackwater.kafka.structs import TopicPartition
+    from slackwater.runtime.config.worker_config import SinkConfig
+    from slackwater.runtime.interfaces import AnyEngine
+
+
+class SparkHandler:
+    """Runs the handler of ``engine``, which is warmed up, on what ``reader`` reads. ``by_record``: whether
+    each row carries the position of its record."""
+
+    def __init__(self, engine: AnyEngine, reader: LogReader, *, by_record: bool) -> None:
+        inner = engine.engine if isinstance(engine, DecodingEngine) else engine
+        assert isinstance(inner, SparkEngine)
+        self._engine, self._reader, self._by_record = inner, reader, by_record
+
+    def run(self, part: Mapping[TopicPartition, OffsetRange], batch: Batch) -> Output:
+        """The handler's rows for ``part``, and the records that it rejects. Raises as
+        :meth:`SparkEngine.query`, and RecordsError and HandlerError as a worker does for such a result."""
+
+        def act(spark: SparkSession, handle: Callable[[DataFrame], DataFrame]) -> pa.Table:
+            frame = self._reader.read(spark, part)
+            return self._reader.with_rejected(frame, handle(self._reader.good(frame))).toArrow()
+
+        return checked_output(self._engine.query(batch, act), offsets_of(part), by_record=self._by_record)
+
+    def write(
+        self,
+        part: Mapping[TopicPartition, OffsetRange],
+        batch: Batch,
+        store: Callable[[Mapping[TopicPartition, list[tuple[int, str]]]], object],
+        sink: SinkConfig,
+    ) -> int:
+        """Has Spark write the handler's rows for ``part``, after ``store`` was called with offset and error
+        of the records that it rejects. Returns how many rows there were.
+
+        Raises SinkError where they cannot be written, and what ``store`` raises; else as :meth:`run`.
+        """
+
+        def act(spark: SparkSession, handle: Callable[[DataFrame], DataFrame]) -> int:
+            frame = self._reader.read(spark, part)
+            rows = self._reader.with_rejected(frame, handle(self._reader.good(frame)))
+            _check_columns(rows, by_record=self._by_record)
+            if ERROR_COLUMN not in rows.columns:
+                return _written(rows, sink)
+            kept = rows.persist()
+            try:
+                rejected = kept.where(f"{ERROR_COLUMN} IS NOT NULL").select(*PLACE_COLUMNS, ERROR_COLUMN)
+                store(checked_output(rejected.toArrow(), offsets_of(part)).dead)
+                return _written(kept.where(f"{ERROR_COLUMN} IS NULL").drop(ERROR_COLUMN), sink)
+            finally:
+                kept.unpersist()
+
+        return self._engine.query(batch, act)
+
+
+def _check_columns(rows: DataFrame, *, by_record: bool) -> None:
+    for name in PLACE_COLUMNS:
+        if by_record and name not in rows.columns:
+            raise HandlerError(
+                f"the handler's result must have the column {name} (it has: {', '.join(rows.columns)}); each "
+                "row must carry the position of its record"
+            )
+
+
+def _written(rows: DataFrame, sink: SinkConfig) -> int:
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import Observation
+    from pyspark.sql.functions import count, lit
+
+    counted = Observation()
+    try:
+        writer = rows.observe(counted, count(lit(1)).alias("rows")).write.format(sink.spark_format)
+        writer = writer.mode("append").options(**sink.options)
+        (writer.partitionBy(*sink.partition_by) if sink.partition_by else writer).save()
+    except AnalysisException as exc:  # of the writer: the handler's query was analysed before
+        raise SinkError(f"Spark cannot write with the format {sink.spark_format}: {summary(exc)}") from exc
+    return int(counted.get["rows"])
+
+
+def offsets_of(part: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, pa.RecordBatch]:
+    """The offsets of ``part``, as the check of a handler's rows takes a batch's records: which of them have a
+    record is known to the executors alone."""
+    import numpy as np
+    import pyarrow as pa
+
+    return {
+        tp: pa.record_batch({"offset": pa.array(np.arange(span.start, span.end, dtype=np.int64))})
+        for tp, span in part.items()
+    }

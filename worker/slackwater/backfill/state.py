@@ -1,0 +1,134 @@
+"""How far a backfill is, as its table says: the marks of a group of its own, and the ends that were fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+from slackwater.handler import OffsetRange
+from slackwater.runtime.delivery.partition import OwnedPartition
+from slackwater.runtime.errors import StartError
+from slackwater.runtime.interfaces import PLACE_COLUMNS, Range, SinkFencedError
+from slackwater.tools.group_config import BACKFILL
+
+if TYPE_CHECKING:
+    from slackwater.backfill.commits import GroupOffsets
+    from slackwater.kafka.structs import TopicPartition
+    from slackwater.runtime.interfaces import Sink
+
+MakeSink = Callable[[str], "Sink"]
+"""The sink of a group."""
+
+
+def group_of(group_id: str, name: str) -> str:
+    """The group whose marks the backfill ``name`` has."""
+    return f"{group_id}{BACKFILL}{name}"
+
+
+class State:
+    """The state of the backfill whose group is ``group``.
+
+    ``make_sink``: makes the sink for a group. ``digest``: of the bounds, for which the ends are kept.
+    ``topic_ids``: by topic; "": it has none. ``by_record``: whether rows carry the positions of records.
+    ``offsets``: keeps the state where the table has no marks; None: it has.
+    """
+
+    def __init__(
+        self,
+        make_sink: MakeSink,
+        group: str,
+        digest: str,
+        topic_ids: Mapping[str, str],
+        *,
+        by_record: bool,
+        offsets: GroupOffsets | None = None,
+    ) -> None:
+        self.group, self._ids, self._by_record = group, topic_ids, by_record
+        self._digest, self._offsets = digest, offsets
+        self.sink = make_sink(group)
+        self._ends = make_sink(f"{group}.end-{digest}")
+        self.owned: dict[TopicPartition, OwnedPartition] = {}
+        """What is known of each partition: its mark, its dead letters."""
+        self.resumed = False
+        """Whether an earlier run has written something. Without, dead letters that this backfill's name has
+        may be of a table that is gone, and say nothing about the rows of this one."""
+        self._fixed: dict[TopicPartition, int] = {}
+        self._ranges: dict[TopicPartition, OffsetRange] = {}
+
+    def begin(
+        self, ranges: Mapping[TopicPartition, OffsetRange]
+    ) -> tuple[dict[TopicPartition, OffsetRange], dict[TopicPartition, int]]:
+        """Reads marks and ends. Returns the ranges with the ends that the first run has fixed, and by
+        partition where to go on. Raises what the sink raises, KafkaError."""
+        positions: dict[TopicPartition, int] = {}
+        if self._offsets is None:
+            self._fixed = self._read(self._ends, ranges)
+        else:
+            positions, self._fixed = self._offsets.read(list(ranges), self._ids, self._digest)
+        fixed = dict(ranges)
+        if self._fixed:  # partitions that the first run did not know are not part of it
+            fixed = {
+                tp: OffsetRange(min(span.start, self._fixed[tp]), self._fixed[tp])
+                for tp, span in ranges.items()
+                if tp in self._fixed
+            }
+        marks = self.sink.marks(list(fixed))
+        self.owned = {
+            tp: OwnedPartition(tp, marks=dict(marks.get(tp, {})), topic_id=self._ids.get(tp.topic, ""))
+            for tp in fixed
+        }
+        self._ranges = fixed
+        if self._offsets is None:
+            at = {tp: owned.mark for tp, owned in self.owned.items()}
+            positions = {tp: mark for tp, mark in at.items() if mark is not None}
+        self.resumed = bool(positions)
+        return fixed, {tp: position for tp, position in positions.items() if tp in fixed}
+
+    def _read(self, sink: Sink, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        marks = sink.marks(list(partitions))
+        ids = {tp: marks.get(tp, {}).get(self._ids.get(tp.topic, "")) for tp in partitions}
+        return {tp: mark for tp, mark in ids.items() if mark is not None}
+
+    def fix_ends(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+        """Keeps the ends of ``ranges``, so that another run has the same. To be called after the first batch,
+        which makes the table. Does nothing if they are kept already. Raises StartError where another process
+        has fixed them meanwhile, and what the sink raises."""
+        from slackwater.kafka.records import ARROW_SCHEMA
+
+        if self._fixed or not ranges or self._offsets is not None:
+            return
+        none = ARROW_SCHEMA.empty_table().select(PLACE_COLUMNS if self._by_record else ())
+        spans = {
+            tp: Range(self._ids.get(tp.topic, ""), min(span.start, span.end), span.end, None)
+            for tp, span in ranges.items()
+        }
+        try:
+            self._ends.stage(none, spans).publish()
+        except SinkFencedError as exc:
+            raise self.taken(exc) from exc
+        self._fixed = {tp: span.end for tp, span in ranges.items()}
+
+    def ranges(self, part: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, Range]:
+        """What the sink is to know of ``part``."""
+        return {
+            tp: Range(self.owned[tp].topic_id, span.start, span.end, self.owned[tp].mark)
+            for tp, span in part.items()
+        }
+
+    def published(self, part: Mapping[TopicPartition, OffsetRange]) -> None:
+        """The marks are at the ends of ``part`` now. Raises KafkaError where there are none, and offsets are
+        committed."""
+        if self._offsets is not None:
+            ends = {tp: span.end for tp, span in self._ranges.items()}
+            done = {tp: span.end for tp, span in part.items()}
+            self._offsets.commit(done, self._ids, self._digest, ends)
+        for tp, span in part.items():
+            owned = self.owned[tp]
+            owned.marks = {**(owned.marks or {}), owned.topic_id: span.end}
+
+    def taken(self, exc: SinkFencedError) -> StartError:
+        """The error to raise for ``exc``."""
+        return StartError(
+            f"another process runs this backfill ({self.group}): {exc}. End one of them; what both have "
+            "written is there once"
+        )

@@ -1,0 +1,118 @@
+"""``slackwater backfill``: runs a group's handler over ranges of its topics on Spark, beside the group.
+
+It joins no group and commits no offset of the group's; the table has marks of the backfill's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import replace
+from typing import Any
+
+from slackwater.backfill.bounds import SYNTAX, bound_of
+from slackwater.backfill.slices import DEFAULT_MOST
+from slackwater.runtime.errors import EXIT_OK
+from slackwater.tools.group_config import add_options, config_of
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+def register(subparsers: Any) -> None:
+    """Adds the subcommand."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "backfill",
+        help="run a group's handler over ranges of its topics on Spark, and write the rows",
+        description="Runs the group's handler on a Spark cluster over ranges of its topics, and writes to "
+        "the sink. The group itself goes on undisturbed. A backfill that has ended early goes on where it "
+        "was when the same command is run again.",
+    )
+    add_options(parser)
+    parser.add_argument(
+        "--from",
+        dest="begins",
+        action="append",
+        required=True,
+        metavar=SYNTAX,
+        type=bound_of,
+        help="where to begin: in all partitions, or several times for several topics or partitions",
+    )
+    parser.add_argument(
+        "--to",
+        dest="ends",
+        action="append",
+        default=[],
+        metavar=SYNTAX,
+        type=bound_of,
+        help="where to end; this offset is not included (default: latest, the log's end when the backfill is "
+        "started first)",
+    )
+    parser.add_argument(
+        "--sink",
+        action="append",
+        default=[],
+        metavar="FILE|KEY=VALUE",
+        help="where to write instead of spec.sink: a YAML file with the sink, or fields to replace, such as "
+        "path=/data/flights-2025; several times for several fields",
+    )
+    parser.add_argument("--handler", default="", metavar="MODULE:FUNCTION", help="instead of the group's")
+    parser.add_argument("--remote", default=None, metavar="sc://HOST:PORT", help="a Spark Connect server")
+    parser.add_argument(
+        "--name", type=_name, help="tells backfills apart (default: made of --from, --to and the table)"
+    )
+    parser.add_argument(
+        "--batch-rows", default=DEFAULT_MOST, type=_number, metavar="N", help="the most records of a commit"
+    )
+    parser.add_argument(
+        "--tasks", default=0, type=_number, metavar="N", help="tasks of a batch (default: two for each core)"
+    )
+    parser.add_argument(
+        "--dead-letters",
+        default="topic",
+        metavar="topic|FILE|none",
+        help="where dead letters go: the group's deadLetterTopic (the default), a file of JSON lines, or "
+        "nowhere; they are counted in any case",
+    )
+    parser.add_argument(
+        "--allow-overlap",
+        action="store_true",
+        help="write to the group's own table even where the group may have rows of these records",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print what would be read, and write nothing")
+    parser.set_defaults(run=run)
+
+
+def _name(text: str) -> str:
+    if not NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"must be letters, digits, '.', '_' or '-', not {text!r}")
+    return text
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 2**31:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns the exit code. Raises WorkerError with the code of a worker for the same error, KafkaError."""
+    from slackwater.backfill.run import Options, backfill
+    from slackwater.backfill.target import config_for
+
+    live = config_of(arguments)
+    config = config_for(live, sink=arguments.sink, handler=arguments.handler)
+    if arguments.remote is not None:
+        config = replace(config, spark=replace(config.spark, remote=arguments.remote))
+    options = Options(
+        begins=arguments.begins,
+        ends=arguments.ends,
+        name=arguments.name or "",
+        batch_rows=arguments.batch_rows,
+        tasks=arguments.tasks,
+        dead_letters=arguments.dead_letters,
+        allow_overlap=arguments.allow_overlap,
+        dry_run=arguments.dry_run,
+    )
+    counts = backfill(config, live, options, lambda line: print(line, flush=True))
+    print(f"batches: {counts.batches}, rows: {counts.rows}, dead letters: {counts.letters}")
+    return EXIT_OK
