@@ -1,0 +1,287 @@
+"""Traces by OpenTelemetry's SDK. Importing this module needs the extra ``otel``.
+
+Spans go to an exporter by way of a queue of limited size (OTEL_BSP_MAX_QUEUE_SIZE, 2048): where the collector
+is away or slow, spans are lost, and nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
+
+from opentelemetry import context as otel_context, trace
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import DEFAULT_ON, ParentBased, Sampler, TraceIdRatioBased
+from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from slackwater.tracing.context import TraceContext
+from slackwater.tracing.spans import INTERNAL, NO_SPAN, Attributes, Span
+
+SCOPE = "slackwater"
+"""The name of the instrumentation scope."""
+DEFAULT_SAMPLE_RATIO = 0.01
+
+T = TypeVar("T")
+
+
+class SdkSpan:
+    """A span of the SDK; it may be one that is not recorded, for its children are not recorded either then."""
+
+    def __init__(self, span: trace.Span) -> None:
+        self.otel = span
+
+    @property
+    def recording(self) -> bool:
+        return self.otel.is_recording()
+
+    @property
+    def context(self) -> TraceContext | None:
+        own = self.otel.get_span_context()
+        if not own.is_valid:
+            return None
+        return TraceContext(f"{own.trace_id:032x}", f"{own.span_id:016x}", own.trace_flags.sampled)
+
+    def set(self, attributes: Attributes) -> None:
+        self.otel.set_attributes(dict(attributes))
+
+    def link(self, context: TraceContext) -> None:
+        self.otel.add_link(_remote(context))
+
+    def event(self, name: str, at_ms: float, attributes: Attributes | None = None) -> None:
+        self.otel.add_event(name, dict(attributes or {}), _ns(at_ms))
+
+    def fail(self, error: str) -> None:
+        self.otel.set_status(Status(StatusCode.ERROR, error))
+
+    def end(self, at_ms: float) -> None:
+        if self.otel.is_recording():  # the SDK warns of a second end
+            self.otel.end(_ns(at_ms))
+
+    def inside(self, call: Callable[[], T]) -> Callable[[], T]:
+        def called() -> T:
+            with self.current():
+                return call()
+
+        return called
+
+    def current(self) -> AbstractContextManager[object]:
+        return _attached(self.otel)
+
+
+@contextmanager
+def _attached(span: trace.Span) -> Iterator[None]:
+    token = otel_context.attach(trace.set_span_in_context(span))
+    try:
+        yield
+    finally:
+        otel_context.detach(token)
+
+
+class AgreedIds(RandomIdGenerator):
+    """Random ids, except for a span whose ids were agreed upon."""
+
+    def __init__(self) -> None:
+        self._next = threading.local()
+
+    @contextmanager
+    def using(self, identity: TraceContext | None) -> Iterator[None]:
+        """The next span of this thread gets these ids."""
+        self._next.identity = identity
+        try:
+            yield
+        finally:
+            self._next.identity = None
+
+    def generate_span_id(self) -> int:
+        identity: TraceContext | None = getattr(self._next, "identity", None)
+        return int(identity.span_id, 16) if identity is not None else super().generate_span_id()
+
+    def generate_trace_id(self) -> int:
+        identity: TraceContext | None = getattr(self._next, "identity", None)
+        return int(identity.trace_id, 16) if identity is not None else super().generate_trace_id()
+
+    def is_trace_id_random(self) -> bool:
+        return False
+
+
+class SdkTracing:
+    """:class:`~slackwater.tracing.spans.Tracing` by the SDK."""
+
+    on = True
+
+    def __init__(self, processor: SpanProcessor, resource: Attributes, sampler: Sampler | None) -> None:
+        """``resource``: what describes the process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before
+        it. ``sampler``: None: the one that OTEL_TRACES_SAMPLER names."""
+        self._processor, self._ids = processor, AgreedIds()
+        described = Resource.create()
+        known = {
+            name
+            for name, value in described.attributes.items()
+            if not str(value).startswith("unknown_service")
+        }
+        own = {name: value for name, value in resource.items() if name not in known}
+        described = described.merge(Resource(own))
+        self.provider = TracerProvider(sampler, described, shutdown_on_exit=False)
+        always = TracerProvider(DEFAULT_ON, described, shutdown_on_exit=False, id_generator=self._ids)
+        for provider in (self.provider, always):
+            provider.add_span_processor(processor)
+        self._tracer, self._always = self.provider.get_tracer(SCOPE), always.get_tracer(SCOPE)
+
+    def span(
+        self,
+        name: str,
+        start_ms: float,
+        *,
+        kind: str = INTERNAL,
+        parent: Span | TraceContext | None = None,
+        attributes: Attributes | None = None,
+    ) -> Span:
+        return self._start(self._tracer, name, start_ms, kind, parent, attributes)
+
+    def operation(
+        self,
+        name: str,
+        start_ms: float,
+        *,
+        kind: str = INTERNAL,
+        parent: Span | TraceContext | None = None,
+        identity: TraceContext | None = None,
+        attributes: Attributes | None = None,
+    ) -> Span:
+        with self._ids.using(identity):
+            return self._start(self._always, name, start_ms, kind, parent, attributes)
+
+    @staticmethod
+    def _start(
+        tracer: trace.Tracer,
+        name: str,
+        start_ms: float,
+        kind: str,
+        parent: Span | TraceContext | None,
+        attributes: Attributes | None,
+    ) -> Span:
+        within = otel_context.Context()  # not what happens to be current on this thread
+        if isinstance(parent, SdkSpan):
+            within = trace.set_span_in_context(parent.otel, within)
+        elif isinstance(parent, TraceContext):
+            within = trace.set_span_in_context(NonRecordingSpan(_remote(parent)), within)
+        return SdkSpan(
+            tracer.start_span(
+                name,
+                within,
+                kind=SpanKind[kind.upper()],
+                attributes=dict(attributes or {}),
+                start_time=_ns(start_ms),
+            )
+        )
+
+    def active(self) -> Span:
+        current = trace.get_current_span()
+        return SdkSpan(current) if current.get_span_context().is_valid else NO_SPAN
+
+    @contextmanager
+    def child(self, name: str, attributes: Attributes | None = None) -> Iterator[Span]:
+        if not trace.get_current_span().get_span_context().is_valid:
+            yield NO_SPAN
+            return
+        with self._tracer.start_as_current_span(name, attributes=dict(attributes or {})) as span:
+            yield SdkSpan(span)
+
+    def fields(self) -> Mapping[str, str]:
+        own = trace.get_current_span().get_span_context()
+        if not own.trace_flags.sampled:
+            return {}
+        return {"trace_id": f"{own.trace_id:032x}", "span_id": f"{own.span_id:016x}"}
+
+    def close(self, timeout_ms: float) -> None:
+        ending = threading.Thread(target=self._processor.shutdown, name="traces", daemon=True)
+        ending.start()
+        ending.join(timeout_ms / 1000)
+
+
+class ReportedExporter(SpanExporter):
+    """Says once that spans cannot be sent, and once that they can be again."""
+
+    def __init__(self, exporter: SpanExporter, where: str, say: Callable[[str], None]) -> None:
+        self._exporter, self._where, self._say = exporter, where, say
+        self._failing = False
+
+    def export(self, spans: Any) -> SpanExportResult:
+        result = self._exporter.export(spans)
+        failing = result is not SpanExportResult.SUCCESS
+        if failing and not self._failing:
+            self._say(
+                f"traces cannot be sent to {self._where}; they are lost until it answers, and nothing else is: "
+                "start the collector, or correct the endpoint of the traces"
+            )
+        elif self._failing and not failing:
+            self._say(f"traces are sent to {self._where} again")
+        self._failing = failing
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)
+
+
+def open_tracing(
+    endpoint: str,
+    sample_ratio: float | None,
+    resource: Attributes,
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+) -> SdkTracing:
+    """Traces that are sent by OTLP over HTTP.
+
+    ``endpoint``: the collector's URL without ``/v1/traces``; "": what the variables of OpenTelemetry say, such
+    as OTEL_EXPORTER_OTLP_ENDPOINT. ``sample_ratio``: of traces without a parent; None: what OTEL_TRACES_SAMPLER
+    says, or 0.01. ``say``: takes a line for people, on any thread.
+    """
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    _quieten()
+    url = f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None
+    exporter = OTLPSpanExporter(endpoint=url)
+    where = url or _environment_url(environment)
+    processor = BatchSpanProcessor(ReportedExporter(exporter, where, say))
+    return SdkTracing(processor, resource, sampler_of(sample_ratio, environment))
+
+
+def sampler_of(sample_ratio: float | None, environment: Mapping[str, str]) -> Sampler | None:
+    """The sampler of traces: it follows a span's parent, and else takes a share of them. None: the one that
+    the environment names."""
+    if sample_ratio is None and environment.get("OTEL_TRACES_SAMPLER"):
+        return None
+    return ParentBased(TraceIdRatioBased(DEFAULT_SAMPLE_RATIO if sample_ratio is None else sample_ratio))
+
+
+def _environment_url(environment: Mapping[str, str]) -> str:
+    traces = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    base = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
+    return traces or f"{base.rstrip('/')}/v1/traces"
+
+
+def _quieten() -> None:
+    """The SDK logs each failed export, some several times: :class:`ReportedExporter` says it once."""
+    own = logging.getLogger("opentelemetry")
+    own.addHandler(logging.NullHandler())
+    own.propagate = False
+
+
+def _remote(context: TraceContext) -> SpanContext:
+    flags = TraceFlags(TraceFlags.SAMPLED if context.sampled else TraceFlags.DEFAULT)
+    return SpanContext(int(context.trace_id, 16), int(context.span_id, 16), True, flags)
+
+
+def _ns(at_ms: float) -> int:
+    return int(at_ms * 1_000_000)
+
+
