@@ -22,6 +22,7 @@ from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.worker import Surroundings, Worker
 from slackwater.runtime.worker_context import TakeoverContext
+from slackwater.tracing.spans import NO_TRACING, Tracing
 from tests.support.workers.fakes import (
     FakeCluster,
     FakeConsumer,
@@ -263,6 +264,9 @@ class Parts:
 
     def standby(self) -> Member:
         return self.consumer()
+
+    def tracing(self) -> Tracing:
+        return NO_TRACING
 
     def engine(self) -> ValueEngine:
         self.engines += 1

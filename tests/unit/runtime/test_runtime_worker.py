@@ -35,6 +35,7 @@ from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
 from slackwater.runtime.worker import Surroundings, Worker
+from slackwater.tracing.spans import NO_TRACING, Tracing
 from tests.support.workers.fakes import (
     FakeCluster,
     FakeConsumer,
@@ -96,6 +97,9 @@ class FakeParts:
 
         made.at_poll.extend([join, *self.after_join])
         return made
+
+    def tracing(self) -> Tracing:
+        return NO_TRACING
 
     def engine(self) -> ValueEngine:
         self.order.append("engine")

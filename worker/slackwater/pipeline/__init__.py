@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from slackwater.tracing.spans import NO_TRACING, Tracing
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["make_engine", "make_sink"]
 
 
-def make_engine(config: WorkerConfig) -> AnyEngine:
-    """The engine that ``config.engine`` names. It loads nothing before ``start()``."""
+def make_engine(config: WorkerConfig, tracing: Tracing = NO_TRACING) -> AnyEngine:
+    """The engine that ``config.engine`` names. ``tracing``: for the jobs of Spark. It loads nothing before ``start()``."""
     make = _decoder_factory(config)
     if config.engine == "python":
         from slackwater.pipeline.engines.python import PythonEngine
@@ -42,7 +44,7 @@ def make_engine(config: WorkerConfig) -> AnyEngine:
         from slackwater.pipeline.engines.decoding import DecodingRecordEngine
 
         return DecodingRecordEngine(records, make, by_record=config.by_record)
-    tables = _table_engine(config)
+    tables = _table_engine(config, tracing)
     if make is None:
         return tables
     from slackwater.pipeline.engines.decoding import DecodingEngine
@@ -62,7 +64,7 @@ def _decoder_factory(config: WorkerConfig) -> Callable[[], ValueDecoder] | None:
     return partial(make_decoder, value, timeout_ms=waits_ms, start_timeout_ms=config.start_timeout_ms)
 
 
-def _table_engine(config: WorkerConfig) -> ArrowEngine | SparkEngine:
+def _table_engine(config: WorkerConfig, tracing: Tracing) -> ArrowEngine | SparkEngine:
     if config.engine == "arrow":
         from slackwater.pipeline.engines.arrow import ArrowEngine
 
@@ -84,6 +86,7 @@ def _table_engine(config: WorkerConfig) -> ArrowEngine | SparkEngine:
         timeout_ms=config.handler_timeout_ms,
         refreshes=config.refresh_every_ms > 0,
         by_record=config.by_record,
+        tracing=tracing,
     )
 
 

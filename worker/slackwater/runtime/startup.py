@@ -22,6 +22,7 @@ from slackwater.runtime.errors import (
 from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink, StandbyConsumer
 from slackwater.runtime.takeover.group_observer import GroupObserver, MemberView
 from slackwater.runtime.telemetry.events import Log
+from slackwater.tracing.spans import Tracing
 
 
 class Parts(Protocol):
@@ -38,6 +39,9 @@ class Parts(Protocol):
     def standby(self) -> StandbyConsumer:
         """A consumer that is to stand by."""
 
+    def tracing(self) -> Tracing:
+        """The traces. Called before :meth:`engine`."""
+
     def engine(self) -> AnyEngine: ...
 
     def sink(self) -> Sink: ...
@@ -49,8 +53,9 @@ class Parts(Protocol):
 
 
 class Loaded(NamedTuple):
-    """The engine, the sink and the dead letters, ready for use."""
+    """The traces, the engine, the sink and the dead letters, ready for use."""
 
+    tracing: Tracing
     engine: AnyEngine
     sink: Sink
     letters: DeadLetters | None
@@ -94,11 +99,11 @@ class Loader:
 
     def load(self) -> Loaded:
         """The handler and what it runs on, warmed up. Raises WorkerError, KafkaError."""
-        engine = self._parts.engine()
+        tracing, engine = self._parts.tracing(), self._parts.engine()
         try:
             engine.start()
             warm_up(engine, self._config.handler)
-            return Loaded(engine, self._parts.sink(), self._parts.letters())
+            return Loaded(tracing, engine, self._parts.sink(), self._parts.letters())
         except Exception as exc:
             self._quietly(engine.close)
             if isinstance(exc, WorkerError | KafkaError):

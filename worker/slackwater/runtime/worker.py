@@ -41,6 +41,8 @@ FIRST_JOIN_MS = 500.0
 """How long a returning member waits for its join before it warms up beside it: a rebalance may hold it up."""
 CLOSE_MS = 3000.0
 """How long the consumer's close may take, and the engine's."""
+TRACES_CLOSE_MS = 500.0
+"""How long the last spans may take to be sent: the successor waits for this process's end."""
 POLL_MS = 100.0
 POLL_WITH_SUCCESSOR_MS = 20.0
 """Where a successor may ask: the question is noticed between two polls."""
@@ -247,7 +249,8 @@ class Worker:
                 return False
             self.turn(self._loading)
         loaded: Loaded = self._loading.result()
-        context.engine, context.sink, context.letters = loaded
+        context.tracing, context.engine, context.sink, context.letters = loaded
+        self._events.correlate, self._log.correlate = loaded.tracing.fields, loaded.tracing.fields
         if self._config.refresh_every_ms:
             context.refresh(loaded.engine)
         return True
@@ -385,6 +388,7 @@ class Worker:
         if self._health is not None:
             self._quietly(self._health.close)
         self._events.emit("stopped", code=code)
+        self._context.tracing.close(TRACES_CLOSE_MS)
         return code
 
     def _close_consumer(self) -> None:

@@ -199,6 +199,9 @@ class SdkTracing:
             return {}
         return {"trace_id": f"{own.trace_id:032x}", "span_id": f"{own.span_id:016x}"}
 
+    def share(self) -> None:
+        trace.set_tracer_provider(self.provider)
+
     def close(self, timeout_ms: float) -> None:
         ending = threading.Thread(target=self._processor.shutdown, name="traces", daemon=True)
         ending.start()
@@ -282,6 +285,6 @@ def _remote(context: TraceContext) -> SpanContext:
 
 
 def _ns(at_ms: float) -> int:
-    return int(at_ms * 1_000_000)
+    return round(at_ms * 1_000) * 1_000
 
 

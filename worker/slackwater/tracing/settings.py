@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +17,31 @@ class TraceSettings:
 
     endpoint: str = ""
     sample_ratio: float | None = None
+
+
+DEFAULT_INTERVAL_MS = 60_000
+
+
+@dataclass(frozen=True)
+class MetricSettings:
+    """``endpoint``: the collector's URL without ``/v1/metrics``; "": what the environment says.
+    ``interval_ms``: how often metrics are sent."""
+
+    endpoint: str = ""
+    interval_ms: int = DEFAULT_INTERVAL_MS
+
+
+ENDPOINT = r"https?://[A-Za-z0-9._~\-\[\]:]+(/[A-Za-z0-9._~\-/]*)?"
+"""The form of a collector's URL."""
+
+
+def is_endpoint(url: str) -> bool:
+    """Whether ``url`` is a collector's, or "" for that of the environment; one with the path of a signal is
+    not."""
+    if not url:
+        return True
+    path = url.rstrip("/")
+    return re.fullmatch(ENDPOINT, url) is not None and not path.endswith(("/v1/traces", "/v1/metrics"))
 
 
 MISSING = (

@@ -95,6 +95,10 @@ class Tracing(Protocol):
         """``trace_id`` and ``span_id`` of the current span, for a log line; empty without one that is
         recorded."""
 
+    def share(self) -> None:
+        """Makes these traces those of this process, for other code that uses OpenTelemetry, such as a
+        handler."""
+
     def close(self, timeout_ms: float) -> None:
         """Sends what is left, in that time at most."""
 
@@ -163,6 +167,8 @@ class NoTracing:
 
     def fields(self) -> Mapping[str, str]:
         return {}
+
+    def share(self) -> None: ...
 
     def close(self, timeout_ms: float) -> None: ...
 

@@ -14,6 +14,7 @@ from slackwater.pipeline.engines.spark_session import (
     GivenSession,
     SparkFailure,
     failure_of,
+    job_label,
     make_backend,
     summary,
 )
@@ -26,6 +27,7 @@ from slackwater.runtime.errors import (
     StartError,
     WorkerError,
 )
+from slackwater.tracing.spans import NO_TRACING, Tracing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +53,8 @@ class SparkEngine:
     ``timeout_ms`` limits each call of :meth:`transform` and :meth:`warm_up`. ``session``: one of the caller's
     to run on instead; it is used as it is, and left open. ``function``: the handler itself, for a caller that
     has it; ``spec`` is its name in messages then. ``refreshes``: whether :meth:`refresh` will be called.
-    ``by_record``: whether each row carries the position of its record.
+    ``by_record``: whether each row carries the position of its record. ``tracing``: a batch whose trace is
+    recorded names it in the description of its Spark jobs (on a Connect server: as a tag).
     """
 
     def __init__(
@@ -67,7 +70,9 @@ class SparkEngine:
         function: handlers.Handler | None = None,
         refreshes: bool = False,
         by_record: bool = True,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
+        self._tracing = tracing
         self._start_timeout_ms = start_timeout_ms
         self._spec, self._path, self._timeout_ms = spec, tuple(path), timeout_ms
         self._function, self._refreshes, self._by_record = function, refreshes, by_record
@@ -176,7 +181,8 @@ class SparkEngine:
             raise setup_failure(self._spec, exc, _described(exc)) from exc
 
     def _run(self, table: pa.Table, batch: Batch) -> pa.Table:
-        return self._call(lambda: self._query(table, batch), f"on {table.num_rows} records")
+        traced = self._tracing.active().inside(lambda: self._query(table, batch))
+        return self._call(traced, f"on {table.num_rows} records")
 
     def _call(self, query: Callable[[], T], where: str = "before its first call") -> T:
         if self._calls is None:
@@ -216,14 +222,19 @@ class SparkEngine:
 
     def _query(self, table: pa.Table, batch: Batch) -> pa.Table:
         handler = self._handler.call
-        with frames.frame(self._session(), table, self._backend.parallelism) as frame:
+        trace_id = self._tracing.fields().get("trace_id", "")
+        with (
+            job_label(self._session(), trace_id),
+            frames.frame(self._session(), table, self._backend.parallelism) as frame,
+        ):
             result: Any = handler(frame, batch)
             to_arrow: Callable[[], pa.Table] | None = getattr(result, "toArrow", None)
             if to_arrow is None:
                 raise HandlerError(
                     f"handler {self._spec} returned {type(result).__name__}, not a Spark DataFrame"
                 )
-            return to_arrow()
+            with self._tracing.child("spark job", {"slackwater.engine": str(self._backend)}):
+                return to_arrow()
 
     def _explained(self, exc: Exception) -> Exception:
         """The error to raise for ``exc``: ``exc`` itself if the handler's own Python raised it."""
