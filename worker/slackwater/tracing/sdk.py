@@ -21,6 +21,7 @@ from opentelemetry.sdk.trace.sampling import DEFAULT_ON, ParentBased, Sampler, T
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from slackwater.tracing.context import TraceContext
+from slackwater.tracing.settings import signal_url
 from slackwater.tracing.spans import INTERNAL, NO_SPAN, Attributes, Span
 
 SCOPE = "slackwater"
@@ -251,7 +252,7 @@ def open_tracing(
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     _quieten()
-    url = f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None
+    url = signal_url(endpoint, "v1/traces") if endpoint else None
     exporter = OTLPSpanExporter(endpoint=url)
     where = url or _environment_url(environment)
     processor = BatchSpanProcessor(ReportedExporter(exporter, where, say))
@@ -269,7 +270,7 @@ def sampler_of(sample_ratio: float | None, environment: Mapping[str, str]) -> Sa
 def _environment_url(environment: Mapping[str, str]) -> str:
     traces = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     base = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
-    return traces or f"{base.rstrip('/')}/v1/traces"
+    return traces or signal_url(base, "v1/traces")
 
 
 def _quieten() -> None:

@@ -36,12 +36,14 @@ ENDPOINT = r"https?://[A-Za-z0-9._~\-\[\]:]+(/[A-Za-z0-9._~\-/]*)?"
 
 
 def is_endpoint(url: str) -> bool:
-    """Whether ``url`` is a collector's, or "" for that of the environment; one with the path of a signal is
-    not."""
-    if not url:
-        return True
-    path = url.rstrip("/")
-    return re.fullmatch(ENDPOINT, url) is not None and not path.endswith(("/v1/traces", "/v1/metrics"))
+    """Whether ``url`` is a collector's, or "" for that of the environment."""
+    return not url or re.fullmatch(ENDPOINT, url) is not None
+
+
+def signal_url(endpoint: str, path: str) -> str:
+    """Where a signal goes: ``endpoint`` with ``path`` (``v1/traces``), unless it has it already."""
+    base = endpoint.rstrip("/")
+    return base if base.endswith(f"/{path}") else f"{base}/{path}"
 
 
 MISSING = (

@@ -325,7 +325,7 @@ def _collector(value: Any, path: str) -> str:
     if not is_endpoint(text_of(value, path)):
         raise Fault(
             path,
-            f"must be the http or https URL of a collector that takes OTLP over HTTP, without /v1/traces, for "
+            "must be the http or https URL of a collector that accepts OTLP over HTTP, for "
             f"example http://otel-collector:4318, not {value!r}",
         )
     return str(value)
