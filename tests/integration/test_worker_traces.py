@@ -1,0 +1,73 @@
+"""Traces of real worker processes, as a receiver of OTLP gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.devbroker import DevBroker
+from tests.support.otlp import OtlpReceiver, otlp_receiver
+from tests.support.processes import reserve_ports
+from tests.support.tracing import PRODUCER
+from tests.support.waiting import wait_until
+from tests.support.workers.delivery_site import DeliverySite
+
+TRACED = {"OTEL_BSP_SCHEDULE_DELAY": "50", "OTEL_METRIC_EXPORT_TIMEOUT": "1000"}
+
+
+@pytest.fixture
+def site(devbroker: DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
+    with DeliverySite(devbroker.bootstrap, tmp_path) as site:
+        yield site
+
+
+@pytest.fixture
+def collector() -> Iterator[OtlpReceiver]:
+    with otlp_receiver() as receiver:
+        yield receiver
+
+
+def test_a_batch_is_linked_to_its_producers_and_sent(site: DeliverySite, collector: OtlpReceiver) -> None:
+    site.write([(0, b"v-0"), (1, b"v-1")], headers={"traceparent": PRODUCER.encode()})
+    telemetry = {"traces": {"endpoint": collector.url, "sampleRatio": 1.0}}
+    worker = site.worker(telemetry=telemetry, environment=TRACED)
+    site.until_committed(why=site.why)
+    wait_until(lambda: collector.named(f"process {site.topic}"), lambda: (collector.spans, worker.stderr))
+    assert worker.terminate() == 0, worker.stderr
+    batches = collector.named(f"process {site.topic}")
+    assert {link for batch in batches for link in batch.links} == {tuple(PRODUCER.split("-")[1:3])}
+    batch = batches[0]
+    stages = [span.name for span in collector.children(batch)]
+    assert stages == ["handle", "stage", "fence", "publish", "commit"]
+    assert (batch.parent_id, batch.failed) == ("", False)
+    assert batch.resource["service.name"] == site.group
+    assert batch.resource["slackwater.member"] == "w-0"
+    event = worker.named("batch")[0]
+    assert (event["trace_id"], event["span_id"]) == (batch.trace_id, batch.span_id)
+
+
+def test_a_collector_that_is_away_costs_nothing_but_spans(site: DeliverySite) -> None:
+    """Nothing listens at its port; the environment says where it is, and that its queue holds two spans."""
+    (port,) = reserve_ports(1)
+    environment = {
+        **TRACED,
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
+        "OTEL_TRACES_SAMPLER": "always_on",
+        "OTEL_BSP_MAX_QUEUE_SIZE": "2",
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "1",
+    }
+    worker = site.worker(telemetry={"traces": {}}, environment=environment)
+    for _ in range(5):
+        site.produce(20)
+        site.until_committed(why=site.why)
+    wait_until(lambda: "traces cannot be sent" in worker.stderr, lambda: worker.stderr)
+    assert worker.terminate() == 0
+    site.check()
+    lines = worker.stderr.splitlines()
+    told = [line for line in lines if "traces" in line]
+    assert len(told) == 1, lines
+    assert f"cannot be sent to http://127.0.0.1:{port}/v1/traces" in told[0]
+    assert not [line for line in lines if "Traceback" in line or "Transient" in line]
