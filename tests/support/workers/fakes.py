@@ -149,7 +149,12 @@ class FakeCluster:
         values = self.logs[tp][offset : offset + most]
         builder = BatchBuilder(max_bytes=1 << 24)
         for i, value in enumerate(values):
-            assert builder.append(1_357_034_400_000 + offset + i, b"N%d" % i, value, self.headers.get((tp.partition, offset + i), [("h", b"x")]))
+            assert builder.append(
+                1_357_034_400_000 + offset + i,
+                b"N%d" % i,
+                value,
+                self.headers.get((tp.partition, offset + i), [("h", b"x")]),
+            )
         return decode(builder.build(base_offset=offset), fetch_offset=offset)
 
 

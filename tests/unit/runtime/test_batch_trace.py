@@ -239,7 +239,9 @@ def test_a_commit_that_the_group_refuses_is_an_error_of_its_stage(recorded: Reco
     bench.assign(bench.produce(0, *values(3)))
     bench.until_idle()
     assert recorded.named("fence")[0].status.status_code is StatusCode.ERROR
-    results = [dict(span.attributes or {})["slackwater.batch.result"] for span in recorded.named("process flights")]
+    results = [
+        dict(span.attributes or {})["slackwater.batch.result"] for span in recorded.named("process flights")
+    ]
     assert results == ["abandoned", "committed"]
 
 

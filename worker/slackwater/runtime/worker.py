@@ -31,6 +31,7 @@ from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import PHASES, Status
+from slackwater.runtime.telemetry.takeover_trace import begin_restart
 from slackwater.runtime.worker_context import WorkerContext
 
 if TYPE_CHECKING:
@@ -309,9 +310,21 @@ class Worker:
         if self._roles.role is not Role.HANDING_OVER:
             if self._coordinator is not None:
                 self._coordinator.ends()
-            delivery.drain(self._config.drain_timeout_ms)
+            self._drain_traced(delivery)
         self._close_consumer()
         self._events.emit("drained", ms=round(self._clock.mono_ms() - began))
+
+    def _drain_traced(self, delivery: Delivery) -> None:
+        tracing, began_ms = self._context.tracing, self._clock.wall_ms()
+        if not tracing.on:
+            delivery.drain(self._config.drain_timeout_ms)
+            return
+        restart = begin_restart(tracing, self._context.instance, began_ms)
+        attributes = {"slackwater.member": self._context.instance, "slackwater.pod": self.status.pod}
+        span = tracing.operation("drain", began_ms, parent=restart, attributes=attributes)
+        with span.current():
+            delivery.drain(self._config.drain_timeout_ms, str(restart.context or ""))
+        span.end(self._clock.wall_ms())
 
     def _give_up_membership(self, coordinator: TakeoverCoordinator, delivery: Delivery) -> None:
         """Another pod has joined as the member: writes nothing more, and gets ready to follow that one."""

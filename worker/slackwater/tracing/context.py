@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import NamedTuple
 
 HEADER = "traceparent"
 """Of records and of HTTP requests."""
-_FORM = re.compile(r"(?P<version>[0-9a-f]{2})-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})")
+_FORM = re.compile(
+    r"(?P<version>[0-9a-f]{2})-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})"
+)
 _MOST_CHARACTERS = 256
 _SAMPLED = 1
 
@@ -34,16 +35,13 @@ def parse(header: str | bytes | None) -> TraceContext | None:
     except UnicodeDecodeError:
         return None
     match = _FORM.match(text)
-    if match is None or match["version"] == "ff" or not (match["trace"].strip("0") and match["span"].strip("0")):
+    if (
+        match is None
+        or match["version"] == "ff"
+        or not (match["trace"].strip("0") and match["span"].strip("0"))
+    ):
         return None
     rest = text[match.end() :]
     if rest and (match["version"] == "00" or not rest.startswith("-")):  # a later version may add fields
         return None
     return TraceContext(match["trace"], match["span"], bool(int(match["flags"], 16) & _SAMPLED))
-
-
-def derived(*names: str) -> TraceContext:
-    """A sampled context that is a function of ``names``: two processes that know the same names, and cannot
-    send each other a header, are in one trace by it."""
-    digest = hashlib.sha256("\n".join(("slackwater", *names)).encode()).hexdigest()
-    return TraceContext(digest[:32], digest[32:48], True)

@@ -287,5 +287,3 @@ def _remote(context: TraceContext) -> SpanContext:
 
 def _ns(at_ms: float) -> int:
     return round(at_ms * 1_000) * 1_000
-
-

@@ -13,9 +13,7 @@ _ENVIRONMENT = "Defaults to the worker's environment variable OTEL_EXPORTER_OTLP
 
 
 def _endpoint() -> Kind:
-    return fields.text(
-        pattern=ENDPOINT, example="http://otel-collector.observability:4318", max_length=512
-    )
+    return fields.text(pattern=ENDPOINT, example="http://otel-collector.observability:4318", max_length=512)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +45,10 @@ class Metrics:
         absent="",
     )
     interval_ms: int = spec(
-        "interval", fields.duration("1s", "1h"), "How often they are sent.", default=f"{DEFAULT_INTERVAL_MS // 1000}s"
+        "interval",
+        fields.duration("1s", "1h"),
+        "How often they are sent.",
+        default=f"{DEFAULT_INTERVAL_MS // 1000}s",
     )
 
 
@@ -55,7 +56,9 @@ class Metrics:
 class Telemetry:
     """What the workers send to an OpenTelemetry collector. What is absent is not sent."""
 
-    traces: Traces | None = spec("traces", fields.nested(Traces), "Sends traces. {} sends them with the defaults.")
+    traces: Traces | None = spec(
+        "traces", fields.nested(Traces), "Sends traces. {} sends them with the defaults."
+    )
     metrics: Metrics | None = spec(
         "metrics", fields.nested(Metrics), "Sends metrics. {} sends them with the defaults."
     )

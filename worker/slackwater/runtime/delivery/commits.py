@@ -103,6 +103,8 @@ class PositionCommits:
         self._handled_at_ms = 0.0
         self.drain_ms: int | None = None
         """Since when (wall clock) the partitions are drained; None: they are not."""
+        self.drain_trace = ""
+        """The trace of the restart for which they are drained; "": none."""
 
     def stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """The broker has taken these commits."""
@@ -119,7 +121,8 @@ class PositionCommits:
     def served(self, owned: OwnedPartition, offset: int, rejected: int | None = None) -> OffsetAndMetadata:
         """The commit of what was served up to ``offset`` until now; ``rejected``: of
         :class:`~slackwater.runtime.delivery.partition.CommitNote`, None: as before."""
-        return owned.commit_of(offset, self._clock.wall_ms(), self._instance, self.drain_ms, rejected)
+        now = self._clock.wall_ms()
+        return owned.commit_of(offset, now, self._instance, self.drain_ms, rejected, self.drain_trace)
 
     def due(self, but: Collection[TopicPartition] = ()) -> dict[TopicPartition, OffsetAndMetadata]:
         """Commits that are due for partitions without new records: they say that a partition is still served

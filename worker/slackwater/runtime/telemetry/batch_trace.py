@@ -171,9 +171,7 @@ class Part(Protocol):
 class BatchTraces:
     """Begins the traces of a worker's batches."""
 
-    def __init__(
-        self, tracing: Callable[[], Tracing], clock: Clock, group: str, client: str
-    ) -> None:
+    def __init__(self, tracing: Callable[[], Tracing], clock: Clock, group: str, client: str) -> None:
         """``tracing``: asked for each batch, because a returning worker opens its traces after its join."""
         self._tracing, self._clock = tracing, clock
         self._attributes: Attributes = {
