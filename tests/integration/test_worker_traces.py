@@ -13,6 +13,7 @@ from tests.support.processes import reserve_ports
 from tests.support.tracing import PRODUCER
 from tests.support.waiting import wait_until
 from tests.support.workers.delivery_site import DeliverySite
+from tests.support.workers.takeover_site import TakeoverSite
 
 TRACED = {"OTEL_BSP_SCHEDULE_DELAY": "50", "OTEL_METRIC_EXPORT_TIMEOUT": "1000"}
 
@@ -71,3 +72,70 @@ def test_a_collector_that_is_away_costs_nothing_but_spans(site: DeliverySite) ->
     assert len(told) == 1, lines
     assert f"cannot be sent to http://127.0.0.1:{port}/v1/traces" in told[0]
     assert not [line for line in lines if "Traceback" in line or "Transient" in line]
+
+
+def test_a_takeover_is_a_trace_across_both_workers(
+    devbroker: DevBroker, collector: OtlpReceiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order brings its context, as the operator's does; of batches none is sampled."""
+    for name, value in TRACED.items():
+        monkeypatch.setenv(name, value)
+    with TakeoverSite(devbroker.bootstrap, tmp_path, 2) as site:
+        site.flow.start(100)
+        telemetry = {"traces": {"endpoint": collector.url, "sampleRatio": 0}}
+        before = site.start(0, "a", telemetry=telemetry)
+        before.phase("running")
+        after = site.start(0, "b", telemetry=telemetry)
+        after.phase("standby")
+        site.until_handled(before.pod, 1)
+        assert site.key.order(after, before, trace=PRODUCER)[0] == 202
+        after.until("takeover")
+        before.in_phase("standby")
+        site.until_handled(after.pod, 1)
+        site.flow.stop()
+        site.until_committed(why=site.why)
+        wait_until(lambda: len(collector.spans) >= 7, lambda: collector.spans)
+        assert (before.terminate(), after.terminate()) == (0, 0)
+    (taken,), (handed,) = collector.named("take over g-0"), collector.named("hand over g-0")
+    _, trace_id, span_id, _ = PRODUCER.split("-")
+    assert {span.trace_id for span in (taken, handed)} == {trace_id}
+    assert taken.parent_id == span_id
+    asked, joined, served = collector.children(taken)
+    assert [span.name for span in (asked, joined, served)] == [
+        "ask for the handover",
+        "join",
+        "first records",
+    ]
+    assert handed.parent_id == asked.span_id, "the request carries the context"
+    assert [span.name for span in collector.children(handed)] == ["drain", "wait for the fence"]
+    assert handed.attributes["slackwater.handover.result"] == "handed over"
+    assert (taken.resource["k8s.pod.name"], handed.resource["k8s.pod.name"]) == (after.pod, before.pod)
+    assert taken.attributes["slackwater.takeover.forced"] is False
+    assert not [span for span in collector.spans if span.name.startswith("process")]
+
+
+def test_a_restart_is_a_trace_of_both_processes(site: DeliverySite, collector: OtlpReceiver) -> None:
+    telemetry = {"traces": {"endpoint": collector.url, "sampleRatio": 0}}
+    site.produce(20)
+    first = site.worker(telemetry=telemetry, environment=TRACED)
+    site.until_committed(why=site.why)
+    assert first.terminate() == 0
+    site.produce(20)
+    second = site.worker(telemetry=telemetry, environment=TRACED)
+    site.until_committed(why=site.why)
+    wait_until(lambda: collector.named("restart w-0"), lambda: (collector.spans, second.stderr))
+    restart = second.status()["restart"]
+    second.process.kill()
+    second.wait()
+    site.produce(20)
+    third = site.worker(telemetry=telemetry, environment=TRACED)
+    site.until_committed(why=site.why)
+    assert third.terminate() == 0
+    root, killed = collector.named("restart w-0")
+    assert root.parent_id == ""
+    assert restart["traceparent"] == f"00-{root.trace_id}-{root.span_id}-01"
+    assert [span.name for span in collector.children(root)] == ["drain", "replace", "join", "first records"]
+    assert root.attributes["slackwater.restart.drained"] is True
+    assert killed.trace_id != root.trace_id, "a process that was killed has left no context"
+    assert [span.name for span in collector.children(killed)] == ["replace", "join", "first records"]
+    assert killed.attributes["slackwater.restart.drained"] is False

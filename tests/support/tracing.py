@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -21,6 +23,11 @@ class Recorded:
         self._exporter = InMemorySpanExporter()
         described = {"service.name": "flights"}
         self.tracing = SdkTracing(SimpleSpanProcessor(self._exporter), described, sampler)
+
+    @property
+    def resource(self) -> Mapping[str, object]:
+        """What describes the process."""
+        return self.tracing.provider.resource.attributes
 
     @property
     def spans(self) -> list[ReadableSpan]:

@@ -173,8 +173,9 @@ class KafkaParts:
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         """``pod``: the consumer's client.id; "": as the instance. ``owner``: its ConsumerGroup's uid, with
-        which its subscription is marked; "": it is not marked. ``say``: takes a line of the log. Raises ConfigError for properties that the
-        client does not take.
+        which its subscription is marked; "": it is not marked. ``say``: takes a line of the log.
+
+        Raises ConfigError for properties that the client does not take.
         """
         from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
         from slackwater.kafka.errors import KafkaConfigurationError

@@ -26,7 +26,8 @@ __all__ = ["make_engine", "make_sink"]
 
 
 def make_engine(config: WorkerConfig, tracing: Tracing = NO_TRACING) -> AnyEngine:
-    """The engine that ``config.engine`` names. ``tracing``: for the jobs of Spark. It loads nothing before ``start()``."""
+    """The engine that ``config.engine`` names. It loads nothing before ``start()``. ``tracing``: for the jobs
+    of Spark."""
     make = _decoder_factory(config)
     if config.engine == "python":
         from slackwater.pipeline.engines.python import PythonEngine

@@ -1,4 +1,4 @@
-"""Traces of a process (OpenTelemetry). Worker and operator are handed a :class:`~slackwater.tracing.spans.Tracing`.
+"""Traces of a process, by OpenTelemetry. Worker and operator are handed a ``spans.Tracing``.
 
-Importing it loads nothing of OpenTelemetry; :mod:`slackwater.tracing.sdk` does, where traces are on.
+Importing this loads nothing of OpenTelemetry; :mod:`slackwater.tracing.sdk` does, where traces are on.
 """

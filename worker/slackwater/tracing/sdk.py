@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class SdkSpan:
-    """A span of the SDK; it may be one that is not recorded, for its children are not recorded either then."""
+    """A span of the SDK, recorded or not: the children of one that is not are not recorded either."""
 
     def __init__(self, span: trace.Span) -> None:
         self.otel = span
@@ -116,10 +116,17 @@ class SdkTracing:
 
     on = True
 
-    def __init__(self, processor: SpanProcessor, resource: Attributes, sampler: Sampler | None) -> None:
+    def __init__(
+        self,
+        processor: SpanProcessor,
+        resource: Attributes,
+        sampler: Sampler | None,
+        away: Callable[[], bool] = lambda: False,
+    ) -> None:
         """``resource``: what describes the process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before
-        it. ``sampler``: None: the one that OTEL_TRACES_SAMPLER names."""
-        self._processor, self._ids = processor, AgreedIds()
+        it. ``sampler``: None: the one that OTEL_TRACES_SAMPLER names.
+        ``away``: whether the collector does not answer, so that nothing waits for it."""
+        self._processor, self._ids, self._away = processor, AgreedIds(), away
         described = Resource.create()
         known = {
             name
@@ -206,7 +213,8 @@ class SdkTracing:
     def close(self, timeout_ms: float) -> None:
         ending = threading.Thread(target=self._processor.shutdown, name="traces", daemon=True)
         ending.start()
-        ending.join(timeout_ms / 1000)
+        if not self._away():
+            ending.join(timeout_ms / 1000)
 
 
 class ReportedExporter(SpanExporter):
@@ -214,19 +222,19 @@ class ReportedExporter(SpanExporter):
 
     def __init__(self, exporter: SpanExporter, where: str, say: Callable[[str], None]) -> None:
         self._exporter, self._where, self._say = exporter, where, say
-        self._failing = False
+        self.failing = False
 
     def export(self, spans: Any) -> SpanExportResult:
         result = self._exporter.export(spans)
         failing = result is not SpanExportResult.SUCCESS
-        if failing and not self._failing:
+        if failing and not self.failing:
             self._say(
-                f"traces cannot be sent to {self._where}; they are lost until it answers, and nothing else is: "
-                "start the collector, or correct the endpoint of the traces"
+                f"traces cannot be sent to {self._where} and are lost until it answers; work continues. "
+                "Start the collector, or correct the endpoint of the traces"
             )
-        elif self._failing and not failing:
+        elif self.failing and not failing:
             self._say(f"traces are sent to {self._where} again")
-        self._failing = failing
+        self.failing = failing
         return result
 
     def shutdown(self) -> None:
@@ -245,8 +253,8 @@ def open_tracing(
 ) -> SdkTracing:
     """Traces that are sent by OTLP over HTTP.
 
-    ``endpoint``: the collector's URL without ``/v1/traces``; "": what the variables of OpenTelemetry say, such
-    as OTEL_EXPORTER_OTLP_ENDPOINT. ``sample_ratio``: of traces without a parent; None: what OTEL_TRACES_SAMPLER
+    ``endpoint``: the collector's URL without ``/v1/traces``; "": what OpenTelemetry's variables say, such as
+    OTEL_EXPORTER_OTLP_ENDPOINT. ``sample_ratio``: of traces without a parent; None: what OTEL_TRACES_SAMPLER
     says, or 0.01. ``say``: takes a line for people, on any thread.
     """
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -255,8 +263,13 @@ def open_tracing(
     url = signal_url(endpoint, "v1/traces") if endpoint else None
     exporter = OTLPSpanExporter(endpoint=url)
     where = url or _environment_url(environment)
-    processor = BatchSpanProcessor(ReportedExporter(exporter, where, say))
-    return SdkTracing(processor, resource, sampler_of(sample_ratio, environment))
+    reported = ReportedExporter(exporter, where, say)
+    return SdkTracing(
+        BatchSpanProcessor(reported),
+        resource,
+        sampler_of(sample_ratio, environment),
+        lambda: reported.failing,
+    )
 
 
 def sampler_of(sample_ratio: float | None, environment: Mapping[str, str]) -> Sampler | None:

@@ -46,10 +46,7 @@ def signal_url(endpoint: str, path: str) -> str:
     return base if base.endswith(f"/{path}") else f"{base}/{path}"
 
 
-MISSING = (
-    "needs packages that are not installed; install slackwater[otel] (the worker images have them), or remove "
-    "the setting"
-)
+MISSING = "needs packages that are not installed; install slackwater[otel] (the images have it), or remove it"
 
 
 def installed() -> bool:

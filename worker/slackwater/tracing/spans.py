@@ -47,7 +47,7 @@ class Span(Protocol):
         """Ends it; the first end counts."""
 
     def inside(self, call: Callable[[], T]) -> Callable[[], T]:
-        """``call`` with this as the current span, on whichever thread it runs: what it starts are children."""
+        """``call`` with this as the current span, on any thread: what it starts are children."""
 
     def current(self) -> AbstractContextManager[object]:
         """In it, this is the current span."""

@@ -251,8 +251,8 @@ TRACE_PROPERTY = "slackwater.trace_id"
 
 @contextmanager
 def job_label(spark: SparkSession, trace_id: str) -> Iterator[None]:
-    """What this thread has Spark do in it is labelled with ``trace_id``; "": is not. A Connect server shows it
-    as a tag, other sessions in the description of their jobs."""
+    """Labels what this thread has Spark do in it with ``trace_id``, unless that is "": on a Connect server by
+    a tag, else in the description of the jobs and by :data:`TRACE_PROPERTY`."""
     if not trace_id:
         yield
         return

@@ -169,7 +169,8 @@ class Delivery:
         """Finishes or gives up the batch in flight, and commits. The partitions stay assigned.
 
         What has come for a batch whose time has not come makes that batch at once. All commits say since
-        when the partitions are drained, and name the ``trace`` of the restart ("": none). What was given up is read again after a :meth:`release`.
+        when the partitions are drained, and name the ``trace`` of the restart ("": none). What was given up
+        is read again after a :meth:`release`.
         """
         deadline, began = self._clock.mono_ms() + timeout_ms, self._clock.wall_ms()
         self.position_commits.drain_ms, self.position_commits.drain_trace = began, trace

@@ -195,8 +195,8 @@ class TakeoverHandler:
     def answer(
         self, method: str, path: str, body: bytes, authorization: str | None, peer: str, trace: str = ""
     ) -> Answer:
-        """The answer to a request from the host ``peer`` with ``trace`` as its header ``traceparent``: 401 where it is not signed, 400 where its body is
-        wrong, 409 where it is not the time for it.
+        """The answer to a request from the host ``peer`` with ``trace`` as its header ``traceparent``: 401
+        where it is not signed, 400 where its body is wrong, 409 where it is not the time for it.
         """
         try:
             nonce = self._verifier.verify(method, path, body, authorization)

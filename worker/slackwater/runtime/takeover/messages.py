@@ -71,7 +71,8 @@ class HandoverRequest:
     """POST /handover: ``by`` (a pod) asks its predecessor to hand over the member ``instance``.
 
     ``address``: where ``by`` answers GET /healthz. ``deadline_ms``: how long it waits for the answer.
-    ``trace``: what the request's header ``traceparent`` says; "": nothing. It is not signed: it decides nothing.
+    ``trace``: what the request's header ``traceparent`` says; "": nothing. It decides nothing, and is not
+    signed.
     """
 
     instance: str

@@ -66,7 +66,8 @@ class BatchTrace:
     """
 
     def __init__(self, tracing: Tracing, span: Span, to_wall_ms: float) -> None:
-        """``span``: of the batch. ``to_wall_ms``: makes wall clock of the monotonic times that it is given."""
+        """``span``: of the batch. ``to_wall_ms``: added to the monotonic times that it is given, it makes
+        them wall clock."""
         self._tracing, self.span, self._to_wall_ms = tracing, span, to_wall_ms
         self._recording = span.recording
         self._stage = span

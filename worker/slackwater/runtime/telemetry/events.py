@@ -12,7 +12,6 @@ from typing import Any, TextIO
 
 from slackwater.clock import Clock
 
-
 Correlate = Callable[[], Mapping[str, str]]
 """Gives ``trace_id`` and ``span_id`` of the current span (:class:`slackwater.tracing.spans.Tracing`)."""
 
@@ -30,8 +29,8 @@ class EventLog:
         self.correlate: Correlate = dict
 
     def emit(self, event: str, **fields: Any) -> None:
-        """One line ``{"ts_ms": ..., "event": ..., "instance": ..., ...fields}``, flushed; with ``trace_id`` and
-        ``span_id`` while a span is current."""
+        """One line ``{"ts_ms": ..., "event": ..., "instance": ..., ...fields}``, flushed; with ``trace_id``
+        and ``span_id`` while a span is current."""
         who = {"ts_ms": self._clock.wall_ms(), "event": event, "instance": self._instance}
         line = json.dumps(
             {**who, **fields, **self.correlate()},

@@ -21,7 +21,7 @@ class TakeoverTrace:
     def __init__(
         self, tracing: Tracing, clock: Clock, *, member: str, pod: str, predecessor: str, order: str
     ) -> None:
-        """``predecessor``: its pod, as far as it is known. ``order``: the header of the operator's request."""
+        """``predecessor``: its pod, as far as it is known. ``order``: the header of the operator's order."""
         self._tracing, self._clock = tracing, clock
         attributes: Attributes = {
             "slackwater.member": member,
