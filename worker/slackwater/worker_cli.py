@@ -124,7 +124,7 @@ def takeover_context_of(config: WorkerConfig, clock: Clock, file: str) -> Takeov
 
 def check_telemetry(config: WorkerConfig, file: str) -> None:
     """Raises ConfigError where traces or metrics are to be sent and what sends them is not installed."""
-    from slackwater.tracing.settings import MISSING, disabled, installed
+    from slackwater.tracing.opening import MISSING, disabled, installed
 
     for name in ("traces", "metrics"):
         if getattr(config.telemetry, name) is not None and not disabled(os.environ) and not installed():
@@ -280,7 +280,7 @@ class KafkaParts:
 
     def tracing(self) -> Tracing:
         """The traces of the configuration; also those of the handler, by OpenTelemetry's own interface."""
-        from slackwater.tracing.settings import tracing_of
+        from slackwater.tracing.opening import tracing_of
 
         described = {
             "service.name": self._config.group_id,

@@ -14,7 +14,8 @@ from slackwater import worker_cli
 from slackwater.runtime.errors import ConfigError
 from slackwater.tracing.context import TraceContext, parse
 from slackwater.tracing.sdk import ReportedExporter, sampler_of
-from slackwater.tracing.settings import TraceSettings, installed, tracing_of
+from slackwater.tracing.opening import installed, tracing_of
+from slackwater.tracing.settings import TraceSettings
 from slackwater.tracing.spans import NO_TRACING
 from tests.support.tracing import PRODUCER, Recorded
 from tests.support.workers.fakes import worker_config
