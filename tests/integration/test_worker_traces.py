@@ -32,7 +32,10 @@ def collector() -> Iterator[OtlpReceiver]:
 
 def test_a_batch_is_linked_to_its_producers_and_sent(site: DeliverySite, collector: OtlpReceiver) -> None:
     site.write([(0, b"v-0"), (1, b"v-1")], headers={"traceparent": PRODUCER.encode()})
-    telemetry = {"traces": {"endpoint": collector.url, "sampleRatio": 1.0}}
+    telemetry = {
+        "traces": {"endpoint": collector.url, "sampleRatio": 1.0},
+        "metrics": {"endpoint": collector.url},
+    }
     worker = site.worker(telemetry=telemetry, environment=TRACED)
     site.until_committed(why=site.why)
     wait_until(lambda: collector.named(f"process {site.topic}"), lambda: (collector.spans, worker.stderr))
@@ -45,6 +48,10 @@ def test_a_batch_is_linked_to_its_producers_and_sent(site: DeliverySite, collect
     assert (batch.parent_id, batch.failed) == ("", False)
     assert batch.resource["service.name"] == site.group
     assert batch.resource["slackwater.member"] == "w-0"
+    consumed = collector.points("messaging.client.consumed.messages")
+    assert sum(point.as_double or point.as_int for point, _ in consumed) == 2, "sent at the end"
+    assert {named["messaging.destination.name"] for _, named in consumed} == {site.topic}
+    assert collector.points("messaging.process.duration")
     event = worker.named("batch")[0]
     assert (event["trace_id"], event["span_id"]) == (batch.trace_id, batch.span_id)
 

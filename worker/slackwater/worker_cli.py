@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink, StandbyConsumer
     from slackwater.runtime.preflight import Check, KafkaChecks
     from slackwater.runtime.takeover.group_observer import GroupObserver
+    from slackwater.runtime.telemetry.messaging_metrics import MessagingMetrics
+    from slackwater.runtime.telemetry.metrics import Metrics
     from slackwater.runtime.worker_context import TakeoverContext
 
 
@@ -282,6 +284,34 @@ class KafkaParts:
         """The traces of the configuration; also those of the handler, by OpenTelemetry's own interface."""
         from slackwater.tracing.opening import tracing_of
 
+        traces = self._config.telemetry.traces
+        self._tracing = tracing_of(traces, self._described(), os.environ, self._say)
+        self._tracing.share()
+        return self._tracing
+
+    def messaging_metrics(self, metrics: Metrics) -> MessagingMetrics:
+        """What sends the metrics of the configuration."""
+        from slackwater.runtime.telemetry.messaging_metrics import (
+            NO_MESSAGING_METRICS,
+            open_messaging_metrics,
+        )
+        from slackwater.tracing.opening import disabled
+
+        settings = self._config.telemetry.metrics
+        if settings is None or disabled(os.environ):
+            return NO_MESSAGING_METRICS
+        return open_messaging_metrics(
+            settings,
+            metrics,
+            self._described(),
+            os.environ,
+            self._say,
+            group=self._config.group_id,
+            client=self._pod,
+        )
+
+    def _described(self) -> dict[str, str]:
+        """The process, for a collector."""
         described = {
             "service.name": self._config.group_id,
             "service.instance.id": self._pod,
@@ -290,9 +320,7 @@ class KafkaParts:
         }
         if self._pod != self._instance or "KUBERNETES_SERVICE_HOST" in os.environ:
             described["k8s.pod.name"] = self._pod
-        self._tracing = tracing_of(self._config.telemetry.traces, described, os.environ, self._say)
-        self._tracing.share()
-        return self._tracing
+        return described
 
     def engine(self) -> AnyEngine:
         """The configuration's engine, not started."""

@@ -33,6 +33,7 @@ from slackwater.runtime.delivery.marks import read_marks
 from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.interfaces import AnyEngine, Range, SinkFencedError
 from slackwater.runtime.telemetry.events import EventLog, Log
+from slackwater.runtime.telemetry.messaging_metrics import NO_MESSAGING_METRICS, MessagingMetrics
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
 from slackwater.runtime.worker_context import WorkerContext
@@ -526,6 +527,7 @@ class Bench:
         self.config = worker_config(**changes)
         self.reached: Reached = go_on
         self.tracing: Tracing = NO_TRACING
+        self.messaging: Callable[[Metrics], MessagingMetrics] = lambda metrics: NO_MESSAGING_METRICS
         self.restart()
 
     def restart(
@@ -560,6 +562,7 @@ class Bench:
             DeadLetters(self.config.group_id, self.letters, self.clock) if topic else None,
             reached=self.reached,
             tracing=self.tracing,
+            messaging=self.messaging(self.metrics),
         )
         context.events.correlate = context.log.correlate = self.tracing.fields
         if self.config.refresh_every_ms:

@@ -20,6 +20,8 @@ from slackwater.runtime.takeover.http_client import Reply
 from slackwater.runtime.takeover.http_handler import PendingHandover
 from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
 from slackwater.runtime.telemetry.events import EventLog, Log
+from slackwater.runtime.telemetry.messaging_metrics import NO_MESSAGING_METRICS, MessagingMetrics
+from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.worker import Surroundings, Worker
 from slackwater.runtime.worker_context import TakeoverContext
 from slackwater.tracing.spans import NO_TRACING, Tracing
@@ -267,6 +269,9 @@ class Parts:
 
     def tracing(self) -> Tracing:
         return NO_TRACING
+
+    def messaging_metrics(self, metrics: Metrics) -> MessagingMetrics:
+        return NO_MESSAGING_METRICS
 
     def engine(self) -> ValueEngine:
         self.engines += 1

@@ -32,6 +32,7 @@ from slackwater.runtime.shutdown import Stopping
 from slackwater.runtime.takeover.group_observer import MemberView
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.telemetry.http_server import HealthServer
+from slackwater.runtime.telemetry.messaging_metrics import NO_MESSAGING_METRICS, MessagingMetrics
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
 from slackwater.runtime.worker import Surroundings, Worker
@@ -100,6 +101,9 @@ class FakeParts:
 
     def tracing(self) -> Tracing:
         return NO_TRACING
+
+    def messaging_metrics(self, metrics: Metrics) -> MessagingMetrics:
+        return NO_MESSAGING_METRICS
 
     def engine(self) -> ValueEngine:
         self.order.append("engine")

@@ -13,8 +13,8 @@ from opentelemetry.trace import StatusCode
 from slackwater import worker_cli
 from slackwater.runtime.errors import ConfigError
 from slackwater.tracing.context import TraceContext, parse
-from slackwater.tracing.sdk import ReportedExporter, sampler_of
 from slackwater.tracing.opening import installed, tracing_of
+from slackwater.tracing.sdk import Availability, ReportedExporter, sampler_of
 from slackwater.tracing.settings import TraceSettings
 from slackwater.tracing.spans import NO_TRACING
 from tests.support.tracing import PRODUCER, Recorded
@@ -125,12 +125,13 @@ class Away(SpanExporter):
 def test_a_collector_that_is_away_is_said_once_and_its_return_too() -> None:
     lines: list[str] = []
     exporter = Away()
-    reported = ReportedExporter(exporter, "http://otel:4318/v1/traces", lines.append)
+    availability = Availability("traces", "http://otel:4318/v1/traces", lines.append)
+    reported = ReportedExporter(exporter, availability)
     spans: list[ReadableSpan] = []
     for away in (False, True, True, True, False, False):
         exporter.away = away
         reported.export(spans)
-        assert reported.failing is away
+        assert availability.away is away
     lost, back = lines
     assert lost.startswith(
         "traces cannot be sent to http://otel:4318/v1/traces and are lost until it answers"

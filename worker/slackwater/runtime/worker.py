@@ -42,8 +42,9 @@ FIRST_JOIN_MS = 500.0
 """How long a returning member waits for its join before it warms up beside it: a rebalance may hold it up."""
 CLOSE_MS = 3000.0
 """How long the consumer's close may take, and the engine's."""
-TRACES_CLOSE_MS = 500.0
-"""How long the last spans may take to be sent: the successor waits for this process's end."""
+TELEMETRY_CLOSE_MS = 500.0
+"""How long the last spans may take to be sent, and the last metrics: the successor waits for this process's
+end."""
 POLL_MS = 100.0
 POLL_WITH_SUCCESSOR_MS = 20.0
 """Where a successor may ask: the question is noticed between two polls."""
@@ -107,7 +108,7 @@ class Worker:
             takes_over=around.takeover_context is not None,
             reached=around.reached,
         )
-        self._loader = Loader(config, parts, around.clock, around.log, self._quietly)
+        self._loader = Loader(config, parts, around.clock, around.log, self._quietly, self.metrics)
         self._roles = Roles()
         self._loading: Task | None = None
         self._health: HealthServer | None = None
@@ -250,7 +251,7 @@ class Worker:
                 return False
             self.turn(self._loading)
         loaded: Loaded = self._loading.result()
-        context.tracing, context.engine, context.sink, context.letters = loaded
+        context.tracing, context.messaging, context.engine, context.sink, context.letters = loaded
         self._events.correlate, self._log.correlate = loaded.tracing.fields, loaded.tracing.fields
         if self._config.refresh_every_ms:
             context.refresh(loaded.engine)
@@ -401,7 +402,8 @@ class Worker:
         if self._health is not None:
             self._quietly(self._health.close)
         self._events.emit("stopped", code=code)
-        self._context.tracing.close(TRACES_CLOSE_MS)
+        self._context.tracing.close(TELEMETRY_CLOSE_MS)
+        self._context.messaging.close(TELEMETRY_CLOSE_MS)
         return code
 
     def _close_consumer(self) -> None:

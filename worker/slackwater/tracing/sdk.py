@@ -127,16 +127,9 @@ class SdkTracing:
         it. ``sampler``: None: the one that OTEL_TRACES_SAMPLER names.
         ``away``: whether the collector does not answer, so that nothing waits for it."""
         self._processor, self._ids, self._away = processor, AgreedIds(), away
-        described = Resource.create()
-        known = {
-            name
-            for name, value in described.attributes.items()
-            if not str(value).startswith("unknown_service")
-        }
-        own = {name: value for name, value in resource.items() if name not in known}
-        described = described.merge(Resource(own))
-        self.provider = TracerProvider(sampler, described, shutdown_on_exit=False)
-        always = TracerProvider(DEFAULT_ON, described, shutdown_on_exit=False, id_generator=self._ids)
+        process = described(resource)
+        self.provider = TracerProvider(sampler, process, shutdown_on_exit=False)
+        always = TracerProvider(DEFAULT_ON, process, shutdown_on_exit=False, id_generator=self._ids)
         for provider in (self.provider, always):
             provider.add_span_processor(processor)
         self._tracer, self._always = self.provider.get_tracer(SCOPE), always.get_tracer(SCOPE)
@@ -217,24 +210,42 @@ class SdkTracing:
             ending.join(timeout_ms / 1000)
 
 
-class ReportedExporter(SpanExporter):
-    """Says once that spans cannot be sent, and once that they can be again."""
+def described(resource: Attributes) -> Resource:
+    """The process, by ``resource`` and by OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, which go first."""
+    named = Resource.create()
+    known = {name for name, value in named.attributes.items() if not str(value).startswith("unknown_service")}
+    return named.merge(Resource({name: value for name, value in resource.items() if name not in known}))
 
-    def __init__(self, exporter: SpanExporter, where: str, say: Callable[[str], None]) -> None:
-        self._exporter, self._where, self._say = exporter, where, say
-        self.failing = False
+
+class Availability:
+    """Says once that a collector cannot be reached, and once that it can be again."""
+
+    def __init__(self, what: str, where: str, say: Callable[[str], None]) -> None:
+        """``what``: is sent, ``traces`` or ``metrics``. ``where``: the URL."""
+        self._what, self._where, self._say = what, where, say
+        self.away = False
+
+    def sent(self, success: bool) -> None:
+        """An export has ended."""
+        if not success and not self.away:
+            self._say(
+                f"{self._what} cannot be sent to {self._where} and are lost until it answers; work continues"
+                f". Start the collector, or correct the endpoint of the {self._what}"
+            )
+        elif success and self.away:
+            self._say(f"{self._what} are sent to {self._where} again")
+        self.away = not success
+
+
+class ReportedExporter(SpanExporter):
+    """Sends spans by ``exporter``, and tells ``availability`` how that ends."""
+
+    def __init__(self, exporter: SpanExporter, availability: Availability) -> None:
+        self._exporter, self._availability = exporter, availability
 
     def export(self, spans: Any) -> SpanExportResult:
         result = self._exporter.export(spans)
-        failing = result is not SpanExportResult.SUCCESS
-        if failing and not self.failing:
-            self._say(
-                f"traces cannot be sent to {self._where} and are lost until it answers; work continues. "
-                "Start the collector, or correct the endpoint of the traces"
-            )
-        elif self.failing and not failing:
-            self._say(f"traces are sent to {self._where} again")
-        self.failing = failing
+        self._availability.sent(result is SpanExportResult.SUCCESS)
         return result
 
     def shutdown(self) -> None:
@@ -259,17 +270,13 @@ def open_tracing(
     """
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    _quieten()
+    quieten()
     url = signal_url(endpoint, "v1/traces") if endpoint else None
     exporter = OTLPSpanExporter(endpoint=url)
-    where = url or _environment_url(environment)
-    reported = ReportedExporter(exporter, where, say)
-    return SdkTracing(
-        BatchSpanProcessor(reported),
-        resource,
-        sampler_of(sample_ratio, environment),
-        lambda: reported.failing,
-    )
+    availability = Availability("traces", url or environment_url("TRACES", environment), say)
+    processor = BatchSpanProcessor(ReportedExporter(exporter, availability))
+    sampler = sampler_of(sample_ratio, environment)
+    return SdkTracing(processor, resource, sampler, lambda: availability.away)
 
 
 def sampler_of(sample_ratio: float | None, environment: Mapping[str, str]) -> Sampler | None:
@@ -280,16 +287,18 @@ def sampler_of(sample_ratio: float | None, environment: Mapping[str, str]) -> Sa
     return ParentBased(TraceIdRatioBased(DEFAULT_SAMPLE_RATIO if sample_ratio is None else sample_ratio))
 
 
-def _environment_url(environment: Mapping[str, str]) -> str:
-    traces = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+def environment_url(signal: str, environment: Mapping[str, str]) -> str:
+    """Where the SDK sends a signal (``TRACES``, ``METRICS``) without an endpoint."""
+    own = environment.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
     base = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
-    return traces or signal_url(base, "v1/traces")
+    return own or signal_url(base, f"v1/{signal.lower()}")
 
 
-def _quieten() -> None:
-    """The SDK logs each failed export, some several times: :class:`ReportedExporter` says it once."""
+def quieten() -> None:
+    """The SDK logs each failed export, some several times: :class:`Availability` says it once."""
     own = logging.getLogger("opentelemetry")
-    own.addHandler(logging.NullHandler())
+    if not own.handlers:
+        own.addHandler(logging.NullHandler())
     own.propagate = False
 
 

@@ -81,7 +81,13 @@ class Delivery:
         """
         self._polled_at_ms: float | None = None
         self._handed_over = HandedOverOffsets()
-        committer = Committer(consumer, context.clock, context.metrics, context.log)
+        committer = Committer(
+            consumer,
+            context.clock,
+            context.metrics,
+            context.log,
+            lambda seconds, error: context.messaging.settled(seconds, error),
+        )
         self.position_commits = PositionCommits(consumer, committer, context, self._owned)
         self._mark_reader = MarkReader(context, self._owned)
         self.in_flight = InFlight(

@@ -193,6 +193,7 @@ class Report:
             metrics.count("records_dead", labels, part.dead)
             metrics.count("records_rejected", labels, part.rejected)
         metrics.count("batches", ("committed",))
+        self._context.messaging.processed({tp.topic for tp in parts}, batch.work_ms / 1000)
         for phase, ms in batch.ms.items():
             metrics.observe("batch_phase_seconds", ms / 1000, (phase,))
         self._context.events.emit(
