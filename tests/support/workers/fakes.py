@@ -129,7 +129,7 @@ class FakeCluster:
     topic_id: UUID | None = None
     """As a new consumer learns it; one that is there already after a refresh."""
     instance_owner: object = None
-    headers: dict[tuple[int, int], list[tuple[str, bytes]]] = field(default_factory=dict)
+    headers: dict[tuple[int, int], list[tuple[str, bytes | None]]] = field(default_factory=dict)
     """By partition and offset, where they are not the usual."""
     compacted: dict[TopicPartition, int] = field(default_factory=dict)
     """Records below this offset are gone, though the log begins at 0, as compaction leaves it."""
