@@ -4,28 +4,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from slackwater.tracing.settings import DEFAULT_INTERVAL_MS, ENDPOINT
 from slackwater_operator.api.v1alpha1 import fields
-from slackwater_operator.api.v1alpha1.fields import Kind, spec
-
-_ENVIRONMENT = "Defaults to the worker's environment variable OTEL_EXPORTER_OTLP_ENDPOINT (spec.template)."
+from slackwater_operator.api.v1alpha1.fields import spec
 
 
-def _endpoint() -> Kind:
-    return fields.text(pattern=ENDPOINT, example="http://otel-collector.observability:4318", max_length=512)
+def _endpoint(signal: str) -> Any:
+    return spec(
+        "endpoint",
+        fields.text(pattern=ENDPOINT, example="http://otel-collector.observability:4318", max_length=512),
+        f"The URL of a collector that accepts OTLP over HTTP, without /v1/{signal}. Defaults to the worker's "
+        "environment variable OTEL_EXPORTER_OTLP_ENDPOINT (spec.template).",
+        absent="",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traces:
     """A trace of each sampled batch, and of each restart and takeover of a worker."""
 
-    endpoint: str = spec(
-        "endpoint",
-        _endpoint(),
-        f"The URL of a collector that accepts OTLP over HTTP, without /v1/traces. {_ENVIRONMENT}",
-        absent="",
-    )
+    endpoint: str = _endpoint("traces")
     sampling: float | None = spec(
         "sampling",
         fields.percentage(),
@@ -38,12 +38,7 @@ class Traces:
 class Metrics:
     """Metrics by OpenTelemetry's conventions for messaging, beside those that Prometheus scrapes."""
 
-    endpoint: str = spec(
-        "endpoint",
-        _endpoint(),
-        f"The URL of a collector that accepts OTLP over HTTP, without /v1/metrics. {_ENVIRONMENT}",
-        absent="",
-    )
+    endpoint: str = _endpoint("metrics")
     interval_ms: int = spec(
         "interval",
         fields.duration("1s", "1h"),
