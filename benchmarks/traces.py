@@ -36,7 +36,7 @@ def fill(bootstrap: str, topic: str, total: int) -> None:
     )
     for index, value in zip(range(total), cycle(values(10_000)), strict=False):
         made = index // PER_TRACE + 1
-        headers = [("traceparent", f"00-{made:032x}-{made:016x}-01".encode())]
+        headers: list[tuple[str, bytes | None]] = [("traceparent", f"00-{made:032x}-{made:016x}-01".encode())]
         producer.send(topic, value=value, partition=index % PARTITIONS, headers=headers)
     producer.flush()
     producer.close()
