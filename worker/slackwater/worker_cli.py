@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import signal
 import sys
@@ -102,6 +103,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
         pod,
         takeover_context,
         reached,
+        gc.freeze,  # what was loaded stays, and need not be traversed in each garbage collection
     )
     worker = Worker(config, instance, parts, around, stopping)
     code = worker.run()

@@ -134,7 +134,11 @@ class Stage:
         self.stdout, self.stderr = io.StringIO(), io.StringIO()
         events, log = EventLog("w-0", self.clock, self.stdout), Log("w-0", self.clock, self.stderr)
         closer = VirtualRunner(self.clock)
-        around = Surroundings(self.clock, events, log, self.runner, self.writer, closer, 42, "worker.yaml")
+        self.journal_when_loaded: list[list[Any]] = []
+        around = Surroundings(
+            self.clock, events, log, self.runner, self.writer, closer, 42, "worker.yaml",
+            loaded=lambda: self.journal_when_loaded.append(list(self.parts.cluster.journal)),
+        )  # fmt: skip
         self.worker = Worker(self.config, "w-0", self.parts, around, self.stopping)
 
     def stop_when_committed(self) -> None:
@@ -187,6 +191,15 @@ def test_a_returning_member_joins_before_it_warms_up_and_polls_meanwhile() -> No
     assert stage.events("joined")[0]["returned"] is True
     assert stage.parts.cluster.journal[:2] == [("marks", [0]), ("stage", 0, 0)]
     assert stage.clock.now >= 5000
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_runs_once_all_is_loaded_runs_once_and_before_the_first_batch(known: bool) -> None:
+    stage = Stage(known=known)
+    stage.stop_when_committed()
+    assert stage.worker.run() == 0
+    assert stage.parts.fake_sink.rows(0) == [0, 1]
+    assert stage.journal_when_loaded == [[]]
 
 
 def test_a_returning_member_whose_join_is_held_up_warms_up_meanwhile() -> None:

@@ -77,6 +77,8 @@ class Surroundings:
     """None: no other pod takes over from this one."""
     reached: Reached = go_on
     """Called at each step between an assignment and a commit."""
+    loaded: Callable[[], object] = lambda: None
+    """Called once, when everything is loaded that stays until the end."""
 
 
 class Worker:
@@ -255,6 +257,7 @@ class Worker:
         self._events.correlate, self._log.correlate = loaded.tracing.fields, loaded.tracing.fields
         if self._config.refresh_every_ms:
             context.refresh(loaded.engine)
+        self._around.loaded()
         return True
 
     def _wait_at_gate(self) -> None:
