@@ -4,7 +4,8 @@ python -m benchmarks.traces [--records N] [--pairs N] [--engine arrow|python] [-
 
 Each pair reads the same topic twice, in turns the one or the other first. Every record has a header
 `traceparent`; 50 records are of one trace. A receiver in this process takes the spans. What counts is the CPU
-time of the worker from the first tenth of the records to their end, so its start is left out.
+time of the worker from the first tenth of the records to their end, so its start is left out. On a busy
+machine pairs differ by more than traces cost; so what they cost a batch is measured alone, too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import statistics
 import sys
 import tempfile
+import time
 import uuid
 from itertools import cycle
 from pathlib import Path
@@ -21,7 +23,15 @@ from typing import Any
 from benchmarks.pipeline.load import PARTITIONS, create, values
 from benchmarks.pipeline.ours import Batch, config, worker
 from benchmarks.pipeline.processes import tree
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka import KafkaProducer
+from slackwater.kafka.records import BatchBuilder, decode
+from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.delivery.batch import Part, Stage
+from slackwater.runtime.delivery.partition import OwnedPartition
+from slackwater.runtime.telemetry.batch_trace import BatchTraces
+from slackwater.tracing.sdk import open_tracing
+from slackwater.tracing.spans import NO_TRACING, Tracing
 from tests.support.devbroker import DevBroker
 from tests.support.otlp import otlp_receiver
 
@@ -67,6 +77,40 @@ def measure(bootstrap: str, topic: str, records: int, telemetry: dict[str, Any],
             return (_cpu_s(running.process.pid) - before) / (records - begun) * 1e6
 
 
+def batch_us(tracing: Tracing, records: int, turns: int) -> float:
+    """CPU time (µs) of the trace of a batch of ``records`` with five stages. Nothing else is done."""
+    builder = BatchBuilder(max_bytes=1 << 26)
+    for row in range(records):
+        made = row // PER_TRACE + 1
+        builder.append(row, b"", b"", [("traceparent", f"00-{made:032x}-{made:016x}-01".encode())])
+    tp = TopicPartition("flights", 0)
+    columns = decode(builder.build(base_offset=0), fetch_offset=0)
+    parts = {tp: Part(OwnedPartition(tp), columns, 0, records)}
+    traces = BatchTraces(lambda: tracing, SYSTEM_CLOCK, "flights", "flights-0")
+    began = time.process_time()
+    for _ in range(turns):
+        now = SYSTEM_CLOCK.mono_ms()
+        trace = traces.begin(parts, now)
+        for stage in (Stage.HANDLING, Stage.STAGING, Stage.READY, Stage.PUBLISHING, Stage.PUBLISHED):
+            trace.enter(stage.name, now)
+            trace.inside(int)()
+            with trace.current():
+                pass
+        trace.end(now, "committed", counts={"records": records})
+    return (time.process_time() - began) / turns * 1e6
+
+
+def show_batches(url: str, records: int) -> None:
+    """Prints what traces cost a batch."""
+    costs = {"off": batch_us(NO_TRACING, records, 2_000)}
+    for name, ratio in (("not sampled", 0.0), ("sampled", 1.0)):
+        tracing = open_tracing(url, ratio, {}, {}, print)
+        costs[name] = batch_us(tracing, records, 200 if ratio else 2_000)
+        tracing.close(5_000)
+    shown = ", ".join(f"{name} {cost:.0f}" for name, cost in costs.items())
+    print(f"CPU time for a batch of {records} records (µs): {shown}", flush=True)
+
+
 def _cpu_s(pid: int) -> float:
     return sum(cpu for cpu, _ in tree(pid))
 
@@ -75,7 +119,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Prints a line for each pair, and the medians."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.traces")
     parser.add_argument("--records", type=int, default=600_000)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=5, help="0: only what traces cost a batch")
     parser.add_argument("--engine", choices=["arrow", "python"], default="arrow")
     parser.add_argument("--batch", type=int, default=1_000, help="the most records of a batch")
     parser.add_argument("--sample-ratio", type=float, default=0.01)
@@ -84,6 +128,9 @@ def main(arguments: list[str] | None = None) -> None:
     without: list[float] = []
     with_traces: list[float] = []
     with DevBroker() as broker, otlp_receiver() as receiver:
+        show_batches(receiver.url, args.batch)
+        if not args.pairs:
+            return
         fill(broker.bootstrap, topic, args.records)
         traced = {"traces": {"endpoint": receiver.url, "sampleRatio": args.sample_ratio}}
         for pair in range(args.pairs):
