@@ -246,6 +246,7 @@ class Parts:
         self.engine_closed = False
         self.looks_closed = 0
         self.on_made: Callable[[Member], None] = lambda _: None
+        self.traces: Tracing = NO_TRACING
 
     @property
     def last(self) -> Member:
@@ -268,7 +269,7 @@ class Parts:
         return self.consumer()
 
     def tracing(self) -> Tracing:
-        return NO_TRACING
+        return self.traces
 
     def messaging_metrics(self, metrics: Metrics) -> MessagingMetrics:
         return NO_MESSAGING_METRICS
@@ -361,13 +362,13 @@ class Scene:
         assert self.worker._coordinator is not None
         return self.worker._coordinator._requests
 
-    def order(self, predecessor: str = ADDRESS) -> None:
-        self.requests.order(predecessor)
+    def order(self, predecessor: str = ADDRESS, trace: str = "") -> None:
+        self.requests.order(predecessor, trace=trace)
 
-    def ask(self, by: str = OTHER, deadline_ms: int = DEADLINE_MS) -> PendingHandover:
+    def ask(self, by: str = OTHER, deadline_ms: int = DEADLINE_MS, trace: str = "") -> PendingHandover:
         """The other pod asks this one."""
         asked: PendingHandover = self.requests.request_handover(
-            HandoverRequest(MEMBER, by, ADDRESS, deadline_ms)
+            HandoverRequest(MEMBER, by, ADDRESS, deadline_ms, trace)
         )
         return asked
 

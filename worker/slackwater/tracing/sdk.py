@@ -49,7 +49,8 @@ class SdkSpan:
         return TraceContext(f"{own.trace_id:032x}", f"{own.span_id:016x}", own.trace_flags.sampled)
 
     def set(self, attributes: Attributes) -> None:
-        self.otel.set_attributes(dict(attributes))
+        if self.otel.is_recording():
+            self.otel.set_attributes(dict(attributes))
 
     def link(self, context: TraceContext) -> None:
         self.otel.add_link(_remote(context))
@@ -61,7 +62,7 @@ class SdkSpan:
         self.otel.set_status(Status(StatusCode.ERROR, error))
 
     def end(self, at_ms: float) -> None:
-        if self.otel.is_recording():  # the SDK warns of a second end
+        if self.otel.is_recording():  # the SDK warns of what comes after the end
             self.otel.end(_ns(at_ms))
 
     def inside(self, call: Callable[[], T]) -> Callable[[], T]:

@@ -286,11 +286,11 @@ class Executor:
         there = pods.get(action.pod)
         if there is not None and there["metadata"].get("uid") != action.uid:
             raise ActionFailed(f"{action.pod} was replaced by another pod; the operator observes it again")
+        key = await self._keys.key(snapshot)
         span = self._traces.order(snapshot, action)
         with span.current():
             log.info("%s: %s is asked to take over from %s", *_takeover_of(snapshot, action))
         trace = str(span.context or "")
-        key = await self._keys.key(snapshot)
         status, error = await self._tell_with(action, key, trace)
         if status == UNAUTHORIZED:
             again = await self._keys.key(snapshot, again=True)

@@ -233,6 +233,8 @@ class TakeoverCoordinator:
         """Withdraws what was asked, and closes what stands by."""
         if self._attempt is not None:
             self._attempt.withdraw()
+        if self._record is not None:
+            self._record.ends()
         standby, self._standby = self._standby, None
         if standby is not None and standby.consumer is not None:
             if standby.delivery is not None:

@@ -57,6 +57,10 @@ class TakeoverRecord:
         """It has answered."""
         self._answer, self._answered_ms = answer, self._context.clock.wall_ms()
 
+    def ends(self) -> None:
+        """The worker ends, whether the takeover is over or not."""
+        self._trace.end({} if self._told else {"slackwater.takeover.interrupted": True})
+
     def joins(self) -> None:
         """The join begins. The predecessor's answer is here, or will not count any more."""
         self._joins_ms = self._context.clock.wall_ms()
