@@ -47,12 +47,12 @@ class OperationTraces:
         takeovers = self._takeovers.setdefault(key, {}) if self._tracing.on else {}
         if action.pod not in takeovers:
             attributes = _attributes(key, action.pod)
-            span = self._tracing.operation(f"takeover by {action.pod}", now_ms, attributes=attributes)
+            span = self._tracing.span(f"takeover by {action.pod}", now_ms, attributes=attributes, always=True)
             takeovers[action.pod] = _Takeover(span, now_ms)
         details: Mapping[str, Value] = {"slackwater.predecessor": action.predecessor}
         parent = takeovers[action.pod].span
-        return self._tracing.operation(
-            "order the takeover", now_ms, kind=CLIENT, parent=parent, attributes=details
+        return self._tracing.span(
+            "order the takeover", now_ms, kind=CLIENT, parent=parent, attributes=details, always=True
         )
 
     def ordered(self, span: Span, error: str) -> None:
@@ -103,18 +103,21 @@ class OperationTraces:
         now_ms = self._clock.wall_ms()
         times = status.restart if status is not None else None
         parent = parse(times.trace) if times is not None else None
-        span = self._tracing.operation(
+        span = self._tracing.span(
             f"restart of {restart.name}",
             restart.since_ms,
             parent=parent,
             attributes=_attributes(key, restart.name),
+            always=True,
         )
         gone_ms = restart.ended_ms
         if gone_ms is not None:
-            self._tracing.operation("old pod ends", restart.since_ms, parent=span).end(gone_ms)
+            self._tracing.span("old pod ends", restart.since_ms, parent=span, always=True).end(gone_ms)
             started_ms = times.started_ms if times is not None else None
             if started_ms is not None:
-                self._tracing.operation("new pod starts", gone_ms, parent=span).end(max(gone_ms, started_ms))
+                self._tracing.span("new pod starts", gone_ms, parent=span, always=True).end(
+                    max(gone_ms, started_ms)
+                )
         span.end(now_ms)
 
 

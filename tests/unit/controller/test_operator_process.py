@@ -124,7 +124,7 @@ def test_the_log_is_written_as_json_lines() -> None:
 def test_json_lines_carry_the_ids_of_the_current_span() -> None:
     recorded = Recorded()
     lines = JsonLines(recorded.tracing.fields)
-    span = recorded.tracing.operation("order the takeover", 1.0)
+    span = recorded.tracing.span("order the takeover", 1.0, always=True)
     with span.current():
         entry = json.loads(lines.format(record("a.b", "is asked to take over")))
     assert span.context is not None

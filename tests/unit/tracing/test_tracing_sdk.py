@@ -24,8 +24,8 @@ from tests.support.workers.fakes import worker_config
 def test_operations_are_sampled_whatever_the_sampler_says() -> None:
     recorded = Recorded(ParentBased(ALWAYS_OFF))
     recorded.tracing.span("batch", 1.0).end(2.0)
-    restart = recorded.tracing.operation("restart", 1.0)
-    recorded.tracing.operation("drain", 1.0, parent=restart).end(1.5)
+    restart = recorded.tracing.span("restart", 1.0, always=True)
+    recorded.tracing.span("drain", 1.0, parent=restart, always=True).end(1.5)
     recorded.tracing.span("batch of the drain", 1.0, parent=restart).end(1.25)
     restart.end(2.0)
     restart.end(3.0)
@@ -37,8 +37,8 @@ def test_a_span_gets_the_ids_that_were_agreed_upon() -> None:
     recorded = Recorded()
     identity = parse(PRODUCER)
     assert identity is not None
-    recorded.tracing.operation("restart", 1.0, identity=identity).end(2.0)
-    recorded.tracing.operation("another", 1.0).end(2.0)
+    recorded.tracing.span("restart", 1.0, identity=identity, always=True).end(2.0)
+    recorded.tracing.span("another", 1.0, always=True).end(2.0)
     first, second = recorded.spans
     assert first.parent is None
     assert (f"{first.context.trace_id:032x}", f"{first.context.span_id:016x}") == identity[:2]
@@ -48,7 +48,7 @@ def test_a_span_gets_the_ids_that_were_agreed_upon() -> None:
 def test_a_child_has_a_parent_elsewhere_and_not_what_is_current_here() -> None:
     recorded = Recorded()
     with recorded.tracing.span("current", 1.0).current():
-        recorded.tracing.operation("asked", 1.0, parent=parse(PRODUCER)).end(2.0)
+        recorded.tracing.span("asked", 1.0, parent=parse(PRODUCER), always=True).end(2.0)
         recorded.tracing.span("alone", 1.0).end(2.0)
     asked, alone = recorded.spans
     assert asked.parent is not None

@@ -325,7 +325,7 @@ class Worker:
             return
         restart = begin_restart(tracing, self._context.instance, began_ms)
         attributes = {"slackwater.member": self._context.instance, "slackwater.pod": self.status.pod}
-        span = tracing.operation("drain", began_ms, parent=restart, attributes=attributes)
+        span = tracing.span("drain", began_ms, parent=restart, attributes=attributes, always=True)
         with span.current():
             delivery.drain(self._config.drain_timeout_ms, str(restart.context or ""))
         span.end(self._clock.wall_ms())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from opentelemetry import context as otel_context, trace
@@ -143,45 +143,24 @@ class SdkTracing:
         kind: str = INTERNAL,
         parent: Span | TraceContext | None = None,
         attributes: Attributes | None = None,
-    ) -> Span:
-        return self._start(self._tracer, name, start_ms, kind, parent, attributes)
-
-    def operation(
-        self,
-        name: str,
-        start_ms: float,
-        *,
-        kind: str = INTERNAL,
-        parent: Span | TraceContext | None = None,
+        always: bool = False,
         identity: TraceContext | None = None,
-        attributes: Attributes | None = None,
-    ) -> Span:
-        with self._ids.using(identity):
-            return self._start(self._always, name, start_ms, kind, parent, attributes)
-
-    @staticmethod
-    def _start(
-        tracer: trace.Tracer,
-        name: str,
-        start_ms: float,
-        kind: str,
-        parent: Span | TraceContext | None,
-        attributes: Attributes | None,
     ) -> Span:
         within = otel_context.Context()  # not what happens to be current on this thread
         if isinstance(parent, SdkSpan):
             within = trace.set_span_in_context(parent.otel, within)
         elif isinstance(parent, TraceContext):
             within = trace.set_span_in_context(NonRecordingSpan(_remote(parent)), within)
-        return SdkSpan(
-            tracer.start_span(
+        tracer = self._always if always else self._tracer
+        with self._ids.using(identity) if identity is not None else nullcontext():
+            span = tracer.start_span(
                 name,
                 within,
                 kind=SpanKind[kind.upper()],
                 attributes=dict(attributes or {}),
                 start_time=_ns(start_ms),
             )
-        )
+        return SdkSpan(span)
 
     def active(self) -> Span:
         current = trace.get_current_span()

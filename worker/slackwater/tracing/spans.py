@@ -68,21 +68,14 @@ class Tracing(Protocol):
         kind: str = INTERNAL,
         parent: Span | TraceContext | None = None,
         attributes: Attributes | None = None,
-    ) -> Span:
-        """Begins a span; without a parent, a trace, which is sampled or not."""
-
-    def operation(
-        self,
-        name: str,
-        start_ms: float,
-        *,
-        kind: str = INTERNAL,
-        parent: Span | TraceContext | None = None,
+        always: bool = False,
         identity: TraceContext | None = None,
-        attributes: Attributes | None = None,
     ) -> Span:
-        """As :meth:`span`, and always sampled: for what is rare. ``identity``: its own context, where it was
-        agreed upon."""
+        """Begins a span; without a parent, a trace, which is sampled or not.
+
+        ``always``: it is sampled in any case: for what is rare. ``identity``: its own context, where that was
+        agreed upon; with ``always`` only.
+        """
 
     def active(self) -> Span:
         """The current span of this thread; one that is not recorded where there is none."""
@@ -144,18 +137,8 @@ class NoTracing:
         kind: str = INTERNAL,
         parent: Span | TraceContext | None = None,
         attributes: Attributes | None = None,
-    ) -> Span:
-        return NO_SPAN
-
-    def operation(
-        self,
-        name: str,
-        start_ms: float,
-        *,
-        kind: str = INTERNAL,
-        parent: Span | TraceContext | None = None,
+        always: bool = False,
         identity: TraceContext | None = None,
-        attributes: Attributes | None = None,
     ) -> Span:
         return NO_SPAN
 

@@ -29,8 +29,13 @@ class TakeoverTrace:
             "slackwater.predecessor": predecessor,
         }
         parent = parse(order) if order else None
-        self._span = tracing.operation(
-            f"take over {member}", clock.wall_ms(), kind=SERVER, parent=parent, attributes=attributes
+        self._span = tracing.span(
+            f"take over {member}",
+            clock.wall_ms(),
+            kind=SERVER,
+            parent=parent,
+            attributes=attributes,
+            always=True,
         )
         self._step: Span = NO_SPAN
 
@@ -63,7 +68,7 @@ class TakeoverTrace:
     def _begin(self, name: str, kind: str) -> None:
         now_ms = self._clock.wall_ms()
         self._step.end(now_ms)
-        self._step = self._tracing.operation(name, now_ms, kind=kind, parent=self._span)
+        self._step = self._tracing.span(name, now_ms, kind=kind, parent=self._span, always=True)
 
 
 class HandoverTrace:
@@ -79,20 +84,21 @@ class HandoverTrace:
             "slackwater.pod": pod,
             "slackwater.successor": by,
         }
-        self._span = tracing.operation(
+        self._span = tracing.span(
             f"hand over {member}",
             clock.wall_ms(),
             kind=SERVER,
             parent=parse(request) if request else None,
             attributes=attributes,
+            always=True,
         )
-        self._step = tracing.operation("drain", clock.wall_ms(), parent=self._span)
+        self._step = tracing.span("drain", clock.wall_ms(), parent=self._span, always=True)
 
     def answered(self) -> None:
         """It has answered, and waits for its successor's join."""
         now_ms = self._clock.wall_ms()
         self._step.end(now_ms)
-        self._step = self._tracing.operation("wait for the fence", now_ms, parent=self._span)
+        self._step = self._tracing.span("wait for the fence", now_ms, parent=self._span, always=True)
 
     def end(self, result: str, error: str = "") -> None:
         """It is over. ``result``: ``handed over``, ``resumed``, ``stopped`` or ``failed``."""
@@ -107,7 +113,7 @@ class HandoverTrace:
 def begin_restart(tracing: Tracing, member: str, now_ms: float) -> Span:
     """The span of a restart that begins with this process's drain. It is not ended here: the process that
     returns does that, by its context."""
-    return tracing.operation(f"restart {member}", now_ms)
+    return tracing.span(f"restart {member}", now_ms, always=True)
 
 
 def trace_return(tracing: Tracing, member: str, times: Mapping[str, Any], trace: str) -> TraceContext | None:
@@ -120,10 +126,13 @@ def trace_return(tracing: Tracing, member: str, times: Mapping[str, Any], trace:
         times[name] for name in ("served_until_ms", "started_ms", "joined_ms", "first_record_ms")
     )
     begin_ms = times["drain_ms"] if times["drain_ms"] is not None else served_ms
-    root = tracing.operation(
-        f"restart {member}", begin_ms, identity=parse(trace) if trace else None,
+    root = tracing.span(
+        f"restart {member}",
+        begin_ms,
         attributes={"slackwater.member": member, "slackwater.restart.drained": bool(times["drain_ms"])},
-    )  # fmt: skip
+        always=True,
+        identity=parse(trace) if trace else None,
+    )
     marks = (
         ("replace", served_ms, started_ms),
         ("join", started_ms, joined_ms),
@@ -131,6 +140,6 @@ def trace_return(tracing: Tracing, member: str, times: Mapping[str, Any], trace:
     )
     for name, start_ms, end_ms in marks:
         if start_ms is not None and end_ms is not None:
-            tracing.operation(name, start_ms, parent=root).end(max(start_ms, end_ms))
+            tracing.span(name, start_ms, parent=root, always=True).end(max(start_ms, end_ms))
     root.end(max(begin_ms, first_ms or begin_ms))
     return root.context
