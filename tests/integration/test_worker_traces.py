@@ -15,6 +15,16 @@ from tests.support.waiting import wait_until
 from tests.support.workers.delivery_site import DeliverySite
 from tests.support.workers.takeover_site import TakeoverSite
 
+TRACED_HANDLER = """
+from opentelemetry import trace
+import site_handler
+
+tracer = trace.get_tracer("mine")
+
+def transform(table):
+    with tracer.start_as_current_span("look up"):
+        return site_handler.transform(table)
+"""
 TRACED = {"OTEL_BSP_SCHEDULE_DELAY": "50", "OTEL_METRIC_EXPORT_TIMEOUT": "1000"}
 
 
@@ -36,7 +46,9 @@ def test_a_batch_is_linked_to_its_producers_and_sent(site: DeliverySite, collect
         "traces": {"endpoint": collector.url, "sampleRatio": 1.0},
         "metrics": {"endpoint": collector.url},
     }
-    worker = site.worker(telemetry=telemetry, environment=TRACED)
+    site.write_handler("traced_handler", TRACED_HANDLER)
+    handler = "traced_handler:transform"
+    worker = site.worker(telemetry=telemetry, handler=handler, environment=TRACED)
     site.until_committed(why=site.why)
     wait_until(lambda: collector.named(f"process {site.topic}"), lambda: (collector.spans, worker.stderr))
     assert worker.terminate() == 0, worker.stderr
@@ -46,6 +58,8 @@ def test_a_batch_is_linked_to_its_producers_and_sent(site: DeliverySite, collect
     stages = [span.name for span in collector.children(batch)]
     assert stages == ["handle", "stage", "fence", "publish", "commit"]
     assert (batch.parent_id, batch.failed) == ("", False)
+    handle = collector.children(batch)[0]
+    assert [span.name for span in collector.children(handle)] == ["look up"], "the handler's own"
     assert batch.resource["service.name"] == site.group
     assert batch.resource["slackwater.member"] == "w-0"
     consumed = collector.points("messaging.client.consumed.messages")

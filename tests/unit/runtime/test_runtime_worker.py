@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from slackwater.clock import SystemClock
 from slackwater.kafka.errors import KafkaConnectionError
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.call_threads import ThreadRunner
+from slackwater.runtime.call_threads import ThreadRunner, TimedCalls
 from slackwater.runtime.config.environment import instance_of, owner_of, pod_of
 from slackwater.runtime.config.worker_config import HealthConfig, WorkerConfig
 from slackwater.runtime.delivery.dead_letters import DeadLetters
@@ -538,3 +539,11 @@ def test_a_close_is_no_revocation() -> None:
     assert stage.worker.run() == 0
     assert stage.events("revoked") == []
     assert stage.worker.status.assignment == [["flights", 0]]
+
+
+def test_a_timed_call_has_the_callers_context_variables() -> None:
+    variable: ContextVar[str] = ContextVar("variable", default="none")
+    calls = TimedCalls("timed")
+    variable.set("mine")
+    assert calls.call(variable.get, 10_000, lambda: None) == "mine"
+    calls.close()

@@ -162,10 +162,6 @@ class SdkTracing:
             )
         return SdkSpan(span)
 
-    def active(self) -> Span:
-        current = trace.get_current_span()
-        return SdkSpan(current) if current.get_span_context().is_valid else NO_SPAN
-
     @contextmanager
     def child(self, name: str, attributes: Attributes | None = None) -> Iterator[Span]:
         if not trace.get_current_span().get_span_context().is_valid:

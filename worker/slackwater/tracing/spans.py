@@ -77,9 +77,6 @@ class Tracing(Protocol):
         agreed upon; with ``always`` only.
         """
 
-    def active(self) -> Span:
-        """The current span of this thread; one that is not recorded where there is none."""
-
     def child(self, name: str, attributes: Attributes | None = None) -> AbstractContextManager[Span]:
         """A child of the current span, and the current one in it, by the machine's own clock. An exception
         marks it as failed."""
@@ -140,9 +137,6 @@ class NoTracing:
         always: bool = False,
         identity: TraceContext | None = None,
     ) -> Span:
-        return NO_SPAN
-
-    def active(self) -> Span:
         return NO_SPAN
 
     def child(self, name: str, attributes: Attributes | None = None) -> AbstractContextManager[Span]:

@@ -181,8 +181,7 @@ class SparkEngine:
             raise setup_failure(self._spec, exc, _described(exc)) from exc
 
     def _run(self, table: pa.Table, batch: Batch) -> pa.Table:
-        traced = self._tracing.active().inside(lambda: self._query(table, batch))
-        return self._call(traced, f"on {table.num_rows} records")
+        return self._call(lambda: self._query(table, batch), f"on {table.num_rows} records")
 
     def _call(self, query: Callable[[], T], where: str = "before its first call") -> T:
         if self._calls is None:
