@@ -90,6 +90,13 @@ GOOD: dict[str, dict[str, Any]] = {
         "metadata/name": "f" * consumer_group.MAX_NAME_TAKEOVER,
         "spec/rollout/strategy": "Takeover",
     },
+    "traces by the environment": {"spec/telemetry": {"traces": {}}},
+    "traces and metrics": {
+        "spec/telemetry": {
+            "traces": {"endpoint": "https://otel.example:4318/otlp", "sampling": "0.1%"},
+            "metrics": {"endpoint": "http://[::1]:4318", "interval": "10s"},
+        }
+    },
     "suspended, and deleted with its offsets": {"spec/suspend": True, "spec/deletionPolicy": "Delete"},
     "a template": {
         "spec/template": {

@@ -200,6 +200,53 @@ def _kept_views() -> tuple[list[str], list[str]]:
     return inside, views()
 
 
+def _traced_rows() -> tuple[str, str, list[tuple[str, bool]], list[dict[str, Any]]]:
+    """The engine handles a batch whose trace is recorded, and then one whose is not, with a handler whose
+    tasks return what their job is labelled with.
+
+    Returns the batch's trace id, the tags that a Connect session has meanwhile, the spans within the batch
+    (name, and whether it is a child of it), and the rows of both batches.
+    """
+    from opentelemetry.sdk.trace.sampling import DEFAULT_ON
+
+    from tests.support.tracing import Recorded
+
+    assert _engine is not None
+    recorded, tags = Recorded(DEFAULT_ON), []
+    spark: Any = _engine._spark
+    connect = _engine._backend.parallelism is None
+
+    def label(batches: Any) -> Any:
+        from pyspark import TaskContext
+
+        context: Any = TaskContext.get()
+        names = ("spark.job.description", "slackwater.trace_id")
+        values = [context.getLocalProperty(name) for name in names]
+        for batch in batches:
+            rows = len(batch)
+            yield batch.assign(description=[values[0]] * rows, trace=[values[1]] * rows)
+
+    def handler(frame: Any, _batch: Any) -> Any:
+        if connect:
+            tags.extend(spark.getTags())
+        schema = "topic STRING, partition INT, offset LONG, description STRING, trace STRING"
+        return frame.select("topic", "partition", "offset").mapInPandas(label, schema)
+
+    own, _engine._loaded = _engine._loaded, LoadedHandler(handler, handler)
+    before, _engine._tracing = _engine._tracing, recorded.tracing
+    try:
+        span = recorded.tracing.span("handle", 1.0)
+        with span.current():
+            rows = _engine.transform(table([1])).to_pylist()
+        span.end(2.0)
+        rows += _engine.transform(table([2])).to_pylist()
+    finally:
+        _engine._loaded, _engine._tracing = own, before
+    assert span.context is not None
+    inside = [(made.name, made.parent is not None) for made in recorded.spans]
+    return span.context.trace_id, " ".join(tags), inside, rows
+
+
 def run_in_test(handler: str, values: list[bytes | None]) -> tuple[list[dict[str, Any]], dict[int, str]]:
     """What ``slackwater.testing.run`` makes of ``values`` on this engine's session, which it leaves open.
     Returns rows, and reasons by offset."""
@@ -338,6 +385,10 @@ class EngineHost:
     def kept_views(self) -> tuple[list[str], list[str]]:
         views: tuple[list[str], list[str]] = self.run(_kept_views)
         return views
+
+    def traced_rows(self) -> tuple[str, str, list[tuple[str, bool]], list[dict[str, Any]]]:
+        traced: tuple[str, str, list[tuple[str, bool]], list[dict[str, Any]]] = self.run(_traced_rows)
+        return traced
 
     def read_with_spark(self, path: Path) -> dict[str, list[Any]]:
         columns: dict[str, list[Any]] = self.run(_read_with_spark, str(path))

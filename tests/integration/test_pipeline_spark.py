@@ -87,6 +87,19 @@ def test_a_large_batch_passes_through_as_it_is(host: EngineHost) -> None:
     assert rows.sort_by("offset").to_pylist() == records.to_pylist()
 
 
+def test_the_jobs_of_a_traced_batch_carry_its_trace(host: EngineHost) -> None:
+    """A session of its own shows it in the jobs' description, a Connect server as a tag."""
+    host.start("keep")
+    trace_id, tags, spans, (traced, untraced) = host.traced_rows()
+    assert spans == [("spark job", True), ("handle", False)]
+    if tags:
+        assert tags == f"trace_id={trace_id}"
+        return
+    assert traced["trace"] == trace_id
+    assert traced["description"] == f"slackwater batch, trace_id={trace_id}"
+    assert (untraced["trace"], untraced["description"]) == (None, None)
+
+
 @pytest.mark.parametrize("host", ["connect"], indirect=True)
 def test_a_server_keeps_nothing_of_a_batch(host: EngineHost) -> None:
     host.start("keep")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.errors import ConfigError, StartError, WorkerError
 from slackwater.runtime.shutdown import Stopping
+from slackwater.tracing.spans import NO_TRACING, Tracing
 
 if TYPE_CHECKING:
     from slackwater.kafka.admin import KafkaAdmin
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink, StandbyConsumer
     from slackwater.runtime.preflight import Check, KafkaChecks
     from slackwater.runtime.takeover.group_observer import GroupObserver
+    from slackwater.runtime.telemetry.messaging_metrics import MessagingMetrics
+    from slackwater.runtime.telemetry.metrics import Metrics
     from slackwater.runtime.worker_context import TakeoverContext
 
 
@@ -77,8 +81,9 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
         pod = pod_of(os.environ, instance)
         reached = from_environment(os.environ)
         config = settings(file, os.environ)
+        check_telemetry(config, str(file))
         takeover_context = takeover_context_of(config, clock, str(file))
-        parts = KafkaParts(config, instance, str(file), pod, owner_of(os.environ))
+        parts = KafkaParts(config, instance, str(file), pod, owner_of(os.environ), say=log.line)
     except WorkerError as exc:
         events.emit("error", message=str(exc))
         log.line(f"error: {exc}")
@@ -98,6 +103,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
         pod,
         takeover_context,
         reached,
+        gc.freeze,  # what was loaded stays, and need not be traversed in each garbage collection
     )
     worker = Worker(config, instance, parts, around, stopping)
     code = worker.run()
@@ -120,6 +126,15 @@ def takeover_context_of(config: WorkerConfig, clock: Clock, file: str) -> Takeov
     return TakeoverContext(key, HttpPeers(key, clock), ThreadRunner("watcher"), ThreadRunner("caller"))
 
 
+def check_telemetry(config: WorkerConfig, file: str) -> None:
+    """Raises ConfigError where traces or metrics are to be sent and what sends them is not installed."""
+    from slackwater.tracing.opening import MISSING, disabled, installed
+
+    for name in ("traces", "metrics"):
+        if getattr(config.telemetry, name) is not None and not disabled(os.environ) and not installed():
+            raise ConfigError(MISSING, file=file, field=f"telemetry.{name}")
+
+
 def try_out(file: Path) -> int:
     """Runs the preflight of a configuration file (:mod:`slackwater.runtime.preflight`). Returns the code."""
     from slackwater.runtime.config.environment import settings
@@ -131,6 +146,7 @@ def try_out(file: Path) -> int:
     events = EventLog(instance, clock, sys.stdout)
     try:
         config = settings(file, os.environ)
+        check_telemetry(config, str(file))
         takeover_context_of(config, clock, str(file))
         parts = KafkaParts(config, instance, str(file))
     except WorkerError as exc:
@@ -152,17 +168,25 @@ class KafkaParts:
     """A worker's parts on a real broker. Imports each when it is asked for: see ``runtime.worker``."""
 
     def __init__(
-        self, config: WorkerConfig, instance: str, file: str, pod: str = "", owner: str = ""
+        self,
+        config: WorkerConfig,
+        instance: str,
+        file: str,
+        pod: str = "",
+        owner: str = "",
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         """``pod``: the consumer's client.id; "": as the instance. ``owner``: its ConsumerGroup's uid, with
-        which its subscription is marked; "": it is not marked. Raises ConfigError for properties that the
-        client does not take.
+        which its subscription is marked; "": it is not marked. ``say``: takes a line of the log.
+
+        Raises ConfigError for properties that the client does not take.
         """
         from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
         from slackwater.kafka.errors import KafkaConfigurationError
 
         self._config, self._instance, self._file, self._pod = config, instance, file, pod or instance
-        self._owner = owner
+        self._owner, self._say = owner, say
+        self._tracing: Tracing = NO_TRACING
         self._checks: KafkaChecks | None = None
         self._letter_topic: Any = None
         self._engine: AnyEngine | None = None
@@ -258,11 +282,53 @@ class KafkaParts:
             allow_auto_create_topics=False,
         )
 
+    def tracing(self) -> Tracing:
+        """The traces of the configuration; also those of the handler, by OpenTelemetry's own interface."""
+        from slackwater.tracing.opening import tracing_of
+
+        traces = self._config.telemetry.traces
+        self._tracing = tracing_of(traces, self._described(), os.environ, self._say)
+        self._tracing.share()
+        return self._tracing
+
+    def messaging_metrics(self, metrics: Metrics) -> MessagingMetrics:
+        """What sends the metrics of the configuration."""
+        from slackwater.runtime.telemetry.messaging_metrics import (
+            NO_MESSAGING_METRICS,
+            open_messaging_metrics,
+        )
+        from slackwater.tracing.opening import disabled
+
+        settings = self._config.telemetry.metrics
+        if settings is None or disabled(os.environ):
+            return NO_MESSAGING_METRICS
+        return open_messaging_metrics(
+            settings,
+            metrics,
+            self._described(),
+            os.environ,
+            self._say,
+            group=self._config.group_id,
+            client=self._pod,
+        )
+
+    def _described(self) -> dict[str, str]:
+        """The process, for a collector."""
+        described = {
+            "service.name": self._config.group_id,
+            "service.instance.id": self._pod,
+            "slackwater.group": self._config.group_id,
+            "slackwater.member": self._instance,
+        }
+        if self._pod != self._instance or "KUBERNETES_SERVICE_HOST" in os.environ:
+            described["k8s.pod.name"] = self._pod
+        return described
+
     def engine(self) -> AnyEngine:
         """The configuration's engine, not started."""
         from slackwater.pipeline import make_engine
 
-        self._engine = make_engine(self._config, for_sink=True)
+        self._engine = make_engine(self._config, for_sink=True, tracing=self._tracing)
         return self._engine
 
     def sink(self) -> Sink:

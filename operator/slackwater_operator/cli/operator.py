@@ -17,6 +17,9 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from slackwater.clock import SYSTEM_CLOCK
+from slackwater.tracing.opening import tracing_of
+from slackwater.tracing.settings import TraceSettings
+from slackwater.tracing.spans import NO_TRACING, Tracing
 from slackwater_operator.cli.operator_options import Options, parse
 from slackwater_operator.controller.controller import Controller
 from slackwater_operator.controller.settings import Settings
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LEASE_LOST = 3
+TRACES_CLOSE_MS = 1_000.0
+"""How long the last spans may take to be sent."""
 SILENT_S = 60.0
 """A loop that made no progress for that long hangs: the kubelet may start the process anew."""
 LEASE_REQUEST_S = 3.0
@@ -50,16 +55,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return check.main(arguments[1:])
     options = parse(arguments, os.environ)
-    logs.set_up(options.log_level, options.log_format)
+    tracing = _tracing(options)
+    logs.set_up(options.log_level, options.log_format, tracing.fields)
     try:
-        return asyncio.run(_run(options))
+        return asyncio.run(_run(options, tracing))
     except (KubeConfigError, OSError) as error:
         print(f"slackwater-operator: error: {error}", file=sys.stderr)
         return 2
+    finally:
+        tracing.close(TRACES_CLOSE_MS)
 
 
-async def _run(options: Options) -> int:
-    operator = await Operator.connect(options)
+def _tracing(options: Options) -> Tracing:
+    """Every trace is recorded: takeovers and restarts are few."""
+    wanted = TraceSettings(options.traces_endpoint, 1.0) if options.traces_endpoint else None
+    described = {"service.name": "slackwater-operator", "service.instance.id": options.identity}
+    return tracing_of(wanted, described, os.environ, logger.warning)
+
+
+async def _run(options: Options, tracing: Tracing) -> int:
+    operator = await Operator.connect(options, tracing)
     try:
         return await operator.run()
     finally:
@@ -69,14 +84,16 @@ async def _run(options: Options) -> int:
 class Operator:
     """One process of the operator: waits for the Lease, then leads until it is stopped."""
 
-    def __init__(self, options: Options, kube: Kube, lease_kube: Kube) -> None:
+    def __init__(self, options: Options, kube: Kube, lease_kube: Kube, tracing: Tracing = NO_TRACING) -> None:
         """Use `connect`.
 
         Args:
             options: what was asked for.
             kube: for the groups.
             lease_kube: for the Lease alone: no other request may keep it waiting.
+            tracing: for the traces of takeovers and restarts.
         """
+        self._tracing = tracing
         self._options = options
         self._kube = kube
         self._lease_kube = lease_kube
@@ -105,14 +122,14 @@ class Operator:
         )
 
     @classmethod
-    async def connect(cls, options: Options) -> Operator:
+    async def connect(cls, options: Options, tracing: Tracing = NO_TRACING) -> Operator:
         """Finds the API server, which need not answer yet.
 
         Raises:
             KubeConfigError: it can't be found out where it is.
         """
         kube = await Kube.connect()
-        return cls(options, kube, Kube(kube.access, request_timeout_s=LEASE_REQUEST_S))
+        return cls(options, kube, Kube(kube.access, request_timeout_s=LEASE_REQUEST_S), tracing)
 
     async def run(self) -> int:
         """Runs until a signal. Returns the exit code.
@@ -193,6 +210,7 @@ class Operator:
                 receive_message_max_bytes=options.receive_message_max_bytes,
             ),
             may_act=self._may_act,
+            tracing=self._tracing,
         )
         await self._controller.run()
 

@@ -11,6 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from slackwater.tracing.opening import MISSING, disabled, installed
+from slackwater.tracing.settings import is_endpoint
+
 PREFIX = "SLACKWATER_"
 LEASE = "slackwater-operator"
 ANSWER_MAX_BYTES = 8 * 1024 * 1024
@@ -41,6 +44,7 @@ class Options:
         round_ms: how often a Kafka cluster is asked about all its groups.
         busy_round_ms: how often about those in which something is under way.
         receive_message_max_bytes: the largest answer of a broker that is read.
+        traces_endpoint: the URL of a collector that takes OTLP over HTTP; empty: no traces are sent.
         log_level: the least that is logged.
         log_format: `text` or `json`.
     """
@@ -59,6 +63,7 @@ class Options:
     round_ms: int
     busy_round_ms: int
     receive_message_max_bytes: int
+    traces_endpoint: str
     log_level: str
     log_format: str
 
@@ -98,6 +103,12 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
         parser.error(f"--lease {args.lease}: not a valid Lease name")
     if args.admission_webhook and not _NAME.fullmatch(args.admission_webhook):
         parser.error(f"--admission-webhook {args.admission_webhook}: not a valid Service name")
+    if not is_endpoint(args.traces_endpoint):
+        parser.error(
+            f"--traces-endpoint {args.traces_endpoint}: not a collector's URL, such as http://otel-collector:4318"
+        )
+    if args.traces_endpoint and not disabled(environment) and not installed():
+        parser.error(f"--traces-endpoint: {MISSING}")
     if args.lease_namespace and not _NAME.fullmatch(args.lease_namespace):
         parser.error(f"--lease-namespace {args.lease_namespace}: not a valid namespace name")
     return Options(
@@ -115,6 +126,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
         round_ms=args.round_ms,
         busy_round_ms=args.busy_round_ms,
         receive_message_max_bytes=args.receive_message_max_bytes,
+        traces_endpoint=args.traces_endpoint,
         log_level=args.log_level,
         log_format=args.log_format,
     )
@@ -169,6 +181,12 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "largest accepted broker response; the memory limit should be 40 times this",
         least=1 << 20,
         most=1 << 28,
+    )
+    given.text(
+        "--traces-endpoint",
+        "",
+        "URL",
+        "send traces of takeovers and restarts to this OpenTelemetry collector (OTLP over HTTP)",
     )
     given.choice("--log-level", "info", LEVELS, "lowest level that is logged")
     given.choice("--log-format", "text", ("text", "json"), "format of the log (on stderr)")

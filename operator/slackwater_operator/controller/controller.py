@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from slackwater.clock import SYSTEM_CLOCK, Clock
+from slackwater.tracing.spans import NO_TRACING, Tracing
 from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
 from slackwater_operator.controller.execution.credentials import options
 from slackwater_operator.controller.execution.executor import Executor
 from slackwater_operator.controller.execution.finalizer import MemberRemoval
 from slackwater_operator.controller.execution.refusals import subject_of
 from slackwater_operator.controller.group_metrics import figures
+from slackwater_operator.controller.operation_traces import OperationTraces
 from slackwater_operator.controller.session import Session, new_session
 from slackwater_operator.controller.session_update import learn, new_rebalances, unowned_partition_seconds
 from slackwater_operator.controller.settings import Settings
@@ -65,6 +67,7 @@ class Controller:
         workers: WorkerStatuses | None = None,
         clock: Clock = SYSTEM_CLOCK,
         jitter: Callable[[], float] = random.random,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         """Starts nothing yet.
 
@@ -79,6 +82,7 @@ class Controller:
             workers: the way to the pods; without it, its own.
             clock: the time.
             jitter: gives random numbers from 0 to 1, for the back-offs.
+            tracing: for the traces of takeovers and restarts.
         """
         self._kube, self._store = kube, store
         self._metrics, self._clock, self._jitter = metrics, clock, jitter
@@ -91,7 +95,10 @@ class Controller:
         self._own_workers = workers is None
         self._reconciled_ms = clock.mono_ms()
         self._snapshots = SnapshotBuilder(kube, store, self._clusters, self._workers, clock, self._settings)
-        self._executor = Executor(kube, store, self._clusters, self._workers, events, may_act, jitter)
+        self._traces = OperationTraces(tracing, clock)
+        self._executor = Executor(
+            kube, store, self._clusters, self._workers, events, may_act, jitter, self._traces
+        )
         self._sessions: dict[Key, Session] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._rounds: dict[ClusterIdentity, asyncio.Task[None]] = {}
@@ -160,6 +167,7 @@ class Controller:
             del self._tasks[key]
             self._sessions.pop(key, None)
             self._metrics.forget(key)
+            self._traces.forget(key)
             if self._store.group(key) is None:
                 self._snapshots.forget(key)
 
@@ -363,6 +371,7 @@ class Controller:
         """Updates the session and the metrics after a reconciliation."""
         key = Key(*session.key)
         learn(session, snapshot, plan, done=done)
+        self._traces.observe(snapshot, session.workers, plan.taken_over)
         for rebalance in new_rebalances(session, snapshot):
             seconds = rebalance.took_ms / 1000 if rebalance.took_ms is not None else None
             self._metrics.rebalanced(key, rebalance.cause, seconds)

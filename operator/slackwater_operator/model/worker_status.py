@@ -63,6 +63,7 @@ class RestartTimes:
         started_ms: this process began.
         joined_ms: it was in the group.
         first_record_ms: it processed records of all partitions that it had by then.
+        trace: the trace of the restart, as the header traceparent; "" without traces.
     """
 
     drain_ms: int | None = None
@@ -70,6 +71,7 @@ class RestartTimes:
     started_ms: int | None = None
     joined_ms: int | None = None
     first_record_ms: int | None = None
+    trace: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, Registry, Security, Sink, Value
+from slackwater_operator.api.v1alpha1.consumer_group import (
+    ConsumerGroup,
+    Registry,
+    Security,
+    Sink,
+    Telemetry,
+    Value,
+)
 from slackwater_operator.api.v1alpha1.fields import FieldError
 from slackwater_operator.api.v1alpha1.pipeline import Delivery, Spark
 from slackwater_operator.model import names
@@ -107,7 +114,24 @@ def worker_config(
         document["value"] = _value(pipeline.value)
     if pipeline.dead_letter_topic:
         document["deadLetterTopic"] = pipeline.dead_letter_topic
+    if telemetry := _telemetry(group.spec.telemetry):
+        document["telemetry"] = telemetry
     return document
+
+
+def _telemetry(telemetry: Telemetry) -> dict[str, Any]:
+    section: dict[str, Any] = {}
+    if telemetry.traces is not None:
+        section["traces"] = {}
+        if telemetry.traces.endpoint:
+            section["traces"]["endpoint"] = telemetry.traces.endpoint
+        if telemetry.traces.sampling is not None:
+            section["traces"]["sampleRatio"] = telemetry.traces.sampling
+    if telemetry.metrics is not None:
+        section["metrics"] = {"intervalMs": telemetry.metrics.interval_ms}
+        if telemetry.metrics.endpoint:
+            section["metrics"]["endpoint"] = telemetry.metrics.endpoint
+    return section
 
 
 def _spark(spark: Spark) -> dict[str, Any]:

@@ -6,13 +6,20 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Callable, Mapping
 
 RETRIES_EVERY_S = 30.0
 KOPF_REQUESTS = "kopf._cogs.clients"
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: ts_ms, level, logger, message, and the traceback where there is one."""
+    """One JSON object a line: ts_ms, level, logger, message, and the traceback where there is one; trace_id
+    and span_id while a span is current."""
+
+    def __init__(self, correlate: Callable[[], Mapping[str, str]] = dict) -> None:
+        """`correlate`: gives the ids of the current span."""
+        super().__init__()
+        self._correlate = correlate
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as JSON."""
@@ -21,6 +28,7 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **self._correlate(),
         }
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
@@ -45,16 +53,17 @@ class FewerRetries(logging.Filter):
         return True
 
 
-def set_up(level: str, form: str) -> None:
+def set_up(level: str, form: str, correlate: Callable[[], Mapping[str, str]] = dict) -> None:
     """Configures logging to stderr.
 
     Args:
         level: the least that is logged: `debug`, `info`, ...
         form: `text` or `json`.
+        correlate: gives trace_id and span_id of the current span, for JSON.
     """
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    handler.setFormatter(JsonLines() if form == "json" else text)
+    handler.setFormatter(JsonLines(correlate) if form == "json" else text)
     handler.addFilter(FewerRetries())
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -17,6 +17,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.untrusted import flag, json_object, one_line, text, whole
 from slackwater.runtime.takeover.messages import split_address
 from slackwater.runtime.takeover.signing import ANSWER_HEADER, check_answer, sign_request, target_of
+from slackwater.tracing.context import HEADER as TRACE_HEADER
 from slackwater_operator.model.worker_status import (
     RestartTimes,
     Skip,
@@ -40,6 +41,7 @@ CONNECTIONS = 200
 ACCEPTED, UNAUTHORIZED, NOT_FOUND = 202, 401, 404
 """What POST /join and POST /takeover may end in; an order to take over also in 409."""
 _LONGEST_ERROR = 500
+_LONGEST_TRACE = 256
 _LONGEST_MESSAGE = 2_000
 _REASON = re.compile("[A-Za-z]{1,64}")
 """What becomes the reason of a condition, which the API server checks."""
@@ -123,6 +125,7 @@ def _restart(fields: Mapping[str, Any]) -> RestartTimes:
         started_ms=_ms(fields, "started_ms"),
         joined_ms=_ms(fields, "joined_ms"),
         first_record_ms=_ms(fields, "first_record_ms"),
+        trace=text(fields.get("traceparent") or "", "restart.traceparent", _LONGEST_TRACE),
     )
 
 
@@ -279,7 +282,9 @@ class WorkerStatuses:
             log.debug("worker %s:%d did not answer the request to join: %s", ip, port, exc)
             return 0
 
-    async def take_over(self, ip: str, port: int, pod: str, predecessor: str, key: bytes) -> tuple[int, str]:
+    async def take_over(
+        self, ip: str, port: int, pod: str, predecessor: str, key: bytes, trace: str = ""
+    ) -> tuple[int, str]:
         """POST /takeover: tells a standby to take over.
 
         Args:
@@ -288,6 +293,7 @@ class WorkerStatuses:
             pod: its name: no other pod takes the request.
             predecessor: "host:port" of the pod that it asks for the handover; "": there is nobody to ask.
             key: the group's takeover key, which the request is signed with.
+            trace: the context of the takeover's trace, for the header traceparent; "": none.
 
         Returns:
             The HTTP status and what was said against it: 202 and "" where it was taken, 409 where it is not
@@ -297,7 +303,7 @@ class WorkerStatuses:
         """
         order = json.dumps({"predecessor": predecessor, "target": self._target_at(predecessor)}).encode()
         try:
-            answer, nonce = await self._post(PodAddress(pod, ip, port), "/takeover", order, key)
+            answer, nonce = await self._post(PodAddress(pod, ip, port), "/takeover", order, key, trace)
         except (BadAnswer, aiohttp.ClientError, TimeoutError, OSError) as exc:
             return 0, f"{ip}:{port} does not respond: {one_line(exc) or type(exc).__name__}"
         status, answered, text = answer
@@ -323,26 +329,30 @@ class WorkerStatuses:
             return ""
         return target_of(name, process)
 
-    async def _post(self, pod: PodAddress, path: str, body: bytes, key: bytes) -> tuple[Answer, str]:
+    async def _post(
+        self, pod: PodAddress, path: str, body: bytes, key: bytes, trace: str = ""
+    ) -> tuple[Answer, str]:
         """A signed POST: its answer and its nonce.
 
         A worker whose process is not known, or is another by now, names it in its 401, and is asked once
         more; the pod's name is the one known here, whatever the worker says.
         """
         target = self._target(pod)
-        answer, nonce = await self._post_to(target, pod, path, body, key)
+        answer, nonce = await self._post_to(target, pod, path, body, key, trace)
         if answer.status == UNAUTHORIZED and (process := _process(answer.body)):
             self.heard(pod, process)
             if self._target(pod) != target:
-                answer, nonce = await self._post_to(self._target(pod), pod, path, body, key)
+                answer, nonce = await self._post_to(self._target(pod), pod, path, body, key, trace)
         return answer, nonce
 
     async def _post_to(
-        self, target: str, pod: PodAddress, path: str, body: bytes, key: bytes
+        self, target: str, pod: PodAddress, path: str, body: bytes, key: bytes, trace: str
     ) -> tuple[Answer, str]:
         now_ms, nonce = self._wall_ms(), self._nonce()
         signed = sign_request(key, "POST", path, body, now_ms=now_ms, nonce=nonce, target=target)
         headers = {"Authorization": signed, "Content-Type": "application/json"}
+        if trace:
+            headers[TRACE_HEADER] = trace
         return await self._ask("POST", _url(pod.ip, pod.port, path[1:]), body=body, headers=headers), nonce
 
     async def close(self) -> None:

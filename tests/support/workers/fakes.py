@@ -33,9 +33,11 @@ from slackwater.runtime.delivery.marks import read_marks
 from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.interfaces import AnyEngine, Range, SinkFencedError
 from slackwater.runtime.telemetry.events import EventLog, Log
+from slackwater.runtime.telemetry.messaging_metrics import NO_MESSAGING_METRICS, MessagingMetrics
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
 from slackwater.runtime.worker_context import WorkerContext
+from slackwater.tracing.spans import NO_TRACING, Tracing
 
 START_MS = 1_700_000_000_000
 
@@ -127,6 +129,8 @@ class FakeCluster:
     topic_id: UUID | None = None
     """As a new consumer learns it; one that is there already after a refresh."""
     instance_owner: object = None
+    headers: dict[tuple[int, int], list[tuple[str, bytes | None]]] = field(default_factory=dict)
+    """By partition and offset, where they are not the usual."""
     compacted: dict[TopicPartition, int] = field(default_factory=dict)
     """Records below this offset are gone, though the log begins at 0, as compaction leaves it."""
 
@@ -146,7 +150,12 @@ class FakeCluster:
         values = self.logs[tp][offset : offset + most]
         builder = BatchBuilder(max_bytes=1 << 24)
         for i, value in enumerate(values):
-            assert builder.append(1_357_034_400_000 + offset + i, b"N%d" % i, value, [("h", b"x")])
+            assert builder.append(
+                1_357_034_400_000 + offset + i,
+                b"N%d" % i,
+                value,
+                self.headers.get((tp.partition, offset + i), [("h", b"x")]),
+            )
         return decode(builder.build(base_offset=offset), fetch_offset=offset)
 
 
@@ -517,6 +526,8 @@ class Bench:
         self.letters = FakeLetters(self.cluster, self.clock)
         self.config = worker_config(**changes)
         self.reached: Reached = go_on
+        self.tracing: Tracing = NO_TRACING
+        self.messaging: Callable[[Metrics], MessagingMetrics] = lambda metrics: NO_MESSAGING_METRICS
         self.restart()
 
     def restart(
@@ -550,7 +561,10 @@ class Bench:
             self.sink,
             DeadLetters(self.config.group_id, self.letters, self.clock) if topic else None,
             reached=self.reached,
+            tracing=self.tracing,
+            messaging=self.messaging(self.metrics),
         )
+        context.events.correlate = context.log.correlate = self.tracing.fields
         if self.config.refresh_every_ms:
             context.refresh(engine or self.engine)
         self.delivery = Delivery(self.consumer, context, give_up=lambda: self.stop > 1)

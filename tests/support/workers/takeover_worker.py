@@ -51,12 +51,17 @@ class TakeoverKey:
         self.file.write_text(self._key.hex() + "\n")
 
     def order(
-        self, worker: WorkerProcess, predecessor: WorkerProcess | None, *, key: bytes | None = None
+        self,
+        worker: WorkerProcess,
+        predecessor: WorkerProcess | None,
+        *,
+        key: bytes | None = None,
+        trace: str = "",
     ) -> tuple[int, dict[str, Any]]:
         """POST /takeover to ``worker``: the answer's status and document.
 
         ``predecessor``: None: the order names none. ``key``: another key to sign with; then the signature of
-        the answer is not checked.
+        the answer is not checked. ``trace``: its header ``traceparent``.
         """
         address = predecessor.address if predecessor is not None else ""
         body = json.dumps({"predecessor": address}).encode()
@@ -67,7 +72,8 @@ class TakeoverKey:
         )  # fmt: skip
         connection = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=60)
         try:
-            connection.request("POST", "/takeover", body, {"Authorization": signed})
+            headers = {"Authorization": signed} | ({"traceparent": trace} if trace else {})
+            connection.request("POST", "/takeover", body, headers)
             answer = connection.getresponse()
             document = answer.read()
             if key is None:
@@ -108,14 +114,19 @@ class TakeoverWorker(TakeoverHandler):
         self.port = 0
         verifier = Verifier(key, SystemClock(), self.status.target)
         super().__init__(key, verifier, self.takeover_requests, self.status)
+        self.trace = ""
+        """What the header of the last order says."""
 
-    def answer(self, method: str, path: str, body: bytes, authorization: str | None, peer: str) -> Answer:
+    def answer(
+        self, method: str, path: str, body: bytes, authorization: str | None, peer: str, trace: str = ""
+    ) -> Answer:
         """As the worker's own does, with the key of now."""
         self.requests += 1
         verifier = Verifier(self.key, SystemClock(), self.status.target)
         handler = TakeoverHandler(self.signs_with or self.key, verifier, self.takeover_requests, self.status)
-        answer = handler.answer(method, path, body, authorization, peer)
+        answer = handler.answer(method, path, body, authorization, peer, trace)
         order = self.takeover_requests.next_order()
+        self.trace = self.takeover_requests.trace
         if order is not None:
             self.orders.append(order)
         return answer

@@ -233,6 +233,7 @@ def test_arguments_follow_the_values() -> None:
     assert "--worker-image=slackwater/worker:0.1.0" in plain
     assert not [argument for argument in plain if argument.startswith("--namespace")]
     assert "--no-pod-monitors" not in plain
+    assert not [argument for argument in plain if argument.startswith("--traces")]
     values = {
         "watchNamespaces": ["a", "b"],
         "podMonitor.workers.enabled": True,
@@ -240,10 +241,12 @@ def test_arguments_follow_the_values() -> None:
         "workerImage.repository": "mine/worker",
         "workerImage.tag": "7",
         "logLevel": "debug",
+        "tracesEndpoint": "http://otel-collector.observability:4318",
     }
     more = pod(values)["containers"][0]["args"]
     assert {"--namespace=a", "--namespace=b", "--no-pod-monitors", "--worker-image=mine/worker:7",
-            "--log-level=debug", "--round-ms=2000"} <= set(more)  # fmt: skip
+            "--log-level=debug", "--round-ms=2000",
+            "--traces-endpoint=http://otel-collector.observability:4318"} <= set(more)  # fmt: skip
 
 
 def test_only_several_replicas_have_a_disruption_budget() -> None:
@@ -443,6 +446,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"podDisruptionBudget.maxUnavailable": "51%"}, "podDisruptionBudget.maxUnavailable: 51% lets a drain"),
     ({"podDisruptionBudget.maxUnavailable": 3, "replicaCount": 3}, "stop all 3 operators"),
     ({"crds.keep": "yes"}, "/crds/keep"),
+    ({"tracesEndpoint": "otel-collector:4317"}, "/tracesEndpoint"),
     ({"networkPolicy.kafka.ports": [0]}, "/networkPolicy/kafka/ports/0"),
     ({"networkPolicy.kafka.ports": []}, "/networkPolicy/kafka/ports"),
     ({"podMonitor.interval": 15}, "/podMonitor/interval"),

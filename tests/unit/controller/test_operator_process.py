@@ -15,6 +15,7 @@ from slackwater_operator.kubernetes.kopf_thread import Backoffs
 from slackwater_operator.kubernetes.lease import Lease, LeaseWatchdog
 from slackwater_operator.kubernetes.watch import settings
 from slackwater_operator.telemetry.logs import FewerRetries, JsonLines
+from tests.support.tracing import Recorded
 
 
 def test_the_default_arguments_fit_a_pod() -> None:
@@ -26,6 +27,13 @@ def test_the_default_arguments_fit_a_pod() -> None:
 
 def test_two_processes_of_one_machine_have_different_identities() -> None:
     assert parse([], {}).identity != parse([], {}).identity
+
+
+def test_traces_are_off_and_an_endpoint_turns_them_on() -> None:
+    assert parse([], {}).traces_endpoint == ""
+    url = "http://otel-collector.observability:4318"
+    assert parse([], {"SLACKWATER_TRACES_ENDPOINT": url}).traces_endpoint == url
+    assert parse([f"--traces-endpoint={url}/v1/traces"], {}).traces_endpoint == f"{url}/v1/traces"
 
 
 def test_arguments_go_before_the_environment() -> None:
@@ -57,6 +65,7 @@ def test_arguments_go_before_the_environment() -> None:
         ),
         ([], {"SLACKWATER_LOG_LEVEL": "loud"}, "SLACKWATER_LOG_LEVEL=loud must be one of debug, info"),
         ([], {"SLACKWATER_NO_LEADER_ELECTION": "maybe"}, "true or false"),
+        (["--traces-endpoint=otel:4317"], {}, "--traces-endpoint otel:4317: not a collector's URL"),
         (["--nonsense"], {}, "unrecognized arguments: --nonsense"),
         (["--leas=another"], {}, "unrecognized arguments: --leas=another"),
     ],
@@ -109,6 +118,18 @@ def test_the_log_is_written_as_json_lines() -> None:
     assert entry["message"] == 'says "x"\nand y'
     assert (entry["level"], entry["logger"]) == ("error", "a.b")
     assert isinstance(entry["ts_ms"], int)
+    assert "trace_id" not in entry
+
+
+def test_json_lines_carry_the_ids_of_the_current_span() -> None:
+    recorded = Recorded()
+    lines = JsonLines(recorded.tracing.fields)
+    span = recorded.tracing.span("order the takeover", 1.0, always=True)
+    with span.current():
+        entry = json.loads(lines.format(record("a.b", "is asked to take over")))
+    assert span.context is not None
+    assert (entry["trace_id"], entry["span_id"]) == span.context[:2]
+    assert "trace_id" not in json.loads(lines.format(record("a.b", "later")))
 
 
 def test_kopfs_retries_are_logged_at_intervals_and_everything_else_always() -> None:

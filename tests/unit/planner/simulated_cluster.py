@@ -227,10 +227,11 @@ class SimulatedClusters:
 
 
 class SimulatedWorkers:
-    """The pods' health endpoints, as `WorkerStatuses` shows them."""
+    """The pods' health endpoints, as `WorkerStatuses` shows them. `traces`: the headers of orders."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
+        self.traces: list[str] = []
 
     async def statuses(self, pods: Iterable[PodAddress]) -> dict[str, WorkerStatus | None]:
         return {pod.name: self._simulation.worker_status(pod.name) for pod in pods}
@@ -242,7 +243,10 @@ class SimulatedWorkers:
                 return 202
         return 0
 
-    async def take_over(self, ip: str, port: int, pod: str, predecessor: str, key: bytes) -> tuple[int, str]:
+    async def take_over(
+        self, ip: str, port: int, pod: str, predecessor: str, key: bytes, trace: str = ""
+    ) -> tuple[int, str]:
+        self.traces.append(trace)
         secret = self._simulation.objects["Secret", f"{NAME}-takeover"]
         assert key.hex() == base64.b64decode(secret["data"]["key"]).decode(), "signed with another key"
         process = self._simulation.process_at(ip)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from slackwater.tracing.spans import NO_TRACING, Tracing
 from slackwater_operator.controller.execution.executor import Executor, Outcome
 from slackwater_operator.controller.execution.refusals import subject_of
+from slackwater_operator.controller.operation_traces import OperationTraces
 from slackwater_operator.controller.session import Session, new_session
 from slackwater_operator.controller.session_update import learn, new_rebalances
 from slackwater_operator.controller.settings import Settings
@@ -42,7 +44,7 @@ class SimulatedOperator:
     had in memory is lost. Until `away_until_ms` nobody takes its place.
     """
 
-    def __init__(self, simulation: Simulation, *, every_ms: int = 300) -> None:
+    def __init__(self, simulation: Simulation, *, every_ms: int = 300, tracing: Tracing = NO_TRACING) -> None:
         self.simulation = simulation
         self.every_ms = every_ms
         self.dies: Callable[[Action, int], bool] = lambda action, number: False
@@ -59,7 +61,8 @@ class SimulatedOperator:
         workers: Any = simulation.workers
         events: Any = simulation.events
         self._snapshots = SnapshotBuilder(kube, simulation.store, clusters, workers, clock, settings)
-        self._executor = Executor(kube, simulation.store, clusters, workers, events)
+        self._traces = OperationTraces(tracing, clock)
+        self._executor = Executor(kube, simulation.store, clusters, workers, events, traces=self._traces)
         self.session = self._new_session()
         self._next_ms = 0
         self._changed = True
@@ -172,4 +175,5 @@ class SimulatedOperator:
                 return
         self.taken_over += plan.taken_over
         learn(self.session, snapshot, plan, done=len(plan.actions))
+        self._traces.observe(snapshot, self.session.workers, plan.taken_over)
         new_rebalances(self.session, snapshot)

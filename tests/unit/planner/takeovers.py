@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from slackwater.tracing.spans import NO_TRACING, Tracing
 from slackwater_operator.planner.actions import Action, SetReplicas, TellTakeover
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from tests.unit.planner.simulated_cluster import Simulation, Timing, spec
@@ -19,11 +20,11 @@ def rollout(**takeover: Any) -> dict[str, Any]:
 
 
 async def taking_over(
-    *, timing: Timing | None = None, **changes: Any
+    *, timing: Timing | None = None, tracing: Tracing = NO_TRACING, **changes: Any
 ) -> tuple[Simulation, SimulatedOperator]:
     """A group that runs in its first set."""
     simulation = Simulation(spec(**{"rollout": rollout(), **changes}), timing=timing)
-    operator = SimulatedOperator(simulation)
+    operator = SimulatedOperator(simulation, tracing=tracing)
     replicas = simulation.resource["spec"]["replicas"]
     await operator.run(lambda: settled(simulation, replicas))
     await operator.pass_time(3_000)

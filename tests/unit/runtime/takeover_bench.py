@@ -20,8 +20,11 @@ from slackwater.runtime.takeover.http_client import Reply
 from slackwater.runtime.takeover.http_handler import PendingHandover
 from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
 from slackwater.runtime.telemetry.events import EventLog, Log
+from slackwater.runtime.telemetry.messaging_metrics import NO_MESSAGING_METRICS, MessagingMetrics
+from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.worker import Surroundings, Worker
 from slackwater.runtime.worker_context import TakeoverContext
+from slackwater.tracing.spans import NO_TRACING, Tracing
 from tests.support.workers.fakes import (
     FakeCluster,
     FakeConsumer,
@@ -243,6 +246,7 @@ class Parts:
         self.engine_closed = False
         self.looks_closed = 0
         self.on_made: Callable[[Member], None] = lambda _: None
+        self.traces: Tracing = NO_TRACING
 
     @property
     def last(self) -> Member:
@@ -263,6 +267,12 @@ class Parts:
 
     def standby(self) -> Member:
         return self.consumer()
+
+    def tracing(self) -> Tracing:
+        return self.traces
+
+    def messaging_metrics(self, metrics: Metrics) -> MessagingMetrics:
+        return NO_MESSAGING_METRICS
 
     def engine(self) -> ValueEngine:
         self.engines += 1
@@ -352,13 +362,13 @@ class Scene:
         assert self.worker._coordinator is not None
         return self.worker._coordinator._requests
 
-    def order(self, predecessor: str = ADDRESS) -> None:
-        self.requests.order(predecessor)
+    def order(self, predecessor: str = ADDRESS, trace: str = "") -> None:
+        self.requests.order(predecessor, trace=trace)
 
-    def ask(self, by: str = OTHER, deadline_ms: int = DEADLINE_MS) -> PendingHandover:
+    def ask(self, by: str = OTHER, deadline_ms: int = DEADLINE_MS, trace: str = "") -> PendingHandover:
         """The other pod asks this one."""
         asked: PendingHandover = self.requests.request_handover(
-            HandoverRequest(MEMBER, by, ADDRESS, deadline_ms)
+            HandoverRequest(MEMBER, by, ADDRESS, deadline_ms, trace)
         )
         return asked
 

@@ -11,6 +11,7 @@ import pytest
 from slackwater.runtime.config.worker_config import (
     SinkConfig,
     TakeoverConfig,
+    TelemetryConfig,
     WorkerConfig,
     dump,
     load,
@@ -18,7 +19,12 @@ from slackwater.runtime.config.worker_config import (
 )
 from slackwater.runtime.errors import ConfigError
 from slackwater.runtime.takeover.signing import load_key
+from slackwater.tracing.settings import MetricSettings, TraceSettings
 
+TELEMETRY = {
+    "traces": {"endpoint": "http://otel:4318", "sampleRatio": 0.05},
+    "metrics": {"endpoint": "https://otel.example/otlp", "intervalMs": 10_000},
+}
 FULL = """\
 groupId: flights
 topics: [flights]
@@ -376,3 +382,30 @@ def test_a_key_that_cannot_be_used_is_named(tmp_path: Path, content: str | None,
 def test_a_key_is_read_with_its_line_end(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("ab" * 32 + "\n")
     assert load_key(TakeoverConfig(str(tmp_path / "key")), "") == b"\xab" * 32
+
+
+def test_telemetry_is_off_and_each_section_turns_its_part_on() -> None:
+    assert parse(SMALL).telemetry == TelemetryConfig()
+    given = parse({**SMALL, "telemetry": TELEMETRY})
+    assert given.telemetry == TelemetryConfig(
+        TraceSettings("http://otel:4318", 0.05), MetricSettings("https://otel.example/otlp", 10_000)
+    )
+    assert parse(dump(given)) == given
+    by_environment = parse({**SMALL, "telemetry": {"traces": {}}})
+    assert by_environment.telemetry == TelemetryConfig(TraceSettings("", None))
+    assert parse(dump(by_environment)) == by_environment
+
+
+@pytest.mark.parametrize(
+    ("traces", "field", "problem"),
+    [
+        ({"endpoint": "otel:4318"}, "endpoint", "must be the http or https URL of a collector"),
+        ({"endpoint": "grpc://otel:4317"}, "endpoint", "for example http://otel-collector:4318"),
+        ({"sampleRatio": 1.5}, "sampleRatio", "must be from 0 to 1, not 1.5"),
+        ({"sampleRatio": "1%"}, "sampleRatio", "must be a number from 0 to 1, not text"),
+        ({"sampler": 1}, "sampler", "unknown field"),
+    ],
+)
+def test_traces_that_cannot_be_sent_are_refused(traces: dict[str, Any], field: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"telemetry.traces.{field}.*{problem}"):
+        parse({**SMALL, "telemetry": {"traces": traces}})

@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from slackwater.clock import SystemClock
 from slackwater.kafka.errors import KafkaConnectionError
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.call_threads import ThreadRunner
+from slackwater.runtime.call_threads import ThreadRunner, TimedCalls
 from slackwater.runtime.config.environment import instance_of, owner_of, pod_of
 from slackwater.runtime.config.worker_config import HealthConfig, WorkerConfig
 from slackwater.runtime.delivery.dead_letters import DeadLetters
@@ -32,9 +33,11 @@ from slackwater.runtime.shutdown import Stopping
 from slackwater.runtime.takeover.group_observer import MemberView
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.telemetry.http_server import HealthServer
+from slackwater.runtime.telemetry.messaging_metrics import NO_MESSAGING_METRICS, MessagingMetrics
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
 from slackwater.runtime.worker import Surroundings, Worker
+from slackwater.tracing.spans import NO_TRACING, Tracing
 from tests.support.workers.fakes import (
     FakeCluster,
     FakeConsumer,
@@ -97,6 +100,12 @@ class FakeParts:
         made.at_poll.extend([join, *self.after_join])
         return made
 
+    def tracing(self) -> Tracing:
+        return NO_TRACING
+
+    def messaging_metrics(self, metrics: Metrics) -> MessagingMetrics:
+        return NO_MESSAGING_METRICS
+
     def engine(self) -> ValueEngine:
         self.order.append("engine")
         engine = ValueEngine()
@@ -126,7 +135,11 @@ class Stage:
         self.stdout, self.stderr = io.StringIO(), io.StringIO()
         events, log = EventLog("w-0", self.clock, self.stdout), Log("w-0", self.clock, self.stderr)
         closer = VirtualRunner(self.clock)
-        around = Surroundings(self.clock, events, log, self.runner, self.writer, closer, 42, "worker.yaml")
+        self.journal_when_loaded: list[list[Any]] = []
+        around = Surroundings(
+            self.clock, events, log, self.runner, self.writer, closer, 42, "worker.yaml",
+            loaded=lambda: self.journal_when_loaded.append(list(self.parts.cluster.journal)),
+        )  # fmt: skip
         self.worker = Worker(self.config, "w-0", self.parts, around, self.stopping)
 
     def stop_when_committed(self) -> None:
@@ -179,6 +192,15 @@ def test_a_returning_member_joins_before_it_warms_up_and_polls_meanwhile() -> No
     assert stage.events("joined")[0]["returned"] is True
     assert stage.parts.cluster.journal[:2] == [("marks", [0]), ("stage", 0, 0)]
     assert stage.clock.now >= 5000
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_runs_once_all_is_loaded_runs_once_and_before_the_first_batch(known: bool) -> None:
+    stage = Stage(known=known)
+    stage.stop_when_committed()
+    assert stage.worker.run() == 0
+    assert stage.parts.fake_sink.rows(0) == [0, 1]
+    assert stage.journal_when_loaded == [[]]
 
 
 def test_a_returning_member_whose_join_is_held_up_warms_up_meanwhile() -> None:
@@ -517,3 +539,11 @@ def test_a_close_is_no_revocation() -> None:
     assert stage.worker.run() == 0
     assert stage.events("revoked") == []
     assert stage.worker.status.assignment == [["flights", 0]]
+
+
+def test_a_timed_call_has_the_callers_context_variables() -> None:
+    variable: ContextVar[str] = ContextVar("variable", default="none")
+    calls = TimedCalls("timed")
+    variable.set("mine")
+    assert calls.call(variable.get, 10_000, lambda: None) == "mine"
+    calls.close()

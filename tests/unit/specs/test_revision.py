@@ -28,6 +28,7 @@ CUSTOM = {"format": "custom", "implementation": "flights.sqlite:SqliteSink"}
 TOPIC = {"format": "kafka", "topic": "flights.delayed"}
 ORC = {"format": "spark", "sparkFormat": "orc"}
 MERGE = {**UPSERT, "mode": "merge", "aggregates": {"n": "count"}}
+TRACES: dict[str, Any] = {"spec/telemetry/traces": {}}
 NONE: dict[str, Any] = {}
 JSON = {"format": "json", "schema": "a INT"}
 
@@ -142,6 +143,13 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.delivery.maxDeadLettersPerMinute": (NONE, {"spec/delivery/maxDeadLettersPerMinute": 100}),
     "spec.delivery.retryBackoff": (NONE, {"spec/delivery/retryBackoff": "1s"}),
     "spec.delivery.drainTimeout": (NONE, {"spec/delivery/drainTimeout": "30s"}),
+    "spec.telemetry.traces.endpoint": (NONE, {"spec/telemetry/traces": {"endpoint": "http://otel:4318"}}),
+    "spec.telemetry.traces.sampling": (TRACES, {"spec/telemetry/traces": {"sampling": "10%"}}),
+    "spec.telemetry.metrics.endpoint": (NONE, {"spec/telemetry/metrics": {"endpoint": "http://otel:4318"}}),
+    "spec.telemetry.metrics.interval": (
+        {"spec/telemetry/metrics": {}},
+        {"spec/telemetry/metrics": {"interval": "10s"}},
+    ),
     "spec.rollout.strategy": (NONE, {"spec/rollout/strategy": "Takeover"}),
     "spec.template": (NONE, {"spec/template": {"spec": {"nodeSelector": {"disk": "fast"}}}}),
 }

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from slackwater.tracing.spans import NO_TRACING, Tracing
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -24,12 +26,17 @@ __all__ = ["make_engine", "make_sink"]
 
 
 def make_engine(
-    config: WorkerConfig, *, for_sink: bool = False, session: SparkSession | None = None
+    config: WorkerConfig,
+    *,
+    for_sink: bool = False,
+    session: SparkSession | None = None,
+    tracing: Tracing = NO_TRACING,
 ) -> AnyEngine:
     """The engine that ``config.engine`` names. It loads nothing before ``start()``.
 
     ``for_sink``: whether its rows are for the sink of ``config``, and so may stay where that writes them.
-    ``session``: of the caller's, on which engine spark runs instead of one of its own.
+    ``session``: of the caller's, on which engine spark runs instead of one of its own. ``tracing``: for the
+    jobs of Spark.
     """
     make = _decoder_factory(config)
     if config.engine == "python":
@@ -48,7 +55,7 @@ def make_engine(
         from slackwater.pipeline.engines.decoding import DecodingRecordEngine
 
         return DecodingRecordEngine(records, make, by_record=config.by_record)
-    tables = _table_engine(config, for_sink=for_sink, session=session)
+    tables = _table_engine(config, for_sink=for_sink, session=session, tracing=tracing)
     if make is None:
         return tables
     from slackwater.pipeline.engines.decoding import DecodingEngine
@@ -69,7 +76,7 @@ def _decoder_factory(config: WorkerConfig) -> Callable[[], ValueDecoder] | None:
 
 
 def _table_engine(
-    config: WorkerConfig, *, for_sink: bool, session: SparkSession | None
+    config: WorkerConfig, *, for_sink: bool, session: SparkSession | None, tracing: Tracing
 ) -> ArrowEngine | SparkEngine:
     if config.engine == "arrow":
         from slackwater.pipeline.engines.arrow import ArrowEngine
@@ -98,6 +105,7 @@ def _table_engine(
         and config.sink.format == "spark"
         and config.by_record
         and not config.sink.max_age_ms,
+        tracing=tracing,
     )
 
 

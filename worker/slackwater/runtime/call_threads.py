@@ -9,6 +9,8 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 
@@ -101,11 +103,12 @@ class TimedCalls:
     def call(self, function: Callable[[], T], timeout_ms: float, interrupt: Callable[[], None]) -> T:
         """``function()``. After ``timeout_ms`` calls ``interrupt`` and raises CallTimedOut.
 
-        A call that ends within a second of the interrupt leaves the thread free for the next.
+        A call that ends within a second of the interrupt leaves the thread free for the next. It has the
+        caller's context variables, such as OpenTelemetry's current span.
         """
         if self._stuck:
             raise CallTimedOut("an earlier call still runs")
-        task = self._runner.submit(function)
+        task = self._runner.submit(partial(copy_context().run, function))
         if not task.wait(timeout_ms):
             interrupt()
             self._stuck = not task.wait(1000)

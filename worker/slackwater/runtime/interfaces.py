@@ -7,7 +7,7 @@ the handler's and is tried again, any other of a sink as the sink's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -201,6 +201,9 @@ class Columns(Protocol):
     def to_arrow(self, topic: str, partition: int) -> pa.RecordBatch: ...
 
     def records(self, topic: str, partition: int) -> list[ConsumerRecord]: ...
+
+    def header_values(self, name: str, rows: Iterable[int]) -> list[bytes]:
+        """The values of the header ``name`` in ``rows``, which ascend."""
 
 
 class Consumer(Protocol):

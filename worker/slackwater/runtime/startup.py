@@ -22,6 +22,9 @@ from slackwater.runtime.errors import (
 from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink, StandbyConsumer
 from slackwater.runtime.takeover.group_observer import GroupObserver, MemberView
 from slackwater.runtime.telemetry.events import Log
+from slackwater.runtime.telemetry.messaging_metrics import MessagingMetrics
+from slackwater.runtime.telemetry.metrics import Metrics
+from slackwater.tracing.spans import Tracing
 
 
 class Parts(Protocol):
@@ -38,6 +41,12 @@ class Parts(Protocol):
     def standby(self) -> StandbyConsumer:
         """A consumer that is to stand by."""
 
+    def tracing(self) -> Tracing:
+        """The traces. Called before :meth:`engine`."""
+
+    def messaging_metrics(self, metrics: Metrics) -> MessagingMetrics:
+        """What sends ``metrics`` by other names."""
+
     def engine(self) -> AnyEngine: ...
 
     def sink(self) -> Sink: ...
@@ -49,8 +58,10 @@ class Parts(Protocol):
 
 
 class Loaded(NamedTuple):
-    """The engine, the sink and the dead letters, ready for use."""
+    """The traces, the metrics to send, the engine, the sink and the dead letters, ready for use."""
 
+    tracing: Tracing
+    messaging: MessagingMetrics
     engine: AnyEngine
     sink: Sink
     letters: DeadLetters | None
@@ -66,10 +77,11 @@ class Loader:
         clock: Clock,
         log: Log,
         quietly: Callable[[Callable[[], object]], None],
+        metrics: Metrics,
     ) -> None:
         """``quietly``: makes a call whose failure changes nothing."""
         self._config, self._parts, self._clock, self._log = config, parts, clock, log
-        self._quietly = quietly
+        self._quietly, self._metrics = quietly, metrics
 
     def member(self, observer: GroupObserver) -> MemberView:
         """The group's view of this worker's member. Tries for at most startTimeoutMs. Raises StartError."""
@@ -94,11 +106,12 @@ class Loader:
 
     def load(self) -> Loaded:
         """The handler and what it runs on, warmed up. Raises WorkerError, KafkaError."""
+        tracing, messaging = self._parts.tracing(), self._parts.messaging_metrics(self._metrics)
         engine = self._parts.engine()
         try:
             engine.start()
             warm_up(engine, self._config.handler)
-            return Loaded(engine, self._parts.sink(), self._parts.letters())
+            return Loaded(tracing, messaging, engine, self._parts.sink(), self._parts.letters())
         except Exception as exc:
             self._quietly(engine.close)
             if isinstance(exc, WorkerError | KafkaError):

@@ -31,6 +31,7 @@ from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import PHASES, Status
+from slackwater.runtime.telemetry.takeover_trace import begin_restart
 from slackwater.runtime.worker_context import WorkerContext
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ FIRST_JOIN_MS = 500.0
 """How long a returning member waits for its join before it warms up beside it: a rebalance may hold it up."""
 CLOSE_MS = 3000.0
 """How long the consumer's close may take, and the engine's."""
+TELEMETRY_CLOSE_MS = 500.0
+"""How long the last spans may take to be sent, and the last metrics: the successor waits for this process's
+end."""
 POLL_MS = 100.0
 POLL_WITH_SUCCESSOR_MS = 20.0
 """Where a successor may ask: the question is noticed between two polls."""
@@ -73,6 +77,8 @@ class Surroundings:
     """None: no other pod takes over from this one."""
     reached: Reached = go_on
     """Called at each step between an assignment and a commit."""
+    loaded: Callable[[], object] = lambda: None
+    """Called once, when everything is loaded that stays until the end."""
 
 
 class Worker:
@@ -104,7 +110,7 @@ class Worker:
             takes_over=around.takeover_context is not None,
             reached=around.reached,
         )
-        self._loader = Loader(config, parts, around.clock, around.log, self._quietly)
+        self._loader = Loader(config, parts, around.clock, around.log, self._quietly, self.metrics)
         self._roles = Roles()
         self._loading: Task | None = None
         self._health: HealthServer | None = None
@@ -252,9 +258,11 @@ class Worker:
                 return False
             self.turn(self._loading)
         loaded: Loaded = self._loading.result()
-        context.engine, context.sink, context.letters = loaded
+        context.tracing, context.messaging, context.engine, context.sink, context.letters = loaded
+        self._events.correlate, self._log.correlate = loaded.tracing.fields, loaded.tracing.fields
         if self._config.refresh_every_ms:
             context.refresh(loaded.engine)
+        self._around.loaded()
         return True
 
     def _wait_at_gate(self) -> None:
@@ -311,9 +319,21 @@ class Worker:
         if self._roles.role is not Role.HANDING_OVER:
             if self._coordinator is not None:
                 self._coordinator.ends()
-            delivery.drain(self._config.drain_timeout_ms)
+            self._drain_traced(delivery)
         self._close_consumer()
         self._events.emit("drained", ms=round(self._clock.mono_ms() - began))
+
+    def _drain_traced(self, delivery: Delivery) -> None:
+        tracing, began_ms = self._context.tracing, self._clock.wall_ms()
+        if not tracing.on:
+            delivery.drain(self._config.drain_timeout_ms)
+            return
+        restart = begin_restart(tracing, self._context.instance, began_ms)
+        attributes = {"slackwater.member": self._context.instance, "slackwater.pod": self.status.pod}
+        span = tracing.span("drain", began_ms, parent=restart, attributes=attributes, always=True)
+        with span.current():
+            delivery.drain(self._config.drain_timeout_ms, str(restart.context or ""))
+        span.end(self._clock.wall_ms())
 
     def _give_up_membership(self, coordinator: TakeoverCoordinator, delivery: Delivery) -> None:
         """Another pod has joined as the member: writes nothing more, and gets ready to follow that one."""
@@ -390,6 +410,8 @@ class Worker:
         if self._health is not None:
             self._quietly(self._health.close)
         self._events.emit("stopped", code=code)
+        self._context.tracing.close(TELEMETRY_CLOSE_MS)
+        self._context.messaging.close(TELEMETRY_CLOSE_MS)
         return code
 
     def _close_consumer(self) -> None:

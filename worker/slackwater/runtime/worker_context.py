@@ -13,8 +13,10 @@ from slackwater.runtime.delivery.dead_letters import DeadLetters
 from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.interfaces import AnyEngine, Sink
 from slackwater.runtime.telemetry.events import EventLog, Log
+from slackwater.runtime.telemetry.messaging_metrics import NO_MESSAGING_METRICS, MessagingMetrics
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
+from slackwater.tracing.spans import NO_TRACING, Tracing
 
 if TYPE_CHECKING:
     from slackwater.runtime.refresh import Refresher
@@ -48,6 +50,10 @@ class WorkerContext:
     """Whether another pod may take over from this one, and the other way round."""
     reached: Reached = go_on
     """To be called at each step (:mod:`slackwater.runtime.fault_points`)."""
+    tracing: Tracing = NO_TRACING
+    """Set with the engine, if traces are on."""
+    messaging: MessagingMetrics = NO_MESSAGING_METRICS
+    """The same for metrics that are sent."""
 
     def refresh(self, engine: AnyEngine) -> None:
         """From now on the handler of ``engine``, which is warmed up, is refreshed."""

@@ -79,6 +79,11 @@ class RecordList:
         """Copies: a handler may change them."""
         return [given._replace() for given in self._records]
 
+    def header_values(self, name: str, rows: Iterable[int]) -> list[bytes]:
+        """The values of the header ``name`` in ``rows``."""
+        values = [dict(self._records[row].headers).get(name) for row in rows]
+        return [value for value in values if value is not None]
+
     def to_arrow(self, topic: str, partition: int) -> pa.RecordBatch:
         """A batch with the schema of a poll."""
         import pyarrow as pa

@@ -34,6 +34,7 @@ from slackwater_operator.api.v1alpha1.scaling import (
     check_scaling,
 )
 from slackwater_operator.api.v1alpha1.sink import Sink, check_sink
+from slackwater_operator.api.v1alpha1.telemetry import Telemetry
 from slackwater_operator.api.v1alpha1.validation import (
     DEFAULT_MAX_POLL_INTERVAL_MS,
     DEFAULT_SESSION_TIMEOUT_MS,
@@ -58,6 +59,7 @@ __all__ = [
     "Sink",
     "Spark",
     "Takeover",
+    "Telemetry",
     "Value",
     "load",
     "parse",
@@ -186,6 +188,12 @@ class ConsumerGroupSpec:
         "delivery",
         fields.nested(Delivery),
         "When a batch starts, and how failed batches are retried.",
+        default={},
+    )
+    telemetry: Telemetry = spec(
+        "telemetry",
+        fields.nested(Telemetry),
+        "What the workers send to an OpenTelemetry collector. By default, nothing.",
         default={},
     )
     template: dict[str, Any] = spec(

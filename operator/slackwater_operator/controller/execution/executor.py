@@ -21,6 +21,7 @@ from slackwater_operator.controller.execution.refusals import (
     subject_of,
 )
 from slackwater_operator.controller.execution.takeover_keys import NoKey, TakeoverKeys
+from slackwater_operator.controller.operation_traces import NO_TRACES, OperationTraces
 from slackwater_operator.controller.session import Session
 from slackwater_operator.kafka.clusters import Clusters
 from slackwater_operator.kubernetes.errors import KubeError
@@ -87,9 +88,10 @@ class Executor:
         events: EventRecorder,
         may_act: Callable[[], bool] = lambda: True,
         jitter: Callable[[], float] = random.random,
+        traces: OperationTraces = NO_TRACES,
     ) -> None:
         self._kube, self._store, self._clusters = kube, store, clusters
-        self._jitter = jitter
+        self._jitter, self._traces = jitter, traces
         self._workers, self._events, self._may_act = workers, events, may_act
         self._keys = TakeoverKeys(kube, store)
 
@@ -284,13 +286,17 @@ class Executor:
         there = pods.get(action.pod)
         if there is not None and there["metadata"].get("uid") != action.uid:
             raise ActionFailed(f"{action.pod} was replaced by another pod; the operator observes it again")
-        log.info("%s: %s is asked to take over from %s", *_takeover_of(snapshot, action))
         key = await self._keys.key(snapshot)
-        status, error = await self._tell_with(action, key)
+        span = self._traces.order(snapshot, action)
+        with span.current():
+            log.info("%s: %s is asked to take over from %s", *_takeover_of(snapshot, action))
+        trace = str(span.context or "")
+        status, error = await self._tell_with(action, key, trace)
         if status == UNAUTHORIZED:
             again = await self._keys.key(snapshot, again=True)
             if again != key:
-                status, error = await self._tell_with(action, again)
+                status, error = await self._tell_with(action, again, trace)
+        self._traces.ordered(span, "" if status == ACCEPTED else error)
         if status == UNAUTHORIZED:
             error += (
                 f"; if Secret {names.takeover_secret(snapshot.name)} was replaced after the pod started, "
@@ -300,8 +306,10 @@ class Executor:
         if status != ACCEPTED:
             raise ActionFailed(f"{action.pod} could not be asked to take over: {error}; the operator retries")
 
-    async def _tell_with(self, action: TellTakeover, key: bytes) -> tuple[int, str]:
-        return await self._workers.take_over(action.ip, action.port, action.pod, action.predecessor, key)
+    async def _tell_with(self, action: TellTakeover, key: bytes, trace: str) -> tuple[int, str]:
+        return await self._workers.take_over(
+            action.ip, action.port, action.pod, action.predecessor, key, trace
+        )
 
     async def _remove(self, session: Session, action: RemoveMembers) -> None:
         assert session.cluster is not None

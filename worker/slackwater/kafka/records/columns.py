@@ -14,7 +14,7 @@ from slackwater.kafka.records._implementation import (
     gather,
     make_records,
 )
-from slackwater.kafka.records._parser_py import end_of_headers
+from slackwater.kafka.records._parser_py import end_of_headers, read_headers
 from slackwater.kafka.records.batch import (
     MAGIC,
     ROW_BYTES,
@@ -163,6 +163,27 @@ class RecordColumns:
         """In pieces: whose time ``timestamp`` is (-1: there is none, 0: the producer's, 1: the broker's), and
         for how many rows."""
         return [(segment.timestamp_type, last - first) for segment, first, last in self._runs()]
+
+    def header_values(self, name: str, rows: Iterable[int]) -> list[bytes]:
+        """What the header ``name`` holds in those of ``rows``, which ascend, that have it: of each the last
+        one. Headers that cannot be read count as none."""
+        columns, values = self._columns, []
+        runs = iter(self._runs())
+        segment, _, last = next(runs, (None, 0, 0))
+        for row in rows:
+            at = self._start + row
+            while segment is not None and at >= last:
+                segment, _, last = next(runs, (None, 0, 0))
+            if segment is None or not columns.header_count[at]:
+                continue
+            try:
+                headers = read_headers(segment.payload, columns.header_start[at], columns.header_count[at])
+            except ValueError:
+                continue
+            value = dict(headers).get(name)
+            if value is not None:
+                values.append(value)
+        return values
 
     def has_headers(self) -> bool:
         """Whether any row has a header."""

@@ -14,6 +14,7 @@ from slackwater.pipeline.engines.spark_session import (
     GivenSession,
     SparkFailure,
     failure_of,
+    job_label,
     make_backend,
     summary,
 )
@@ -26,6 +27,7 @@ from slackwater.runtime.errors import (
     StartError,
     WorkerError,
 )
+from slackwater.tracing.spans import NO_TRACING, Tracing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,6 +55,8 @@ class SparkEngine:
     has it; ``spec`` is its name in messages then. ``refreshes``: whether :meth:`refresh` will be called.
     ``by_record``: whether each row carries the position of its record. ``keeps_rows``: whether the rows stay
     in the session, for a sink that writes them there; needs ``by_record``.
+    ``tracing``: a batch whose trace is recorded names it in the description of its Spark jobs (on a Connect
+    server: as a tag).
     """
 
     def __init__(
@@ -69,7 +73,9 @@ class SparkEngine:
         refreshes: bool = False,
         by_record: bool = True,
         keeps_rows: bool = False,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
+        self._tracing = tracing
         self._start_timeout_ms = start_timeout_ms
         self._spec, self._path, self._timeout_ms = spec, tuple(path), timeout_ms
         self._function, self._refreshes, self._by_record = function, refreshes, by_record
@@ -228,11 +234,16 @@ class SparkEngine:
         return self._loaded
 
     def _query(self, table: pa.Table, batch: Batch) -> pa.Table:
-        with frames.frame(self._session(), table, self._backend.parallelism) as frame:
+        trace_id = self._tracing.fields().get("trace_id", "")
+        with (
+            job_label(self._session(), trace_id),
+            frames.frame(self._session(), table, self._backend.parallelism) as frame,
+        ):
             result = self._handled(frame, batch)
-            if self._keeps_rows and table.num_rows:
-                return kept_rows.keep(self._session(), result, table)
-            return result.toArrow()
+            with self._tracing.child("spark job", {"slackwater.engine": str(self._backend)}):
+                if self._keeps_rows and table.num_rows:
+                    return kept_rows.keep(self._session(), result, table)
+                return result.toArrow()
 
     def _handled(self, frame: DataFrame, batch: Batch) -> DataFrame:
         """What the handler makes of ``frame``. Raises HandlerError if that is no data frame."""

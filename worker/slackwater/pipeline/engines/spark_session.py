@@ -10,7 +10,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -248,6 +249,36 @@ class GivenSession:
 
     def close(self) -> None:
         pass
+
+
+TRACE_PROPERTY = "slackwater.trace_id"
+"""The local property of Spark jobs with the trace of their batch."""
+
+
+@contextmanager
+def job_label(spark: SparkSession, trace_id: str) -> Iterator[None]:
+    """Labels what this thread has Spark do in it with ``trace_id``, unless that is "": on a Connect server by
+    a tag, else in the description of the jobs and by :data:`TRACE_PROPERTY`."""
+    if not trace_id:
+        yield
+        return
+    if type(spark).__module__.startswith("pyspark.sql.connect."):
+        tag = f"trace_id={trace_id}"
+        spark.addTag(tag)
+        try:
+            yield
+        finally:
+            spark.removeTag(tag)
+        return
+    context: Any = spark.sparkContext
+    before = context.getLocalProperty("spark.job.description")
+    context.setJobDescription(f"slackwater batch, trace_id={trace_id}")
+    context.setLocalProperty(TRACE_PROPERTY, trace_id)
+    try:
+        yield
+    finally:
+        context.setLocalProperty("spark.job.description", before)
+        context.setLocalProperty(TRACE_PROPERTY, None)
 
 
 def prepare_environment() -> java.Java:

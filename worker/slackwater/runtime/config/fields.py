@@ -58,6 +58,15 @@ def number(low: int, high: int = 2**31 - 1) -> Parser:
     return parse
 
 
+def share_of(value: Any, path: str) -> float:
+    """A number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Fault(path, f"must be a number from 0 to 1, not {kind_of(value)} ({value!r})")
+    if not 0 <= value <= 1:
+        raise Fault(path, f"must be from 0 to 1, not {value}")
+    return float(value)
+
+
 def one_of(*choices: str) -> Parser:
     """One of these words."""
 

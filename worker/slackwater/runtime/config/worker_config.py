@@ -21,10 +21,12 @@ from slackwater.runtime.config.fields import (
     pattern_of,
     section,
     settings_of,
+    share_of,
     text_of,
 )
 from slackwater.runtime.config.value_config import ValueConfig, check_value, value_document, value_section
 from slackwater.runtime.errors import ConfigError
+from slackwater.tracing.settings import MetricSettings, TraceSettings, is_endpoint
 
 if TYPE_CHECKING:
     from slackwater.kafka.net.security.settings import Security
@@ -174,6 +176,17 @@ class TakeoverConfig:
     deadline_ms: int = 0
 
 
+@dataclass(frozen=True)
+class TelemetryConfig:
+    """What is sent to an OpenTelemetry collector, beside what Prometheus scrapes.
+
+    ``traces``: None: none. ``metrics``: None: none.
+    """
+
+    traces: TraceSettings | None = None
+    metrics: MetricSettings | None = None
+
+
 DEADLINE_BEYOND_DRAIN_MS = 5_000
 
 
@@ -229,6 +242,7 @@ class WorkerConfig:
     health: HealthConfig = HealthConfig()
     takeover: TakeoverConfig | None = None
     """None: a process that comes as a member which is there already is its return."""
+    telemetry: TelemetryConfig = TelemetryConfig()
 
     def uses_topic(self, name: str) -> bool:
         """Whether the group reads the topic ``name``, or it is the dead-letter topic."""
@@ -313,6 +327,16 @@ def _servers(value: Any, path: str) -> str:
     return str(value)
 
 
+def _collector(value: Any, path: str) -> str:
+    if not is_endpoint(text_of(value, path)):
+        raise Fault(
+            path,
+            "must be the http or https URL of a collector that accepts OTLP over HTTP, for "
+            f"example http://otel-collector:4318, not {value!r}",
+        )
+    return str(value)
+
+
 def _aggregates(value: Any, path: str) -> dict[str, str]:
     function = one_of("sum", "min", "max", "count")
     return {
@@ -329,6 +353,14 @@ _SECURITY_FIELDS: dict[str, tuple[str, Parser]] = {
     "caFile": ("ca_file", name_of),
     "certFile": ("cert_file", name_of),
     "keyFile": ("key_file", name_of),
+}
+_TRACE_FIELDS: dict[str, tuple[str, Parser]] = {
+    "endpoint": ("endpoint", _collector),
+    "sampleRatio": ("sample_ratio", share_of),
+}
+_METRIC_FIELDS: dict[str, tuple[str, Parser]] = {
+    "endpoint": ("endpoint", _collector),
+    "intervalMs": ("interval_ms", number(1_000)),
 }
 _FIELDS: dict[str, tuple[str, Parser]] = {
     "groupId": ("group_id", name_of),
@@ -404,6 +436,16 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
             TakeoverConfig,
             {"keyFile": ("key_file", name_of), "deadlineMs": ("deadline_ms", number(0))},
             ("keyFile",),
+        ),
+    ),
+    "telemetry": (
+        "telemetry",
+        section(
+            TelemetryConfig,
+            {
+                "traces": ("traces", section(TraceSettings, _TRACE_FIELDS)),
+                "metrics": ("metrics", section(MetricSettings, _METRIC_FIELDS)),
+            },
         ),
     ),
 }
@@ -642,6 +684,16 @@ def _sink_document(sink: SinkConfig) -> dict[str, Any]:
     return document
 
 
+def _telemetry_document(telemetry: TelemetryConfig) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    traces, metrics = telemetry.traces, telemetry.metrics
+    if traces is not None:
+        document["traces"] = {"endpoint": traces.endpoint, "sampleRatio": traces.sample_ratio}
+    if metrics is not None:
+        document["metrics"] = {"endpoint": metrics.endpoint, "intervalMs": metrics.interval_ms}
+    return document
+
+
 def dump(config: WorkerConfig) -> dict[str, Any]:
     """The document that :func:`parse` reads as ``config``: plain values, all fields written out."""
 
@@ -666,6 +718,7 @@ def dump(config: WorkerConfig) -> dict[str, Any]:
         for key, (argument, _) in _SECURITY_FIELDS.items()
         if (item := getattr(config.security, argument)) is not None
     }
+    document["telemetry"] = _telemetry_document(config.telemetry)
     document["health"] = {"host": config.health.host, "port": config.health.port}
     if config.takeover is None:
         del document["takeover"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, partial
@@ -29,6 +29,7 @@ from slackwater.runtime.interfaces import (
     SinkFencedError,
     Staged,
 )
+from slackwater.runtime.telemetry.batch_trace import NO_BATCH_TRACE, BatchTrace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -159,6 +160,8 @@ class Batch:
     """How often dead letters were not written because that would have been too late after their fence."""
     ms: dict[str, float] = field(default_factory=dict)
     """Time by phase."""
+    trace: BatchTrace = NO_BATCH_TRACE
+    """Told of each stage."""
 
     @property
     def records(self) -> int:
@@ -172,6 +175,7 @@ class Batch:
 
     def enter(self, stage: Stage, now_ms: float, task: Task | None = None) -> None:
         """Goes to ``stage``; the time in the old one is noted."""
+        self.trace.enter(stage.name, now_ms, self.attempt)
         self.ms[self.stage.name.lower()] = round(
             self.ms.get(self.stage.name.lower(), 0.0) + now_ms - self.since_ms, 3
         )
@@ -411,6 +415,9 @@ class Whole:
     def records(self, topic: str, partition: int) -> list[ConsumerRecord]:
         return self._records
 
+    def header_values(self, name: str, rows: Iterable[int]) -> list[bytes]:
+        return self._columns.header_values(name, rows)
+
     @cached_property
     def _batch(self) -> pa.RecordBatch:
         return self._columns.to_arrow(self._tp.topic, self._tp.partition)
@@ -434,6 +441,9 @@ class Released:
 
     def records(self, topic: str, partition: int) -> list[ConsumerRecord]:
         raise AssertionError(f"the records of {topic}-{partition} are not kept; they are to be read again")
+
+    def header_values(self, name: str, rows: Iterable[int]) -> list[bytes]:
+        raise AssertionError("the records are not kept; they are to be read again")
 
 
 class Selected:
@@ -459,6 +469,9 @@ class Selected:
     def records(self, topic: str, partition: int) -> list[ConsumerRecord]:
         records = self._columns.records(topic, partition)
         return [records[row] for row in self._rows]
+
+    def header_values(self, name: str, rows: Iterable[int]) -> list[bytes]:
+        return self._columns.header_values(name, [self._rows[row] for row in rows])
 
 
 _KEEP = f"each row must carry {', '.join(PLACE_COLUMNS)} of its record, unchanged"

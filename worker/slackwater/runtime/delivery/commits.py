@@ -46,32 +46,48 @@ class Outcome(Enum):
 class Committer:
     """Commits through ``consumer``. Raises FencedError, or WorkerError for what no repetition mends."""
 
-    def __init__(self, consumer: Consumer, clock: Clock, metrics: Metrics, log: Log) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        clock: Clock,
+        metrics: Metrics,
+        log: Log,
+        settled: Callable[[float, str], None] = lambda seconds, error: None,
+    ) -> None:
+        """``settled``: told how long each commit took, and of what kind its error was; "": none."""
         self._consumer, self._clock, self._metrics, self._log = consumer, clock, metrics, log
+        self._settled = settled
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Outcome:
         """Commits ``offsets`` and waits for the answer."""
         before = self._clock.mono_ms()
+
+        def failed(kind: str) -> None:
+            self._metrics.count("commit_failures", (kind,))
+            self._settled((self._clock.mono_ms() - before) / 1000, kind)
+
         try:
             self._consumer.commit(offsets, timeout_ms=COMMIT_TIMEOUT_MS)
         except FencedInstanceIdError as exc:
-            self._metrics.count("commit_failures", ("fenced",))
+            failed("fenced")
             raise fenced() from exc
         except (CommitFailedError, IllegalGenerationError, UnknownMemberIdError) as exc:
-            self._metrics.count("commit_failures", ("rebalanced",))
+            failed("rebalanced")
             self._log.seldom("gone", f"the commit was refused: {exc}")
             return Outcome.GONE
         except RebalanceInProgressError:
             # CompletingRebalance: the broker takes commits again after this member's poll has synced
-            self._metrics.count("commit_failures", ("rebalancing",))
+            failed("rebalancing")
             return Outcome.AGAIN
         except KafkaError as exc:
-            self._metrics.count("commit_failures", ("other",))
+            failed("other")
             if not exc.retriable:
                 raise WorkerError(f"the broker refuses the commit: {exc}") from exc
             self._log.seldom("commit", f"the commit is not confirmed yet and will be retried: {exc}")
             return Outcome.AGAIN
-        self._metrics.observe("commit_seconds", (self._clock.mono_ms() - before) / 1000)
+        seconds = (self._clock.mono_ms() - before) / 1000
+        self._metrics.observe("commit_seconds", seconds)
+        self._settled(seconds, "")
         return Outcome.DONE
 
 
@@ -103,6 +119,8 @@ class PositionCommits:
         self._handled_at_ms = 0.0
         self.drain_ms: int | None = None
         """Since when (wall clock) the partitions are drained; None: they are not."""
+        self.drain_trace = ""
+        """The trace of the restart for which they are drained; "": none."""
 
     def stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """The broker has taken these commits."""
@@ -119,7 +137,8 @@ class PositionCommits:
     def served(self, owned: OwnedPartition, offset: int, rejected: int | None = None) -> OffsetAndMetadata:
         """The commit of what was served up to ``offset`` until now; ``rejected``: of
         :class:`~slackwater.runtime.delivery.partition.CommitNote`, None: as before."""
-        return owned.commit_of(offset, self._clock.wall_ms(), self._instance, self.drain_ms, rejected)
+        now = self._clock.wall_ms()
+        return owned.commit_of(offset, now, self._instance, self.drain_ms, rejected, self.drain_trace)
 
     def due(self, but: Collection[TopicPartition] = ()) -> dict[TopicPartition, OffsetAndMetadata]:
         """Commits that are due for partitions without new records: they say that a partition is still served

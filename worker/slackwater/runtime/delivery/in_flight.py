@@ -54,6 +54,7 @@ from slackwater.runtime.errors import (
 )
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.interfaces import SinkFencedError
+from slackwater.runtime.telemetry.batch_trace import BatchTraces
 from slackwater.runtime.worker_context import WorkerContext
 
 GRACE_MS = 2000
@@ -103,6 +104,8 @@ class InFlight:
         self._letter_rate = LetterRate(context.config.max_dead_letters_per_minute)
         self._seek_back, self._marks_moved = seek_back, marks_moved
         self._handled, self._ended = handled, ended
+        client = context.pod or context.instance
+        self._traces = BatchTraces(lambda: context.tracing, context.clock, self._config.group_id, client)
         self._gathering = Gathering(self._config.sink.max_age_ms, self._config.sink.target_file_bytes)
         self.batch: Batch | None = None
         self._following: list[Batch] = []
@@ -179,7 +182,7 @@ class InFlight:
         """Hands ``parts`` to the handler, after reading back which of their records are dead letters."""
         assert self.takes
         now = self._clock.mono_ms()
-        batch = Batch(parts, Stage.HANDLING, None, now, now)
+        batch = Batch(parts, Stage.HANDLING, None, now, now, trace=self._traces.begin(parts, now))
         if self.batch is None:
             self.batch = batch
             self._start(batch)
@@ -187,6 +190,7 @@ class InFlight:
         self._following.append(batch)
         if self._unread_letters(batch):
             batch.stage = Stage.WAITING
+            batch.trace.enter(Stage.WAITING.name, now)
         else:
             self._hand_over(batch)
 
@@ -246,8 +250,12 @@ class InFlight:
             if gone := holder.give_up({*partitions, *again}):
                 if holder.output is not None:
                     holder.output.closed = True  # it has rows of these partitions, which may come back
-                self._context.log.line(f"abandons {describe(gone)}: {why}")
+                with holder.trace.current():
+                    self._context.log.line(f"abandons {describe(gone)}: {why}")
                 self._context.metrics.count("batches", ("abandoned",))
+                holder.trace.given_up(gone, why, self._clock.mono_ms())
+                if not holder.parts:
+                    holder.trace.end(self._clock.mono_ms(), "abandoned")
         if not batch.parts and batch.task is None:
             self._end(None)
         if again:
@@ -270,7 +278,7 @@ class InFlight:
         for batch in self._following:
             self._look_at_next(batch)
         self._gather_following()
-        while self.batch is not None and self._advance_once(self.batch):
+        while self.batch is not None and self._advance_traced(self.batch):
             pass
 
     def _look_at_next(self, batch: Batch) -> None:
@@ -281,6 +289,15 @@ class InFlight:
                 batch.enter(Stage.HANDLED, self._clock.mono_ms(), batch.task)
             else:
                 self._check_time(batch)
+
+    def _advance_traced(self, batch: Batch) -> bool:
+        """As :meth:`_advance_once`, in the batch's trace."""
+        with batch.trace.current():
+            try:
+                return self._advance_once(batch)
+            except Exception as exc:
+                batch.trace.end(self._clock.mono_ms(), "failed", error=exc)
+                raise
 
     def _advance_once(self, batch: Batch) -> bool:
         """One step; False where something must be waited for."""
@@ -311,8 +328,9 @@ class InFlight:
         runner: Runner | None = None,
     ) -> None:
         """``runner``: for the call; None: the writer."""
-        task = (runner or self._context.writer).submit(call) if call else None
-        batch.enter(stage, self._clock.mono_ms(), task)
+        batch.enter(stage, self._clock.mono_ms())
+        if call:
+            batch.task = (runner or self._context.writer).submit(batch.trace.inside(call))
 
     def _end(self, committed: Batch | None) -> None:
         self.batch, self._isolation = self._following.pop(0) if self._following else None, None
@@ -351,6 +369,7 @@ class InFlight:
             return True
         if batch.parts and not self._gathering.join(before, batch, transformed):
             return False
+        batch.trace.gathered(before.trace, self._clock.mono_ms())
         self._handled(batch)
         return True
 
@@ -455,6 +474,7 @@ class InFlight:
         try:
             result = task.result()
         except Exception as exc:
+            batch.trace.failed(exc)
             if batch.stage in (Stage.ISOLATING, Stage.TRIAL_STAGING) and (fault := fault_of(exc)) is not None:
                 self._judge(batch, fault)
                 return
@@ -705,6 +725,7 @@ class InFlight:
             self._position_commits.stored(offsets)
             return True
         if outcome is Outcome.GONE:
+            batch.trace.failed("the group has moved on without this member")
             self._give_back(batch, "the group has moved on without this member")
         return False
 
@@ -746,10 +767,22 @@ class InFlight:
         if self._commit(batch, offsets):
             self._rejected_in_a_row = rejected_in_a_row
             self._reached(Step.COMMITTED)
+            self._end_trace(batch)
             self._enter(batch, Stage.PUBLISHED)
             self._end(batch)
             return True
         return False
+
+    def _end_trace(self, batch: Batch) -> None:
+        parts = batch.parts.values()
+        counts = {
+            "records": batch.records,
+            "rows": sum(part.rows_out for part in parts),
+            "dead_letters": sum(part.dead for part in parts),
+        }
+        if batch.gathered > 1:
+            counts["gathered"] = batch.gathered
+        batch.trace.end(self._clock.mono_ms(), "committed", counts=counts)
 
 
 def _new_letters(part: Part) -> int:

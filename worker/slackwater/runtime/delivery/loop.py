@@ -81,7 +81,13 @@ class Delivery:
         """
         self._polled_at_ms: float | None = None
         self._handed_over = HandedOverOffsets()
-        committer = Committer(consumer, context.clock, context.metrics, context.log)
+        committer = Committer(
+            consumer,
+            context.clock,
+            context.metrics,
+            context.log,
+            lambda seconds, error: context.messaging.settled(seconds, error),
+        )
         self.position_commits = PositionCommits(consumer, committer, context, self._owned)
         self._mark_reader = MarkReader(context, self._owned)
         self.in_flight = InFlight(
@@ -108,7 +114,7 @@ class Delivery:
 
     def release(self) -> None:
         """Takes records again."""
-        self._held, self.position_commits.drain_ms = False, None
+        self._held, self.position_commits.drain_ms, self.position_commits.drain_trace = False, None, ""
         self.in_flight.write_at_once(False)
         self._resume()
 
@@ -165,14 +171,15 @@ class Delivery:
             self.position_commits.commit(due)
             self._report.show()
 
-    def drain(self, timeout_ms: float) -> None:
+    def drain(self, timeout_ms: float, trace: str = "") -> None:
         """Finishes or gives up the batch in flight, and commits. The partitions stay assigned.
 
         What has come for a batch whose time has not come makes that batch at once. All commits say since
-        when the partitions are drained. What was given up is read again after a :meth:`release`.
+        when the partitions are drained, and name the ``trace`` of the restart ("": none). What was given up
+        is read again after a :meth:`release`.
         """
         deadline, began = self._clock.mono_ms() + timeout_ms, self._clock.wall_ms()
-        self.position_commits.drain_ms = began
+        self.position_commits.drain_ms, self.position_commits.drain_trace = began, trace
         self._cut_rest()
         self.hold()
         while self.in_flight.holds(self._owned) and not self._give_up():

@@ -27,7 +27,8 @@ class CommitNote:
     ``topic_id``: of the topic that the offset belongs to; "" where brokers have none, and from older workers.
     ``rejected``: how many records were rejected in a row up to the offset, with none handled since; None: no
     batch was committed yet, or by an older worker. ``handled``: up to where records were handled whose rows
-    wait to be written with others (`sink.maxAge`); they are not committed.
+    wait to be written with others (`sink.maxAge`); they are not committed. ``trace``: in a worker's last
+    commit, the trace of its restart, as the header ``traceparent``; "" without traces.
     """
 
     at_ms: int | None
@@ -40,9 +41,10 @@ class CommitNote:
     topic_id: str = ""
     rejected: int | None = None
     handled: int | None = None
+    trace: str = ""
 
     def encode(self) -> str:
-        """The metadata string, below 300 characters for any usual names."""
+        """The metadata string, below 400 characters for any usual names."""
         document: dict[str, object] = {"at": self.at_ms, "instance": self.instance}
         if self.letters is not None:
             document["letters"] = self.letters
@@ -58,6 +60,8 @@ class CommitNote:
             document["rejected"] = self.rejected
         if self.handled is not None:
             document["handled"] = self.handled
+        if self.trace:
+            document["trace"] = self.trace
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -70,12 +74,12 @@ class CommitNote:
             drain, since, alive, rejected, handled = (
                 _whole(document.get(name)) for name in ("drain", "since", "alive", "rejected", "handled")
             )
-            pod, topic_id = (_text(document.get(name)) for name in ("pod", "topic"))
+            pod, topic_id, trace = (_text(document.get(name)) for name in ("pod", "topic", "trace"))
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             return None
         if not isinstance(instance, str) or (at is not None and _whole(at) is None):
             return None
-        return cls(at, instance, pair, drain, pod, since, alive, topic_id, rejected, handled)
+        return cls(at, instance, pair, drain, pod, since, alive, topic_id, rejected, handled, trace)
 
 
 def _text(value: object) -> str:
@@ -202,16 +206,19 @@ class OwnedPartition:
         instance: str,
         drain_ms: int | None = None,
         rejected: int | None = None,
+        trace: str = "",
     ) -> OffsetAndMetadata:
         """The commit that says: served up to ``offset`` until now; draining since ``drain_ms``; ``rejected``
-        records were rejected in a row (None: as in the commit before)."""
+        records were rejected in a row (None: as in the commit before); ``trace``: of :class:`CommitNote`."""
         note = self.note
         if rejected is None and note is not None:
             rejected = note.rejected
         letters = note.letters if note is not None else None
         if letters is not None and letters[1] <= offset:
             letters = None
-        made = CommitNote(now_ms, instance, letters, drain_ms, topic_id=self.topic_id, rejected=rejected)
+        made = CommitNote(
+            now_ms, instance, letters, drain_ms, topic_id=self.topic_id, rejected=rejected, trace=trace
+        )
         return OffsetAndMetadata(offset, self._signed(made).encode())
 
     def handled_of(self, start: int, handled: int, now_ms: int, instance: str) -> OffsetAndMetadata:

@@ -77,7 +77,7 @@ class TakeoverCoordinator:
     def takes_over_alone(self) -> None:
         """Carries out that order before this worker is warm."""
         self._requests.refuse_orders(IS_MEMBER)
-        self._record = TakeoverRecord(self._context, self._context.status.holder or "")
+        self._record = self._new_record()
         self._context.metrics.count("takeovers", ("forced",))
 
     def prepare(
@@ -117,14 +117,19 @@ class TakeoverCoordinator:
             if not outcome.refused:
                 break
             self._roles.take(Event.REFUSED)
+            if self._record is not None:
+                self._record.refused(outcome.refused)
             self._context.metrics.count("takeovers", ("refused",))
             self._context.log.line(f"takeover refused: {outcome.refused}")
             standby.enter(outcome.refused)
         self._join(outcome, end, adopt)
         return True
 
+    def _new_record(self) -> TakeoverRecord:
+        return TakeoverRecord(self._context, self._context.status.holder or "", self._requests.trace)
+
     def _carry_out(self, standby: Standby, end: StandbyEnd) -> Outcome:
-        record = self._record = TakeoverRecord(self._context, self._context.status.holder or "")
+        record = self._record = self._new_record()
         self._attempt = None
         standby.order_taken()
         self._loop.enter("taking-over")
@@ -228,6 +233,8 @@ class TakeoverCoordinator:
         """Withdraws what was asked, and closes what stands by."""
         if self._attempt is not None:
             self._attempt.withdraw()
+        if self._record is not None:
+            self._record.ends()
         standby, self._standby = self._standby, None
         if standby is not None and standby.consumer is not None:
             if standby.delivery is not None:

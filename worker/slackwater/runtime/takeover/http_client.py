@@ -16,6 +16,7 @@ from slackwater.clock import Clock
 from slackwater.kafka.untrusted import one_line, text
 from slackwater.runtime.takeover.messages import MOST_BYTES, HandoverRequest, decode, encode, split_address
 from slackwater.runtime.takeover.signing import ANSWER_HEADER, check_answer, sign_request, target_of
+from slackwater.tracing.context import HEADER as TRACE_HEADER
 
 if TYPE_CHECKING:
     import http.client
@@ -76,7 +77,7 @@ class HttpPeers:
     def handover(self, address: str, request: HandoverRequest, timeout_ms: float, target: str = "") -> Reply:
         """See :meth:`Peers.handover`."""
         self._asked = (address, target)
-        return self._signed("POST", address, request.encode(), timeout_ms)
+        return self._signed("POST", address, request.encode(), timeout_ms, request.trace)
 
     def withdraw(self, address: str, by: str) -> None:
         """See :meth:`Peers.withdraw`."""
@@ -92,16 +93,16 @@ class HttpPeers:
         except (Unreachable, NoAnswer):
             return False
 
-    def _signed(self, method: str, address: str, body: bytes, timeout_ms: float) -> Reply:
+    def _signed(self, method: str, address: str, body: bytes, timeout_ms: float, trace: str = "") -> Reply:
         began = self._clock.mono_ms()
         target = self._asked[1] if self._asked[0] == address else ""
-        nonce, (status, answer, signed) = self._send(method, address, body, target, timeout_ms)
+        nonce, (status, answer, signed) = self._send(method, address, body, target, timeout_ms, trace)
         if status == 401 and (process := _process_of(answer, target)) not in ("", target):
             # The process was not known, or is another by now. The body names the member and who asks, so that
             # nobody gains who names another process here.
             self._asked = (address, process)
             left = max(timeout_ms - (self._clock.mono_ms() - began), 1.0)
-            nonce, (status, answer, signed) = self._send(method, address, body, process, left)
+            nonce, (status, answer, signed) = self._send(method, address, body, process, left, trace)
         if not check_answer(self._key, nonce, status, answer, signed):
             raise Unsigned(f"{address} answers {status}, not signed with this group's key{_error(answer)}")
         try:
@@ -110,12 +111,14 @@ class HttpPeers:
             raise Unsigned(f"{address} answers {status}, but {exc}") from None
 
     def _send(
-        self, method: str, address: str, body: bytes, target: str, timeout_ms: float
+        self, method: str, address: str, body: bytes, target: str, timeout_ms: float, trace: str
     ) -> tuple[str, tuple[int, bytes, str]]:
         """The nonce of a request to /handover, and what :meth:`_exchange` gives for it."""
         path, nonce, now_ms = "/handover", self._nonce(), self._clock.wall_ms()
         signature = sign_request(self._key, method, path, body, now_ms=now_ms, nonce=nonce, target=target)
         headers = {"Authorization": signature, "Content-Type": "application/json"}
+        if trace:
+            headers[TRACE_HEADER] = trace
         return nonce, self._exchange(method, address, path, body, headers, timeout_ms)
 
     def _exchange(

@@ -66,6 +66,7 @@ class TakeoverRequests:
         self._orders_refused = self._handovers_refused = STARTS
         self._order: str | None = None
         self._target = ""
+        self._trace = ""
         self._asked: PendingHandover | None = None
         self._taken = False
         self._withdrawn = False
@@ -97,6 +98,11 @@ class TakeoverRequests:
         """Who a request to the predecessor of the last order is signed for; "": not known."""
         return self._target
 
+    @property
+    def trace(self) -> str:
+        """The trace of the last order, as its header ``traceparent``; "": none."""
+        return self._trace
+
     def accept_handovers(self) -> None:
         """Accepts requests for the handover from now on, and forgets the one before."""
         with self._lock:
@@ -123,15 +129,16 @@ class TakeoverRequests:
 
     # ---- for the server's threads
 
-    def order(self, predecessor: str, target: str = "") -> None:
-        """POST /takeover. ``target``: of the predecessor's process, "" where it is not known.
+    def order(self, predecessor: str, target: str = "", trace: str = "") -> None:
+        """POST /takeover. ``target``: of the predecessor's process, "" where it is not known. ``trace``: the
+        header ``traceparent``.
 
         One that comes again replaces the one before. Raises :class:`Refused`.
         """
         with self._lock:
             if self._orders_refused:
                 raise Refused(self._orders_refused)
-            self._order, self._target = predecessor, target
+            self._order, self._target, self._trace = predecessor, target, trace
 
     def request_handover(self, request: HandoverRequest) -> PendingHandover:
         """POST /handover. The same pod that asks again (it may have lost the answer) gets the same answer.
@@ -174,7 +181,7 @@ class TakeoverHandler:
 
     def __init__(self, key: bytes, verifier: Verifier, requests: TakeoverRequests, status: Status) -> None:
         self._key, self._verifier, self._requests, self._status = key, verifier, requests, status
-        self._routes: dict[tuple[str, str], Callable[[bytes, str], tuple[int, dict[str, Any]]]] = {
+        self._routes: dict[tuple[str, str], Callable[[bytes, str, str], tuple[int, dict[str, Any]]]] = {
             ("POST", "/join"): self._join,
             ("POST", "/takeover"): self._take_over,
             ("POST", "/handover"): self._hand_over,
@@ -185,9 +192,11 @@ class TakeoverHandler:
         """Whether it answers such requests."""
         return (method, path) in self._routes
 
-    def answer(self, method: str, path: str, body: bytes, authorization: str | None, peer: str) -> Answer:
-        """The answer to a request from the host ``peer``: 401 where it is not signed, 400 where its body is
-        wrong, 409 where it is not the time for it.
+    def answer(
+        self, method: str, path: str, body: bytes, authorization: str | None, peer: str, trace: str = ""
+    ) -> Answer:
+        """The answer to a request from the host ``peer`` with ``trace`` as its header ``traceparent``: 401
+        where it is not signed, 400 where its body is wrong, 409 where it is not the time for it.
         """
         try:
             nonce = self._verifier.verify(method, path, body, authorization)
@@ -196,7 +205,7 @@ class TakeoverHandler:
             pod = self._status.pod or self._status.instance
             return Answer(401, encode({"error": str(exc), "pod": pod, "process": self._status.process}), {})
         try:
-            code, document = self._routes[method, path](body, peer)
+            code, document = self._routes[method, path](body, peer, trace)
         except Refused as exc:
             code, document = 409, {"error": str(exc)}
         except ValueError as exc:
@@ -204,16 +213,16 @@ class TakeoverHandler:
         answer = encode(document)
         return Answer(code, answer, {ANSWER_HEADER: sign_answer(self._key, nonce, code, answer)})
 
-    def _join(self, _: bytes, __: str) -> tuple[int, dict[str, Any]]:
+    def _join(self, _: bytes, __: str, ___: str) -> tuple[int, dict[str, Any]]:
         self._status.gate.set()
         return 202, {"phase": self._status.phase}
 
-    def _take_over(self, body: bytes, _: str) -> tuple[int, dict[str, Any]]:
-        self._requests.order(*read_order(body))
+    def _take_over(self, body: bytes, _: str, trace: str) -> tuple[int, dict[str, Any]]:
+        self._requests.order(*read_order(body), trace)
         return 202, {"phase": self._status.phase}
 
-    def _hand_over(self, body: bytes, peer: str) -> tuple[int, dict[str, Any]]:
-        request = HandoverRequest.read(body, peer)
+    def _hand_over(self, body: bytes, peer: str, trace: str) -> tuple[int, dict[str, Any]]:
+        request = HandoverRequest.read(body, peer, trace)
         if request.instance != self._status.instance:
             raise Refused(f"this is {self._status.instance}, not {request.instance}")
         if request.by == self._status.pod:
@@ -223,5 +232,5 @@ class TakeoverHandler:
             return 503, {"error": f"no answer within {request.deadline_ms} ms"}
         return 200, answer.document()
 
-    def _withdraw(self, body: bytes, _: str) -> tuple[int, dict[str, Any]]:
+    def _withdraw(self, body: bytes, _: str, __: str) -> tuple[int, dict[str, Any]]:
         return 200, self._requests.withdraw(read_withdrawal(body))

@@ -71,12 +71,15 @@ class HandoverRequest:
     """POST /handover: ``by`` (a pod) asks its predecessor to hand over the member ``instance``.
 
     ``address``: where ``by`` answers GET /healthz. ``deadline_ms``: how long it waits for the answer.
+    ``trace``: what the request's header ``traceparent`` says; "": nothing. It decides nothing, and is not
+    signed.
     """
 
     instance: str
     by: str
     address: str
     deadline_ms: int
+    trace: str = ""
 
     def encode(self) -> bytes:
         """The body."""
@@ -90,7 +93,7 @@ class HandoverRequest:
         )
 
     @classmethod
-    def read(cls, body: bytes, peer_host: str) -> HandoverRequest:
+    def read(cls, body: bytes, peer_host: str, trace: str = "") -> HandoverRequest:
         """Reads a body that came from ``peer_host``, which stands for an address that names no machine.
 
         Raises ValueError.
@@ -101,6 +104,7 @@ class HandoverRequest:
             _text(document, "by"),
             _text(document, "address"),
             _number(document, "deadline_ms"),
+            trace,
         )
         if request.deadline_ms <= 0:
             raise ValueError(f"deadline_ms must be above 0, not {request.deadline_ms}")

@@ -10,10 +10,12 @@ from functools import partial
 
 from slackwater.runtime.call_threads import Task
 from slackwater.runtime.delivery.loop import SLICE_MS, Delivery
+from slackwater.runtime.errors import FencedError
 from slackwater.runtime.shutdown import Stopping
 from slackwater.runtime.takeover.http_handler import PendingHandover, TakeoverRequests
 from slackwater.runtime.takeover.messages import HandedOver, HandoverAnswer
 from slackwater.runtime.takeover.roles import PROBE_EVERY_MS, Event, Roles, Unfenced
+from slackwater.runtime.telemetry.takeover_trace import HandoverTrace
 from slackwater.runtime.worker_context import MainLoop, TakeoverContext, WorkerContext
 
 DRAIN_SHARE = 0.8
@@ -56,6 +58,26 @@ class Handover:
         self.given = HandedOver(asked.request.by, asked.request.address)
         self._roles.take(Event.ASKED)
         self._loop.enter("handing-over")
+        trace = HandoverTrace(
+            self._context.tracing,
+            self._clock,
+            member=self._context.instance,
+            pod=self._context.status.pod,
+            by=asked.request.by,
+            request=asked.request.trace,
+        )
+        try:
+            ends = self._answer_and_wait(delivery, asked, trace)
+        except FencedError:
+            trace.end("handed over")
+            raise
+        except BaseException as exc:
+            trace.end("failed", f"{type(exc).__name__}: {exc}")
+            raise
+        trace.end("stopped" if ends else "resumed")
+        return ends
+
+    def _answer_and_wait(self, delivery: Delivery, asked: PendingHandover, trace: HandoverTrace) -> bool:
         try:
             answer = self._drain(delivery, asked)
         except BaseException as exc:
@@ -65,6 +87,7 @@ class Handover:
             asked.refuse("it was withdrawn")
             return self._go_on(delivery, "its successor has withdrawn")
         asked.answer(answer)
+        trace.answered()
         self._context.events.emit(
             "handover",
             by=asked.request.by,

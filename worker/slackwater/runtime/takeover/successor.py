@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from slackwater.kafka.errors import KafkaError
@@ -102,7 +102,7 @@ class TakeoverAttempt:
 
     def _ask(self) -> Outcome:
         began = self._clock.mono_ms()
-        self._record.asked()
+        self._request = replace(self._request, trace=self._record.asked())
         while True:
             left = began + self._deadline_ms - self._clock.mono_ms()
             try:

@@ -6,11 +6,14 @@ import contextlib
 import json
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from slackwater.clock import Clock
+
+Correlate = Callable[[], Mapping[str, str]]
+"""Gives ``trace_id`` and ``span_id`` of the current span (:class:`slackwater.tracing.spans.Tracing`)."""
 
 
 class EventLog:
@@ -23,11 +26,14 @@ class EventLog:
         self._instance, self._clock, self._stream = instance, clock, stream
         self._lock = threading.Lock()
         self._broken = False
+        self.correlate: Correlate = dict
 
     def emit(self, event: str, **fields: Any) -> None:
-        """One line ``{"ts_ms": ..., "event": ..., "instance": ..., ...fields}``, flushed."""
+        """One line ``{"ts_ms": ..., "event": ..., "instance": ..., ...fields}``, flushed; with ``trace_id``
+        and ``span_id`` while a span is current."""
+        who = {"ts_ms": self._clock.wall_ms(), "event": event, "instance": self._instance}
         line = json.dumps(
-            {"ts_ms": self._clock.wall_ms(), "event": event, "instance": self._instance, **fields},
+            {**who, **fields, **self.correlate()},
             separators=(",", ":"),
         )
         with self._lock:
@@ -49,10 +55,12 @@ class Log:
         self._instance, self._clock, self._every_ms = instance, clock, every_ms
         self._stream = stream if stream is not None else sys.stderr
         self._last: dict[str, float] = {}
+        self.correlate: Correlate = dict
 
     def line(self, text: str) -> None:
         """Writes one line."""
-        print(f"{self._instance}: {text}", file=self._stream, flush=True)
+        ids = "".join(f" {name}={value}" for name, value in self.correlate().items())
+        print(f"{self._instance}: {text}{ids}", file=self._stream, flush=True)
 
     def seldom(self, kind: str, text: str) -> None:
         """Writes one line unless one of the same ``kind`` was written in the last ``every_ms``."""

@@ -21,6 +21,7 @@ from slackwater.runtime.errors import ConfigError
 from slackwater.runtime.telemetry.http_limits import Deadlines, Places, refuse
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
+from slackwater.tracing.context import HEADER as TRACE_HEADER
 
 if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -300,7 +301,12 @@ def _handler(
             else:
                 signed, peer = self.headers.get("Authorization"), self.client_address[0]
                 code, answer, headers = takeover_handler.answer(
-                    self.command, self.path, self._request_body, signed, peer
+                    self.command,
+                    self.path,
+                    self._request_body,
+                    signed,
+                    peer,
+                    self.headers.get(TRACE_HEADER, ""),
                 )
                 self._send(code, "application/json", answer, **headers)
 

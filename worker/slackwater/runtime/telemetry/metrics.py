@@ -167,6 +167,11 @@ class Metrics:
         with self._lock:
             return self._values[name].get(labels, 0)
 
+    def series(self, name: str) -> dict[Labels, float]:
+        """All series of a counter or gauge."""
+        with self._lock:
+            return dict(self._values[name])
+
     def total(self, name: str) -> float:
         """The sum over all series of a counter."""
         with self._lock:

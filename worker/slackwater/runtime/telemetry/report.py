@@ -10,6 +10,7 @@ from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, Skipped
 from slackwater.runtime.delivery.batch import Batch
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.interfaces import Columns, Consumer
+from slackwater.runtime.telemetry.takeover_trace import trace_return
 from slackwater.runtime.telemetry.timings import RestartRecord, TakeoverRecord
 from slackwater.runtime.worker_context import WorkerContext
 
@@ -152,9 +153,16 @@ class Report:
         """A partition is served; the last of those that this worker had before ends its restart."""
         if not self._restart.served(tp, now_ms):
             return
+        self._trace_return()
         self._context.status.restart = self._restart.document()
         for phase, seconds in self._restart.seconds().items():
             self._context.metrics.set("restart_phase_seconds", seconds, (phase,))
+
+    def _trace_return(self) -> None:
+        times = self._restart.document()
+        if times is not None and self._context.tracing.on:
+            made = trace_return(self._context.tracing, self._context.instance, times, self._restart.trace)
+            self._restart.traceparent = str(made or "")
 
     def _gap(self, tp: TopicPartition, gap: int, session: int) -> None:
         metrics, status = self._context.metrics, self._context.status
@@ -189,6 +197,7 @@ class Report:
             metrics.count("records_dead", labels, part.dead)
             metrics.count("records_rejected", labels, part.rejected)
         metrics.count("batches", ("committed",))
+        self._context.messaging.processed({tp.topic for tp in parts}, batch.work_ms / 1000)
         for phase, ms in batch.ms.items():
             metrics.observe("batch_phase_seconds", ms / 1000, (phase,))
         self._context.events.emit(

@@ -11,6 +11,7 @@ from typing import Any
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.delivery.partition import CommitNote, OwnedPartition
 from slackwater.runtime.takeover.messages import HandoverAnswer
+from slackwater.runtime.telemetry.takeover_trace import TakeoverTrace
 from slackwater.runtime.worker_context import WorkerContext
 
 PATIENCE_MS = 2_000
@@ -20,9 +21,18 @@ PATIENCE_MS = 2_000
 class TakeoverRecord:
     """One takeover, from the question to when all partitions are served again."""
 
-    def __init__(self, context: WorkerContext, predecessor: str) -> None:
-        """``predecessor``: the pod that was the member, as far as it is known."""
+    def __init__(self, context: WorkerContext, predecessor: str, order: str = "") -> None:
+        """``predecessor``: the pod that was the member, as far as it is known. ``order``: the trace of the
+        order, as the header ``traceparent``."""
         self._context, self._from = context, predecessor
+        self._trace = TakeoverTrace(
+            context.tracing,
+            context.clock,
+            member=context.instance,
+            pod=context.status.pod,
+            predecessor=predecessor,
+            order=order,
+        )
         self._asked_ms = context.clock.wall_ms()
         self._answer: HandoverAnswer | None = None
         self._answered_ms: int | None = None
@@ -34,23 +44,34 @@ class TakeoverRecord:
         self._waiting: set[TopicPartition] = set()
         self._told = False
 
-    def asked(self) -> None:
-        """The predecessor is asked now."""
+    def asked(self) -> str:
+        """The predecessor is asked now. The trace that is to go with the request, as its header; "": none."""
         self._asked_ms = self._context.clock.wall_ms()
+        return self._trace.asks()
+
+    def refused(self, reason: str) -> None:
+        """There is no takeover."""
+        self._trace.refused(reason)
 
     def answered(self, answer: HandoverAnswer) -> None:
         """It has answered."""
         self._answer, self._answered_ms = answer, self._context.clock.wall_ms()
 
+    def ends(self) -> None:
+        """The worker ends, whether the takeover is over or not."""
+        self._trace.end({} if self._told else {"slackwater.takeover.interrupted": True})
+
     def joins(self) -> None:
         """The join begins. The predecessor's answer is here, or will not count any more."""
         self._joins_ms = self._context.clock.wall_ms()
+        self._trace.joins()
 
     def joined(self, generation: int) -> None:
         """It is the member; the first time counts."""
         if self._joined_ms is not None:
             return
         self._joined_ms, self._generation = self._context.clock.wall_ms(), generation
+        self._trace.joined()
         before = self._answer.generation if self._answer is not None else generation
         if before != generation:
             self._context.log.line(
@@ -88,6 +109,13 @@ class TakeoverRecord:
             self._told = True
             self._show()
             self._context.events.emit("takeover", **self.document())
+            self._trace.end(
+                {
+                    "slackwater.takeover.forced": self._answer is None,
+                    "slackwater.takeover.partitions": len(self._pauses),
+                    "slackwater.takeover.longest_pause_ms": max(self._pauses.values(), default=0),
+                }
+            )
 
     def _show(self) -> None:
         self._context.status.takeover = self.document()
@@ -145,6 +173,13 @@ class RestartRecord:
         self._served: set[TopicPartition] = set()
         self.joined_ms: int | None = None
         self.first_record_ms: int | None = None
+        self.traceparent = ""
+        """Of the restart's span, when it is over and traced."""
+
+    @property
+    def trace(self) -> str:
+        """The trace that the process before has begun; "": none."""
+        return next((note.trace for note in self._notes.values() if note.trace), "")
 
     def joined(self, now_ms: int) -> None:
         """The worker is in the group; the first time counts."""
@@ -178,6 +213,7 @@ class RestartRecord:
         """The moments for /status; None where no process of this name is known to have been before."""
         if not self._notes:
             return None
+        traced = {"traceparent": self.traceparent} if self.traceparent else {}
         return {
             "drain_ms": min(
                 (n.drain_ms for n in self._notes.values() if n.drain_ms is not None), default=None
@@ -186,6 +222,7 @@ class RestartRecord:
             "started_ms": self._started_ms,
             "joined_ms": self.joined_ms,
             "first_record_ms": self.first_record_ms,
+            **traced,
         }
 
     def seconds(self) -> dict[str, float]:
@@ -193,7 +230,8 @@ class RestartRecord:
         document = self.document()
         if document is None:
             return {}
-        marks = list(document.values())
+        names = ("drain_ms", "served_until_ms", "started_ms", "joined_ms", "first_record_ms")
+        marks = [document[name] for name in names]
         return {
             phase: max(0, after - before) / 1000
             for phase, before, after in zip(RESTART_PHASES, marks, marks[1:], strict=False)
