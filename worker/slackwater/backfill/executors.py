@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -190,6 +190,16 @@ class BatchColumns:
             )
             for offset, key, value, headers, time in rows
         ]  # fmt: skip
+
+    def header_values(self, name: str, rows: Iterable[int]) -> list[bytes]:
+        """The values of the header ``name`` in ``rows``."""
+        headers = self._batch.column("headers")
+        return [
+            header["value"]
+            for row in rows
+            for header in headers[row].as_py() or ()
+            if header["key"] == name and header["value"] is not None
+        ]
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
