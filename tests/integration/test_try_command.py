@@ -180,7 +180,7 @@ def test_a_handler_that_cannot_be_used_is_named_in_one_line(
 def test_records_that_are_too_large_together(
     dev_site: DeliverySite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("slackwater.try_cli.MOST_BYTES", 1000)
+    monkeypatch.setattr("slackwater.commands.try_handler.MOST_BYTES", 1000)
     dev_site.produce(200)
     file = dev_site.folder / "try.yaml"
     file.write_text(json.dumps(dev_site.config()))

@@ -13,16 +13,16 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 COMMANDS = {
-    "backfill": "slackwater.backfill_cli",
+    "backfill": "slackwater.commands.backfill",
     "devbroker": "slackwater.devbroker.cli",
-    "dlq": "slackwater.dlq_cli",
+    "dlq": "slackwater.commands.dlq",
     "lag": "slackwater.commands.lag",
     "produce": "slackwater.commands.produce",
-    "rewind": "slackwater.rewind_cli",
+    "rewind": "slackwater.commands.rewind",
     "tail": "slackwater.commands.tail",
     "topics": "slackwater.commands.topics",
-    "try": "slackwater.try_cli",
-    "worker": "slackwater.worker_cli",
+    "try": "slackwater.commands.try_handler",
+    "worker": "slackwater.commands.worker",
 }
 ENTRY_POINTS = "slackwater.commands"
 INTERRUPTED = 130

@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
+from slackwater.commands.rewind import run as rewind
 from slackwater.kafka import ConsumerRecord
 from slackwater.kafka.records import BatchBuilder, decode
 from slackwater.kafka.structs import TopicPartition
@@ -23,7 +24,6 @@ from slackwater.pipeline.engines.decoding import DecodingEngine, DecodingRecordE
 from slackwater.pipeline.engines.python import PythonEngine, table_of
 from slackwater.pipeline.values.ddl import parse
 from slackwater.pipeline.values.json import JsonDecoder
-from slackwater.rewind_cli import run as rewind
 from slackwater.runtime.config import worker_config as configs
 from slackwater.runtime.delivery.batch import Output, checked_output
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError

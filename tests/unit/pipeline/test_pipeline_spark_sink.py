@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from slackwater.commands.worker import KafkaParts
 from slackwater.pipeline import make_engine, make_sink
 from slackwater.pipeline.engines.arrow import ArrowEngine
 from slackwater.pipeline.engines.decoding import DecodingEngine, with_rejected
@@ -16,7 +17,6 @@ from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.delivery.batch import checked_kept
 from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import AnyEngine, Range, Sink
-from slackwater.worker_cli import KafkaParts
 from tests.support.sinks import OLD, A, put, rows
 
 CHECKED = pa.schema(

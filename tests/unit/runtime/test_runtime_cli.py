@@ -82,7 +82,7 @@ def test_the_way_to_the_group_loads_nothing_heavy(tmp_path: Path) -> None:
     """What a returning worker imports before it makes its consumer."""
     code = (
         "import sys; sys.argv = ['slackwater', 'worker']\n"
-        "import slackwater.cli, slackwater.worker_cli, slackwater.runtime.worker\n"
+        "import slackwater.cli, slackwater.commands.worker, slackwater.runtime.worker\n"
         "import slackwater.runtime.config.worker_config\n"
         "import slackwater.runtime.call_threads, slackwater.runtime.telemetry.events\n"
         "import slackwater.clock\n"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from slackwater.commands.worker import KafkaParts
 from slackwater.runtime.config.environment import settings
 from slackwater.runtime.config.worker_config import parse
-from slackwater.worker_cli import KafkaParts
 
 DOCUMENT = {
     "groupId": "flights",

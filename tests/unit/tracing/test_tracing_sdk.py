@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import StatusCode
 
-from slackwater import worker_cli
+from slackwater.commands.worker import check_telemetry
 from slackwater.runtime.errors import ConfigError
 from slackwater.tracing.context import TraceContext, parse
 from slackwater.tracing.opening import installed, tracing_of
@@ -152,10 +152,10 @@ def test_missing_packages_are_an_error_that_names_the_extra(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name.startswith("opentelemetry") else find(name)
     )
-    worker_cli.check_telemetry(worker_config(), "worker.yaml")
+    check_telemetry(worker_config(), "worker.yaml")
     with pytest.raises(
         ConfigError, match=r"worker.yaml: telemetry.traces: needs .* install slackwater\[otel\]"
     ):
-        worker_cli.check_telemetry(worker_config(telemetry={"traces": {}}), "worker.yaml")
+        check_telemetry(worker_config(telemetry={"traces": {}}), "worker.yaml")
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    worker_cli.check_telemetry(worker_config(telemetry={"traces": {}}), "worker.yaml")
+    check_telemetry(worker_config(telemetry={"traces": {}}), "worker.yaml")

@@ -1,1 +1,1 @@
-"""Commands for a first look at a Kafka cluster: ``topics``, ``produce``, ``tail`` and ``lag``."""
+"""The commands of ``slackwater``, a module each."""
