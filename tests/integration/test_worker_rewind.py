@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from slackwater import pipeline
-from slackwater.commands.rewind import rewind
+from slackwater.commands import rewind as rewind_command
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.worker_config import load
 from slackwater.runtime.errors import SinkError
@@ -112,7 +112,7 @@ def test_a_rewind_that_fails_at_the_table_leaves_a_group_that_continues_as_befor
     file = site.folder / "rewind.yaml"
     file.write_text(json.dumps(site.config()))
     with pytest.raises(SinkError, match="the disk is full"):
-        rewind(load(file), [Start(site.topic, 0, offset=30)])
+        rewind_command.rewind(load(file), [Start(site.topic, 0, offset=30)])
     assert site.committed()[0] == 30
     run_to_the_end(site)
     assert offsets(site) == first
