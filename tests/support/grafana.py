@@ -68,7 +68,7 @@ def _sources() -> list[Path]:
 
 
 def _install(folder: Path) -> None:
-    npm, node = _program("npm"), _program("node")
+    npm, node = program("npm"), program("node")
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         made = Path(scratch) / "renderer"
         for source in _sources():
@@ -84,7 +84,8 @@ def _install(folder: Path) -> None:
         made.rename(folder)
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
+    """The path of a program. Raises :class:`GrafanaUnavailable` where it is not there."""
     path = shutil.which(name)
     if path is None:
         raise GrafanaUnavailable(f"{name} is not on the PATH; install Node.js 20 or later, with npm")
@@ -146,7 +147,7 @@ def draw(
         asked = Path(scratch) / "request.json"
         asked.write_text(json.dumps(request), encoding="utf-8")
         done = subprocess.run(
-            [_program("node"), str(folder / "shot.js"), str(asked)],
+            [program("node"), str(folder / "shot.js"), str(asked)],
             # Chromium is unpacked into the folder for temporary files, once.
             env={**os.environ, "TMPDIR": str(folder / "tmp")},
             capture_output=True, text=True, timeout=DRAW_TIMEOUT_S, check=False,
