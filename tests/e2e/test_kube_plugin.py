@@ -76,9 +76,9 @@ def plugin(control_plane: ControlPlane, namespace: str) -> Plugin:
 @pytest.fixture
 def resource(control_plane: ControlPlane, namespace: str) -> Any:
     def read() -> Object:
-        found = control_plane.api.get(path_of(*GROUPS, namespace, "flights"))
-        assert found is not None
-        return found
+        document = control_plane.api.get(path_of(*GROUPS, namespace, "flights"))
+        assert document is not None
+        return document
 
     return read
 

@@ -10,12 +10,14 @@ docs/spark-source.md has its options.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+__all__ = ["marks", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -29,3 +31,28 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(SlackwaterDataSource)
     # Off by default; a source that takes filters is refused then.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def marks(file: str | Path, *, secrets: str | Path | None = None, bootstrap: str = "") -> str:
+    """Where the table of a group ends, for ``startingOffsets``: as JSON the next offset of each partition; -2
+    (the first one) where the table has no record of a partition.
+
+    Args:
+        file: the ConsumerGroup's YAML, or a worker's configuration file.
+        secrets: the folder of the Secrets that the ConsumerGroup names, a file a key: ``secrets/NAME/KEY``.
+        bootstrap: brokers to ask instead of the file's.
+
+    Raises:
+        ConfigError: the file cannot be used, or the group's sink has no marks.
+        StartError: a topic does not exist.
+        SinkError: the table cannot be read.
+        KafkaError: the brokers do not answer.
+    """
+    from slackwater.tools.group_config import config_of_file
+    from slackwater.tools.marks import marks_of
+
+    config = config_of_file(Path(file), secrets=Path(secrets) if secrets else None, bootstrap=bootstrap)
+    offsets: dict[str, dict[str, int]] = {}
+    for tp, mark in marks_of(config).items():
+        offsets.setdefault(tp.topic, {})[str(tp.partition)] = -2 if mark is None else mark
+    return json.dumps(offsets)

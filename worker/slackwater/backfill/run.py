@@ -16,8 +16,9 @@ from slackwater.backfill.slices import DEFAULT_MOST, BatchSize, Work
 from slackwater.backfill.state import State, group_of
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.runtime.delivery.batch import sink_error
-from slackwater.runtime.errors import StartError
 from slackwater.tools import clients
+from slackwater.tools.marks import UNMARKED
+from slackwater.tools.topics import topics_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,9 +79,10 @@ def backfill(
     Raises WorkerError and KafkaError.
     """
     cluster = Cluster(config, options.tasks, session)
-    topics, ids = _topics(config)
+    topics = topics_of(config)
+    ids = {name: topic.id for name, topic in topics.items()}
     with clients.reader(config) as consumer:
-        ranges = bounds.resolve(consumer, topics, options.begins, options.ends)
+        ranges = bounds.resolve(consumer, list(topics), options.begins, options.ends)
         digest = bounds.digest_of(options.begins, options.ends)
         name = options.name or bounds.digest_of(options.begins, options.ends, *target.place_of(config.sink))
         group = group_of(config.group_id, name)
@@ -160,26 +162,6 @@ def _plan(
         yield f"{tp}: from {span.start} up to {span.end} (not included){more}"
 
 
-def _topics(config: WorkerConfig) -> tuple[list[str], dict[str, str]]:
-    """The group's topics, and their ids."""
-    from slackwater.kafka import KafkaAdmin
-    from slackwater.kafka.topic_pattern import TopicPattern
-    from slackwater.runtime.delivery.stopped_partitions import id_text
-
-    with KafkaAdmin(config.bootstrap_servers, security=config.security.client()) as admin:
-        names = list(config.topics)
-        if config.topic_pattern is not None:
-            pattern = TopicPattern(config.topic_pattern)
-            names = [name for name in admin.list_topics() if pattern.matches(name)]
-            if not names:
-                raise StartError(f"no topic matches topicPattern {config.topic_pattern}")
-        described = admin.describe_topics(names)
-    for name, error in described.errors.items():
-        raise StartError(f"the topic {name} cannot be described: {error}")
-    topics = described.values_ok
-    return names, {name: id_text(at.topic_id) if at.topic_id.int else "" for name, at in topics.items()}
-
-
 def _sink(config: WorkerConfig, group: str, cluster: Cluster) -> Sink:
     sink = config.sink
     if sink.format == "spark":
@@ -195,7 +177,7 @@ def _sink(config: WorkerConfig, group: str, cluster: Cluster) -> Sink:
 
 def _has_marks(config: WorkerConfig, cluster: Cluster) -> bool:
     if config.sink.format != "custom":
-        return config.sink.format not in ("kafka", "spark")
+        return config.sink.format not in UNMARKED
     from slackwater.pipeline.sinks.custom.sink import CustomSink
 
     sink = _sink(config, config.group_id, cluster)

@@ -85,10 +85,10 @@ def _of_file(file: Path) -> dict[str, Any]:
     return section
 
 
-def same_target(one: SinkConfig, other: SinkConfig) -> bool:
+def same_target(first: SinkConfig, second: SinkConfig) -> bool:
     """Whether both write to the same table. Options are not compared: they may lead elsewhere, or only log in
     differently."""
-    return place_of(one) == place_of(other)
+    return place_of(first) == place_of(second)
 
 
 def place_of(sink: SinkConfig) -> tuple[str, ...]:

@@ -47,11 +47,34 @@ def config_of(arguments: argparse.Namespace) -> WorkerConfig:
     """The group's settings. Raises ConfigError, or what the resource's own parser raises (ValueError)."""
     from dataclasses import replace
 
-    config = _from_resource(arguments) if arguments.file is not None else load(arguments.config)
+    if arguments.file is not None:
+        config = _from_resource(arguments.file, arguments.secrets)
+    else:
+        config = load(arguments.config)
     return replace(config, bootstrap_servers=arguments.bootstrap or config.bootstrap_servers)
 
 
-def _from_resource(arguments: argparse.Namespace) -> WorkerConfig:
+def config_of_file(file: Path, *, secrets: Path | None, bootstrap: str) -> WorkerConfig:
+    """The settings in a ConsumerGroup's file or a worker's. Raises as :func:`config_of`."""
+    from dataclasses import replace
+
+    config = _from_resource(file, secrets) if _is_resource(file) else load(file)
+    return replace(config, bootstrap_servers=bootstrap or config.bootstrap_servers)
+
+
+def _is_resource(file: Path) -> bool:
+    """Whether the file has a ConsumerGroup; one that cannot be read has none."""
+    import yaml
+
+    try:
+        with file.open(encoding="utf-8") as opened:
+            documents = list(yaml.safe_load_all(opened))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return False
+    return any(isinstance(document, dict) and document.get("kind") == KIND for document in documents)
+
+
+def _from_resource(file: Path, secrets: Path | None) -> WorkerConfig:
     entry = next(iter(entry_points(group=ENTRY_POINTS, name=KIND)), None)
     if entry is None:
         raise ConfigError(
@@ -59,4 +82,4 @@ def _from_resource(arguments: argparse.Namespace) -> WorkerConfig:
             "worker's file with --config"
         )
     to_document: ToDocument = entry.load()
-    return parse(to_document(arguments.file, arguments.secrets), str(arguments.file))
+    return parse(to_document(file, secrets), str(file))

@@ -1,0 +1,35 @@
+"""Where the table of a group ends: its sink's marks."""
+
+from __future__ import annotations
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.config.worker_config import WorkerConfig
+from slackwater.runtime.errors import ConfigError
+from slackwater.tools.topics import topics_of
+
+UNMARKED = ("kafka", "spark")
+"""Formats of sinks that have no marks."""
+
+
+def marks_of(config: WorkerConfig) -> dict[TopicPartition, int | None]:
+    """Of each partition of the group's topics the next offset that its table lacks; None: it has no mark.
+
+    Marks of a topic that was deleted and made again do not count.
+
+    Raises:
+        ConfigError: the sink has no marks.
+        StartError: a topic does not exist.
+        SinkError: the table cannot be read.
+        KafkaError: the brokers do not answer.
+    """
+    from slackwater.pipeline import make_sink
+
+    if config.sink.format in UNMARKED:
+        raise ConfigError(
+            f"a sink of format {config.sink.format} has no marks; begin where the group has committed",
+            field="sink.format",
+        )
+    topics = topics_of(config)
+    partitions = [tp for topic in topics.values() for tp in topic.partitions]
+    marks = make_sink(config).marks(partitions)
+    return {tp: marks.get(tp, {}).get(topics[tp.topic].id) for tp in partitions}
