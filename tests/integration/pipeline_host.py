@@ -89,6 +89,13 @@ def unlucky(df):
         return int(value)
     return df.select("topic", "partition", "offset", number(F.col("value").cast("string")).alias("n"))
 
+def times_ten(value):
+    return 10 * int(value)
+
+def function_of_the_module(df):
+    number = F.udf(times_ten, IntegerType())
+    return df.select("topic", "partition", "offset", number(F.col("value").cast("string")).alias("n"))
+
 def hangs(df):
     @F.udf(IntegerType())
     def slow(offset):

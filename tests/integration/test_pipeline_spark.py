@@ -197,6 +197,13 @@ class HostedEngine:
     def close(self) -> None: ...
 
 
+def test_a_function_of_the_handlers_module_runs_in_sparks_processes(host: EngineHost) -> None:
+    """They have no handlerPath, and those of a Connect server not even the file."""
+    host.start("function_of_the_module")
+    rows = host.transform(table([0, 1, 2], [b"1", b"2", b"3"]))
+    assert rows.column("n").to_pylist() == [10, 20, 30]
+
+
 @pytest.mark.parametrize("handler", ["amounts", "unlucky"])
 def test_a_record_that_a_query_fails_with_becomes_a_dead_letter(
     host: EngineHost, handler: str, tmp_path: Path

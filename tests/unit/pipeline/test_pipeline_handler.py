@@ -34,6 +34,18 @@ def test_the_first_folder_wins(tmp_path: Path) -> None:
     assert function(None) == "first"
 
 
+def test_modules_of_the_handler_path_are_those_that_were_imported_from_it(tmp_path: Path) -> None:
+    installed = tmp_path / "lib" / "site-packages"
+    installed.mkdir(parents=True)
+    (installed / "hl_installed.py").write_text("")
+    (tmp_path / "hl_beside.py").write_text("")
+    (tmp_path / "hl_mine.py").write_text("import hl_beside, hl_installed, json\ndef f(t): ...\n")
+    handler.load("hl_mine:f", [str(tmp_path), str(installed)])
+    modules = {module.__name__ for module in handler.modules_in([str(tmp_path)])}
+    assert modules == {"hl_mine", "hl_beside"}
+    assert handler.modules_in([]) == []
+
+
 @pytest.mark.parametrize(
     ("source", "spec", "said"),
     [

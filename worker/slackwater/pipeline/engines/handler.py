@@ -21,6 +21,7 @@ Handler = Callable[..., Any]
 """Takes and returns a Spark DataFrame or a ``pyarrow.Table``, or takes records and gives rows, as the engine
 has it. A second parameter is for the :class:`slackwater.Batch`."""
 
+_INSTALLED = frozenset(("site-packages", "dist-packages"))
 log = logging.getLogger(__name__)
 
 
@@ -43,6 +44,18 @@ def load(spec: str, path: Sequence[str] = (), what: str = "handler") -> Handler:
     if not callable(handler):
         raise HandlerLoadError(f"{what} {spec}: {_no_function(module, function)}")
     return handler  # type: ignore[no-any-return]  # what it takes and gives shows in warm-up
+
+
+def modules_in(path: Sequence[str]) -> list[ModuleType]:
+    """The modules that were imported from these folders, without installed packages below them."""
+    folders = [Path(folder).resolve() for folder in path]
+
+    def is_inside(file: Path) -> bool:
+        inside = [file.relative_to(folder) for folder in folders if file.is_relative_to(folder)]
+        return any(not _INSTALLED.intersection(below.parts) for below in inside)
+
+    files = ((module, getattr(module, "__file__", None)) for module in list(sys.modules.values()))
+    return [module for module, file in files if file and is_inside(Path(file).resolve())]
 
 
 def _import(loaded: str, name: str, folders: Sequence[str]) -> ModuleType:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slackwater.handler import NO_BATCH, Batch
@@ -93,6 +94,7 @@ class SparkEngine:
             self._spec, self._path, function=self._function, refreshes=self._refreshes
         )
         refuse_async(self._loaded, self._spec)
+        _pickle_by_value(handlers.modules_in(self._path))
         self._calls = TimedCalls("spark")
         try:
             self._spark = self._calls.call(self._backend.open, self._start_timeout_ms, lambda: None)
@@ -289,6 +291,15 @@ def _there_and_back(spark: SparkSession) -> pa.Table:
 
     rows = [dict.fromkeys(ARROW_SCHEMA.names) | {"offset": offset} for offset in range(WARM_UP_ROWS)]
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA)).toArrow()
+
+
+def _pickle_by_value(modules: Iterable[ModuleType]) -> None:
+    """Has functions of these modules sent to Spark's Python processes with their code. Those have no
+    ``handlerPath``, and on a Connect server not even the files: a module's name says nothing there."""
+    from pyspark.cloudpickle import register_pickle_by_value
+
+    for module in modules:
+        register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def _described(exc: BaseException) -> str:
