@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from slackwater.commands.rewind import run as rewind
+from slackwater import cli
 from slackwater.kafka import ConsumerRecord
 from slackwater.kafka.records import BatchBuilder, decode
 from slackwater.kafka.structs import TopicPartition
@@ -184,7 +183,7 @@ def test_a_rewind_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "lineage": "batch", "sink": {"format": "parquet", "path": "out"},
     }  # fmt: skip
     file.write_text(json.dumps(document))
-    assert rewind(argparse.Namespace(config=file, starts=[(TP, 4)])) == 4
+    assert cli.main(["rewind", "--config", str(file), "flights:0:4"]) == 4
     assert "with lineage: batch the rows do not tell which records they are of" in capsys.readouterr().err
 
 
