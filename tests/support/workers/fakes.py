@@ -165,6 +165,7 @@ class FakeConsumer:
     def __init__(self, cluster: FakeCluster, clock: VirtualClock, max_records: int = 100) -> None:
         self._cluster, self._clock, self._max = cluster, clock, max_records
         self.positions: dict[TopicPartition, int] = {}
+        self.unconfirmed: set[TopicPartition] = set()
         self.paused: set[TopicPartition] = set()
         self.at_poll: deque[Callable[[], None]] = deque()
         """Done within the next polls, one in each."""
@@ -269,6 +270,9 @@ class FakeConsumer:
 
     def highwater(self, partition: TopicPartition) -> int | None:
         return self._cluster.end(partition) if partition in self._fetched else None
+
+    def position_confirmed(self, partition: TopicPartition) -> bool:
+        return partition not in self.unconfirmed
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         end = self.highwater(partition)

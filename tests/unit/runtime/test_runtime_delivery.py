@@ -313,6 +313,20 @@ def test_reading_begins_at_the_mark_where_that_is_beyond_the_committed_offset(be
     assert "flights-1:" not in log
 
 
+def test_a_mark_is_not_gone_to_before_the_committed_offset_is_confirmed(bench: Bench) -> None:
+    """No leader epoch is known of a mark: only the committed offset shows that the log was cut off."""
+    tp = bench.produce(0, *values(8))
+    bench.cluster.committed[tp] = OffsetAndMetadata(2, "")
+    bench.sink.table_marks = {(tp, ""): 4}
+    bench.consumer.unconfirmed.add(tp)
+    bench.assign(tp)
+    bench.steps(20)
+    assert (bench.engine.calls, bench.consumer.positions[tp]) == (0, 2)
+    bench.consumer.unconfirmed.clear()
+    bench.until_idle()
+    assert bench.sink.rows(0) == [4, 5, 6, 7]
+
+
 def test_what_another_process_has_written_meanwhile_is_given_back_and_not_written_again(
     bench: Bench,
 ) -> None:

@@ -231,6 +231,9 @@ class Consumer(Protocol):
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int: ...
 
+    def position_confirmed(self, partition: TopicPartition) -> bool:
+        """Whether the position is known and, where it has a leader epoch, confirmed by the leader."""
+
     def topic_id(self, partition: TopicPartition) -> UUID | None:
         """The id of the topic that the partition's position belongs to."""
 

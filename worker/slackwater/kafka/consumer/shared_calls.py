@@ -17,7 +17,7 @@ from slackwater.kafka.consumer.metrics.raw import KafkaMetric, MetricName
 from slackwater.kafka.consumer.offsets.committer import CommitQueue, Offsets, check_offsets
 from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.protocol.membership.states import State
-from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
+from slackwater.kafka.protocol.subscription import EARLIEST, LATEST, FetchState
 from slackwater.kafka.records import RecordColumns
 from slackwater.kafka.structs import (
     ConsumerGroupMetadata,
@@ -230,6 +230,12 @@ class ConsumerBase(ABC):
         if end is None or state.position is None:
             return None
         return max(0, end - state.position)
+
+    def position_confirmed(self, partition: TopicPartition) -> bool:
+        """Whether the position is known and, where it has a leader epoch, confirmed by the leader (KIP-320).
+        Sends nothing."""
+        check_partitions([partition])
+        return self._core.subscription.get(partition).state is FetchState.FETCHING
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Has :meth:`poll` give nothing of these, until :meth:`resume`. What was fetched is kept; a partition

@@ -344,7 +344,7 @@ class Delivery:
     def _go_to_starts(self) -> None:
         """Goes to where each new partition is to be read from, and takes from it."""
         known = [owned for owned in self._owned.values() if owned.has_start and owned.identified]
-        new = [owned for owned in known if not owned.at_start]
+        new = [owned for owned in known if not owned.at_start and not self._awaits_confirmation(owned)]
         if not new:
             return
         for owned in new:
@@ -353,6 +353,15 @@ class Delivery:
                 self._skip_written(owned, owned.mark)
         self._resume()
         self._report.show()
+
+    def _awaits_confirmation(self, owned: OwnedPartition) -> bool:
+        """Whether it is to go on at its mark, and the leader has not confirmed the committed offset yet. A
+        log that was cut off is noticed by that: no leader epoch is known of a mark."""
+        if owned.stopped is not None or owned.committed is None or owned.mark is None:
+            return False
+        if owned.mark <= owned.committed or owned.tp not in self._consumer.assignment():
+            return False
+        return not self._consumer.position_confirmed(owned.tp)
 
     def _skip_written(self, owned: OwnedPartition, mark: int) -> None:
         """Goes to the mark: the rows of what lies before it are in the table. Either a worker was stopped
