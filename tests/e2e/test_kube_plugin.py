@@ -99,6 +99,12 @@ def test_annotations_that_the_operator_acts_on(plugin: Plugin, resource: Any) ->
     assert annotation("paused") is None
     plugin("retry", "flights")
     assert annotation("retry") is not None
+    plugin("rewind", "flights", "flights:3:4200", "flights:4:start")
+    assert annotation("rewind") == "flights:3:4200 flights:4:start"
+    plugin("rewind", "flights", "flights:3:4200", "flights:4:start")
+    again = annotation("rewind")
+    assert again is not None
+    assert again.startswith("flights:3:4200 flights:4:start #"), "once more, so another value"
 
 
 def test_fields_of_the_resource(

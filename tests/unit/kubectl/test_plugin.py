@@ -19,6 +19,7 @@ NOW_MS = 1_700_000_060_000
         (["xyz"], "there is no command xyz"),
         ([], "the following arguments are required: COMMAND"),
         (["scale", "flights", "--replicas", "-1"], "'-1' is not a number of workers"),
+        (["rewind", "flights", "flights:3"], "'flights:3' is not TOPIC:PARTITION:OFFSET"),
         (["explain", "flights", "-o", "yaml"], "argument -o/--output: invalid choice: 'yaml'"),
     ],
 )
@@ -44,7 +45,7 @@ def test_commands_and_options_are_completed(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    assert completions(capsys, "re") == ["restart", "resume", "retry"]
+    assert completions(capsys, "re") == ["restart", "resume", "retry", "rewind"]
     assert "status" in completions(capsys, "")
     assert completions(capsys, "-n", "air", "hist") == ["history"]
     assert completions(capsys, "scale", "flights", "--re") == ["--replicas"]

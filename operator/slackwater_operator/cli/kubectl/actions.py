@@ -1,4 +1,4 @@
-"""`kubectl slackwater restart | pause | resume | retry | suspend | unsuspend | scale`: changes of a group.
+"""`kubectl slackwater restart`, `pause`, `resume`, `retry`, `rewind`, `suspend`, `unsuspend`, `scale`: changes
 
 Each sets an annotation or a field of the ConsumerGroup that kubectl could set, too; the operator acts on it.
 """
@@ -12,8 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slackwater.clock import SYSTEM_CLOCK
+from slackwater.tools.starts import REWIND_SYNTAX, rewind_start_of
 from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
 from slackwater_operator.cli.kubectl.cluster import Cluster, CommandError, Object, add_group, connected
+from slackwater_operator.model import names
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,15 @@ async def _retry(cluster: Cluster, group: Object, args: argparse.Namespace) -> s
     return "tries its revision again"
 
 
+async def _rewind(cluster: Cluster, group: Object, args: argparse.Namespace) -> str:
+    starts = " ".join(args.starts)
+    before = (group["metadata"].get("annotations") or {}).get(names.REWIND)
+    # The operator carries out each value once; a word after # makes another value of the same starts.
+    value = f"{starts} #{_now()}" if before is not None and before.partition(" #")[0] == starts else starts
+    await cluster.annotate(args.group, rewind=value)
+    return f"writes again from {starts}; kubectl slackwater status {args.group} shows how it goes"
+
+
 async def _suspend(cluster: Cluster, group: Object, args: argparse.Namespace) -> str:
     await _set_spec(cluster, args.group, {"suspend": True})
     return "stops its workers; its offsets remain"
@@ -85,6 +96,7 @@ ACTIONS = {
     "pause": Action("pause a rollout: no further worker is restarted", _pause),
     "resume": Action("go on with a paused rollout", _resume),
     "retry": Action("try a failed revision again", _retry),
+    "rewind": Action("remove rows from an offset on, and write them again", _rewind),
     "suspend": Action("stop all workers; their offsets remain", _suspend),
     "unsuspend": Action("start the workers of a suspended group", _unsuspend),
     "scale": Action("set the number of workers, where the operator does not decide it", _scale),
@@ -102,6 +114,8 @@ def register(subparsers: Any) -> None:
             parser.add_argument(
                 "--replicas", required=True, type=_replicas, metavar="N", help="how many workers"
             )
+        if name == "rewind":
+            parser.add_argument("starts", nargs="+", metavar="START", type=_start, help=REWIND_SYNTAX)
         parser.set_defaults(run_async=_run, action=action)
 
 
@@ -121,6 +135,11 @@ def _now() -> str:
     """The time as an annotation's value. Twice within a second would be once."""
     at = datetime.fromtimestamp(SYSTEM_CLOCK.wall_ms() / 1000, UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _start(text: str) -> str:
+    rewind_start_of(text)
+    return text
 
 
 def _replicas(text: str) -> int:
