@@ -1,4 +1,4 @@
-"""`kubectl slackwater restart`, `pause`, `resume`, `retry`, `rewind`, `suspend`, `unsuspend`, `scale`: changes
+"""`kubectl slackwater restart`, `pause`, `rewind`, `scale` and others: changes of a group.
 
 Each sets an annotation or a field of the ConsumerGroup that kubectl could set, too; the operator acts on it.
 """
