@@ -52,8 +52,10 @@ def group_page(resource: Resource, workers: Mapping[str, WorkerStatus | None], n
     """
     explanation = explain(resource, now_ms)
     status = resource.get("status") or {}
+    heads = tuple(f"{condition['type']}=" for condition in status.get("conditions", ()))
     sections = [
-        paragraphs("State", explanation.state),
+        # The conditions follow as a table.
+        paragraphs("State", [line for line in explanation.state if not line.startswith(heads)]),
         _conditions(status, now_ms),
         _workers(workers),
         paragraphs("Decisions, latest first", explanation.decisions or [Text("none", "dim")]),

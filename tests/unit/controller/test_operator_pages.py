@@ -65,3 +65,4 @@ def test_a_group_has_its_conditions_and_workers() -> None:
     assert "set the offset" in body
     assert "did not answer" in body
     assert "the spec is invalid" in body, "what explain says"
+    assert body.count("no budget") == 1
