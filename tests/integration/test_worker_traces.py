@@ -89,9 +89,9 @@ def test_a_collector_that_is_away_costs_nothing_but_spans(site: DeliverySite) ->
     assert worker.terminate() == 0
     site.check()
     lines = worker.stderr.splitlines()
-    told = [line for line in lines if "traces" in line]
-    assert len(told) == 1, lines
-    assert f"cannot be sent to http://127.0.0.1:{port}/v1/traces" in told[0]
+    warnings = [line for line in lines if "traces" in line]
+    assert len(warnings) == 1, lines
+    assert f"cannot be sent to http://127.0.0.1:{port}/v1/traces" in warnings[0]
     assert not [line for line in lines if "Traceback" in line or "Transient" in line]
 
 

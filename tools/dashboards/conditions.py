@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from slackwater_operator.policies.conditions import WELL
 from tools.dashboards.panels import Names
 
 OK, NOTICE, PENDING, UNKNOWN, PROBLEM = 1, 2, 3, 4, 5
@@ -14,7 +15,7 @@ LEVELS: Names = (
 )
 """Level -> text and colour. A greater level is worse."""
 
-_GOOD = ("Ready", "Stable", "Scaled", "RolledOut", "LagKnown", "Rewound")
+_GOOD = tuple(kind for kind, status in WELL.items() if status == "True")
 """Conditions that are True while all is well; the others are False then."""
 _PENDING = ("Ready", "Stable", "RolledOut")
 _NOTICES = ("SkewLimited", "Suspended", "Progressing")

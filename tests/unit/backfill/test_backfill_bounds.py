@@ -95,6 +95,6 @@ def test_what_is_no_bound() -> None:
 
 
 def test_the_digest_is_of_the_texts_in_any_order() -> None:
-    one, other = bound_of("a:0:20"), bound_of("a:1:20")
-    assert digest_of([one, other], []) == digest_of([other, one], [])
-    assert digest_of([one], [other]) != digest_of([other], [one])
+    low, high = bound_of("a:0:20"), bound_of("a:1:20")
+    assert digest_of([low, high], []) == digest_of([high, low], [])
+    assert digest_of([low], [high]) != digest_of([high], [low])

@@ -219,11 +219,11 @@ def test_what_does_not_pass_ends_the_backfill(make: Callable[..., Site]) -> None
 
 
 def test_two_processes_at_the_same_backfill(make: Callable[..., Site]) -> None:
-    one, other = make((ROWS, [])), make((ROWS, []))
-    one.deliver(0, 4)
+    first, second = make((ROWS, [])), make((ROWS, []))
+    first.deliver(0, 4)
     with pytest.raises(StartError, match=r"another process runs this backfill \(orders.backfill.x\)"):
-        other.deliver(0, 4)
-    assert one.ids() == [10, 11, 12]
+        second.deliver(0, 4)
+    assert first.ids() == [10, 11, 12]
 
 
 def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:

@@ -86,11 +86,10 @@ def resolve(
     ends_at = _by_partition("--to", ends or [Bound(LATEST, word=LATEST)], partitions)
     _check_same(starts_at, ends_at)
     first, last = log.beginning_offsets(list(starts_at)), log.end_offsets(list(starts_at))
-    times = _Times(log)
     ranges = {}
     for tp in sorted(starts_at):
-        start = _offset("--from", tp, starts_at[tp], first[tp], last[tp], times)
-        end = _offset("--to", tp, ends_at[tp], first[tp], last[tp], times)
+        start = _offset("--from", tp, starts_at[tp], first[tp], last[tp], log)
+        end = _offset("--to", tp, ends_at[tp], first[tp], last[tp], log)
         if end < start and starts_at[tp].is_offset and ends_at[tp].is_offset:
             raise ConfigError(f"--to {ends_at[tp].text} is before --from {starts_at[tp].text}")
         ranges[tp] = OffsetRange(start, max(start, end))
@@ -161,19 +160,13 @@ def _check_same(starts_at: Mapping[TopicPartition, Bound], ends_at: Mapping[Topi
             raise ConfigError(f"--to names {tp}, for which --from has nothing: name it there, too")
 
 
-class _Times:
-    """Offsets by time."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-
-    def offset(self, tp: TopicPartition, time_ms: int) -> int | None:
-        """Of the first record of this time or later; None: there is none."""
-        at = self._log.offsets_for_times({tp: time_ms}).get(tp)
-        return at.offset if at is not None and at.offset >= 0 else None
+def _by_time(log: Log, tp: TopicPartition, time_ms: int) -> int | None:
+    """The offset of the first record of this time or later; None: there is none."""
+    at = log.offsets_for_times({tp: time_ms}).get(tp)
+    return at.offset if at is not None and at.offset >= 0 else None
 
 
-def _offset(option: str, tp: TopicPartition, bound: Bound, first: int, last: int, times: _Times) -> int:
+def _offset(option: str, tp: TopicPartition, bound: Bound, first: int, last: int, log: Log) -> int:
     place = bound.place or Start("", time_ms=bound.time_ms)
     if bound.word == LATEST:
         return last
@@ -186,6 +179,6 @@ def _offset(option: str, tp: TopicPartition, bound: Bound, first: int, last: int
     if place.last is not None:
         return max(first, last - place.last)
     if place.time_ms is not None:
-        at = times.offset(tp, place.time_ms)
+        at = _by_time(log, tp, place.time_ms)
         return last if at is None else min(max(first, at), last)
     return first

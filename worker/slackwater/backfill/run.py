@@ -17,7 +17,7 @@ from slackwater.backfill.state import State, group_of
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.runtime.delivery.batch import sink_error
 from slackwater.tools import clients
-from slackwater.tools.marks import UNMARKED
+from slackwater.tools.marks import UNMARKED, marks_in
 from slackwater.tools.topics import topics_of
 
 if TYPE_CHECKING:
@@ -190,9 +190,8 @@ def _live_marks(
     if not _has_marks(live, cluster):
         return {tp: at.offset for tp, at in committed(live, live.group_id, list(ranges)).items()}
     sink = _sink(live, live.group_id, cluster)
-    marks = _of_sink("read the group's marks", lambda: sink.marks(list(ranges)))
-    known = {tp: marks.get(tp, {}).get(ids.get(tp.topic, "")) for tp in ranges}
-    return {tp: mark for tp, mark in known.items() if mark is not None}
+    marks: dict[TopicPartition, int] = _of_sink("read the group's marks", lambda: marks_in(sink, ranges, ids))
+    return marks
 
 
 def _of_sink(what: str, call: Callable[[], Any]) -> Any:

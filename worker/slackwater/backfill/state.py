@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from slackwater.handler import OffsetRange
@@ -10,6 +10,7 @@ from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.errors import StartError
 from slackwater.runtime.interfaces import PLACE_COLUMNS, Range, SinkFencedError
 from slackwater.tools.group_config import BACKFILL
+from slackwater.tools.marks import marks_in
 
 if TYPE_CHECKING:
     from slackwater.backfill.commits import GroupOffsets
@@ -62,7 +63,7 @@ class State:
         partition where to go on. Raises what the sink raises, KafkaError."""
         positions: dict[TopicPartition, int] = {}
         if self._offsets is None:
-            self._fixed = self._read(self._ends, ranges)
+            self._fixed = marks_in(self._ends, ranges, self._ids)
         else:
             positions, self._fixed = self._offsets.read(list(ranges), self._ids, self._digest)
         fixed = dict(ranges)
@@ -83,11 +84,6 @@ class State:
             positions = {tp: mark for tp, mark in at.items() if mark is not None}
         self.resumed = bool(positions)
         return fixed, {tp: position for tp, position in positions.items() if tp in fixed}
-
-    def _read(self, sink: Sink, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        marks = sink.marks(list(partitions))
-        ids = {tp: marks.get(tp, {}).get(self._ids.get(tp.topic, "")) for tp in partitions}
-        return {tp: mark for tp, mark in ids.items() if mark is not None}
 
     def fix_ends(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
         """Keeps the ends of ``ranges``, so that another run has the same. To be called after the first batch,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.errors import ConfigError
+from slackwater.runtime.interfaces import Sink
 from slackwater.tools.topics import topics_of
 
 UNMARKED = ("kafka", "spark")
@@ -31,5 +34,15 @@ def marks_of(config: WorkerConfig) -> dict[TopicPartition, int | None]:
         )
     topics = topics_of(config)
     partitions = [tp for topic in topics.values() for tp in topic.partitions]
-    marks = make_sink(config).marks(partitions)
-    return {tp: marks.get(tp, {}).get(topics[tp.topic].id) for tp in partitions}
+    marks = marks_in(make_sink(config), partitions, {name: topic.id for name, topic in topics.items()})
+    return {tp: marks.get(tp) for tp in partitions}
+
+
+def marks_in(
+    sink: Sink, partitions: Collection[TopicPartition], ids: Mapping[str, str]
+) -> dict[TopicPartition, int]:
+    """The marks that the table of ``sink`` has of ``partitions``, of the topics with these ids; partitions
+    without one are left out. ``ids``: by topic. Raises what the sink raises."""
+    by_id = sink.marks(list(partitions))
+    marks = {tp: by_id.get(tp, {}).get(ids.get(tp.topic, "")) for tp in partitions}
+    return {tp: mark for tp, mark in marks.items() if mark is not None}

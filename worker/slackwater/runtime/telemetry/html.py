@@ -31,7 +31,7 @@ p{margin:.3rem 0}.dim{color:var(--dim)}.well{color:var(--well)}.bad{color:var(--
 th,td{text-align:left;padding:.25rem .8rem .25rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 th{color:var(--dim);font-weight:500;white-space:nowrap}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
-td.name{white-space:nowrap}a{color:inherit}
+a{color:inherit}
 """
 
 
