@@ -19,6 +19,8 @@ from slackwater_operator.workers.client import parse_status
 
 REQUEST_TIMEOUT_S = 10.0
 POLL_EVERY_S = 1.0
+_MOST_PLACES = 5
+"""An error names at most so many other namespaces."""
 Object = dict[str, Any]
 
 
@@ -44,9 +46,11 @@ class Cluster:
     """An API server and a namespace."""
 
     def __init__(self, kube: Kube, namespace: str) -> None:
-        """Args:
-        kube: the API server.
-        namespace: where the groups are.
+        """Asks nothing yet.
+
+        Args:
+            kube: the API server.
+            namespace: where the groups are.
         """
         self.kube = kube
         self.namespace = namespace
@@ -148,9 +152,10 @@ class Cluster:
             groups = await self.names(None)
         except KubeForbidden:
             return []
-        return [str(group["metadata"]["namespace"]) for group in groups if group["metadata"]["name"] == name][
-            :5
+        places = [
+            str(group["metadata"]["namespace"]) for group in groups if group["metadata"]["name"] == name
         ]
+        return places[:_MOST_PLACES]
 
 
 @asynccontextmanager

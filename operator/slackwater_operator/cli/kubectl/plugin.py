@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from slackwater.cli import Parser
 from slackwater_operator.cli import explain
 from slackwater_operator.cli.kubectl import actions, history, logs, status
-from slackwater_operator.cli.kubectl.cluster import Cluster, CommandError, connected
+from slackwater_operator.cli.kubectl.cluster import CommandError, connected
 from slackwater_operator.kubernetes.errors import KubeConfigError, KubeError
 
 _COMPLETIONS_S = 2.0
@@ -97,11 +97,7 @@ def _groups(words: Sequence[str]) -> list[str]:
 
 async def _names(args: argparse.Namespace) -> list[str]:
     async with asyncio.timeout(_COMPLETIONS_S), connected(args) as cluster:
-        return await _names_in(cluster)
-
-
-async def _names_in(cluster: Cluster) -> list[str]:
-    return sorted(str(group["metadata"]["name"]) for group in await cluster.names(cluster.namespace))
+        return sorted(str(group["metadata"]["name"]) for group in await cluster.names(cluster.namespace))
 
 
 if __name__ == "__main__":
