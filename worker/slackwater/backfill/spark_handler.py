@@ -10,6 +10,7 @@ from slackwater.handler import Batch
 from slackwater.pipeline.engines.decoding import DecodingEngine
 from slackwater.pipeline.engines.spark import SparkEngine
 from slackwater.pipeline.engines.spark_session import summary
+from slackwater.pipeline.sinks.spark import append
 from slackwater.runtime.delivery.batch import Output, checked_output
 from slackwater.runtime.errors import HandlerError, SinkError
 from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS
@@ -89,9 +90,8 @@ def _written(rows: DataFrame, sink: SinkConfig) -> int:
 
     counted = Observation()
     try:
-        writer = rows.observe(counted, count(lit(1)).alias("rows")).write.format(sink.spark_format)
-        writer = writer.mode("append").options(**sink.options)
-        (writer.partitionBy(*sink.partition_by) if sink.partition_by else writer).save()
+        observed = rows.observe(counted, count(lit(1)).alias("rows"))
+        append(observed, sink.spark_format, sink.options, sink.partition_by)
     except AnalysisException as exc:  # of the writer: the handler's query was analysed before
         raise SinkError(f"Spark cannot write with the format {sink.spark_format}: {summary(exc)}") from exc
     return int(counted.get["rows"])

@@ -18,8 +18,17 @@ from slackwater.runtime.errors import SinkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
+
+
+def append(
+    frame: DataFrame, spark_format: str, options: Mapping[str, str], partition_by: Sequence[str]
+) -> None:
+    """Has Spark append the rows of ``frame``. Raises what Spark raises."""
+    writer = frame.write.format(spark_format).mode("append").options(**options)
+    (writer.partitionBy(*partition_by) if partition_by else writer).save()
 
 
 def spark_sink(
@@ -43,11 +52,7 @@ def spark_sink(
         try:
             frame = rows.frame if kept else session().createDataFrame(rows)
             # One task: Spark makes a file of each.
-            writer = frame.coalesce(1).write
-            writer = writer.format(spark_format).mode("append").options(**options)
-            if partition_by:
-                writer = writer.partitionBy(*partition_by)
-            writer.save()
+            append(frame.coalesce(1), spark_format, options, partition_by)
         except Exception as exc:
             log.error("Spark cannot write with the format %s", spark_format, exc_info=exc)
             raise SinkError(
