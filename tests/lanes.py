@@ -73,34 +73,19 @@ def _tests(marker: str, *arguments: str, nice: bool = False) -> Step:
     return Step("pytest", ("-m", f"{marker} and not long", f"--durations={SLOWEST}", *arguments), nice)
 
 
-def _files(folder: str, *patterns: str) -> list[str]:
-    paths = [path for pattern in patterns for path in sorted((ROOT / folder).glob(pattern))]
-    return [str(path.relative_to(ROOT)) for path in paths]
-
-
 def lanes() -> list[Lane]:
     """The lanes of ``make test``. They take about the same time, so that no core is idle before the end."""
     programs = Step("tests.support.parts", ("kubectl", "controlplane", "prometheus"), nice=True)
     # With the scenarios go the others that share their control plane and Kafka, and the longest of the rest.
-    sites = _files(
-        "tests/e2e",
-        "test_scenario_*.py",
-        "test_takeover.py",
-        "test_hpa.py",
-        "test_prometheus_expressions.py",
-        "test_chart_install.py",
-    )
-    commands = _files("tests/integration", "test_local_run_*.py", "test_worker_preflight.py")
-    workers = sorted(
-        {*_files("tests/integration", "test_worker_*.py", "test_pipeline_*.py", "test_secured_*.py")}
-        - {*commands}
-    )
+    sites = [f"tests/e2e/{folder}" for folder in ("rollouts", "faults", "operations", "chart")]
+    commands = ["tests/integration/commands"]
+    workers = [f"tests/integration/{folder}" for folder in ("worker", "takeover", "pipeline", "sinks")]
     computed = ("tests/unit", "tests/simulation", "tests/fuzz")
     elsewhere = (*computed, "tests/e2e", "tests/chaos", *commands, *workers)
     return [
         # On a Kubernetes control plane with an operator and workers.
         Lane("scenarios", (programs, _tests("controlplane", *sites))),
-        # Workers, Spark, secured brokers; then what else is on a control plane.
+        # Workers with their pipelines and sinks; then what else is on a control plane.
         Lane(
             "workers",
             (

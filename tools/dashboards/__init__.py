@@ -1,7 +1,7 @@
 """Grafana's dashboards, made from Python. `python -m tools.dashboards` writes them into the chart.
 
 Grafana itself is not needed: the JSON is what Grafana's own SDK writes.
-tests/e2e/test_prometheus_expressions.py asks a real Prometheus what each panel asks, and has Grafana's
+tests/e2e/chart/test_prometheus_expressions.py asks a real Prometheus what each panel asks, and has Grafana's
 components draw the answers.
 """
 

@@ -1,6 +1,7 @@
 """The Containerfiles: what they copy is there, locked by hashes; the last stage has only what it needs.
 
-No container engine is here: tests/e2e/test_chart_images_install.py runs the steps that can run without one.
+No container engine is here: tests/e2e/chart/test_chart_images_install.py runs the steps that can run
+without one.
 """
 
 from __future__ import annotations

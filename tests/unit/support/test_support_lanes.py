@@ -192,8 +192,8 @@ def test_selected_tests_run_in_one_process(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_test_by_its_id_runs_though_it_is_long() -> None:
-    assert "not long" not in selected_command(["tests/e2e/test_takeover.py::test_it[a b]"])
-    assert "not long" in selected_command(["tests/e2e/test_takeover.py"])
+    assert "not long" not in selected_command(["tests/e2e/rollouts/test_takeover.py::test_it[a b]"])
+    assert "not long" in selected_command(["tests/e2e/rollouts/test_takeover.py"])
 
 
 def test_one_lane_alone_gets_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:

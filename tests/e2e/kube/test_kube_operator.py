@@ -1,0 +1,392 @@
+"""The operator's process against a real API server: the Lease, its end in each way, health and metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from slackwater.kafka.admin import KafkaAdmin, NewTopic
+from tests.e2e.kube.kube_objects import group
+from tests.support.controlplane import ControlPlane, path_of, until
+from tests.support.devbroker import DevBroker
+from tests.support.proxies import ApiProxy
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(400)]
+
+LEASE_S = 15
+AT_ONCE_S = 10
+"""What takes less did not wait for the end of a Lease."""
+LEASE_LOST = 3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def crds(control_plane: ControlPlane) -> None:
+    control_plane.define()
+
+
+class OperatorProcess:
+    """One `slackwater-operator`, started on a free port."""
+
+    def __init__(self, environment: dict[str, str], log: Path, *arguments: str) -> None:
+        self._log = log
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "slackwater_operator.cli.operator",
+                    "--http-host=127.0.0.1",
+                    "--http-port=0",
+                    *arguments,
+                ],
+                env=environment,
+                stderr=out,
+                stdout=out,
+            )
+        self.port = int(self.said(r"http on port (\d+)"))
+
+    @property
+    def text(self) -> str:
+        """All that it has logged."""
+        return self._log.read_text()
+
+    def said(self, pattern: str, timeout_s: float = 60.0) -> str:
+        """Waits for a line; gives its first group, or all that matched."""
+
+        def look() -> re.Match[str] | None:
+            assert self.process.poll() is None, (
+                f"it ended with {self.process.returncode}:\n{self.text[-3000:]}"
+            )
+            return re.search(pattern, self.text)
+
+        match = until(look, f"{pattern!r} in the log", timeout_s)
+        return match[1] if match.re.groups else match[0]
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text of an HTTP request."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def leads(self) -> bool:
+        """Whether it says so."""
+        return self.get("/healthz")[1] == "leading\n"
+
+    def end(self) -> None:
+        """However it is."""
+        self.process.kill()
+        self.process.wait(10)
+
+
+Start = Callable[..., OperatorProcess]
+
+
+@pytest.fixture
+def start(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Start]:
+    """Starts operators for the test's namespace; they are ended afterwards."""
+    with contextlib.ExitStack() as all_of_them:
+        count = 0
+
+        def started(*arguments: str, kubeconfig: Path | None = None) -> OperatorProcess:
+            nonlocal count
+            count += 1
+            environment = {**control_plane.environment(kubeconfig), "POD_NAMESPACE": namespace}
+            path = f"{Path.cwd() / 'operator'}:{Path.cwd() / 'worker'}"
+            made = OperatorProcess(
+                {**environment, "POD_NAME": f"op-{count}", "PYTHONPATH": path},
+                tmp_path / f"operator-{count}.log",
+                "--namespace",
+                namespace,
+                *arguments,
+            )
+            all_of_them.callback(made.end)
+            return made
+
+        yield started
+
+
+def lease_of(plane: ControlPlane, namespace: str) -> dict[str, Any]:
+    lease = plane.api.get(path_of("coordination.k8s.io/v1", "leases", namespace, "slackwater-operator"))
+    assert lease is not None
+    spec: dict[str, Any] = lease["spec"]
+    return spec
+
+
+def test_the_second_operator_leads_within_the_lease_after_a_kill(
+    control_plane: ControlPlane, namespace: str, start: Start
+) -> None:
+    first = start()
+    until(first.leads, "the first leads")
+    second = start()
+    until(lambda: first.get("/readyz") == (200, "leading 0 groups\n"), "the first is ready")
+    until(lambda: second.get("/readyz") == (200, "waiting; op-1 leads\n"), "the second waits")
+    spec = lease_of(control_plane, namespace)
+    assert spec["holderIdentity"] == "op-1"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", spec["renewTime"])
+    assert abs(time.time() - _seconds(spec["renewTime"])) < 10  # UTC, whatever the machine's zone
+
+    first.process.send_signal(signal.SIGKILL)
+    renewed_s, _, led_s = succession(control_plane, namespace, first, second)
+    assert LEASE_S <= led_s - renewed_s < 2 * LEASE_S
+    assert lease_of(control_plane, namespace)["leaseTransitions"] == 1
+
+
+def succession(
+    plane: ControlPlane, namespace: str, first: OperatorProcess, second: OperatorProcess
+) -> tuple[float, float, float]:
+    """Waits until the second leads: when the first renewed the Lease for the last time, when it had ended,
+    and when the second led, in s by the wall clock."""
+    renewed_s = ended_s = 0.0
+
+    def leads() -> bool:
+        nonlocal renewed_s, ended_s
+        spec = lease_of(plane, namespace)
+        if spec["holderIdentity"] == "op-1":
+            renewed_s = _seconds(spec["renewTime"])
+        if not ended_s and first.process.poll() is not None:
+            ended_s = time.time()
+        return second.leads()
+
+    until(leads, "the second leads", 90)
+    return renewed_s, ended_s, time.time()
+
+
+def _seconds(stamp: str) -> float:
+    from datetime import datetime
+
+    return datetime.fromisoformat(stamp).timestamp()
+
+
+def test_a_clean_stop_hands_over_at_once(control_plane: ControlPlane, namespace: str, start: Start) -> None:
+    first = start()
+    until(first.leads, "the first leads")
+    second = start()
+    until(lambda: second.get("/readyz")[1].startswith("waiting; op-1"), "the second waits")
+    stopped_s = time.monotonic()
+    first.process.send_signal(signal.SIGTERM)
+    assert first.process.wait(60) == 0
+    assert lease_of(control_plane, namespace)["holderIdentity"] != "op-1", "it was given back"
+    until(second.leads, "the second leads")
+    assert time.monotonic() - stopped_s < AT_ONCE_S
+
+
+def test_a_waiting_replica_stops_at_once(start: Start) -> None:
+    first = start()
+    until(first.leads, "the first leads")
+    second = start()
+    until(lambda: second.get("/readyz")[1].startswith("waiting; op-1"), "the second waits")
+    stopped_s = time.monotonic()
+    second.process.send_signal(signal.SIGTERM)
+    assert second.process.wait(60) == 0
+    assert time.monotonic() - stopped_s < AT_ONCE_S
+
+
+def test_a_leader_whose_api_server_hangs_ends_before_its_lease(
+    control_plane: ControlPlane, namespace: str, start: Start, tmp_path: Path
+) -> None:
+    """`kubernetes.aio.leaderelection` does not do this."""
+    host, port = control_plane.host_port
+    with ApiProxy(f"{host}:{port}") as proxy:
+        first = start(kubeconfig=proxy.kubeconfig(control_plane.kubeconfig, tmp_path))
+        until(first.leads, "the first leads")
+        second = start()
+        until(lambda: second.get("/readyz")[1].startswith("waiting; op-1"), "the second waits")
+        proxy.hang()
+        renewed_s, ended_s, led_s = succession(control_plane, namespace, first, second)
+        assert first.process.returncode == LEASE_LOST
+        assert "could not be renewed within 10 s; ending" in first.text
+        # The last renewal that was stored may be one that the first had no answer to.
+        assert 5 < ended_s - renewed_s < LEASE_S <= led_s - renewed_s < 2 * LEASE_S
+
+
+def test_a_leader_that_was_suspended_past_its_deadline_ends(start: Start) -> None:
+    first = start()
+    until(first.leads, "the first leads")
+    first.process.send_signal(signal.SIGSTOP)
+    time.sleep(12)  # the deadline is 10 s: this is the fault that is made, not a wait for something
+    first.process.send_signal(signal.SIGCONT)
+    assert first.process.wait(30) == LEASE_LOST
+
+
+def test_a_leader_that_loses_its_lease_ends(
+    control_plane: ControlPlane, namespace: str, start: Start
+) -> None:
+    first = start()
+    until(first.leads, "the first leads")
+    control_plane.api.patch(
+        path_of("coordination.k8s.io/v1", "leases", namespace, "slackwater-operator"),
+        {"spec": {"holderIdentity": "somebody"}},
+    )
+    assert first.process.wait(30) == LEASE_LOST
+    assert "is held by somebody; ending" in first.text
+
+
+def test_a_short_outage_of_the_api_server_changes_nothing(
+    control_plane: ControlPlane, namespace: str, start: Start, tmp_path: Path
+) -> None:
+    """A proxy cuts the clients off. Restarting the API server could take longer than the Lease's deadline."""
+    host, port = control_plane.host_port
+    with ApiProxy(f"{host}:{port}") as proxy:
+        first = start(kubeconfig=proxy.kubeconfig(control_plane.kubeconfig, tmp_path))
+        until(lambda: first.get("/readyz")[0] == 200 and first.leads(), "it leads")
+        proxy.cut()
+        first.said("could not be renewed")
+        assert first.leads()
+        proxy.open()
+        before = lease_of(control_plane, namespace)["renewTime"]
+        until(lambda: lease_of(control_plane, namespace)["renewTime"] != before, "a renewal")
+        control_plane.api.create(
+            path_of("slackwater.dev/v1alpha1", "consumergroups", namespace), group(namespace)
+        )
+        until(lambda: first.get("/readyz") == (200, "leading 1 groups\n"), "the new group is seen")
+        assert first.process.poll() is None
+
+
+def rights() -> list[dict[str, Any]]:
+    """The table "What it may do"."""
+    text = (Path(__file__).parents[3] / "docs" / "design" / "operator.md").read_text()
+    rows = re.findall(
+        r"^\| ([a-z0-9.]+) \| ([a-z/ ]+) \| ([a-z ]+) \|$", text.split("## What it may do")[1], re.MULTILINE
+    )
+    return [
+        {
+            "apiGroups": ["" if api_group == "core" else api_group],
+            "resources": resources.split(),
+            "verbs": verbs.split(),
+        }
+        for api_group, resources, verbs in rows
+    ]
+
+
+def test_the_operator_needs_no_more_rights_than_documented(
+    control_plane: ControlPlane, namespace: str, start: Start, devbroker: DevBroker
+) -> None:
+    with KafkaAdmin(devbroker.bootstrap) as admin:
+        admin.create_topics([NewTopic(namespace, 2)]).unwrap()
+    rules = rights()
+    assert len(rules) == 14
+    config = control_plane.kubeconfig_for(namespace, "operator", rules=rules)
+    first = start("--worker-image", "slackwater-worker:1", kubeconfig=config)
+    until(first.leads, "it leads")
+    asked: dict[str, Any] = {"topics": [namespace], "kafka": {"bootstrapServers": devbroker.bootstrap}}
+    control_plane.api.create(
+        path_of("slackwater.dev/v1alpha1", "consumergroups", namespace), group(namespace, **asked)
+    )
+
+    def status() -> dict[str, Any] | None:
+        document = control_plane.api.get(
+            path_of("slackwater.dev/v1alpha1", "consumergroups", namespace, "flights")
+        )
+        return (document or {}).get("status")
+
+    until(lambda: (status() or {}).get("conditions"), "conditions in the status")
+    for api_version, plural in (
+        ("v1", "services"),
+        ("v1", "configmaps"),
+        ("v1", "serviceaccounts"),
+        ("policy/v1", "poddisruptionbudgets"),
+        ("batch/v1", "jobs"),
+        ("events.k8s.io/v1", "events"),
+    ):
+        path = path_of(api_version, plural, namespace)
+        until(partial(control_plane.api.list, path), f"{plural} of the group")
+    status_code, page = first.get(f"/groups/{namespace}/flights")
+    assert status_code == 200
+    assert all(condition["message"] in html.unescape(page) for condition in (status() or {})["conditions"])
+    assert f"/groups/{namespace}/flights" in first.get("/")[1]
+    assert first.get(f"/groups/{namespace}/trains")[0] == 404
+    assert "forbidden" not in first.text.lower()
+    assert "Traceback" not in first.text
+
+
+def test_prometheus_can_parse_the_metrics(start: Start) -> None:
+    first = start()
+    until(first.leads, "it leads")
+    status, text = first.get("/metrics")
+    assert status == 200
+    values = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert values["slackwater_leader"] == 1
+    assert values["slackwater_reconcile_errors_total"] == 0
+
+
+def test_an_operator_without_election_leads_at_once_without_a_lease(
+    control_plane: ControlPlane, namespace: str, start: Start
+) -> None:
+    first = start("--no-leader-election", "--log-format", "json")
+    until(first.leads, "it leads")
+    assert control_plane.api.list(path_of("coordination.k8s.io/v1", "leases", namespace)) == []
+    first.process.send_signal(signal.SIGTERM)
+    assert first.process.wait(60) == 0
+    lines = [json.loads(line) for line in first.text.splitlines()]
+    assert {"ts_ms", "level", "logger", "message"} <= set(lines[0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "words"),
+    [
+        (["--http-port", "x"], {}, "argument --http-port: x must be a number between 0 and 65535"),
+        (
+            [],
+            {"SLACKWATER_HTTP_PORT": "99999"},
+            "SLACKWATER_HTTP_PORT=99999 must be a number between 0 and 65535",
+        ),
+        ([], {"KUBECONFIG": "/nowhere/at/all"}, "/nowhere/at/all does not exist"),
+    ],
+)
+def test_bad_arguments_and_configuration_end_in_one_line(
+    arguments: list[str], environment: dict[str, str], words: str
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "slackwater_operator.cli.operator", *arguments],
+        env={**os.environ, "PYTHONPATH": f"{Path.cwd() / 'operator'}:{Path.cwd() / 'worker'}", **environment},
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert ended.returncode == 2
+    [line] = ended.stderr.splitlines()
+    assert words in line
+
+
+def test_a_port_that_is_in_use_is_reported(start: Start, control_plane: ControlPlane) -> None:
+    first = start()
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "slackwater_operator.cli.operator",
+            f"--http-port={first.port}",
+            "--http-host=127.0.0.1",
+        ],
+        env={
+            **control_plane.environment(),
+            "PYTHONPATH": f"{Path.cwd() / 'operator'}:{Path.cwd() / 'worker'}",
+        },
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert ended.returncode == 2
+    assert str(first.port) in ended.stderr.splitlines()[-1]

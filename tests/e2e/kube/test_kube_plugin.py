@@ -1,0 +1,233 @@
+"""`kubectl slackwater` against a real API server: what its commands change, and what they show."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slackwater.runtime.telemetry.status import Status
+from slackwater_operator.model import names
+from tests.e2e.kube.kube_objects import group
+from tests.support.controlplane import ControlPlane, path_of
+from tests.support.workers.fakes import VirtualClock
+
+pytestmark = pytest.mark.controlplane
+
+ROOT = Path(__file__).parents[3]
+GROUPS = "slackwater.dev/v1alpha1", "consumergroups"
+Object = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def flights(control_plane: ControlPlane, namespace: str) -> None:
+    control_plane.define()
+    control_plane.api.create(path_of(*GROUPS, namespace), group(namespace))
+
+
+class Plugin:
+    """Runs the plugin as kubectl does."""
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        self._plane, self._namespace = plane, namespace
+
+    def run(
+        self, *words: str, function: str = "main", kubeconfig: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        module = "slackwater_operator.cli.kubectl.plugin"
+        call = f"import sys\nfrom {module} import {function}\nsys.exit({function}())"
+        path = f"{ROOT / 'operator'}{os.pathsep}{ROOT / 'worker'}"
+        return subprocess.run(
+            [sys.executable, "-c", call, *words],
+            env={**self._plane.environment(kubeconfig), "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+
+    def __call__(self, *words: str, **options: Any) -> str:
+        """What it prints. It must end well."""
+        ended = self.run(*words, "-n", self._namespace, **options)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    def refused(self, *words: str, **options: Any) -> str:
+        """The line that it refuses with."""
+        ended = self.run(*words, "-n", self._namespace, **options)
+        assert (ended.returncode, ended.stdout) == (1, "")
+        [line] = ended.stderr.splitlines()
+        return line
+
+
+@pytest.fixture
+def plugin(control_plane: ControlPlane, namespace: str) -> Plugin:
+    return Plugin(control_plane, namespace)
+
+
+@pytest.fixture
+def resource(control_plane: ControlPlane, namespace: str) -> Any:
+    def read() -> Object:
+        document = control_plane.api.get(path_of(*GROUPS, namespace, "flights"))
+        assert document is not None
+        return document
+
+    return read
+
+
+def test_annotations_that_the_operator_acts_on(plugin: Plugin, resource: Any) -> None:
+    def annotation(name: str) -> str | None:
+        value: str | None = (resource()["metadata"].get("annotations") or {}).get(f"slackwater.dev/{name}")
+        return value
+
+    assert plugin("restart", "flights") == "consumergroup.slackwater.dev/flights restarts its workers\n"
+    first = annotation("restartedAt")
+    assert first is not None
+    plugin("restart", "flights")
+    assert annotation("restartedAt") not in (None, first), "each restart has a value of its own"
+    plugin("pause", "flights")
+    assert annotation("paused") == "true"
+    plugin("resume", "flights")
+    assert annotation("paused") is None
+    plugin("retry", "flights")
+    assert annotation("retry") is not None
+    plugin("rewind", "flights", "flights:3:4200", "flights:4:start")
+    assert annotation("rewind") == "flights:3:4200 flights:4:start"
+    plugin("rewind", "flights", "flights:3:4200", "flights:4:start")
+    again = annotation("rewind")
+    assert again is not None
+    assert again.startswith("flights:3:4200 flights:4:start #"), "once more, so another value"
+
+
+def test_fields_of_the_resource(
+    control_plane: ControlPlane, namespace: str, plugin: Plugin, resource: Any
+) -> None:
+    plugin("suspend", "flights")
+    assert resource()["spec"]["suspend"] is True
+    plugin("unsuspend", "flights")
+    assert resource()["spec"]["suspend"] is False
+    plugin("scale", "flights", "--replicas", "5")
+    assert resource()["spec"]["replicas"] == 5
+    patch = {"spec": {"scaling": {"lagPerReplica": 1000}, "rollout": {"paused": True}, "replicas": None}}
+    control_plane.api.patch(path_of(*GROUPS, namespace, "flights"), patch)
+    assert "spec.scaling.lagPerReplica" in plugin.refused("scale", "flights", "--replicas", "2")
+    assert "spec.rollout.paused is true" in plugin.refused("resume", "flights")
+
+
+def test_what_is_not_permitted_or_not_there(
+    control_plane: ControlPlane, namespace: str, plugin: Plugin
+) -> None:
+    rules = [{"apiGroups": ["slackwater.dev"], "resources": ["consumergroups"], "verbs": ["get", "list"]}]
+    reader = control_plane.kubeconfig_for(namespace, "reader", rules=rules)
+    assert "cannot patch resource" in plugin.refused("restart", "flights", kubeconfig=reader)
+    assert "did you mean flights?" in plugin.refused("restart", "flihgts")
+
+
+def test_names_of_groups_are_completed(plugin: Plugin, namespace: str) -> None:
+    ended = plugin.run("-n", namespace, "status", "fl", function="complete")
+    assert ended.stdout.splitlines() == ["flights", ":4"]
+    assert plugin.run("-n", namespace, "status", "x", function="complete").stdout.splitlines() == [":4"]
+
+
+@pytest.fixture
+def worker_port() -> Iterator[int]:
+    """A server on all addresses of this machine that answers /status as a worker does."""
+    status = Status("flights", "flights-0", VirtualClock(), phase="running", generation=7)
+    status.assignment, status.lag = [["flights", 0], ["flights", 1]], {"flights-0": 40, "flights-1": 2}
+    body = json.dumps(status.document()).encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/status" else 404)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("0.0.0.0", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+def own_address() -> str:
+    """An address of this machine that is not a loopback one, where it has any: by its routes, nothing is
+    sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def test_status_asks_the_pods_through_the_api_server(
+    control_plane: ControlPlane, namespace: str, plugin: Plugin, worker_port: int
+) -> None:
+    api, labels = control_plane.api, names.labels("flights")
+    container = {
+        "name": "worker",
+        "image": "flights:1",
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    secure = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec = {"containers": [container], "securityContext": secure}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "flights-0",
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": {names.HEALTH_PORT: str(worker_port)},
+        },
+        # No kubelet has this node's name, so nobody but the test reports on the pod.
+        "spec": {**spec, "nodeName": "nobody"},
+    }
+    stateful_set = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        # Its controller takes no pod of such a name for one of its own.
+        "metadata": {"name": "flights-a", "namespace": namespace, "labels": labels},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": names.selector("flights")},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+    owner = api.create(path_of("apps/v1", "statefulsets", namespace), stateful_set)
+    reference = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "flights-a"}
+    pod["metadata"]["ownerReferences"] = [{**reference, "uid": owner["metadata"]["uid"]}]
+    api.create(path_of("v1", "pods", namespace), pod)
+    address = own_address()
+    api.patch(
+        path_of("v1", "pods", namespace, "flights-0", "status"),
+        {"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}},
+    )
+    text = plugin("status", "flights")
+    assert f"ConsumerGroup {namespace}/flights" in text
+    assert "StatefulSet flights-a" in text
+    assert "Pod flights-0  Running" in text
+    if address.startswith("127."):  # an API server connects to no loopback address of a pod
+        assert "does not answer" in text
+    else:
+        assert "running, member of generation 7" in text
+        assert "flights 0-1: lag 42" in text
+    rules = [
+        {"apiGroups": ["slackwater.dev"], "resources": ["consumergroups"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+        {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["list"]},
+    ]
+    viewer = control_plane.kubeconfig_for(namespace, "viewer", rules=rules)
+    assert "you may not get pods/proxy" in plugin("status", "flights", kubeconfig=viewer)

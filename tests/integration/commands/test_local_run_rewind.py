@@ -1,0 +1,49 @@
+"""A rewind by the annotation in the file of a local run: the Job is a process of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from slackwater_operator.api.v1alpha1.consumer_group import load
+from slackwater_operator.local.launch import Launch
+from slackwater_operator.local.source import read_source
+from slackwater_operator.model import names
+from tests.integration.commands.local_run_files import Feed, create_topic, rows_by_partition, write_group
+from tests.integration.commands.test_local_run_story import caught_up
+from tests.support.devbroker import DevBroker
+
+
+@pytest.mark.timeout(180)
+async def test_a_rewind_writes_the_records_again_and_each_is_there_once(
+    devbroker: DevBroker, tmp_path: Path
+) -> None:
+    file = write_group(tmp_path, devbroker.bootstrap, preflight=False, replicas=2)
+    name = load(file).name
+    await asyncio.to_thread(create_topic, devbroker.bootstrap, name)
+    with Feed(devbroker.bootstrap, name) as feed:
+        async with Launch(file, workdir=tmp_path / "run") as run:
+            await run.wait_until_stable(60)
+            pids = {worker.pid for worker in run.snapshot().workers}
+            text = file.read_text(encoding="utf-8")
+            request = f'"{name}:0:1 {name}:1:start"'
+            assert f"metadata: {{name: {name}}}" in text
+            file.write_text(
+                text.replace(
+                    f"metadata: {{name: {name}}}",
+                    f"metadata: {{name: {name}, annotations: {{{names.REWIND}: {request}}}}}",
+                )
+            )
+            report = await run.apply(read_source(file, tmp_path))
+            assert report.outcome == "done", report
+            await run.wait_until_stable(60)
+            assert not pids & {worker.pid for worker in run.snapshot().workers}
+            await asyncio.to_thread(feed.__exit__, None, None, None)
+            await caught_up(run, feed)
+    logs = [log.read_text() for log in (tmp_path / "run" / "logs").glob("*-rewind-*.log")]
+    assert any(f"{name}-1: the group continues at offset 0" in log for log in logs), logs
+    rows = rows_by_partition(tmp_path / "out")
+    assert sum(len(offsets) for offsets in rows.values()) == feed.count
+    assert {times for offsets in rows.values() for times in offsets.values()} == {1}

@@ -1,0 +1,154 @@
+"""A LocalRun of real workers that is rolled by takeover, on a real broker and on the dev broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from slackwater_operator.api.v1alpha1.consumer_group import load
+from slackwater_operator.local.launch import Launch
+from slackwater_operator.local.machine.events import WorkerEvent
+from slackwater_operator.local.run import LocalRun, OperationError
+from slackwater_operator.local.source import read_source
+from slackwater_operator.policies.takeover import context as takeover_case
+from tests.integration.commands.local_run_files import Feed, create_topic, rows_by_partition, write_group
+from tests.support.devbroker import DevBroker
+from tests.support.kafka import KafkaCluster
+from tests.support.waiting import wait_until_async
+
+Broker = KafkaCluster | DevBroker
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A successor has to run for a shorter time before its predecessor goes, and is told again sooner."""
+    monkeypatch.setattr(takeover_case, "FIRST_PROOF_MS", 500)
+    monkeypatch.setattr(takeover_case, "PROOF_MS", 200)
+    monkeypatch.setattr(takeover_case, "RETELL_MS", 2_000)
+
+
+def pods(run: LocalRun) -> list[str]:
+    return [worker.pod for worker in run.snapshot().workers]
+
+
+async def group_of(folder: Path, bootstrap: str) -> tuple[Path, str]:
+    """A group rolled by takeover, and its topic; gives the file and the name of both."""
+    file = write_group(folder, bootstrap, strategy="Takeover", preflight=False)
+    name = load(file).name
+    await asyncio.to_thread(create_topic, bootstrap, name)
+    return file, name
+
+
+async def all_handled(run: LocalRun, feed: Feed, folder: Path) -> None:
+    """Waits until all that was produced is handled; then it is in the output once, no more and no less."""
+    await asyncio.to_thread(feed.__exit__, None, None, None)
+    await wait_until_async(
+        lambda: run.snapshot().total_lag == 0 and sum(run.snapshot().ends.values()) >= feed.count
+    )
+    rows = rows_by_partition(folder / "out")
+    assert sum(len(offsets) for offsets in rows.values()) == feed.count
+    assert {times for offsets in rows.values() for times in offsets.values()} == {1}
+
+
+@pytest.mark.timeout(180)
+async def test_all_workers_are_taken_over_twice_under_load(broker: Broker, tmp_path: Path) -> None:
+    file, name = await group_of(tmp_path, broker.bootstrap)
+    with Feed(broker.bootstrap, name) as feed:
+        async with Launch(file, workdir=tmp_path / "run") as run:
+            await run.wait_until_stable(60)
+            owners = run.snapshot().owners
+            first = await run.roll()
+            assert (first.kind, first.rebalances, first.restarts) == ("takeover", 0, ())
+            assert sorted((takeover.before, takeover.pod) for takeover in first.takeovers) == [
+                (f"{name}-a-{number}", f"{name}-b-{number}") for number in range(3)
+            ]
+            assert all(takeover.same_generation and not takeover.forced for takeover in first.takeovers)
+            # Each partition's pause was told, and none was near to what a restart's process needs to start.
+            assert {partition for takeover in first.takeovers for partition in takeover.pauses_ms} == set(
+                owners
+            )
+            assert run.snapshot().owners == owners
+            killed = await run.kill(f"{name}-1")
+            assert (killed.rebalances, len(killed.restarts)) == (0, 1)
+            file.write_text(file.read_text().replace("passing:keep", "passing:also"))
+            (tmp_path / "passing.py").write_text((tmp_path / "passing.py").read_text() + ALSO)
+            second = await run.roll(read_source(file, tmp_path))
+            assert (second.rebalances, len(second.takeovers)) == (0, 3)
+            assert {worker.pod for worker in run.snapshot().workers} == {
+                f"{name}-a-{number}" for number in range(3)
+            }
+            assert run.snapshot().generation == 1
+            await all_handled(run, feed, tmp_path)
+    assert (tmp_path / "also").exists()
+
+
+ALSO = """
+
+def also(table):
+    pathlib.Path(__file__).with_name("also").touch()
+    return table
+"""
+
+
+@pytest.mark.timeout(180)
+async def test_a_revision_that_cannot_start_stops_before_any_worker_is_replaced(
+    devbroker: DevBroker, tmp_path: Path
+) -> None:
+    file, name = await group_of(tmp_path, devbroker.bootstrap)
+    with Feed(devbroker.bootstrap, name) as feed:
+        async with Launch(file, workdir=tmp_path / "run") as run:
+            await run.wait_until_stable(60)
+            before = [(worker.pod, worker.pid) for worker in run.snapshot().workers]
+            file.write_text(file.read_text().replace("passing:keep", "passing:nothing"))
+            with pytest.raises(
+                OperationError, match=f"{name}-b-2 has failed 3 times.*passing:nothing"
+            ) as failure:
+                await run.roll(read_source(file, tmp_path))
+            assert failure.value.report.rebalances == 0
+            assert (
+                failure.value.report.longest_unowned_ms == 0
+            )  # no partition was without its worker at any time
+            assert [(worker.pod, worker.pid) for worker in run.snapshot().workers] == before
+            await all_handled(run, feed, tmp_path)
+
+
+@pytest.mark.timeout(180)
+async def test_a_takeover_killed_in_any_phase_loses_nothing_and_disturbs_no_other_member(
+    devbroker: DevBroker, tmp_path: Path
+) -> None:
+    file, name = await group_of(tmp_path, devbroker.bootstrap)
+    moments = {
+        (f"{name}-b-2", "standby"): f"{name}-b-2",  # the successor, before it is told
+        (f"{name}-a-1", "handing-over"): f"{name}-a-1",  # the predecessor, when it is asked
+        (f"{name}-b-0", "taking-over"): f"{name}-b-0",  # the successor, when it has asked
+    }
+    with Feed(devbroker.bootstrap, name) as feed:
+        async with Launch(file, workdir=tmp_path / "run") as run:
+            await run.wait_until_stable(60)
+            run.subscribe(killer(run, moments))
+            report = await run.roll()
+            assert moments == {}, "each was killed"
+            assert (report.rebalances, run.snapshot().generation) == (0, 1)
+            assert {worker.pod for worker in run.snapshot().workers} == {
+                f"{name}-b-{number}" for number in range(3)
+            }
+            await all_handled(run, feed, tmp_path)
+
+
+def killer(run: LocalRun, moments: dict[tuple[str, str], str]) -> Callable[[WorkerEvent], None]:
+    """Ends a process when another, or itself, comes into a phase for the first time."""
+
+    def take(event: WorkerEvent) -> None:
+        victim = moments.pop((event.pod, str(event.data.get("phase"))), None)
+        row = next((worker for worker in run.snapshot().workers if worker.pod == victim), None)
+        if row is not None and row.pid is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(row.pid, signal.SIGKILL)
+
+    return take

@@ -1,0 +1,406 @@
+"""An engine in a process of its own: one process has Spark's local mode or its Connect client, not both."""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import os
+import signal
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from slackwater.clock import SYSTEM_CLOCK
+from slackwater.kafka.records import ARROW_SCHEMA
+from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline import make_sink
+from slackwater.pipeline.engines.decoding import DecodingEngine
+from slackwater.pipeline.engines.hooks import LoadedHandler
+from slackwater.pipeline.engines.spark import SparkEngine
+from slackwater.pipeline.values import make_decoder
+from slackwater.runtime.config.worker_config import parse
+from slackwater.runtime.delivery.batch import Batch, Part, Stage, info_of, rows_of, stage, transform
+from slackwater.runtime.delivery.partition import OwnedPartition
+from slackwater.runtime.interfaces import Range
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+TIMEOUT_S = 120.0
+
+HANDLERS = '''
+import time
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType
+
+def keep(df):
+    return df
+
+def counts(df):
+    """A shuffle: every record of a partition with the partition's number of records."""
+    sizes = df.groupBy("partition").agg(F.count("*").alias("records"))
+    return df.select("topic", "partition", "offset").join(sizes, "partition")
+
+def dice(df):
+    # Each run of the plan has another result.
+    error = F.when(F.rand() < 0.5, "unlucky").alias("_error")
+    return df.select("topic", "partition", "offset", F.expr("uuid()").alias("id"), error)
+
+def from_elsewhere(df):
+    return df.select("topic", "partition", (F.col("offset") * 2).alias("offset"))
+
+def zone(df):
+    return df.withColumn("zone", F.current_timezone())
+
+def unknown_column(df):
+    return df.select("topic", "partition", "offset", "nothing")
+
+def no_offset(df):
+    return df.select("topic", "partition")
+
+def typed(df):
+    return df.select("topic", "partition", "offset", "value.*")
+
+def number_as_error(df):
+    return df.select("topic", "partition", "offset", F.lit(1).alias("_error"))
+
+def no_frame(df):
+    return 3
+
+def raises(df):
+    raise KeyError("mine")
+
+def fails_in_java(df):
+    return df.withColumn("x", F.raise_error(F.concat(F.lit("bad record "), F.col("offset").cast("string"))))
+
+def fails_in_python(df):
+    @F.udf(IntegerType())
+    def broken(offset):
+        raise ValueError(f"offset {offset} is unlucky")
+    return df.withColumn("x", broken("offset"))
+
+def amounts(df):
+    return df.select("topic", "partition", "offset", F.col("value").cast("string").cast("double").alias("n"))
+
+def unlucky(df):
+    @F.udf(IntegerType())
+    def number(value):
+        return int(value)
+    return df.select("topic", "partition", "offset", number(F.col("value").cast("string")).alias("n"))
+
+def times_ten(value):
+    return 10 * int(value)
+
+def function_of_the_module(df):
+    number = F.udf(times_ten, IntegerType())
+    return df.select("topic", "partition", "offset", number(F.col("value").cast("string")).alias("n"))
+
+def hangs(df):
+    @F.udf(IntegerType())
+    def slow(offset):
+        if offset == 13:
+            time.sleep(600)
+        return 1
+    return df.withColumn("x", slow("offset"))
+'''
+
+REFERENCE = """
+from pyspark.sql import functions as F
+
+version = 0
+
+def setup(spark):
+    refresh(spark)
+
+def refresh(spark):
+    global version
+    spark.createDataFrame([(version + 1,)], "version INT").createOrReplaceTempView("reference")
+    version += 1
+
+def joined(df, batch):
+    place = df.select("topic", "partition", "offset", F.lit(batch.attempt).alias("attempt"))
+    return place.crossJoin(df.sparkSession.table("reference"))
+"""
+
+_engine: Any = None
+
+
+def table(offsets: list[int], values: list[bytes | None] | None = None) -> pa.Table:
+    """Polled records of ``t-0``."""
+    n = len(offsets)
+    columns = {
+        "topic": ["t"] * n,
+        "partition": [0] * n,
+        "offset": offsets,
+        "timestamp": [1_357_034_400_123 + i for i in range(n)],
+        "key": [None if i % 2 else b"\x00key" for i in range(n)],
+        "value": values if values is not None else [f"v{i}".encode() for i in range(n)],
+        "headers": [[{"key": "h", "value": b"\xff"}] if i % 3 == 0 else [] for i in range(n)],
+    }
+    return pa.Table.from_pydict(columns, schema=ARROW_SCHEMA)
+
+
+def _start(spec: str, path: list[str], options: dict[str, Any]) -> None:
+    global _engine
+    _close()
+    value = options.pop("value", None)
+    made = SparkEngine(spec, path, **options)
+    _engine = made
+    if value is not None:
+        make = partial(make_decoder, value, timeout_ms=5_000, start_timeout_ms=5_000)
+        _engine = DecodingEngine(made, make)
+    _engine.start()
+
+
+def _call(name: str, *arguments: Any) -> Any:
+    assert _engine is not None
+    return getattr(_engine, name)(*arguments)
+
+
+def _close() -> None:
+    global _engine
+    if _engine is not None:
+        _engine.close()
+        _engine = None
+
+
+def _java_pid() -> int:
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    return int(gateway.proc.pid)
+
+
+def _forget_session() -> None:
+    """Lets the server drop this engine's session, as it does by itself after a time without queries."""
+    assert _engine is not None
+    spark: Any = _engine._spark
+    spark.client.release_session()
+
+
+def _kept_views() -> tuple[list[str], list[str]]:
+    """The temporary views of this engine's session while a large batch is with its handler, and after.
+
+    Fails if the client lets the server keep the batch for the whole session.
+    """
+    assert _engine is not None
+    spark: Any = _engine._spark
+    inside: list[str] = []
+
+    def views() -> list[str]:
+        return [view.name for view in spark.catalog.listTables()]
+
+    def keeps(_session: Any, _blobs: list[bytes]) -> list[str]:
+        raise AssertionError("the server would keep the batch until the session ends")
+
+    def handler(frame: Any, _batch: Any) -> Any:
+        inside.extend(views())
+        return frame
+
+    kept, type(spark.client).cache_artifacts = type(spark.client).cache_artifacts, keeps
+    own, _engine._loaded = _engine._loaded, LoadedHandler(handler, handler)
+    try:
+        _engine.transform(table(list(range(6_000)), [b"x" * 400] * 6_000))
+    finally:
+        type(spark.client).cache_artifacts, _engine._loaded = kept, own
+    return inside, views()
+
+
+def _traced_rows() -> tuple[str, str, list[tuple[str, bool]], list[dict[str, Any]]]:
+    """The engine handles a batch whose trace is recorded, and then one whose is not, with a handler whose
+    tasks return what their job is labelled with.
+
+    Returns the batch's trace id, the tags that a Connect session has meanwhile, the spans within the batch
+    (name, and whether it is a child of it), and the rows of both batches.
+    """
+    from opentelemetry.sdk.trace.sampling import DEFAULT_ON
+
+    from tests.support.tracing import Recorded
+
+    assert _engine is not None
+    recorded, tags = Recorded(DEFAULT_ON), []
+    spark: Any = _engine._spark
+    connect = _engine._backend.parallelism is None
+
+    def label(batches: Any) -> Any:
+        from pyspark import TaskContext
+
+        context: Any = TaskContext.get()
+        names = ("spark.job.description", "slackwater.trace_id")
+        values = [context.getLocalProperty(name) for name in names]
+        for batch in batches:
+            rows = len(batch)
+            yield batch.assign(description=[values[0]] * rows, trace=[values[1]] * rows)
+
+    def handler(frame: Any, _batch: Any) -> Any:
+        if connect:
+            tags.extend(spark.getTags())
+        schema = "topic STRING, partition INT, offset LONG, description STRING, trace STRING"
+        return frame.select("topic", "partition", "offset").mapInPandas(label, schema)
+
+    own, _engine._loaded = _engine._loaded, LoadedHandler(handler, handler)
+    before, _engine._tracing = _engine._tracing, recorded.tracing
+    try:
+        span = recorded.tracing.span("handle", 1.0)
+        with span.current():
+            rows = _engine.transform(table([1])).to_pylist()
+        span.end(2.0)
+        rows += _engine.transform(table([2])).to_pylist()
+    finally:
+        _engine._loaded, _engine._tracing = own, before
+    assert span.context is not None
+    inside = [(made.name, made.parent is not None) for made in recorded.spans]
+    return span.context.trace_id, " ".join(tags), inside, rows
+
+
+def run_in_test(handler: str, values: list[bytes | None]) -> tuple[list[dict[str, Any]], dict[int, str]]:
+    """What ``slackwater.testing.run`` makes of ``values`` on this engine's session, which it leaves open.
+    Returns rows, and reasons by offset."""
+    from slackwater.testing import run
+
+    assert _engine is not None
+    result = run(handler, values, "spark", spark=_engine._spark, splits=1, singles=2)
+    return result.to_pylist(), {letter.offset: letter.reason for letter in result.dead_letters}
+
+
+def _read_with_spark(path: str) -> dict[str, list[Any]]:
+    """The columns that a Spark reader with its defaults sees."""
+    assert _engine is not None
+    columns: dict[str, list[Any]] = _session().read.parquet(path).toArrow().to_pydict()
+    return columns
+
+
+def write_in_test(document: dict[str, Any], batches: list[pa.Table]) -> None:
+    """Writes ``batches`` by the sink of a worker's configuration, which has this engine's session."""
+    sink = make_sink(parse(document), _engine)
+    for rows in batches:
+        sink.stage(rows, {TopicPartition("t", 0): Range("", 0, 1, None)}).publish()
+
+
+class Polled:
+    """The records of one partition, as a batch has them."""
+
+    def __init__(self, records: pa.Table) -> None:
+        (self._records,) = records.combine_chunks().to_batches()
+        offsets = self._records.column("offset")
+        self.first_offset, self.next_offset = offsets[0].as_py(), offsets[-1].as_py() + 1
+
+    def __len__(self) -> int:
+        return self._records.num_rows
+
+    def to_arrow(self, topic: str, partition: int) -> pa.RecordBatch:
+        return self._records
+
+    def records(self, topic: str, partition: int) -> list[Any]:
+        raise NotImplementedError
+
+
+def deliver_in_test(document: dict[str, Any], records: pa.Table) -> dict[str, Any]:
+    """Handles and writes a batch as a worker does. Returns offset -> reason of what was rejected, how many
+    positions came back from Spark, and the kept views before and after the write."""
+    assert _engine is not None
+    spark = _session()
+    tp = TopicPartition("t", 0)
+    polled = Polled(records)
+    part = Part(OwnedPartition(tp, marks={}), polled, polled.first_offset, polled.next_offset)
+    batch = Batch({tp: part}, Stage.HANDLING, None, 0.0, attempt=1)
+    info = info_of(batch, batch.parts, "g", "w-0")
+    transformed = transform(batch, info, _engine, SYSTEM_CLOCK, lambda _step: None)
+    checked = transformed.output.rows.to_check.num_rows
+    handled = stage(batch, transformed, make_sink(parse(document), _engine), lambda _step: None)
+    assert handled.staged is not None
+    held = _views(spark)
+    handled.staged.publish()
+    return {
+        "dead": {letter.offset: letter.error for letter in handled.letters.get(tp, [])},
+        "rows": handled.rows[tp], "checked": checked, "held": held, "kept": _views(spark),
+        "stored": _stored(spark),
+    }  # fmt: skip
+
+
+def give_up_in_test(records: pa.Table) -> list[int]:
+    """Handles batches of which nothing is written. Returns how many kept views there are after each."""
+    assert _engine is not None
+    counts = []
+    for _ in range(5):
+        _engine.transform(records)
+        counts.append(len(_views(_session())))
+    return counts
+
+
+def narrowed_in_test(records: pa.Table) -> list[tuple[int, list[int]]]:
+    """Rows of a batch of which a partition was given up: how many, and the offsets that would be written."""
+    assert _engine is not None
+    rows = _engine.transform(records)
+    parts = [rows_of(rows, partitions) for partitions in ([TopicPartition("t", 1)], [TopicPartition("t", 3)])]
+    return [(part.num_rows, sorted(part.frame.toArrow()["offset"].to_pylist())) for part in parts]
+
+
+def _session() -> Any:
+    return (_engine.engine if isinstance(_engine, DecodingEngine) else _engine).session
+
+
+def _stored(spark: Any) -> int:
+    """How many results a local session keeps. A Connect server does not tell."""
+    remote = type(spark).__module__.startswith("pyspark.sql.connect.")
+    return 0 if remote else int(spark.sparkContext._jsc.getPersistentRDDs().size())
+
+
+def _views(spark: Any) -> list[str]:
+    return [view.name for view in spark.catalog.listTables() if "_slackwater_" in view.name]
+
+
+class EngineHost:
+    """Runs a SparkEngine's methods in a child; their results and errors come back."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        (folder / "sh_handlers.py").write_text(HANDLERS)
+        (folder / "sh_reference.py").write_text(REFERENCE)
+        self._path = [str(folder), str(EXAMPLES)]
+        self._options = options
+        self._pool = ProcessPoolExecutor(
+            1, mp_context=multiprocessing.get_context("spawn"), initializer=faulthandler.enable
+        )
+
+    def run(self, function: Any, *arguments: Any) -> Any:
+        return self._pool.submit(function, *arguments).result(TIMEOUT_S)
+
+    def start(self, handler: str, **options: Any) -> None:
+        spec = handler if ":" in handler else f"sh_handlers:{handler}"
+        self.run(_start, spec, self._path, {"timeout_ms": 60_000, **self._options, **options})
+
+    def warm_up(self) -> None:
+        self.run(_call, "warm_up")
+
+    def transform(self, records: pa.Table) -> pa.Table:
+        rows: pa.Table = self.run(_call, "transform", records)
+        return rows
+
+    def refresh(self) -> None:
+        self.run(_call, "refresh")
+
+    def close_engine(self) -> None:
+        self.run(_close)
+
+    def kill_java(self) -> None:
+        os.kill(self.run(_java_pid), signal.SIGKILL)
+
+    def forget_session(self) -> None:
+        self.run(_forget_session)
+
+    def kept_views(self) -> tuple[list[str], list[str]]:
+        views: tuple[list[str], list[str]] = self.run(_kept_views)
+        return views
+
+    def traced_rows(self) -> tuple[str, str, list[tuple[str, bool]], list[dict[str, Any]]]:
+        traced: tuple[str, str, list[tuple[str, bool]], list[dict[str, Any]]] = self.run(_traced_rows)
+        return traced
+
+    def read_with_spark(self, path: Path) -> dict[str, list[Any]]:
+        columns: dict[str, list[Any]] = self.run(_read_with_spark, str(path))
+        return columns
+
+    def close(self) -> None:
+        self.close_engine()
+        self._pool.shutdown()

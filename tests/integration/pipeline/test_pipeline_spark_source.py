@@ -1,0 +1,305 @@
+"""``format("slackwater")`` on a real broker: the rows of Spark's own Kafka source, and what else it does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+
+from slackwater.kafka import KafkaAdmin, KafkaConsumer, TopicPartition
+from slackwater.kafka.admin import NewTopic
+from slackwater.pipeline.datasource.commits import GroupCommits
+from slackwater.pipeline.datasource.options import OptionError
+from slackwater.pipeline.engines.connect_server import ConnectServer
+from tests.integration.groups.consumer_harness import unique
+from tests.integration.pipeline import spark_source_host as host
+from tests.integration.pipeline.spark_source_host import SourceHost
+from tests.support.kafka import KafkaCluster
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.parts("kafka", "spark", "spark-kafka"), pytest.mark.timeout(300)]
+
+PARTITIONS = 3
+T0 = 1_700_000_000_000
+CONFIG = {
+    "log.cleaner.enable": "true",
+    "log.cleaner.backoff.ms": "100",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+    "group.initial.rebalance.delay.ms": "0",
+}
+SAME = {"only ours": 0, "only theirs": 0}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    with KafkaCluster(1, CONFIG) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SourceHost]:
+    child = SourceHost()
+    yield child
+    child.close()
+
+
+def make_topic(cluster: KafkaCluster, prefix: str, partitions: int = PARTITIONS, **configs: str) -> str:
+    topic = unique(prefix)
+    settings = {name.replace("_", "."): value for name, value in configs.items()}
+    with KafkaAdmin(cluster.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, partitions, configs=settings)]).unwrap()
+        admin.wait_for_topic(topic, partitions)
+    return topic
+
+
+def producer(cluster: KafkaCluster, **more: Any) -> ck.Producer:
+    settings = {name.replace("_", "."): value for name, value in more.items()}
+    made = ck.Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, **settings})
+    if "transactional.id" in settings:
+        made.init_transactions(30)
+    return made
+
+
+def write_all_kinds(cluster: KafkaCluster, topic: str) -> None:
+    """Headers, tombstones, empty and null keys; transactions that were committed and aborted, in turns."""
+    plain = producer(cluster, compression_type="lz4")
+    for number in range(300):
+        headers: list[tuple[str, str | bytes | None]] = [("h", b"%d" % number), ("h", None), ("grün", b"")]
+        plain.produce(
+            topic,
+            None if number % 7 == 0 else b"" if number % 7 == 1 else b"value-%d" % number,
+            key=None if number % 3 == 0 else b"key-%d" % (number % 20),
+            partition=number % PARTITIONS,
+            timestamp=T0 + 1000 * number,
+            headers=headers[: number % 4] or None,
+        )
+    plain.flush(30)
+    writers = [producer(cluster, transactional_id=unique("tx")) for _ in range(2)]
+    for turn in range(6):
+        for writer in writers:
+            writer.begin_transaction()
+        for number in range(40):
+            for place, writer in enumerate(writers):
+                writer.produce(topic, b"%d %d" % (turn, place), partition=number % PARTITIONS)
+        for place, writer in enumerate(writers):
+            writer.flush(30)
+            (writer.commit_transaction if (turn + place) % 3 else writer.abort_transaction)(30)
+
+
+def write_compacted(cluster: KafkaCluster, topic: str) -> int:
+    """Writes few keys over and over, each record into a segment of its own, and waits for the cleaner.
+
+    Returns how many records were written.
+    """
+    writer, written = producer(cluster), 30
+    for number in range(written):
+        value = None if number % 10 == 5 else b"%d" % number
+        writer.produce(topic, value, key=b"k%d" % (number % 3), timestamp=T0 + 60_000 * number)
+        writer.flush(30)
+    partition = TopicPartition(topic, 0)
+
+    def is_clean() -> bool:
+        with KafkaConsumer(
+            bootstrap_servers=cluster.bootstrap, group_id=None, auto_offset_reset="earliest"
+        ) as reader:
+            reader.assign([partition])
+            end, count = reader.end_offsets([partition])[partition], 0
+            while reader.position(partition) < end:
+                count += sum(map(len, reader.poll(200).values()))
+        return count < written
+
+    wait_until(is_clean, "the cleaner's work")
+    return written
+
+
+@pytest.fixture(scope="module")
+def topics(cluster: KafkaCluster) -> dict[str, str]:
+    """Options that read a topic of all kinds, one with the broker's times, and one that was compacted."""
+    prefix = unique("all")
+    kinds = make_topic(cluster, f"{prefix}-kinds")
+    appended = make_topic(cluster, f"{prefix}-appended", message_timestamp_type="LogAppendTime")
+    compacted = make_topic(
+        cluster, f"{prefix}-compacted", 1,
+        cleanup_policy="compact", segment_ms="1000", min_cleanable_dirty_ratio="0.01",
+    )  # fmt: skip
+    write_all_kinds(cluster, kinds)
+    write_all_kinds(cluster, appended)
+    write_compacted(cluster, compacted)
+    return {
+        "kafka.bootstrap.servers": cluster.bootstrap,
+        "subscribePattern": f"{prefix}-.*",
+        "includeHeaders": "true",
+    }
+
+
+@pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
+def test_the_rows_of_sparks_kafka_source(spark: SourceHost, topics: dict[str, str], level: str) -> None:
+    options = {**topics, "kafka.isolation.level": level, "minPartitions": "9"}
+    outcome = spark.run(host.differences, options)
+    assert outcome.items() >= {"same schema": True, **SAME}.items()
+    # 2 topics of 300 records and 6 * 80 in transactions, of which a third was aborted; what is left of 30.
+    transactional = 2 * 6 * 80 * 2 // 3 if level == "read_committed" else 2 * 6 * 80
+    assert 600 + transactional + 3 <= outcome["rows"] < 600 + transactional + 30
+
+
+def test_filters_give_the_same_rows_and_are_pushed_down(spark: SourceHost, topics: dict[str, str]) -> None:
+    later = f"timestamp > timestamp_millis({T0 + 100_000})"
+    where = f"partition IN (0, 2) AND offset >= 20 AND offset < 120 AND {later}"
+    outcome = spark.run(host.differences, topics, where)
+    assert outcome.items() >= SAME.items()
+    assert outcome["rows"] > 50
+    analyzed, _, optimized = outcome["plan"].partition("== Optimized Logical Plan ==")
+    # Only the condition on the time is left to Spark.
+    assert "Filter (timestamp#" in optimized
+    for condition in (" IN (0,2)", "(offset#"):
+        assert condition in analyzed
+        assert condition not in optimized
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        {"startingTimestamp": str(T0 + 100_500), "endingTimestamp": str(T0 + 200_500)},
+        {
+            "startingOffsets": '{"T": {"0": 50, "1": -2, "2": 7}}',
+            "endingOffsets": '{"T": {"0": 60, "1": 9, "2": -1}}',
+        },
+    ],
+    ids=["timestamps", "offsets"],
+)
+def test_starts_and_ends_are_those_of_sparks_kafka_source(
+    cluster: KafkaCluster, spark: SourceHost, places: dict[str, str]
+) -> None:
+    topic = make_topic(cluster, "places")
+    write_all_kinds(cluster, topic)
+    options = {name: text.replace('"T"', f'"{topic}"') for name, text in places.items()}
+    options |= {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": topic}
+    outcome = spark.run(host.differences, options)
+    assert outcome.items() >= {"same schema": True, **SAME}.items()
+    assert outcome["rows"] > 50
+
+
+def test_columns_and_values_that_executors_decode(cluster: KafkaCluster, spark: SourceHost) -> None:
+    topic = make_topic(cluster, "values", 1)
+    writer = producer(cluster)
+    for number in range(500):
+        writer.produce(topic, json.dumps({"n": number, "s": f"s{number}", "l": [number]}).encode())
+    writer.flush(30)
+    options = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": topic}
+    schema = "n INT, s STRING, l ARRAY<INT>"
+    value = {"value.format": "json", "value.schema": schema, "columns": "offset,value"}
+    assert spark.run(host.decoded_differences, options, value, schema) == {"rows": 500, **SAME}
+    writer.produce(topic, b'{"n": "many"}')
+    writer.produce(topic, None)
+    writer.flush(30)
+    bad, tombstone = spark.run(host.rows, {**options, **value}, "offset >= 500")
+    assert bad == {
+        "offset": 500,
+        "value": None,
+        "_error": "JSON value: field n: must be a whole number, not text",
+    }
+    assert tombstone == {"offset": 501, "value": None, "_error": None}
+
+
+def test_a_stream_goes_on_from_its_checkpoint_and_commits_to_a_group(
+    cluster: KafkaCluster, spark: SourceHost, tmp_path: Path
+) -> None:
+    """Each run ends at the log's end; one that died before its last commit loses and repeats nothing."""
+    topic, group, folder = make_topic(cluster, "stream"), unique("g"), str(tmp_path)
+    write_all_kinds(cluster, topic)
+    read = {
+        "kafka.bootstrap.servers": cluster.bootstrap,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "kafka.isolation.level": "read_committed",
+    }
+    own = {**read, "commitGroup": group, "maxOffsetsPerTrigger": "600"}
+
+    def committed() -> dict[TopicPartition, int]:
+        with KafkaAdmin(cluster.bootstrap) as admin:
+            return {tp: at.offset for tp, at in admin.committed_offsets(group).items()}
+
+    def ends() -> dict[TopicPartition, int]:
+        with KafkaAdmin(cluster.bootstrap) as admin:
+            listed = admin.list_offsets({TopicPartition(topic, number): -1 for number in range(PARTITIONS)})
+            return {tp: at.offset for tp, at in listed.unwrap().items()}
+
+    batches = spark.run(host.stream, own, folder)
+    assert len(batches) >= 2
+    assert max(batches) <= 600
+    assert committed() == ends()
+    whole = spark.run(host.table_differences, folder, read)
+    assert whole == {"rows": sum(batches), **SAME}
+    write_all_kinds(cluster, topic)
+    spark.run(host.forget_last_batch, folder)
+    more = spark.run(host.stream, own, folder)
+    # The batch that was forgotten comes again, up to where it ended before.
+    assert more[0] == batches[-1]
+    assert spark.run(host.table_differences, folder, read) == {"rows": 2 * sum(batches), **SAME}
+    assert committed() == ends()
+    # A batch query from the group's commits has what came since.
+    writer = producer(cluster)
+    writer.produce(topic, b"last", partition=1)
+    writer.flush(30)
+    since = spark.run(host.rows, {**read, "startingOffsets": "group", "groupId": group})
+    assert [(row["partition"], row["value"]) for row in since] == [(1, b"last")]
+
+
+def test_errors_name_the_option_and_secrets_are_nowhere(cluster: KafkaCluster, spark: SourceHost) -> None:
+    options = {
+        "kafka.bootstrap.servers": cluster.bootstrap,
+        "subscribe": make_topic(cluster, "secrets", 1),
+    }
+    secret = {"kafka.security.protocol": "SSL", "kafka.ssl.key.password": "hunter2-key"}
+    for more, said in (
+        (
+            {"startingOffset": "earliest"},
+            'option "startingoffset" does not exist; did you mean startingOffsets?',
+        ),
+        ({"startingOffsets": "latest"}, 'option "startingOffsets" must not be latest'),
+        ({"subscribe": "no-such-topic"}, 'option "subscribe" names topic no-such-topic'),
+        (secret, 'option "kafka.*" cannot be used: ssl.key.password'),
+        ({**secret, "kafka.fetch.min.bytes": "hunter2-key"}, "fetch.min.bytes must be a number, not '***'"),
+    ):
+        error = spark.run(host.error_of, {**options, **more})
+        assert said in error
+        assert "hunter2" not in error
+    assert "hunter2" not in spark.run(host.plan_of, {**options, **secret})
+
+
+def test_a_group_with_members_cannot_be_committed_to(cluster: KafkaCluster) -> None:
+    topic, group = make_topic(cluster, "busy", 1), unique("g")
+    settings = {"bootstrap_servers": cluster.bootstrap, "group_id": group}
+    with KafkaConsumer(topic, **settings) as member:
+        wait_until(lambda: member.poll(100) or member.assignment(), "the member's assignment")
+        commits = GroupCommits(group, {"bootstrap.servers": cluster.bootstrap})
+        with pytest.raises(
+            OptionError, match='"commitGroup" cannot be used: .* the group has members; name a'
+        ):
+            commits.commit({TopicPartition(topic, 0): 1})
+        commits.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
+def test_except_all_both_ways(spark: SourceHost, topics: dict[str, str], level: str) -> None:
+    assert spark.run(host.exceptions, {**topics, "kafka.isolation.level": level}) == SAME
+
+
+@pytest.mark.long
+def test_a_server_of_spark_connect(cluster: KafkaCluster, topics: dict[str, str], tmp_path: Path) -> None:
+    with ConnectServer(log_path=tmp_path / "connect.log") as server:
+        child = SourceHost(server.remote)
+        try:
+            read = {**topics, "kafka.isolation.level": "read_committed"}
+            rows = child.run(host.rows, read, "partition = 0")
+            assert len(rows) > 300
+            assert {row["partition"] for row in rows} == {0}
+            batches = child.run(host.stream, {**read, "startingOffsets": "earliest"}, str(tmp_path))
+            assert sum(batches) > len(rows)
+        finally:
+            child.close()
