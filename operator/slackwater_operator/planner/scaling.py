@@ -15,23 +15,18 @@ from slackwater_operator.policies.scaling.decision import ManualInput, ScalingDe
 def replicas_now(snapshot: GroupSnapshot) -> int:
     """The number of workers that is wanted before this reconciliation's decision.
 
-    With automatic scaling the StatefulSets' numbers are the last applied ones. The number of a suspended
-    group, or of one whose group.id another one had, is in `status.desiredReplicas`.
+    With automatic scaling the StatefulSets' numbers are the last applied ones. Where they are 0,
+    `status.desiredReplicas` says whether that was decided, or the workers were stopped whatever their number:
+    the group was suspended or rewound, or left its group.id to another. It is written before a StatefulSet
+    is scaled, so it also holds where an operator died between the two.
     """
     assert snapshot.group is not None
-    there, kept = snapshot.statefulset, snapshot.memory.desired
-    if there is not None and not (snapshot.replicas == 0 and was_stopped(snapshot)):
+    if snapshot.statefulset is not None and snapshot.replicas:
         return snapshot.replicas
-    return kept if kept is not None else snapshot.group.initial_replicas
-
-
-def was_stopped(snapshot: GroupSnapshot) -> bool:
-    """Whether the workers were stopped, whatever their number: the group was suspended or rewound, or left
-    its group.id to another."""
-    suspended = snapshot.memory.conditions.get("Suspended", {}).get("status") == "True"
-    rewind = snapshot.memory.rewind
-    rewound = rewind is not None and rewind.has_stopped
-    return suspended or rewound or snapshot.memory.kafka is None
+    kept = snapshot.memory.desired
+    if kept is not None:
+        return kept
+    return snapshot.group.initial_replicas if snapshot.statefulset is None else snapshot.replicas
 
 
 def _has_target(snapshot: GroupSnapshot) -> bool:
@@ -129,13 +124,7 @@ def _automatic(context: PlanningContext, now: int) -> ScalingDecision:
     if decision is None:
         reason = f"{now} kept: nothing has been observed yet"
         return ScalingDecision(None, "", "unknown", now, reason, summary=reason)
-    there = context.snapshot.statefulset
-    if (
-        there is not None
-        and not context.derived.replicas
-        and was_stopped(context.snapshot)
-        and decision.applied == now
-    ):
+    if context.snapshot.statefulset is not None and not context.derived.replicas and decision.applied == now:
         return replace(decision, damping="")  # resumed: as many as before
     return decision
 

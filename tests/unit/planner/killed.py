@@ -10,6 +10,7 @@ from tests.unit.planner.simulated_operator import SimulatedOperator
 
 Operation = Callable[[Simulation, SimulatedOperator], Awaitable[None]]
 Start = Callable[[], Awaitable[tuple[Simulation, SimulatedOperator]]]
+Death = Callable[[Start, Operation], Awaitable[None]]
 
 
 async def after_each_action(start: Start, operation: Operation) -> None:

@@ -10,6 +10,7 @@ import pytest
 from slackwater_operator.planner.actions import Action, DeletePod, RemoveMembers
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from tests.unit.planner.killed import (
+    Death,
     Operation,
     after_each_action,
     away_after_any_third_action,
@@ -56,6 +57,15 @@ async def to_zero_and_back(simulation: Simulation, operator: SimulatedOperator) 
     assert simulation.group.rebalances == rebalances + 1, simulation.group.why
 
 
+async def suspend_and_resume(simulation: Simulation, operator: SimulatedOperator) -> None:
+    """Nobody but the operator knows the number of workers of a group that it scales."""
+    simulation.change(suspend=True)
+    await operator.run(lambda: not simulation.pods and simulation.group.state == "Empty")
+    simulation.change(suspend=False)
+    await operator.run(lambda: simulation.group.state == "Stable")
+    assert len(simulation.group.members) == 3, simulation.group.why
+
+
 async def roll_back(simulation: Simulation, operator: SimulatedOperator) -> None:
     def each_tick(_: Simulation) -> None:
         assert len(simulation.running) >= 2, f"away at once: only {simulation.running}"
@@ -91,6 +101,14 @@ async def test_an_operation_completes_although_the_memory_is_lost_after_each_act
     operation: Operation,
 ) -> None:
     await after_each_action(started, operation)
+
+
+@pytest.mark.parametrize("die", [after_each_action, once_after_any_action, away_after_any_third_action])
+async def test_a_group_that_is_scaled_by_lag_resumes_with_as_many_workers_as_before(die: Death) -> None:
+    async def scaled() -> tuple[Simulation, SimulatedOperator]:
+        return await started(scaling={"minReplicas": 1, "maxReplicas": 6, "lagPerReplica": 2_000})
+
+    await die(scaled, suspend_and_resume)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)

@@ -365,6 +365,23 @@ def test_a_sink_that_does_not_come_back_from_its_commit_ends_the_worker_at_the_t
     assert bench.clock.now < 10_000
 
 
+def test_a_sink_that_does_not_say_its_marks_ends_the_worker_at_the_time_limit() -> None:
+    bench = Bench(handlerTimeoutMs=5000)
+    bench.writer.marks_ms = 60_000
+    bench.assign(bench.produce(0, *values(3)))
+    with pytest.raises(SinkError, match="did not say how far it has rows of flights-0 within handlerTimeoutMs"):
+        bench.until_idle()
+    assert 5_000 < bench.clock.now < 10_000
+
+
+def test_marks_may_take_as_long_as_the_limit() -> None:
+    bench = Bench(handlerTimeoutMs=5000)
+    bench.writer.marks_ms = 4_900
+    bench.assign(bench.produce(0, *values(3)))
+    bench.until_idle()
+    assert bench.sink.rows(0) == [0, 1, 2]
+
+
 def test_a_signature_counts_from_its_first_commit(bench: Bench) -> None:
     """One that was stopped before, and looks up what its successor has committed, is not the later of the
     two."""

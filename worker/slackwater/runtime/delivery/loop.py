@@ -146,6 +146,7 @@ class Delivery:
         polled = self._poll(min(wait_ms, self.in_flight.due_in_ms()), takes=takes)
         self._nothing_next = busy and takes and not polled
         self._mark_reader.advance()
+        self._mark_reader.check_time(alone=self.in_flight.idle)
         self._look_up()
         self._identify()
         self._go_to_starts()

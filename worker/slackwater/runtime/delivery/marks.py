@@ -9,6 +9,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.call_threads import Task
 from slackwater.runtime.delivery.batch import sink_error
 from slackwater.runtime.delivery.partition import OwnedPartition
+from slackwater.runtime.errors import SinkError
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.interfaces import Sink
 from slackwater.runtime.worker_context import WorkerContext
@@ -21,6 +22,8 @@ class MarkReader:
         self._context, self._owned = context, owned
         self._task: Task | None = None
         self._asked: dict[TopicPartition, OwnedPartition] = {}
+        self._alone_since_ms: float | None = None
+        """Since when the sink's thread has had nothing else to do (monotonic)."""
 
     def wait(self, timeout_ms: float) -> bool:
         """Waits for marks that are being read; False where none are."""
@@ -43,6 +46,25 @@ class MarkReader:
         self._context.reached(Step.ASSIGNED)
         self._asked = asked
         self._task = self._context.writer.submit(partial(read_marks, self._context.sink, asked))
+
+    def check_time(self, *, alone: bool) -> None:
+        """Raises SinkError where marks are being read for longer than ``handlerTimeoutMs``.
+
+        Args:
+            alone: whether no batch is in flight. One that is waits for the same thread, and its own limit
+                on time ends the worker.
+        """
+        now_ms, limit_ms = self._context.clock.mono_ms(), self._context.config.handler_timeout_ms
+        if self._task is None or not alone:
+            self._alone_since_ms = None
+        elif self._alone_since_ms is None:
+            self._alone_since_ms = now_ms
+        elif now_ms - self._alone_since_ms > limit_ms:
+            partitions = ", ".join(map(str, sorted(self._asked)))
+            raise SinkError(
+                f"the sink did not say how far it has rows of {partitions} within handlerTimeoutMs "
+                f"({limit_ms}): check that the table can be reached"
+            )
 
     def _end(self, task: Task) -> None:
         self._task = None
