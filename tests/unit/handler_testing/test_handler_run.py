@@ -294,3 +294,36 @@ def test_a_handler_that_asks_to_be_tried_again_blames_no_record(isolate: bool) -
 
     with pytest.raises(HandlerError if isolate else Retry, match="the rates are away"):
         run(away, [b"a"], "python", isolate=isolate)
+
+
+ORDER = {"format": "json", "schema": "order BIGINT NOT NULL, amount DOUBLE"}
+
+
+def price(table: pa.Table) -> pa.Table:
+    orders = table["value"].combine_chunks()
+    return table.select(["topic", "partition", "offset"]).append_column(
+        "amount", pc.multiply(pc.struct_field(orders, "amount"), 2.0)
+    )
+
+
+def price_each(records: list[ConsumerRecord]) -> Rows:
+    for given in records:
+        value: Any = given.value
+        yield {**place(given), "amount": value["amount"] * 2}
+
+
+@pytest.mark.parametrize(("handler", "engine"), [(price, "arrow"), (price_each, "python")])
+def test_the_handler_gets_decoded_values(handler: Any, engine: str) -> None:
+    result = run(
+        handler, [{"order": 1, "amount": 1.5}, "no json", {"order": 2, "amount": 4}], engine, value=ORDER
+    )
+    assert result.rows["amount"].to_pylist() == [3.0, 8.0]
+    (letter,) = result.dead_letters
+    assert (letter.offset, letter.record.value) == (1, b"no json")
+
+
+def test_a_value_section_that_cannot_be_used_is_named() -> None:
+    with pytest.raises(ValueError, match="value.schema is missing; add it, or registry"):
+        run(price, ["{}"], "arrow", value={"format": "json"})
+    with pytest.raises(ValueError, match=r"value\.formt"):
+        run(price, ["{}"], "arrow", value={"formt": "json"})

@@ -369,7 +369,9 @@ def test_a_sink_that_does_not_say_its_marks_ends_the_worker_at_the_time_limit() 
     bench = Bench(handlerTimeoutMs=5000)
     bench.writer.marks_ms = 60_000
     bench.assign(bench.produce(0, *values(3)))
-    with pytest.raises(SinkError, match="did not say how far it has rows of flights-0 within handlerTimeoutMs"):
+    with pytest.raises(
+        SinkError, match="did not say how far it has rows of flights-0 within handlerTimeoutMs"
+    ):
         bench.until_idle()
     assert 5_000 < bench.clock.now < 10_000
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from slackwater.kafka.records import ConsumerRecord
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from pyarrow import Table
     from pyspark.sql import SparkSession
 
+    from slackwater.pipeline.engines.arrow import ArrowEngine
+    from slackwater.pipeline.engines.python import PythonEngine
+    from slackwater.pipeline.engines.spark import SparkEngine
+    from slackwater.runtime.config.value_config import ValueConfig
     from slackwater.runtime.interfaces import AnyEngine
 
 ENGINES = ("arrow", "python", "spark")
@@ -70,6 +75,7 @@ def run(
     ignore: Collection[str] = (),
     isolate: bool = True,
     lineage: str = "record",
+    value: Mapping[str, Any] | None = None,
     timeout_ms: float = 300_000,
 ) -> Result:
     """Runs ``handler`` on ``records`` as a worker does, with the worker's engine and its checks.
@@ -101,6 +107,9 @@ def run(
             by a worker with a dead-letter topic. False: what the handler raises is raised.
         lineage: ``record``, or ``batch`` for rows without a position, as ``spec.pipeline.lineage`` has it;
             smaller batches are not tried then.
+        value: how values are decoded before the handler gets them, as a resource's ``spec.pipeline.value``
+            without its Secrets: ``{"format": "json", "schema": "order BIGINT, amount DOUBLE"}``. None: the
+            handler gets bytes.
         timeout_ms: how long each call of the handler may take.
 
     Raises:
@@ -109,6 +118,8 @@ def run(
         HandlerError: the handler does not accept a batch without records, or returns what the worker refuses,
             or fails on more records than a worker would reject.
         ValueError: records, engine or another argument cannot be used; TypeError likewise.
+        ConfigError: the schema of ``value`` cannot be used.
+        StartError: the schema registry of ``value`` does not answer.
     """
     __tracebackhide__ = True
     if engine not in ENGINES:
@@ -122,7 +133,8 @@ def run(
     from slackwater.pipeline.trial import Trial
 
     name = handler if isinstance(handler, str) else _name(handler)
-    made = _engine(handler, name, engine, handler_path, spark, timeout_ms, by_record)
+    proper = _engine(handler, name, engine, handler_path, spark, timeout_ms, by_record)
+    made = proper if value is None else _decoding(proper, _value_config(value), timeout_ms, by_record)
     try:
         made.start()
         made.warm_up()
@@ -161,7 +173,7 @@ def _engine(
     spark: SparkSession | None,
     timeout_ms: float,
     by_record: bool,
-) -> AnyEngine:
+) -> ArrowEngine | PythonEngine | SparkEngine:
     options: dict[str, Any] = {
         "timeout_ms": timeout_ms,
         "by_record": by_record,
@@ -178,6 +190,31 @@ def _engine(
     from slackwater.pipeline.engines.spark import SparkEngine
 
     return SparkEngine(name, path, session=spark or _session(), **options)
+
+
+def _value_config(value: Mapping[str, Any]) -> ValueConfig:
+    from slackwater.runtime.config.fields import Fault
+    from slackwater.runtime.config.value_config import check_value, value_section
+
+    try:
+        config: ValueConfig = value_section(dict(value), "value")
+        check_value(config)
+    except Fault as fault:
+        raise ValueError(f"{fault.path} {fault.problem}") from None
+    return config
+
+
+def _decoding(
+    engine: ArrowEngine | PythonEngine | SparkEngine, value: ValueConfig, timeout_ms: float, by_record: bool
+) -> AnyEngine:
+    from slackwater.pipeline.engines.decoding import DecodingEngine, DecodingRecordEngine
+    from slackwater.pipeline.values import make_decoder
+    from slackwater.runtime.interfaces import RecordEngine
+
+    make = partial(make_decoder, value, timeout_ms=timeout_ms, start_timeout_ms=timeout_ms)
+    if isinstance(engine, RecordEngine):
+        return DecodingRecordEngine(engine, make, by_record=by_record)
+    return DecodingEngine(engine, make, by_record=by_record)
 
 
 def _session() -> SparkSession:
