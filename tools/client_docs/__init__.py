@@ -1,4 +1,4 @@
-"""The parts of docs/client.md that are drawn from the code: tables of options, pictures of states.
+"""The parts of docs/reference/client.md that are drawn from the code: tables of options, pictures of states.
 
 Each part stands between ``<!-- generated: NAME -->`` and ``<!-- end of NAME -->``; a test holds the page to
 what this module makes.
@@ -20,7 +20,7 @@ from slackwater.kafka.protocol.subscription import MOVES
 from tools.client_docs.described import DESCRIBED, OURS_ALONE, SECURITY
 from tools.kafka_python_suite.reasons import CANNOT_PASS, OWN_CLASSES
 
-PAGE = Path(__file__).parents[2] / "docs" / "client.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client.md"
 
 
 def options_table() -> str:
@@ -144,5 +144,5 @@ def render(page: str) -> str:
 
 
 def write() -> None:
-    """Brings docs/client.md up to date."""
+    """Brings docs/reference/client.md up to date."""
     PAGE.write_text(render(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -193,7 +193,7 @@ _FIRST = Row(
         Panel(
             "Conditions",
             "The worst first. since: when the status last changed. kubectl describe cg has the messages; "
-            "docs/operate.md explains each reason.",
+            "docs/how-to/operate.md explains each reason.",
             Kind.TABLE,
             columns=(
                 Column("type", width=105),
@@ -502,7 +502,7 @@ _SCALE = Row(
         ),
         Panel(
             "What delays the next step",
-            "The damping of the decision, such as settling, share or window; see docs/decisions.md.",
+            "The damping of the decision, such as settling or window; see docs/explanation/decisions.md.",
             Kind.STACKED,
             (
                 Query(_by("damping", "scale_held"), "{{damping}}"),

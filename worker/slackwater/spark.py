@@ -5,7 +5,7 @@
     register(spark)
     spark.read.format("slackwater").option("kafka.bootstrap.servers", ...).option("subscribe", ...).load()
 
-docs/spark-source.md has its options.
+docs/reference/spark-source.md has its options.
 """
 
 from __future__ import annotations

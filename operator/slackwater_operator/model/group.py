@@ -82,7 +82,7 @@ class WorkerView:
     Attributes:
         name: its group.instance.id.
         alive: whether its process runs.
-        phase: the phase that it reports (docs/worker.md, "HTTP"); "" before it has reported one.
+        phase: the phase that it reports (docs/reference/worker.md, "HTTP"); "" before it has reported one.
         revision: the revision that it was started with: a number locally, a template's hash on Kubernetes;
             "" if unknown.
         generation: the group generation that it joined last; -1 before.

@@ -153,7 +153,7 @@ class WorkerStatus:
     """A worker's /status. Times are wall clock, in ms.
 
     Attributes:
-        phase: the phase (docs/worker.md, "HTTP").
+        phase: the phase (docs/reference/worker.md, "HTTP").
         generation: the group generation that it joined last; -1 before.
         member_id: the member id that Kafka assigned to it.
         is_leader: whether it leads the group, as far as it knows.

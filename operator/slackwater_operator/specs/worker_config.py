@@ -1,7 +1,7 @@
 """What a worker reads: its configuration file, the ConfigMap with that file, and the Secrets beside it.
 
-A worker's pod mounts all three as one projected volume. docs/worker.md, "Configuration file", describes the
-file.
+A worker's pod mounts all three as one projected volume. docs/reference/worker.md, "Configuration file",
+describes the file.
 """
 
 from __future__ import annotations

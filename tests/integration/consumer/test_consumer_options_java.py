@@ -111,7 +111,7 @@ STRICTER = [
     {**G, "partition.assignment.strategy": ""},
     {**G, "no.such.option": "1"},
 ]
-"""Java takes these; kafka-python or sense does not. docs/client.md names them."""
+"""Java takes these; kafka-python or sense does not. docs/reference/client.md names them."""
 
 
 def ours(properties: dict[str, str]) -> str:

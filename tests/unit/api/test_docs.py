@@ -39,14 +39,14 @@ def test_every_reason_to_be_degraded_is_in_the_operators_page() -> None:
     given = re.compile(r"(?:Trouble|NoKey|\.trouble)\(\s*\"(\w+)\"")
     reasons = {reason for path in sources for reason in given.findall(path.read_text(encoding="utf-8"))}
     assert len(reasons) > 6
-    page = (root / "docs" / "operate.md").read_text(encoding="utf-8")
+    page = (root / "docs" / "how-to" / "operate.md").read_text(encoding="utf-8")
     table = page[page.index("### Why Degraded") :].split("\n\n")[0]
     rows = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
     assert reasons - rows == set()
 
 
 def test_every_field_is_in_the_page() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "consumergroup.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "consumergroup.md").read_text(encoding="utf-8")
     known = leaves(fields.object_schema(resources.ConsumerGroup), "")
     assert len(known) > 20
     missing = [leaf for leaf in known if leaf not in ("apiVersion", "kind") and f"`{leaf}`" not in page]
@@ -54,7 +54,7 @@ def test_every_field_is_in_the_page() -> None:
 
 
 def test_every_field_of_a_schedule_is_in_the_page() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "consumergroup.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "consumergroup.md").read_text(encoding="utf-8")
     table = page[page.index("| field of a schedule") :].split("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [
         declared.name for _, declared in fields.declared_fields(resources.Schedule)
@@ -62,14 +62,14 @@ def test_every_field_of_a_schedule_is_in_the_page() -> None:
 
 
 def test_the_page_names_no_unknown_field() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "consumergroup.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "consumergroup.md").read_text(encoding="utf-8")
     known = leaves(fields.object_schema(resources.ConsumerGroup), "")
     named = set(re.findall(r"`((?:spec|metadata)\.[A-Za-z.]+)`", page))
     assert [field for field in named if not any(f"{leaf}.".startswith(f"{field}.") for leaf in known)] == []
 
 
 def test_the_page_has_the_defaults_of_the_types() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "consumergroup.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "consumergroup.md").read_text(encoding="utf-8")
     rows = {
         path: default.strip(" `")
         for path, default in re.findall(r"^\| `(spec\.[A-Za-z.]+)` \|.*\| ([^|]*) \|$", page, re.MULTILINE)

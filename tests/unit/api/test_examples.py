@@ -63,7 +63,7 @@ def manifests() -> list[tuple[str, ConsumerGroup]]:
     examples = [(file.name, load(file)) for file in ON_KUBERNETES]
     pages = [
         (page.name, parse(yaml.safe_load(block)))
-        for page in sorted((EXAMPLES.parent / "docs").glob("*.md"))
+        for page in sorted((EXAMPLES.parent / "docs").rglob("*.md"))
         for block in re.findall(r"```yaml\n(apiVersion: slackwater.*?)```", page.read_text(), re.DOTALL)
     ]
     assert pages

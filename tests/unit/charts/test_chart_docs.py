@@ -19,7 +19,12 @@ from slackwater_operator.telemetry.metrics import Metrics as OperatorMetrics
 from tests.support.operator import chart
 
 DOCS = chart.ROOT / "docs"
-PAGES = [DOCS / "install.md", DOCS / "operate.md", DOCS / "uninstall.md", chart.CHART / "README.md"]
+PAGES = [
+    DOCS / "how-to" / "install.md",
+    DOCS / "how-to" / "operate.md",
+    DOCS / "how-to" / "uninstall.md",
+    chart.CHART / "README.md",
+]
 
 
 def text(path: Path) -> str:
@@ -27,7 +32,7 @@ def text(path: Path) -> str:
 
 
 def test_the_first_group_can_be_read() -> None:
-    (block,) = re.findall(r"```yaml\n(apiVersion.*?)```", text(DOCS / "install.md"), re.DOTALL)
+    (block,) = re.findall(r"```yaml\n(apiVersion.*?)```", text(DOCS / "how-to" / "install.md"), re.DOTALL)
     group = consumer_group.parse(yaml.safe_load(block))
     assert group.name == "flights"
     assert group.spec.scaling is not None
@@ -64,7 +69,7 @@ def test_links_have_a_target(page: Path) -> None:
 
 
 def test_every_condition_and_reason_is_explained() -> None:
-    page = text(DOCS / "operate.md")
+    page = text(DOCS / "how-to" / "operate.md")
     for kind in conditions.TYPES:
         assert f"| `{kind}` |" in page, kind
     reasons = {*conditions._HELD.values(), *conditions._LIMITS.values()}
@@ -80,7 +85,7 @@ def test_every_condition_and_reason_is_explained() -> None:
 
 
 def test_every_metric_of_a_worker_is_explained_and_no_other() -> None:
-    section = text(DOCS / "worker.md").split("## Metrics", 1)[1].split("\n## ", 1)[0]
+    section = text(DOCS / "reference" / "worker.md").split("## Metrics", 1)[1].split("\n## ", 1)[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     explained = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     families = Metrics(group="g", instance="i").collect()
@@ -99,10 +104,10 @@ def test_every_metric_of_the_operator_is_listed_and_no_other() -> None:
 
 
 def test_the_pages_name_the_annotations_and_arguments_of_the_code() -> None:
-    page = text(DOCS / "operate.md")
+    page = text(DOCS / "how-to" / "operate.md")
     for annotation in (names.RESTARTED_AT, names.PAUSED, names.RETRY, names.REWIND):
         assert annotation in page
-    assert names.FINALIZER in text(DOCS / "uninstall.md")
+    assert names.FINALIZER in text(DOCS / "how-to" / "uninstall.md")
     deployment = chart.only_manifest(chart.template({"watchNamespaces": ["a"]}), "Deployment")
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     parsed = options.parse(arguments, {})

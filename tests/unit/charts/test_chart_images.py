@@ -80,7 +80,7 @@ def test_images_contain_every_source_file_and_no_built_file() -> None:
         "README.md",
         ".git/config",
         ".venv/bin/python",
-        "docs/install.md",
+        "docs/how-to/install.md",
     ):
         assert containerfile.ignored(IGNORE, PurePosixPath(name)), name
 

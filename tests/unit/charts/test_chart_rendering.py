@@ -532,7 +532,7 @@ def test_a_pod_section_that_an_older_chart_lacked_is_left_out(key: str, tmp_path
 
 
 def test_the_relative_runbook_link_of_an_older_chart_becomes_absolute(tmp_path: Path) -> None:
-    rule = {**DEFAULTS["prometheusRule"], "runbookUrl": "docs/operate.md"}
+    rule = {**DEFAULTS["prometheusRule"], "runbookUrl": "docs/how-to/operate.md"}
     made = older(tmp_path / "slackwater", {**DEFAULTS, "prometheusRule": rule})
     here = ("--namespace", chart.NAMESPACE, *chart.set_values(ALL_ON))
     expected = chart.helm("template", chart.RELEASE, str(chart.CHART), *here)

@@ -1,4 +1,4 @@
-"""docs/client.md is what the code says: its generated parts, and that nothing of them is missing."""
+"""docs/reference/client.md says what the code says: its generated parts are complete and current."""
 
 from __future__ import annotations
 

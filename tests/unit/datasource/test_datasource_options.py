@@ -153,7 +153,7 @@ def test_what_cannot_be_used_is_named(given: dict[str, str], said: str) -> None:
 
 
 def test_every_option_is_in_the_docs() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "spark-source.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "spark-source.md").read_text()
     registry = page[page.index("Of the registry: ") :].partition("|")[0]
     for name in _KNOWN:
         assert f"`{name}`" in page, name

@@ -1,4 +1,4 @@
-"""Tables that are compacted while a group writes to them: docs/pipeline.md, "Compaction"."""
+"""Tables that are compacted while a group writes to them: docs/how-to/pipeline.md, "Compaction"."""
 
 from __future__ import annotations
 

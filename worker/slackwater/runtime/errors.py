@@ -1,4 +1,4 @@
-"""The errors that end a worker, each with its exit code (``docs/worker.md``, "Configuration file")."""
+"""The errors that end a worker, each with its exit code (``docs/reference/worker.md``, "Exit codes")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parses the events that a worker writes to stdout (docs/worker.md, "Events")."""
+"""Parses the events that a worker writes to stdout (docs/reference/worker.md, "Events")."""
 
 from __future__ import annotations
 
