@@ -6,7 +6,7 @@ BROKER ?= dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-parts e2e long lint bench lock sbom audit clean
+.PHONY: help setup demo test test-parts e2e long lint bench docs lock sbom audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,8 +42,11 @@ lint: $(VENV)/.dev ## Check style, types and layers
 bench: $(VENV)/.dev ## Measure against the peers (results are printed, not kept)
 	$(BIN)/python -m benchmarks $(ARGS)
 
+docs: .cache/docs/.made ## Build the documentation's site: .cache/site/index.html
+	.cache/docs/bin/mkdocs build --quiet
+
 lock: ## Make the lock files anew (wants uv on the PATH)
-	cd requirements && for set in build run dev jdk worker worker-spark operator audit moto; do \
+	cd requirements && for set in build run dev jdk worker worker-spark operator audit docs moto; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --custom-compile-command "make lock" $$set.in -o $$set.txt || exit 1; done
 
@@ -65,6 +68,17 @@ IMAGES := operator worker worker-spark
 .cache/audit/.made: requirements/audit.txt
 	$(PYTHON) -m venv .cache/audit
 	.cache/audit/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/audit.txt
+	touch $@
+
+MERMAID := mermaid-11.17.2.tgz
+MERMAID_SHA256 := 6ad2f42c3fc26bbf9e45cbb6d11898972573ea52b33a5f4ff51952899f950ffd
+
+.cache/docs/.made: requirements/docs.txt
+	$(PYTHON) -m venv .cache/docs
+	.cache/docs/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	cd .cache/docs && npm pack --silent mermaid@$(patsubst mermaid-%.tgz,%,$(MERMAID)) > packed.txt
+	cd .cache/docs && echo "$(MERMAID_SHA256)  $(MERMAID)" | sha256sum --check --quiet
+	cd .cache/docs && tar -xzf $(MERMAID) --strip-components=2 package/dist/mermaid.min.js && rm $(MERMAID)
 	touch $@
 
 SOURCES := worker/pyproject.toml worker/setup.py $(wildcard worker/slackwater/kafka/records/*.pyx) operator/pyproject.toml

@@ -1,4 +1,4 @@
-"""The parts of docs/reference/client.md that are drawn from the code: tables of options, pictures of states.
+"""The parts of the pages about the client that are drawn from the code: tables of options, pictures of states.
 
 Each part stands between ``<!-- generated: NAME -->`` and ``<!-- end of NAME -->``; a test holds the page to
 what this module makes.
@@ -20,7 +20,9 @@ from slackwater.kafka.protocol.subscription import MOVES
 from tools.client_docs.described import DESCRIBED, OURS_ALONE, SECURITY
 from tools.kafka_python_suite.reasons import CANNOT_PASS, OWN_CLASSES
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client.md"
+_DOCS = Path(__file__).parents[2] / "docs"
+PAGE = _DOCS / "reference" / "client.md"
+PAGES = (PAGE, _DOCS / "how-to" / "migrate-from-kafka-python.md")
 
 
 def options_table() -> str:
@@ -144,5 +146,6 @@ def render(page: str) -> str:
 
 
 def write() -> None:
-    """Brings docs/reference/client.md up to date."""
-    PAGE.write_text(render(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    """Brings the pages up to date."""
+    for page in PAGES:
+        page.write_text(render(page.read_text(encoding="utf-8")), encoding="utf-8")

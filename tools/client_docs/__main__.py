@@ -1,4 +1,4 @@
-"""`python -m tools.client_docs`: writes what of docs/reference/client.md is generated."""
+"""`python -m tools.client_docs`: writes what of the pages about the client is generated."""
 
 from tools.client_docs import write
 

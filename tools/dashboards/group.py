@@ -193,7 +193,7 @@ _FIRST = Row(
         Panel(
             "Conditions",
             "The worst first. since: when the status last changed. kubectl describe cg has the messages; "
-            "docs/how-to/operate.md explains each reason.",
+            "docs/reference/conditions.md explains each reason.",
             Kind.TABLE,
             columns=(
                 Column("type", width=105),

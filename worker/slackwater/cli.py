@@ -95,6 +95,13 @@ def _register_if_it_loads(subparsers: Any, entry: Any) -> None:
         print(f"slackwater: the command {entry.name} cannot be loaded: {exc}", file=sys.stderr)
 
 
+def complete_parser() -> argparse.ArgumentParser:
+    """The parser with all commands of the installed distributions, for help and documentation."""
+    parser, subparsers = _parser()
+    _register(subparsers, [])
+    return parser
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments

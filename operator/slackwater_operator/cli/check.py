@@ -59,24 +59,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: of the command line, without `check`.
     """
-    parser = argparse.ArgumentParser(
+    args = parser().parse_args(arguments)
+    wanted = Wanted(os.environ.get("POD_NAMESPACE", "default"), args.selector, args.expect, args.namespace)
+    return asyncio.run(_print(wanted))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    made = argparse.ArgumentParser(
         prog="slackwater-operator check",
         description="Checks that the operator is ready and that the API server knows its resource.",
     )
-    parser.add_argument("--selector", required=True, help="label selector of the operator's pods")
-    parser.add_argument(
+    made.add_argument("--selector", required=True, help="label selector of the operator's pods")
+    made.add_argument(
         "--expect", type=int, default=1, metavar="N", help="the number of pods that must be ready"
     )
-    parser.add_argument(
+    made.add_argument(
         "--namespace",
         action="append",
         default=[],
         metavar="NS",
         help="a namespace to list ConsumerGroups in (repeatable; default: all)",
     )
-    args = parser.parse_args(arguments)
-    wanted = Wanted(os.environ.get("POD_NAMESPACE", "default"), args.selector, args.expect, args.namespace)
-    return asyncio.run(_print(wanted))
+    return made
 
 
 async def _print(wanted: Wanted) -> int:

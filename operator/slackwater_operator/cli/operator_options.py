@@ -87,30 +87,30 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
     Raises:
         SystemExit: 2 after one line that says what is wrong; 0 after `--help`.
     """
-    parser = _parser(environment)
-    args = parser.parse_args(arguments)
+    options = parser(environment)
+    args = options.parse_args(arguments)
     named = args.namespace or [
         namespace.strip() for namespace in environment.get(PREFIX + "NAMESPACE", "").split(",")
     ]
     namespaces = tuple(dict.fromkeys(namespace for namespace in named if namespace))
     for namespace in namespaces:
         if not _NAME.fullmatch(namespace):
-            parser.error(
+            options.error(
                 f"--namespace {namespace}: not a valid namespace name (give the option once for each "
                 "namespace)"
             )
     if not _LEASE_NAME.fullmatch(args.lease):
-        parser.error(f"--lease {args.lease}: not a valid Lease name")
+        options.error(f"--lease {args.lease}: not a valid Lease name")
     if args.admission_webhook and not _NAME.fullmatch(args.admission_webhook):
-        parser.error(f"--admission-webhook {args.admission_webhook}: not a valid Service name")
+        options.error(f"--admission-webhook {args.admission_webhook}: not a valid Service name")
     if not is_endpoint(args.traces_endpoint):
-        parser.error(
+        options.error(
             f"--traces-endpoint {args.traces_endpoint}: not a collector's URL, such as http://otel-collector:4318"
         )
     if args.traces_endpoint and not disabled(environment) and not installed():
-        parser.error(f"--traces-endpoint: {MISSING}")
+        options.error(f"--traces-endpoint: {MISSING}")
     if args.lease_namespace and not _NAME.fullmatch(args.lease_namespace):
-        parser.error(f"--lease-namespace {args.lease_namespace}: not a valid namespace name")
+        options.error(f"--lease-namespace {args.lease_namespace}: not a valid namespace name")
     return Options(
         namespaces=namespaces,
         worker_image=args.worker_image,
@@ -132,16 +132,17 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
     )
 
 
-def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
-    parser = _Parser(
+def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    """The parser of the operator's command line, with the defaults that ``environment`` gives."""
+    made = _Parser(
         prog="slackwater-operator",
         allow_abbrev=False,
         description="Manages the ConsumerGroups of a Kubernetes cluster. Each option can also be set in "
         f"the environment: {PREFIX}HTTP_PORT is --http-port.",
         epilog="`slackwater-operator check` checks whether an installed operator is ready.",
     )
-    given = _Environment(parser, environment)
-    parser.add_argument(
+    given = _Environment(made, environment)
+    made.add_argument(
         "--namespace", action="append", metavar="NS", help="a namespace to watch (repeatable; default: all)"
     )
     given.text(
@@ -190,7 +191,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     given.choice("--log-level", "info", LEVELS, "lowest level that is logged")
     given.choice("--log-format", "text", ("text", "json"), "format of the log (on stderr)")
-    return parser
+    return made
 
 
 class _Environment:

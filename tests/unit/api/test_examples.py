@@ -64,7 +64,7 @@ def manifests() -> list[tuple[str, ConsumerGroup]]:
     pages = [
         (page.name, parse(yaml.safe_load(block)))
         for page in sorted((EXAMPLES.parent / "docs").rglob("*.md"))
-        for block in re.findall(r"```yaml\n(apiVersion: slackwater.*?)```", page.read_text(), re.DOTALL)
+        for block in re.findall(r"```yaml[^\n]*\n(apiVersion: slackwater.*?)```", page.read_text(), re.DOTALL)
     ]
     assert pages
     return [*examples, *pages]

@@ -531,8 +531,11 @@ def test_a_pod_section_that_an_older_chart_lacked_is_left_out(key: str, tmp_path
     assert chart.helm("template", chart.RELEASE, str(made), "--namespace", chart.NAMESPACE)
 
 
-def test_the_relative_runbook_link_of_an_older_chart_becomes_absolute(tmp_path: Path) -> None:
-    rule = {**DEFAULTS["prometheusRule"], "runbookUrl": "docs/how-to/operate.md"}
+@pytest.mark.parametrize("older_default", ["docs/operate.md", "https://slackwater.dev/docs/operate"])
+def test_the_runbook_link_of_an_older_chart_becomes_the_present_one(
+    tmp_path: Path, older_default: str
+) -> None:
+    rule = {**DEFAULTS["prometheusRule"], "runbookUrl": older_default}
     made = older(tmp_path / "slackwater", {**DEFAULTS, "prometheusRule": rule})
     here = ("--namespace", chart.NAMESPACE, *chart.set_values(ALL_ON))
     expected = chart.helm("template", chart.RELEASE, str(chart.CHART), *here)

@@ -1,4 +1,4 @@
-"""Tables that are compacted while a group writes to them: docs/how-to/pipeline.md, "Compaction"."""
+"""Tables that are compacted while a group writes to them: docs/how-to/compact.md."""
 
 from __future__ import annotations
 

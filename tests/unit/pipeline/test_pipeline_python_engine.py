@@ -86,7 +86,7 @@ bad_schema.schema = {"a": "int"}
 Make = Callable[..., PythonEngine]
 
 
-DOCS = Path(__file__).parents[3] / "docs" / "how-to" / "pipeline.md"
+DOCS = Path(__file__).parents[3] / "docs" / "how-to" / "handle-records-one-by-one.md"
 
 
 @pytest.fixture

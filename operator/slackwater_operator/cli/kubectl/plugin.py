@@ -27,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: of the command line; None: the process's.
     """
-    parser, _ = _parsers()
-    args = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
+    commands = parser()
+    args = commands.parse_args(sys.argv[1:] if arguments is None else list(arguments))
     try:
         if hasattr(args, "run_async"):
             return int(asyncio.run(args.run_async(args)))
@@ -39,8 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except (CommandError, KubeError, KubeConfigError) as error:
-        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        print(f"{commands.prog}: error: {error}", file=sys.stderr)
         return int(getattr(error, "exit_code", 1))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser with all commands, for help and documentation."""
+    return _parsers()[0]
 
 
 def complete(arguments: Sequence[str] | None = None) -> int:
