@@ -36,7 +36,7 @@ lint: $(VENV)/.dev ## Check style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy worker/slackwater operator/slackwater_operator examples benchmarks tests/lanes.py tests/support tools/chart tools/dashboards \
-	  tools/client_docs tools/kafka_python_suite
+	  tools/cli_docs tools/client_docs tools/demo_cast tools/kafka_python_suite
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev ## Measure against the peers (results are printed, not kept)

@@ -1,7 +1,7 @@
 """An animated picture of a command's output: `python -m tools.demo_cast FILE COMMAND...` runs the command.
 
-Lines appear when the command has printed them, eight times as fast. The picture scrolls as a terminal does. It
-is SVG with CSS and has no script, so that it moves on GitHub, too. Where animations are off it shows the end.
+Lines appear when the command has printed them, eight times as fast. The picture scrolls as a terminal does.
+It is SVG with CSS, without a script, so that it moves on GitHub, too. Without animations it shows the end.
 """
 
 from __future__ import annotations
