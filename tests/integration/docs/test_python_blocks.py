@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def bootstrap() -> Iterator[str]:
 
 def marked(page: str) -> Any:
     spark = page in PRELUDES and PRELUDES[page].spark
-    return pytest.param(page, id=page, marks=[pytest.mark.parts("spark")] if spark else [])
+    return pytest.param(page, id=page, marks=[pytest.mark.parts("spark"), pytest.mark.long] if spark else [])
 
 
 @pytest.mark.parametrize("page", [marked(page) for page in PAGES])
@@ -38,6 +39,7 @@ async def test_the_blocks_run(
     page: str, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     prelude = PRELUDES[page]
     namespace: dict[str, Any] = {"bootstrap": bootstrap, "tmp_path": tmp_path, "Enough": Enough}
     await run(prelude.before, namespace, Prelude(), "the prelude")

@@ -66,7 +66,6 @@ def KafkaAdmin(bootstrap_servers, security):
 """
 
 PRELUDES = {
-    "README.md": Prelude("def print(*values):\n    assert len(values) == 3\n    raise Enough", endless=True),
     "docs/how-to/aggregate-a-batch.md": Prelude(
         _ARROW,
         """
