@@ -43,7 +43,7 @@ bench: $(VENV)/.dev ## Measure against the peers (results are printed, not kept)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: .cache/docs/.made ## Build the documentation's site: .cache/site/index.html
-	.cache/docs/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 .cache/docs/bin/mkdocs build --quiet
 
 lock: ## Make the lock files anew (wants uv on the PATH)
 	cd requirements && for set in build run dev jdk worker worker-spark operator audit docs moto; do \
