@@ -36,14 +36,14 @@ lint: $(VENV)/.dev ## Check style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy worker/slackwater operator/slackwater_operator examples benchmarks tests/lanes.py tests/support tools/chart tools/dashboards \
-	  tools/client_docs tools/kafka_python_suite
+	  tools/cli_docs tools/client_docs tools/demo_cast tools/kafka_python_suite
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev ## Measure against the peers (results are printed, not kept)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: .cache/docs/.made ## Build the documentation's site: .cache/site/index.html
-	.cache/docs/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 .cache/docs/bin/mkdocs build --quiet
 
 lock: ## Make the lock files anew (wants uv on the PATH)
 	cd requirements && for set in build run dev jdk worker worker-spark operator audit docs moto; do \

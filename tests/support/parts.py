@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tests.support import grafana, postgres, s3
 from tests.support.controlplane import build
+from tests.support.docs import site
 from tests.support.iceberg import rest
 from tests.support.java import programs
 from tests.support.kafka.jars import RELEASES, KafkaUnavailable, kafka_libs
@@ -47,6 +48,7 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "prometheus": lambda: (build.prometheus(), build.promtool()),
     "keda": build.keda,
     "grafana": grafana.renderer,
+    "docs": site.tools,
 }
 """Name -> what makes it. Each returns at once when the part exists; safe from many processes at once."""
 UNAVAILABLE = (
@@ -56,6 +58,7 @@ UNAVAILABLE = (
     postgres.PostgresUnavailable,
     s3.MotoUnavailable,
     grafana.GrafanaUnavailable,
+    site.SiteUnavailable,
 )
 LONG = {"keda", "grafana"}
 """Parts that only tests marked ``long`` need."""

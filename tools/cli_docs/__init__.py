@@ -15,10 +15,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 HEAD = """\
 # Command line
 
-`python -m tools.cli_docs` writes this page from the programs' own parsers. `slackwater` is part of the distribution
-`slackwater`; its commands `local`, `explain` and `demo`, `kubectl slackwater` and `slackwater-operator` are part of
-`slackwater-operator`. Every command has `--help`. Exit codes of all commands: 0, 1 for an error, 2 for wrong arguments
-or input, 130 after Ctrl-C; [a worker's](worker.md#exit-codes) are its own.
+`python -m tools.cli_docs` writes this page from the programs' own parsers. `slackwater` is part of the
+distribution `slackwater`; its commands `local`, `explain` and `demo`, `kubectl slackwater` and
+`slackwater-operator` are part of `slackwater-operator`. Every command has `--help`.
+
+Exit codes of all commands: 0, 1 for an error, 2 for wrong arguments or input, 130 after Ctrl-C.
+[A worker's exit codes](worker.md#exit-codes) are its own.
 """
 
 

@@ -1,4 +1,4 @@
-"""The parts of the pages about the client that are drawn from the code: tables of options, pictures of states.
+"""The parts of the client's pages that are drawn from the code: tables of options, pictures of states.
 
 Each part stands between ``<!-- generated: NAME -->`` and ``<!-- end of NAME -->``; a test holds the page to
 what this module makes.

@@ -1,7 +1,7 @@
 """What `mkdocs build` does to the pages beside rendering them: links out of docs/, and the diagrams' script.
 
-On GitHub a page links to files of the repository (`../../examples/README.md`). The site has only docs/, so these links
-become URLs below the `repo_url` of mkdocs.yml.
+On GitHub a page links to files of the repository (`../../examples/README.md`). The site has only docs/, so
+these links become URLs below the `repo_url` of mkdocs.yml.
 """
 
 from __future__ import annotations

@@ -85,6 +85,13 @@ def test_a_first_look(shell: Shell) -> None:
     assert shell("tail", f"{topic}:0:2100-01-01T00:00:00Z") == [], "nothing is of that time yet"
 
 
+def test_the_end_of_a_topic_with_empty_partitions(shell: Shell) -> None:
+    shell("topics", "--create", shell.topic, "--partitions", "6")
+    shell("produce", shell.topic, "--partition", "3", stdin=b"a\n")
+    shell("produce", shell.topic, "--partition", "5", stdin=b"b\n")
+    assert sorted(shell("tail", shell.topic, "--output", "value")) == ["a", "b"]
+
+
 def test_the_lag_of_groups(shell: Shell) -> None:
     topic, group = shell.topic, f"group-{shell.topic}"
     shell("topics", "--create", topic, "--partitions", "2")

@@ -93,8 +93,8 @@ def test_every_metric_of_a_worker_is_explained_and_no_other() -> None:
 
 
 def test_every_metric_of_the_operator_is_listed_and_no_other() -> None:
-    page = text(DOCS / "design" / "operator.md")
-    section = re.split(r"The\sworkers\sexport", page.split("## Metrics of the operator", 1)[1])[0]
+    page = text(DOCS / "reference" / "metrics.md")
+    section = re.split(r"The\sworkers\sexport", page.split("## Of the operator", 1)[1])[0]
     listed = {name for name in re.findall(r"`([a-z_]+)(?:\{[^}]*\})?`", section) if name != "slackwater_"}
     metrics = OperatorMetrics()
     metrics.admission_certificate(0)

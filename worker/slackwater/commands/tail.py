@@ -65,8 +65,9 @@ def records(
     left = {tp: end for tp, (start, end) in spans.items() if follow or start < end}
     if not left:
         return
-    consumer.assign(list(left))
-    for tp in left:
+    assigned = list(left)
+    consumer.assign(assigned)
+    for tp in assigned:
         consumer.seek(tp, spans[tp][0])
     idle = 0
     while left and (follow or idle < _IDLE_POLLS):
@@ -76,7 +77,7 @@ def records(
             yield from (record for record in batch if follow or record.offset < left.get(tp, 0))
         if not follow:
             left = {tp: end for tp, end in left.items() if consumer.position(tp) < end}
-            consumer.pause(*(tp for tp in spans if tp not in left))
+            consumer.pause(*(tp for tp in assigned if tp not in left))
 
 
 def line_of(record: ConsumerRecord, output: str) -> str:

@@ -1,0 +1,71 @@
+"""The shell blocks of the pages that need no cluster run as a reader would paste them, in an empty folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.docs.blocks import ROOT, blocks, why_not_run
+from tests.support.docs.scripts import SCRIPTS
+from tests.support.processes import OwnedProcess, reserve_ports
+
+LIMIT_S = 240
+"""Well above what the slowest of them takes on a busy machine."""
+CHECKS = {
+    "docs/reference/devbroker.md": ("sent 2 records to flights", "UA  2", '"topics"'),
+    "docs/tutorials/first-consumer.md": ("generation 1", "readers-0", "b'B6' b'5'"),
+    "docs/tutorials/first-pipeline.md": ("1000 rows", "1 passed", r"orders\.dlq: 1, replayed: 0"),
+}
+"""Page -> what the output of its commands must contain, as regular expressions."""
+
+
+@pytest.mark.parametrize("page", SCRIPTS)
+def test_the_tutorial_runs(page: str, tmp_path: Path) -> None:
+    port, control_port = map(str, reserve_ports(2))
+    lines = ["set -e -m -o pipefail"]
+    for block in blocks("sh", "python", "yaml", "dockerfile"):
+        if block.page != page:
+            continue
+        text = block.text.replace("9092", port).replace("9093", control_port)
+        if block.title:
+            (tmp_path / block.title).write_text(text, encoding="utf-8")
+        elif block.language == "sh" and not why_not_run(block) and "kubectl" not in text:
+            lines.append(text)
+    script = tmp_path / "script.sh"
+    script.write_text("\n".join(lines), encoding="utf-8")
+    output = run(script)
+    for expected in CHECKS[page]:
+        assert re.search(expected, output), output
+    if page.endswith("devbroker.md"):
+        return
+    if page.endswith("first-consumer.md"):
+        assert re.findall(r"^generation (\d+)", output, re.MULTILINE) == ["1", "1"]
+    else:
+        log = (tmp_path / "run.log").read_text(encoding="utf-8")
+        assert set(re.findall(r"Stable \| generation (\d+)", log)) == {"1"}, log
+
+
+def run(script: Path) -> str:
+    """The output of the script. It must end well; whatever it has left running ends with it."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in ("worker", "operator")),
+    }
+    environment.pop("SLACKWATER_BOOTSTRAP", None)
+    with (script.parent / "output.txt").open("w+b") as file:
+        process = OwnedProcess(["bash", str(script)], env=environment, output=file, cwd=script.parent)
+        try:
+            code = process.process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            code = -1
+        finally:
+            process.kill()
+    output = (script.parent / "output.txt").read_text(encoding="utf-8", errors="replace")
+    assert code == 0, output
+    return output

@@ -1,0 +1,34 @@
+"""Pages whose blocks of shell run in order, in an empty folder, beside a dev broker of their own."""
+
+from __future__ import annotations
+
+SCRIPTS = (
+    "docs/reference/devbroker.md",
+    "docs/tutorials/first-consumer.md",
+    "docs/tutorials/first-pipeline.md",
+)
+"""They run in tests/integration/docs."""
+
+ON_THE_CONTROL_PLANE = {
+    "docs/how-to/operate.md": ("kubectl get cg",),
+    "docs/how-to/scale-by-lag.md": ("explain flights",),
+    "docs/how-to/find-out-why.md": ("events --for",),
+    "docs/reference/events.md": ("events --for",),
+    "docs/how-to/rotate-credentials.md": ("create secret",),
+    "docs/tutorials/first-group.md": ("slackwater restart", "events --for"),
+    "docs/how-to/move-a-group.md": ("slackwater suspend",),
+    "docs/how-to/uninstall.md": ("delete cg --all",),
+}
+"""Page -> a part of each block that tests/e2e/operations/test_docs_commands.py runs, in this order."""
+
+NOT_ON_THE_CONTROL_PLANE = (
+    ("README.md", "helm install", "tests/e2e/chart/test_chart_install.py installs the chart"),
+    ("docs/how-to/install.md", "kubectl slackwater --help", "follows pip install"),
+    ("docs/tutorials/first-group.md", "kubectl apply -f flights.yaml", "the test applies a group of its own"),
+    ("docs/tutorials/first-group.md", "kubectl delete cg flights", "uninstall.md deletes the group"),
+    ("docs/tutorials/first-pipeline.md", "kubectl apply -f group.yaml", "as in first-group.md"),
+    ("docs/how-to/uninstall.md", "delete crd", "the definition is shared by all tests of the session"),
+    ("docs/how-to/uninstall.md", "custom-columns", "only prints; test_blocks.py checks its form"),
+    ("docs/how-to/uninstall.md", "finalizers", "removes a finalizer by hand"),
+)
+"""(page, part of a block with kubectl, why it does not run there)."""
