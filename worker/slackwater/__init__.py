@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from slackwater.handler import Batch, OffsetRange, Retry
+from slackwater.version import VERSION as __version__
 
-__all__ = ["Batch", "OffsetRange", "Retry"]
+__all__ = ["Batch", "OffsetRange", "Retry", "__version__"]

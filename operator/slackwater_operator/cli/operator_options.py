@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from slackwater.tracing.opening import MISSING, disabled, installed
+from slackwater.extras import OTEL
+from slackwater.tracing.opening import disabled
+from slackwater.version import VERSION
 from slackwater.tracing.settings import is_endpoint
 
 PREFIX = "SLACKWATER_"
@@ -107,8 +109,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
         parser.error(
             f"--traces-endpoint {args.traces_endpoint}: not a collector's URL, such as http://otel-collector:4318"
         )
-    if args.traces_endpoint and not disabled(environment) and not installed():
-        parser.error(f"--traces-endpoint: {MISSING}")
+    if args.traces_endpoint and not disabled(environment) and (problem := OTEL.problem("--traces-endpoint")):
+        parser.error(problem)
     if args.lease_namespace and not _NAME.fullmatch(args.lease_namespace):
         parser.error(f"--lease-namespace {args.lease_namespace}: not a valid namespace name")
     return Options(
@@ -141,6 +143,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         epilog="`slackwater-operator check` checks whether an installed operator is ready.",
     )
     given = _Environment(parser, environment)
+    parser.add_argument("--version", action="version", version=VERSION)
     parser.add_argument(
         "--namespace", action="append", metavar="NS", help="a namespace to watch (repeatable; default: all)"
     )

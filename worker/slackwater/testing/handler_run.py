@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from slackwater.extras import ARROW, SPARK
 from slackwater.kafka.records import ConsumerRecord
 from slackwater.testing.batch_splits import BatchSplits
 from slackwater.testing.records import Defaults, RecordList, partitions_of
@@ -109,6 +110,7 @@ def run(
         HandlerError: the handler does not accept a batch without records, or returns what the worker refuses,
             or fails on more records than a worker would reject.
         ValueError: records, engine or another argument cannot be used; TypeError likewise.
+        NotInstalledError: Arrow, or Spark for the engine ``spark``, is not installed.
     """
     __tracebackhide__ = True
     if engine not in ENGINES:
@@ -117,6 +119,7 @@ def run(
         raise ValueError(f"spark is for engine='spark', not for {engine!r}")
     if lineage not in ("record", "batch"):
         raise ValueError(f"lineage is {lineage!r}: give record or batch")
+    (SPARK if engine == "spark" else ARROW).require("slackwater.testing")
     by_record = lineage == "record"
     partitions = partitions_of(records, Defaults(topic, partition, offset, timestamp))
     from slackwater.pipeline.trial import Trial
