@@ -43,8 +43,9 @@ bench: $(VENV)/.dev ## Measure against the peers (results are printed, not kept)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 lock: ## Make the lock files anew (wants uv on the PATH)
-	cd requirements && for set in build run dev jdk worker worker-spark operator audit moto; do \
+	cd requirements && for set in build run dev jdk worker worker-delta worker-spark operator audit moto; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	    --no-emit-package slackwater --no-emit-package slackwater-operator \
 	    --custom-compile-command "make lock" $$set.in -o $$set.txt || exit 1; done
 
 sbom: .cache/audit/.made ## Write what is in the images: .cache/sbom/NAME.cdx.json (CycloneDX)
@@ -60,14 +61,14 @@ audit: .cache/audit/.made ## Look the locked packages up among known vulnerabili
 clean: ## Remove what the commands above made
 	rm -rf $(VENV) .demo .cache
 
-IMAGES := operator worker worker-spark
+IMAGES := operator worker worker-delta worker-spark
 
 .cache/audit/.made: requirements/audit.txt
 	$(PYTHON) -m venv .cache/audit
 	.cache/audit/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/audit.txt
 	touch $@
 
-SOURCES := worker/pyproject.toml worker/setup.py $(wildcard worker/slackwater/kafka/records/*.pyx) operator/pyproject.toml
+SOURCES := worker/pyproject.toml worker/slackwater/version.py worker/setup.py $(wildcard worker/slackwater/kafka/records/*.pyx) operator/pyproject.toml
 
 $(VENV)/.run: requirements/build.txt requirements/run.txt requirements/jdk.txt $(SOURCES) setup.sh
 	PYTHON="$(PYTHON)" ./setup.sh run

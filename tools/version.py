@@ -1,7 +1,7 @@
 """`python -m tools.version [VERSION]`: writes the version wherever it stands; with VERSION, a new one.
 
-Its source is worker/slackwater/version.py, which the distribution `slackwater`, its commands and the client's name at
-the brokers read themselves.
+Its source is worker/slackwater/version.py, which the distribution `slackwater`, its commands and its
+connections to brokers read themselves.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-# -g0: debugging information would be four fifths of the file. Not for Python's limited API (abi3), with which batches of
-# one record are read 15 % slower: docs/design/packages.md.
+# -g0: debugging information would be four fifths of the file. With Python's limited API (abi3) one wheel
+# would serve all versions, but it reads small batches 15 % slower: docs/design/packages.md.
 extensions = cythonize(
     [
         Extension(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from slackwater.handler import Batch, OffsetRange, Retry
-from slackwater.version import VERSION as __version__
+from slackwater.version import VERSION
+
+__version__ = VERSION
 
 __all__ = ["Batch", "OffsetRange", "Retry", "__version__"]

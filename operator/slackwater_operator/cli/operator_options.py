@@ -13,8 +13,8 @@ from typing import NoReturn
 
 from slackwater.extras import OTEL
 from slackwater.tracing.opening import disabled
-from slackwater.version import VERSION
 from slackwater.tracing.settings import is_endpoint
+from slackwater.version import VERSION
 
 PREFIX = "SLACKWATER_"
 LEASE = "slackwater-operator"

@@ -138,10 +138,10 @@ def check_telemetry(config: WorkerConfig, file: str) -> None:
     """Raises ConfigError where traces or metrics are to be sent and what sends them is not installed."""
     from slackwater.tracing.opening import disabled
 
+    problem = "" if disabled(os.environ) else OTEL.problem("OpenTelemetry")
     for name in ("traces", "metrics"):
-        if getattr(config.telemetry, name) is not None and not disabled(os.environ):
-            if problem := OTEL.problem("OpenTelemetry"):
-                raise ConfigError(problem, file=file, field=f"telemetry.{name}")
+        if problem and getattr(config.telemetry, name) is not None:
+            raise ConfigError(problem, file=file, field=f"telemetry.{name}")
 
 
 def try_out(file: Path) -> int:
