@@ -46,8 +46,9 @@ docs: .cache/docs/.made ## Build the documentation's site: .cache/site/index.htm
 	NO_MKDOCS_2_WARNING=1 .cache/docs/bin/mkdocs build --quiet
 
 lock: ## Make the lock files anew (wants uv on the PATH)
-	cd requirements && for set in build run dev jdk worker worker-spark operator audit docs moto; do \
+	cd requirements && for set in build run dev jdk worker worker-delta worker-spark operator audit docs moto; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	    --no-emit-package slackwater --no-emit-package slackwater-operator \
 	    --custom-compile-command "make lock" $$set.in -o $$set.txt || exit 1; done
 
 sbom: .cache/audit/.made ## Write what is in the images: .cache/sbom/NAME.cdx.json (CycloneDX)
@@ -63,7 +64,7 @@ audit: .cache/audit/.made ## Look the locked packages up among known vulnerabili
 clean: ## Remove what the commands above made
 	rm -rf $(VENV) .demo .cache
 
-IMAGES := operator worker worker-spark
+IMAGES := operator worker worker-delta worker-spark
 
 .cache/audit/.made: requirements/audit.txt
 	$(PYTHON) -m venv .cache/audit
@@ -81,7 +82,7 @@ MERMAID_SHA256 := 6ad2f42c3fc26bbf9e45cbb6d11898972573ea52b33a5f4ff51952899f950f
 	cd .cache/docs && tar -xzf $(MERMAID) --strip-components=2 package/dist/mermaid.min.js && rm $(MERMAID)
 	touch $@
 
-SOURCES := worker/pyproject.toml worker/setup.py $(wildcard worker/slackwater/kafka/records/*.pyx) operator/pyproject.toml
+SOURCES := worker/pyproject.toml worker/slackwater/version.py worker/setup.py $(wildcard worker/slackwater/kafka/records/*.pyx) operator/pyproject.toml
 
 $(VENV)/.run: requirements/build.txt requirements/run.txt requirements/jdk.txt $(SOURCES) setup.sh
 	PYTHON="$(PYTHON)" ./setup.sh run

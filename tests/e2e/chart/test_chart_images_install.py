@@ -1,5 +1,8 @@
-"""The Containerfiles' steps that need no container engine: the packages are built from what the build context
-holds, installed into an environment of their own, and run from outside the source tree."""
+"""The Containerfiles' steps that need no container engine.
+
+Our code is built from what the build context holds, installed as in the image, and run from outside the
+source tree; the packages are this environment's, which has the locked versions.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,22 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from importlib.metadata import distribution
 from pathlib import Path, PurePosixPath
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.support.operator import chart, containerfile
+from tests.support.operator.containerfile import Stage
 
 pytestmark = pytest.mark.timeout(600)  # pip builds both packages, one of them twice
 
-OPT = "/opt/slackwater"
 IMAGES = chart.ROOT / "images"
-# The others install hundreds of megabytes that this environment has, or want to be root in a container.
-RUN_HERE = ("-r requirements/build.txt", "pip install --no-deps", "records.COMPILED")
+HERE = re.compile(r"(?<![\w.])/(?=(opt/slackwater|own|wheels)\b)")
+"""The folders of an image that steps name; they are made below a folder of the test's."""
+LIMITS_MB = {"operator": 200, "worker": 300}
+"""What an image may have over its base."""
 
 
 @pytest.fixture(scope="module")
@@ -28,29 +35,59 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The build context: what .dockerignore lets through, and nothing else."""
     rules = (chart.ROOT / ".dockerignore").read_text(encoding="utf-8")
     target = tmp_path_factory.mktemp("context")
-    for top in ("worker", "operator", "requirements"):
-        for source in (chart.ROOT / top).rglob("*"):
+    for top in ("LICENSE", "images", "worker", "operator", "requirements"):
+        path = chart.ROOT / top
+        for source in path.rglob("*") if path.is_dir() else [path]:
             inside = source.relative_to(chart.ROOT)
             if source.is_file() and not containerfile.ignored(rules, PurePosixPath(inside)):
                 (target / inside).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(source, target / inside)
+                shutil.copy2(source, target / inside, follow_symlinks=False)
     return target
 
 
 @pytest.fixture(scope="module")
 def opt(context: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What becomes /opt/slackwater. The locked packages are lent by this environment (a path, so its own
-    `slackwater` and `slackwater-operator`, which are links to the sources, are not found through it)."""
-    folder = tmp_path_factory.mktemp("opt") / "slackwater"
-    run([sys.executable, "-m", "venv", str(folder)], cwd=context)
-    inside = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-    (inside / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    """What becomes /opt/slackwater, with the code of both images. The locked packages are lent by this
+    environment (a path, so its own `slackwater` and `slackwater-operator`, which are links to the sources,
+    are not found through it)."""
+    root = tmp_path_factory.mktemp("both")
     for name in ("worker", "operator"):
-        for stage in containerfile.read(IMAGES / f"{name}.Containerfile"):
-            for step in stage.all("RUN"):
-                if any(mark in step.rest for mark in RUN_HERE):
-                    run(["sh", "-ec", step.rest.replace(OPT, str(folder))], cwd=context)
-    return folder
+        add_own_code(name, context, root)
+    (site_packages(root) / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return root / "opt" / "slackwater"
+
+
+def stage(name: str, stage_name: str) -> Stage:
+    stages = containerfile.read(IMAGES / f"{name}.Containerfile")
+    return next(stage for stage in stages if stage.name == stage_name)
+
+
+def add_own_code(name: str, context: Path, root: Path) -> None:
+    """Runs the steps of the stage `own` below `root`, and copies what they make to where the image has it."""
+    make_environment(name, context, root)
+    for step in stage(name, "own").all("RUN"):
+        if "build.txt" not in step.rest:  # this environment has what builds
+            run_step(step.rest, context, root)
+    made = root / "own" / root.relative_to("/")
+    shutil.copytree(made, root, dirs_exist_ok=True)
+    shutil.rmtree(root / "own")
+    shutil.rmtree(root / "wheels")
+
+
+def make_environment(name: str, context: Path, root: Path) -> None:
+    if not (root / "opt").exists():
+        (step,) = [step for step in stage(name, "build").all("RUN") if "-m venv" in step.rest]
+        run_step(step.rest, context, root)
+
+
+def run_step(command: str, context: Path, root: Path) -> None:
+    programs = str(Path(sys.executable).parent)
+    run(["sh", "-ec", HERE.sub(f"{root}/", command)], cwd=context, path=programs)
+
+
+def site_packages(root: Path) -> Path:
+    folder = str(root / "opt" / "slackwater")
+    return Path(sysconfig.get_path("purelib", vars={"base": folder, "platbase": folder}))
 
 
 def run(command: list[str], *, cwd: Path, path: str = "") -> str:
@@ -80,10 +117,20 @@ def test_the_image_imports_its_installed_packages(opt: Path, tmp_path: Path) -> 
     assert all(Path(file).is_relative_to(opt) for file in said.split()), said
 
 
+def test_the_images_have_the_compiled_parser_and_bytecode(opt: Path, tmp_path: Path) -> None:
+    code = (
+        "import slackwater.cli as c; from slackwater.kafka import records; "
+        "print(records.COMPILED, open(c.__cached__, 'rb').read(8)[4:].hex())"
+    )
+    # The second word of a .pyc: 1 is a hash in place of the source's time, without a comparison (PEP 552).
+    assert run([str(opt / "bin" / "python"), "-c", code], cwd=tmp_path).split() == ["True", "01000000"]
+    assert not (opt / "bin" / "pip").exists()
+
+
 @pytest.mark.parametrize("name", ["worker", "operator"])
 def test_the_entry_point_runs_outside_the_source_tree(name: str, opt: Path, tmp_path: Path) -> None:
-    for stage in containerfile.read(IMAGES / f"{name}.Containerfile"):
-        for entry in stage.all("ENTRYPOINT"):
+    for each in containerfile.read(IMAGES / f"{name}.Containerfile"):
+        for entry in each.all("ENTRYPOINT"):
             said = run([*entry.words(), "--help"], cwd=tmp_path, path=str(opt / "bin"))
             assert f"usage: {entry.words()[0]}" in said
 
@@ -99,3 +146,50 @@ def test_the_commands_used_by_chart_and_operator_exist(opt: Path, tmp_path: Path
     arguments = pod["containers"][0]["args"]
     known = set(re.findall(r"--[a-z-]+", run(["slackwater-operator", "--help"], cwd=tmp_path, path=path)))
     assert {argument.partition("=")[0] for argument in arguments} <= known
+
+
+USED = {
+    "operator": (
+        "slackwater.tracing.sdk slackwater_operator.cli.kubectl.plugin slackwater_operator.cli.local "
+        "slackwater_operator.cli.operator slackwater_operator.controller.controller"
+    ),
+    "worker": (
+        "fastavro google.protobuf obstore.store psycopg pyarrow.compute pyarrow.csv pyarrow.dataset "
+        "pyarrow.fs pyarrow.parquet pyiceberg.catalog.sql pyiceberg.io.pyarrow pyiceberg.table re2 yaml "
+        "slackwater.kafka.records.compression slackwater.runtime.telemetry.metrics slackwater.runtime.worker "
+        "slackwater.tracing.sdk"
+    ),
+}
+"""What the image's programs import, at the latest when a group needs it."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["operator", "worker"])
+def test_an_image_is_small_and_runs_without_anything_else(name: str, context: Path, tmp_path: Path) -> None:
+    make_environment(name, context, tmp_path)
+    (lock,) = [step.words()[0] for step in stage(name, "packages").all("COPY") if "requirements" in step.rest]
+    for line in (context / lock).read_text(encoding="utf-8").splitlines():
+        if re.match(r"[a-z0-9]", line, re.IGNORECASE):
+            copy_package(Requirement(line.removesuffix("\\").strip()), site_packages(tmp_path))
+    for step in stage(name, "packages").all("RUN"):
+        if "slim.sh" in step.rest:
+            run_step(step.rest, context, tmp_path)
+    add_own_code(name, context, tmp_path)
+    opt = tmp_path / "opt" / "slackwater"
+    run([str(opt / "bin" / "python"), "-c", f"import {', '.join(USED[name].split())}"], cwd=context)
+    size = sum(path.lstat().st_blocks * 512 for path in opt.rglob("*"))
+    print(f"{name}: {size / 1e6:.0f} MB")
+    assert size < LIMITS_MB[name] * 1e6
+
+
+def copy_package(requirement: Requirement, target: Path) -> None:
+    """Copies the modules of a locked package from this environment, if its marker holds here."""
+    if requirement.marker is not None and not requirement.marker.evaluate():
+        return
+    package = distribution(requirement.name)
+    assert requirement.specifier.contains(package.version), f"{requirement.name}: {package.version} is here"
+    for file in package.files or []:
+        if ".." in file.parts or "__pycache__" in file.parts:
+            continue
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(str(file.locate()), target / file)

@@ -31,7 +31,7 @@ def finals() -> list[tuple[str, Stage]]:
     result = [
         (path.name, stage) for path in FILES for stage in containerfile.read(path) if stage.all("ENTRYPOINT")
     ]
-    assert len(result) == 3
+    assert len(result) == 4
     return result
 
 
@@ -78,6 +78,7 @@ def test_images_contain_every_source_file_and_no_built_file() -> None:
         "worker/build/lib/x.py",
         "operator/build/lib/x.py",
         "README.md",
+        "images/operator.Containerfile",
         ".git/config",
         ".venv/bin/python",
         "docs/how-to/install.md",
@@ -91,7 +92,7 @@ def test_everything_installed_is_locked_with_hashes(path: Path) -> None:
     for stage in containerfile.read(path):
         copied |= {word for step in stage.all("COPY") if not step.flag("from") for word in step.words()[:-1]}
         for step in stage.all("RUN"):
-            if "pip install" not in step.rest:
+            if not re.search(r"\bpip\b.* (install|wheel) ", step.rest):
                 continue
             locks = re.findall(r"-r (\S+)", step.rest)
             if locks:
@@ -125,11 +126,14 @@ def pins(lock: str) -> dict[str, set[str]]:
     [
         *(
             (lock, "worker", extra)
-            for lock in ("worker.txt", "worker-spark.txt")
-            for extra in ("avro", "delta", "iceberg", "postgres", "protobuf")
+            for lock in ("worker.txt", "worker-delta.txt", "worker-spark.txt")
+            for extra in ("worker", "avro", "iceberg", "object-stores", "otel", "postgres", "protobuf")
         ),
+        ("worker-delta.txt", "worker", "delta"),
+        ("worker-spark.txt", "worker", "delta"),
         ("worker-spark.txt", "worker", "spark"),
         ("operator.txt", "operator", ""),
+        ("operator.txt", "worker", "otel"),
     ],
 )
 def test_locks_contain_the_dependencies_of_the_packages(lock: str, project: str, extra: str) -> None:
@@ -139,7 +143,20 @@ def test_locks_contain_the_dependencies_of_the_packages(lock: str, project: str,
     assert names <= set(pins(lock))
 
 
-@pytest.mark.parametrize("lock", ["worker.txt", "worker-spark.txt", "operator.txt"])
+@pytest.mark.parametrize(
+    ("lock", "unwanted"),
+    [
+        ("operator.txt", "deltalake kubernetes numpy pandas pip pyarrow pydantic pyspark setuptools"),
+        ("worker.txt", "deltalake kopf kubernetes numpy pandas pip pyspark setuptools"),
+        ("worker-delta.txt", "kopf kubernetes numpy pandas pip pyspark setuptools"),
+    ],
+)
+def test_images_lack_large_packages_that_they_do_not_use(lock: str, unwanted: str) -> None:
+    """tests/e2e/chart/test_chart_images_install.py measures what is left."""
+    assert set(unwanted.split()) & set(pins(lock)) == set()
+
+
+@pytest.mark.parametrize("lock", ["worker.txt", "worker-delta.txt", "worker-spark.txt", "operator.txt"])
 def test_images_get_the_versions_that_are_tested(lock: str) -> None:
     tested = pins("dev.txt")
     assert all(versions <= tested[name] for name, versions in pins(lock).items())
@@ -156,6 +173,33 @@ def test_only_the_spark_image_has_java_and_none_has_a_compiler() -> None:
         assert all(step.flag("from") for step in stage.all("COPY")), (
             f"{name}: sources don't go into the image"
         )
+
+
+def test_own_code_is_a_layer_above_the_packages_which_its_changes_leave_alone() -> None:
+    for path in FILES:
+        built = {stage.name: stage for stage in containerfile.read(path) if stage.name}
+        for stage in containerfile.read(path):
+            if not stage.all("ENTRYPOINT"):
+                continue
+            packages, own = (step.flag("from") for step in stage.all("COPY"))
+            assert own == "own", path.name
+            read = [word for step in built[packages].all("COPY") for word in step.words()[:-1]]
+            read += [word for step in built[built[packages].base].all("COPY") for word in step.words()[:-1]]
+            assert not [word for word in read if word in ("worker", "operator")], path.name
+
+
+def test_the_packages_are_without_pip() -> None:
+    for path in FILES:
+        made = [
+            step.rest
+            for stage in containerfile.read(path)
+            for step in stage.all("RUN")
+            if "-m venv" in step.rest
+        ]
+        assert made
+        assert all("--without-pip" in command for command in made)
+    (operator,) = [stage for name, stage in finals() if name == "operator.Containerfile"]
+    assert any("rm -rf" in step.rest and "site-packages/pip" in step.rest for step in operator.all("RUN"))
 
 
 def test_images_run_an_existing_program_as_an_unprivileged_user() -> None:

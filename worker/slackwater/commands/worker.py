@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slackwater.clock import SYSTEM_CLOCK, Clock
+from slackwater.extras import OTEL, WORKER
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.errors import ConfigError, StartError, WorkerError
 from slackwater.runtime.shutdown import Stopping
@@ -77,6 +78,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     name = os.environ.get("SLACKWATER_POD_NAME") or instance or "worker"
     events, log = EventLog(instance, clock, sys.stdout), Log(name, clock)
     try:
+        check_installed()
         instance = instance_of(os.environ)
         pod = pod_of(os.environ, instance)
         reached = from_environment(os.environ)
@@ -126,13 +128,20 @@ def takeover_context_of(config: WorkerConfig, clock: Clock, file: str) -> Takeov
     return TakeoverContext(key, HttpPeers(key, clock), ThreadRunner("watcher"), ThreadRunner("caller"))
 
 
+def check_installed() -> None:
+    """Raises StartError where the packages of a worker are not installed, but only those of the client."""
+    if problem := WORKER.problem("a worker"):
+        raise StartError(problem)
+
+
 def check_telemetry(config: WorkerConfig, file: str) -> None:
     """Raises ConfigError where traces or metrics are to be sent and what sends them is not installed."""
-    from slackwater.tracing.opening import MISSING, disabled, installed
+    from slackwater.tracing.opening import disabled
 
+    problem = "" if disabled(os.environ) else OTEL.problem("OpenTelemetry")
     for name in ("traces", "metrics"):
-        if getattr(config.telemetry, name) is not None and not disabled(os.environ) and not installed():
-            raise ConfigError(MISSING, file=file, field=f"telemetry.{name}")
+        if problem and getattr(config.telemetry, name) is not None:
+            raise ConfigError(problem, file=file, field=f"telemetry.{name}")
 
 
 def try_out(file: Path) -> int:
@@ -145,6 +154,7 @@ def try_out(file: Path) -> int:
     instance = os.environ.get("SLACKWATER_INSTANCE_ID") or "preflight"
     events = EventLog(instance, clock, sys.stdout)
     try:
+        check_installed()
         config = settings(file, os.environ)
         check_telemetry(config, str(file))
         takeover_context_of(config, clock, str(file))

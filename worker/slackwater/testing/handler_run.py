@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from slackwater.extras import ARROW, SPARK
 from slackwater.kafka.records import ConsumerRecord
 from slackwater.testing.batch_splits import BatchSplits
 from slackwater.testing.records import Defaults, RecordList, partitions_of
@@ -120,6 +121,7 @@ def run(
         ValueError: records, engine or another argument cannot be used; TypeError likewise.
         ConfigError: the schema of ``value`` cannot be used.
         StartError: the schema registry of ``value`` does not answer.
+        NotInstalledError: Arrow, or Spark for the engine ``spark``, is not installed.
     """
     __tracebackhide__ = True
     if engine not in ENGINES:
@@ -128,6 +130,7 @@ def run(
         raise ValueError(f"spark is for engine='spark', not for {engine!r}")
     if lineage not in ("record", "batch"):
         raise ValueError(f"lineage is {lineage!r}: give record or batch")
+    (SPARK if engine == "spark" else ARROW).require("slackwater.testing")
     by_record = lineage == "record"
     partitions = partitions_of(records, Defaults(topic, partition, offset, timestamp))
     from slackwater.pipeline.trial import Trial

@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from slackwater.extras import CLI
 from slackwater.runtime.config.worker_config import WorkerConfig, load, parse
 from slackwater.runtime.errors import ConfigError
 
@@ -64,6 +65,7 @@ def config_of_file(file: Path, *, secrets: Path | None, bootstrap: str) -> Worke
 
 def _is_resource(file: Path) -> bool:
     """Whether the file has a ConsumerGroup; one that cannot be read has none."""
+    CLI.require("a file in YAML")
     import yaml
 
     try:

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 
 from slackwater.tracing.settings import TraceSettings
 from slackwater.tracing.spans import NO_TRACING, Attributes, Tracing
-
-MISSING = "needs packages that are not installed; install slackwater[otel] (the images have it), or remove it"
-
-
-def installed() -> bool:
-    """Whether the packages of the extra ``otel`` are here. Loads none of them but their empty parents."""
-    try:
-        names = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-        return all(importlib.util.find_spec(name) is not None for name in names)
-    except ModuleNotFoundError:
-        return False
 
 
 def disabled(environment: Mapping[str, str]) -> bool:

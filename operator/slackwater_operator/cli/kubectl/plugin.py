@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from slackwater.cli import Parser
+from slackwater.version import VERSION
 from slackwater_operator.cli import explain
 from slackwater_operator.cli.kubectl import actions, history, logs, status
 from slackwater_operator.cli.kubectl.cluster import CommandError, connected
@@ -59,7 +60,7 @@ def complete(arguments: Sequence[str] | None = None) -> int:
     *before, begun = words
     command = next((word for word in before if word in commands), "")
     if begun.startswith("-"):
-        candidates = _options(commands[command]) if command else ["--help"]
+        candidates = _options(commands[command]) if command else ["--help", "--version"]
     elif not command:
         candidates = sorted(commands)
     else:
@@ -74,6 +75,7 @@ def complete(arguments: Sequence[str] | None = None) -> int:
 def _parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     """The parser, and those of its commands."""
     parser = Parser(prog="kubectl slackwater", description="Slackwater's consumer groups on Kubernetes.")
+    parser.add_argument("--version", action="version", version=VERSION)
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for each in (status, explain, actions, history, logs):
         each.register(subparsers)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from slackwater.extras import ARROW
 from slackwater.kafka.consumer.config import deserializers
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.engine import Engine
@@ -165,7 +166,11 @@ class AsyncConsumer(ConsumerBase):
         return records
 
     async def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table:
-        """As :meth:`poll_columns`, all partitions in one Arrow table of ``records.ARROW_SCHEMA``."""
+        """As :meth:`poll_columns`, all partitions in one Arrow table of ``records.ARROW_SCHEMA``.
+
+        Raises NotInstalledError, before it polls, where pyarrow is not installed.
+        """
+        ARROW.require("poll_arrow()")
         return to_table(await self.poll_columns(timeout_ms, max_records))
 
     async def poll_columns(

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, overload
 
+from slackwater.extras import ARROW
 from slackwater.kafka.consumer.config import deserializers
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig, default_keywords
 from slackwater.kafka.consumer.engine import Engine
@@ -228,7 +229,11 @@ class KafkaConsumer(ConsumerBase):
             return self._poll(timeout_ms, max_records)
 
     def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table:
-        """As :meth:`poll_columns`, all partitions in one Arrow table of ``records.ARROW_SCHEMA``."""
+        """As :meth:`poll_columns`, all partitions in one Arrow table of ``records.ARROW_SCHEMA``.
+
+        Raises NotInstalledError, before it polls, where pyarrow is not installed.
+        """
+        ARROW.require("poll_arrow()")
         return to_table(self.poll_columns(timeout_ms, max_records))
 
     @contextmanager

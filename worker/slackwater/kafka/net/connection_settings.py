@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from slackwater.kafka.net.dialer import AddressBook, Resolve, resolve
 from slackwater.kafka.wire.limits import ANSWER_BYTES
+from slackwater.version import VERSION
 
 
 class Traffic:
@@ -49,7 +50,7 @@ class ConnectionSettings:
 
     client_id: str = "slackwater"
     client_software_name: str = "slackwater"
-    client_software_version: str = "0.1.0"
+    client_software_version: str = VERSION
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000
     receive_message_max_bytes: int = ANSWER_BYTES

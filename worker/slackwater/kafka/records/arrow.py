@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-import pyarrow as pa
+from slackwater.extras import ARROW
+
+try:
+    import pyarrow as pa
+except ModuleNotFoundError:
+    ARROW.require("to_arrow()")
+    raise
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 ARROW_SCHEMA = pa.schema(

@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 
+from slackwater import extras
 from slackwater.pipeline.engines.spark_session import LOCAL, TUNED, prepare_environment
 from slackwater.runtime.call_threads import ThreadRunner
 from slackwater.runtime.errors import StartError
@@ -234,7 +235,7 @@ def _spark_home() -> Path:
     """The folder of the installed pyspark, found without importing it."""
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise StartError("pyspark is not installed: pip install 'pyspark[connect]==4.2.*'")
+        raise StartError(extras.SPARK.lacks("engine spark", "pyspark"))
     return Path(spec.submodule_search_locations[0])
 
 

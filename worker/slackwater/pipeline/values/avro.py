@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from slackwater import extras
 from slackwater.pipeline.values import avro_schema
 from slackwater.pipeline.values.ddl import SchemaTextError
 from slackwater.pipeline.values.registry.client import Registered, Registry, SchemasById
@@ -22,12 +23,8 @@ if TYPE_CHECKING:
 
 def avro_decoder(config: ValueConfig, registry: Registry | None) -> AvroDecoder:
     """Raises ConfigError that names the field, and what the registry's calls raise."""
-    try:
-        import fastavro  # noqa: F401  (only whether it is there)
-    except ImportError:
-        raise ConfigError(
-            "avro needs the package fastavro: pip install 'slackwater[avro]'", field="value.format"
-        ) from None
+    if problem := extras.AVRO.problem("avro"):
+        raise ConfigError(problem, field="value.format")
     written = None
     if registry is None:
         written = _parsed(*schema_text(config))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from slackwater import extras
 from slackwater.pipeline.values.ddl import SchemaTextError
 from slackwater.pipeline.values.registry.client import Registered, Registry, SchemasById, serialized
 from slackwater.pipeline.values.registry.wire import WireError, message_indexes, schema_ids
@@ -23,12 +24,8 @@ if TYPE_CHECKING:
 
 def protobuf_decoder(config: ValueConfig, registry: Registry | None) -> ProtobufDecoder:
     """Raises ConfigError that names the field, and what the registry's calls raise."""
-    try:
-        import google.protobuf  # noqa: F401  (only whether it is there)
-    except ImportError:
-        raise ConfigError(
-            "protobuf needs the package protobuf: pip install 'slackwater[protobuf]'", field="value.format"
-        ) from None
+    if problem := extras.PROTOBUF.problem("protobuf"):
+        raise ConfigError(problem, field="value.format")
     if registry is not None:
         registry.ask_for("serialized")
     files, field = _files(config, registry)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slackwater.extras import CLI
 from slackwater.runtime.config.fields import (
     Fault,
     Parser,
@@ -636,6 +637,8 @@ def _document(text: str, file: str) -> Any:
             raise ConfigError("is nested too deeply", file=file) from None
         except ValueError:
             pass  # YAML's flow style starts with a brace too
+    if problem := CLI.problem("a file in YAML"):
+        raise ConfigError(problem, file=file)
     import yaml
 
     try:

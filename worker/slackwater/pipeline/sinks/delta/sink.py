@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
+from slackwater import extras
 from slackwater.pipeline.sinks.delta.modes import Append, Merge, Mode, Upsert
 from slackwater.pipeline.sinks.delta.store import DeltaStore
 from slackwater.pipeline.sinks.delta.table import MarkedTable
@@ -84,14 +85,8 @@ class DeltaSink:
         partition_by: Sequence[str] = (),
         new_columns: bool = True,
     ) -> None:
-        try:
-            import deltalake  # noqa: F401
-            import pyarrow.parquet  # noqa: F401
-        except ImportError:
-            raise ConfigError(
-                "delta needs the package deltalake, which is not installed: pip install 'slackwater[delta]'",
-                field="sink.format",
-            ) from None
+        if problem := extras.DELTA.problem("delta"):
+            raise ConfigError(problem, field="sink.format")
         if counted := [name for name in PLACE_COLUMNS if (aggregates or {}).get(name) == "count"]:
             # Until the batch is committed, they say which partition a row is of.
             raise ConfigError("cannot be a count: choose another name", field=f"sink.aggregates.{counted[0]}")

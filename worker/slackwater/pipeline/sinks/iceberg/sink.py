@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from slackwater import extras
 from slackwater.pipeline.sinks.iceberg import partitions
 from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
 from slackwater.pipeline.sinks.iceberg.data_files import DataFiles
@@ -66,16 +67,8 @@ class IcebergSink:
         partition_by: Sequence[str] = (),
         new_columns: bool = True,
     ) -> None:
-        try:
-            import pyarrow.parquet  # noqa: F401
-            import pyiceberg.table  # noqa: F401
-            import sqlalchemy  # noqa: F401
-        except ImportError:
-            raise ConfigError(
-                "iceberg needs the package pyiceberg, which is not installed: pip install "
-                "'slackwater[iceberg]'",
-                field="sink.format",
-            ) from None
+        if problem := extras.ICEBERG.problem("iceberg"):
+            raise ConfigError(problem, field="sink.format")
         self._by, self._new_columns = partitions.parsed(partition_by), new_columns
         self._group_id = group_id
         self._catalog = IcebergCatalog(table, options or {})

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from slackwater import extras
 from slackwater.pipeline.sinks.reasons import reason_of, store_advice
 from slackwater.runtime.errors import ConfigError, SinkError
 
@@ -81,14 +82,11 @@ class StoreAddress:
 
     def open(self) -> ObjectStore:
         """The store, with paths below the address. It makes no request. Raises ConfigError."""
-        try:
-            from obstore.exceptions import BaseError
-            from obstore.store import from_url
-        except ImportError as exc:
-            raise ConfigError(
-                f"format parquet needs obstore for {self.url}: install 'slackwater[object-stores]'",
-                field="sink.path",
-            ) from exc
+        if problem := extras.OBJECT_STORES.problem(f"parquet in {self.url}"):
+            raise ConfigError(problem, field="sink.path")
+        from obstore.exceptions import BaseError
+        from obstore.store import from_url
+
         try:
             # By keywords of their own: the types of the options depend on the address.
             given: dict[str, Any] = {

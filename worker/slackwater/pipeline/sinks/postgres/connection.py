@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from slackwater import extras
 from slackwater.pipeline.sinks.postgres.errors import READ_ONLY, is_transient, sink_error
 from slackwater.runtime.errors import ConfigError
 
@@ -51,15 +52,11 @@ class Database:
     """
 
     def __init__(self, options: Mapping[str, str], application: str) -> None:
-        try:
-            import psycopg
-            from psycopg.conninfo import make_conninfo
-        except ImportError:
-            raise ConfigError(
-                "postgres needs the package psycopg, which is not installed: pip install "
-                "'slackwater[postgres]'",
-                field="sink.format",
-            ) from None
+        if problem := extras.POSTGRES.problem("postgres"):
+            raise ConfigError(problem, field="sink.format")
+        import psycopg
+        from psycopg.conninfo import make_conninfo
+
         parameters = {**DEFAULTS, "fallback_application_name": application, **options}
         try:
             self._conninfo = make_conninfo("", **parameters)
