@@ -6,10 +6,10 @@ BROKER ?= dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-parts e2e long lint bench lock sbom audit clean
+.PHONY: help setup demo test test-parts e2e long lint bench lock sbom audit release-check clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.run ## Make .venv with everything that the demo needs
 
@@ -36,14 +36,14 @@ lint: $(VENV)/.dev ## Check style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy worker/slackwater operator/slackwater_operator examples benchmarks tests/lanes.py tests/support tools/chart tools/dashboards \
-	  tools/client_docs tools/kafka_python_suite
+	  tools/client_docs tools/kafka_python_suite tools/release
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev ## Measure against the peers (results are printed, not kept)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 lock: ## Make the lock files anew (wants uv on the PATH)
-	cd requirements && for set in build run dev jdk worker worker-spark operator audit moto; do \
+	cd requirements && for set in build run dev jdk worker worker-spark operator audit moto release kubectl-slackwater; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --custom-compile-command "make lock" $$set.in -o $$set.txt || exit 1; done
 
@@ -57,6 +57,9 @@ audit: .cache/audit/.made ## Look the locked packages up among known vulnerabili
 	for set in $(IMAGES); do \
 	  .cache/audit/bin/pip-audit --strict --require-hashes --disable-pip -r requirements/$$set.txt $(ARGS) || exit 1; done
 
+release-check: $(VENV)/.dev .cache/audit/.made .cache/release-tools/.made ## Make and check what a release publishes (Go)
+	$(BIN)/python -m tools.release check $(ARGS)
+
 clean: ## Remove what the commands above made
 	rm -rf $(VENV) .demo .cache
 
@@ -65,6 +68,11 @@ IMAGES := operator worker worker-spark
 .cache/audit/.made: requirements/audit.txt
 	$(PYTHON) -m venv .cache/audit
 	.cache/audit/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/audit.txt
+	touch $@
+
+.cache/release-tools/.made: requirements/release.txt
+	$(PYTHON) -m venv .cache/release-tools
+	.cache/release-tools/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/release.txt
 	touch $@
 
 SOURCES := worker/pyproject.toml worker/setup.py $(wildcard worker/slackwater/kafka/records/*.pyx) operator/pyproject.toml
