@@ -66,7 +66,7 @@ def stage(target: Path, publication: Publication, section: Section) -> Path:
 
 
 def published(text: str, publication: Publication, version: str) -> str:
-    """A file's text with the addresses and images of a publication, its links into the repository absolute."""
+    """A file's text with a publication's addresses and images, its links into the repository absolute."""
     text = text.replace("](../../", f"]({publication.repository}/blob/v{version}/")
     text = text.replace(project.REPOSITORY, publication.repository).replace(project.SITE, publication.site)
     return _IMAGE.sub(lambda match: publication.image(match[1]), text)
