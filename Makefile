@@ -58,7 +58,7 @@ audit: .cache/audit/.made ## Look the locked packages up among known vulnerabili
 	  .cache/audit/bin/pip-audit --strict --require-hashes --disable-pip -r requirements/$$set.txt $(ARGS) || exit 1; done
 
 release-check: $(VENV)/.dev .cache/audit/.made .cache/release-tools/.made ## Make and check what a release publishes (Go)
-	$(BIN)/python -m tools.release check $(ARGS)
+	$(BIN)/python -m tools.release $(ARGS)
 
 clean: ## Remove what the commands above made
 	rm -rf $(VENV) .demo .cache

@@ -1,5 +1,5 @@
-"""What a release publishes, made and checked on this machine: `python -m tools.release check`.
+"""What a release publishes, made and checked on this machine: `make release-check`.
 
-The workflow `.github/workflows/release.yml` calls the same commands, one for each thing that it publishes.
+The workflow `.github/workflows/release.yml` runs the same and publishes its output, with what needs other machines.
 docs/design/releasing.md describes how to release.
 """
