@@ -7,6 +7,7 @@ wheels of PyPI for the target's system, so every archive can be made on any mach
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -87,11 +88,15 @@ def build(
 
 def _download(platform: Platform, python: str, target: Path) -> None:
     tags = [part for tag in platform.wheels for part in ("--platform", tag)]
+    target.mkdir(parents=True)
+    # pip decides by the Python that it runs on, not by the one it downloads for: take what any of them needs.
+    lock = target / "requirements.txt"
+    lock.write_text(without_markers(LOCK.read_text(encoding="utf-8")), encoding="utf-8")
     done = subprocess.run(
         [
             sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
             "--require-hashes", "--no-deps", "--only-binary", ":all:", "--implementation", "cp",
-            "--python-version", python, *tags, "--dest", str(target), "--requirement", str(LOCK),
+            "--python-version", python, *tags, "--dest", str(target), "--requirement", str(lock),
         ],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -101,6 +106,11 @@ def _download(platform: Platform, python: str, target: Path) -> None:
             f"If a library in {LOCK.relative_to(ROOT)} has no wheel for it, take that Python out of "
             "PYTHONS in tools/release/krew.py, or lock another version."
         )
+
+
+def without_markers(lock: str) -> str:
+    """The text of a lock file without the conditions under which its packages are needed."""
+    return re.sub(r"^(\S+==\S+) ; [^\\\n]*", r"\1 ", lock, flags=re.MULTILINE)
 
 
 def _folder_of(wheel: Path, python: str) -> str:

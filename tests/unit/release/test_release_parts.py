@@ -152,6 +152,11 @@ def test_the_krew_libraries_are_some_of_the_operators() -> None:
     assert names <= wanted
 
 
+def test_libraries_are_taken_for_all_pythons_whichever_pip_runs_on() -> None:
+    lock = "a==1.0 ; python_full_version < '3.13' \\\n    --hash=sha256:0\nb==2 \\\n    --hash=sha256:1\n"
+    assert krew.without_markers(lock) == lock.replace("; python_full_version < '3.13' ", "")
+
+
 @pytest.mark.parts("release")
 def test_krew_accepts_the_manifest(tmp_path: Path) -> None:
     checksums = dict.fromkeys(krew.PLATFORMS, "0" * 64)
