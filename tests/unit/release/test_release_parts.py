@@ -271,8 +271,21 @@ def test_the_release_publishes_nothing_before_everything_is_checked() -> None:
     assert all("check" in before(name) for name in jobs if name != "check")
     assert before("chart") >= {"images"}, "it names them"
     assert before("github") >= {"wheels", "images", "chart", "pypi"}
-    images = {entry["name"] for entry in jobs["images"]["strategy"]["matrix"]["include"]}
-    assert images == set(chart.IMAGES)
+
+
+def test_the_release_builds_the_images_that_have_an_sbom() -> None:
+    makefile = (project.ROOT / "Makefile").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"^IMAGES := (.*)$", makefile, re.MULTILINE)
+    assert set(chart.IMAGES) == set(listed.split())
+    for name in ("ci.yml", "release.yml"):
+        jobs = yaml.safe_load((check.WORKFLOWS / name).read_text(encoding="utf-8"))["jobs"]
+        built = {entry["name"]: entry for entry in jobs["images"]["strategy"]["matrix"]["include"]}
+        assert set(built) == set(chart.IMAGES), name
+        for image, entry in built.items():
+            text = (project.ROOT / "images" / f"{entry['file']}.Containerfile").read_text(encoding="utf-8")
+            target = entry["target"]
+            assert not target or re.search(rf"^FROM .* AS {target}$", text, re.MULTILINE), image
+            assert entry.get("suffix", chart.IMAGES[image]) == chart.IMAGES[image]
 
 
 # --- the command
