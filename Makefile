@@ -6,10 +6,10 @@ BROKER ?= dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-parts e2e long lint bench docs lock sbom audit clean
+.PHONY: help setup demo test test-parts e2e long lint bench docs lock sbom audit release-check clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.run ## Make .venv with everything that the demo needs
 
@@ -36,7 +36,7 @@ lint: $(VENV)/.dev ## Check style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy worker/slackwater operator/slackwater_operator examples benchmarks tests/lanes.py tests/support tools/chart tools/dashboards \
-	  tools/cli_docs tools/client_docs tools/demo_cast tools/kafka_python_suite
+	  tools/cli_docs tools/client_docs tools/demo_cast tools/kafka_python_suite tools/release
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev ## Measure against the peers (results are printed, not kept)
@@ -46,7 +46,8 @@ docs: .cache/docs/.made ## Build the documentation's site: .cache/site/index.htm
 	NO_MKDOCS_2_WARNING=1 .cache/docs/bin/mkdocs build --quiet
 
 lock: ## Make the lock files anew (wants uv on the PATH)
-	cd requirements && for set in build run dev jdk worker worker-delta worker-spark operator audit docs moto; do \
+	cd requirements && for set in build run dev jdk worker worker-delta worker-spark operator audit docs moto release \
+	    kubectl-slackwater; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-package slackwater --no-emit-package slackwater-operator \
 	    --custom-compile-command "make lock" $$set.in -o $$set.txt || exit 1; done
@@ -60,6 +61,9 @@ sbom: .cache/audit/.made ## Write what is in the images: .cache/sbom/NAME.cdx.js
 audit: .cache/audit/.made ## Look the locked packages up among known vulnerabilities (asks PyPI's service)
 	for set in $(IMAGES); do \
 	  .cache/audit/bin/pip-audit --strict --require-hashes --disable-pip -r requirements/$$set.txt $(ARGS) || exit 1; done
+
+release-check: $(VENV)/.dev .cache/audit/.made .cache/release-tools/.made ## Make and check what a release publishes (Go)
+	$(BIN)/python -m tools.release $(ARGS)
 
 clean: ## Remove what the commands above made
 	rm -rf $(VENV) .demo .cache
@@ -80,6 +84,11 @@ MERMAID_SHA256 := 6ad2f42c3fc26bbf9e45cbb6d11898972573ea52b33a5f4ff51952899f950f
 	cd .cache/docs && npm pack --silent mermaid@$(patsubst mermaid-%.tgz,%,$(MERMAID)) > packed.txt
 	cd .cache/docs && echo "$(MERMAID_SHA256)  $(MERMAID)" | sha256sum --check --quiet
 	cd .cache/docs && tar -xzf $(MERMAID) --strip-components=2 package/dist/mermaid.min.js && rm $(MERMAID)
+	touch $@
+
+.cache/release-tools/.made: requirements/release.txt
+	$(PYTHON) -m venv .cache/release-tools
+	.cache/release-tools/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/release.txt
 	touch $@
 
 SOURCES := worker/pyproject.toml worker/slackwater/version.py worker/setup.py $(wildcard worker/slackwater/kafka/records/*.pyx) operator/pyproject.toml

@@ -46,6 +46,7 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "kubectl": build.kubectl,
     "controlplane": build.binaries,
     "prometheus": lambda: (build.prometheus(), build.promtool()),
+    "release": lambda: (build.actionlint(), build.crane(), build.krew()),
     "keda": build.keda,
     "grafana": grafana.renderer,
     "docs": site.tools,

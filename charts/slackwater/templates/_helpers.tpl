@@ -44,13 +44,40 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{- /* An image by its digest, else its tag, else the chart's version. Takes (dict "image" ... "root" .). */ -}}
+{{- /*
+An image by its digest, else its tag, else the chart's version. Takes (dict "image" ... "root" .).
+
+The repository's first part is a registry if it has a dot or a port, or is localhost, as for container engines.
+*/ -}}
 {{- define "slackwater.image" -}}
-{{- if .image.digest -}}
-{{- printf "%s@%s" .image.repository .image.digest -}}
-{{- else -}}
-{{- printf "%s:%s" .image.repository (default .root.Chart.AppVersion .image.tag) -}}
+{{- $repository := .image.repository -}}
+{{- with .root.Values.global.imageRegistry -}}
+{{- $first := splitList "/" $repository | first -}}
+{{- if and (contains "/" $repository) (or (contains "." $first) (contains ":" $first) (eq "localhost" $first)) -}}
+{{- $repository = trimPrefix (printf "%s/" $first) $repository -}}
 {{- end -}}
+{{- $repository = printf "%s/%s" . $repository -}}
+{{- end -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" $repository .image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $repository (default .root.Chart.AppVersion .image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The names of image pull Secrets, the global ones first, as a list of a pod. */ -}}
+{{- define "slackwater.imagePullSecrets" -}}
+{{- $names := list -}}
+{{- range concat .Values.global.imagePullSecrets .Values.imagePullSecrets -}}
+{{- if kindIs "map" . -}}
+{{- $names = append $names .name -}}
+{{- else -}}
+{{- $names = append $names . -}}
+{{- end -}}
+{{- end -}}
+{{- range uniq $names }}
+- name: {{ . }}
+{{ end -}}
 {{- end -}}
 
 {{- /* What the operator may do to a group and its objects: see docs/design/operator.md, "What it may do". */ -}}

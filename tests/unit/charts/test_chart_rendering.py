@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import shutil
+import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,27 @@ def test_helm_lints_and_renders(name: str) -> None:
         assert all(isinstance(value, str) for value in labels.values())
         for key, value in values.get("commonLabels", {}).items():
             assert labels[key] == value
+
+
+CI_VALUES = sorted((chart.CHART / "ci").glob("*-values.yaml"))
+
+
+@pytest.mark.parametrize("path", CI_VALUES, ids=lambda path: path.stem)
+def test_the_values_of_chart_testing_lint_and_render(path: Path) -> None:
+    """chart-testing (`ct lint`, `ct install`) takes `ci/*-values.yaml`; they are not in the package."""
+    chart.helm("lint", "--strict", str(chart.CHART), "--values", str(path))
+    place = ("template", "sw", str(chart.CHART), "--namespace", "slackwater", "--values", str(path))
+    assert chart.only_manifest(list(yaml.safe_load_all(chart.helm(*place))), "Deployment")
+
+
+def test_the_package_has_no_values_of_tests(tmp_path: Path) -> None:
+    chart.helm("package", str(chart.CHART), "--destination", str(tmp_path))
+    (package,) = tmp_path.glob("*.tgz")
+    with tarfile.open(package) as opened:
+        names = opened.getnames()
+    assert "slackwater/values.yaml" in names
+    assert not [name for name in names if name.startswith("slackwater/ci")]
+    assert CI_VALUES
 
 
 def test_the_defaults_install_only_the_necessary_objects() -> None:
@@ -247,6 +269,58 @@ def test_arguments_follow_the_values() -> None:
     assert {"--namespace=a", "--namespace=b", "--no-pod-monitors", "--worker-image=mine/worker:7",
             "--log-level=debug", "--round-ms=2000",
             "--traces-endpoint=http://otel-collector.observability:4318"} <= set(more)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("registry", "repository", "image"),
+    [
+        ("", "ghcr.io/acme/operator", "ghcr.io/acme/operator"),
+        ("mirror.example", "slackwater/operator", "mirror.example/slackwater/operator"),
+        ("mirror.example", "operator", "mirror.example/operator"),
+        ("mirror.example/cache", "ghcr.io/acme/operator", "mirror.example/cache/acme/operator"),
+        ("mirror:5000", "localhost/acme/operator", "mirror:5000/acme/operator"),
+        ("mirror:5000", "other:5000/operator", "mirror:5000/operator"),
+    ],
+)
+def test_the_global_registry_replaces_the_images_own(registry: str, repository: str, image: str) -> None:
+    values = {
+        "global.imageRegistry": registry,
+        "image.repository": repository,
+        "workerImage.repository": repository,
+        "workerImage.digest": "sha256:" + "b" * 64,
+    }
+    manifests = chart.template(values)
+    (operator,) = chart.only_manifest(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+    (test,) = chart.only_manifest(manifests, "Pod")["spec"]["containers"]
+    assert operator["image"] == test["image"] == f"{image}:0.1.0"
+    assert f"--worker-image={image}@sha256:{'b' * 64}" in operator["args"]
+
+
+def test_the_global_pull_secrets_come_before_the_own_ones() -> None:
+    values = {
+        "global.imagePullSecrets": ["mirror", {"name": "shared"}],
+        "imagePullSecrets": [{"name": "own"}, {"name": "mirror"}],
+    }
+    manifests = chart.template(values)
+    wanted = [{"name": "mirror"}, {"name": "shared"}, {"name": "own"}]
+    assert (
+        chart.only_manifest(manifests, "Deployment")["spec"]["template"]["spec"]["imagePullSecrets"] == wanted
+    )
+    assert chart.only_manifest(manifests, "Pod")["spec"]["imagePullSecrets"] == wanted
+
+
+def test_globals_of_other_charts_are_accepted() -> None:
+    assert chart.template({"global.storageClass": "fast"}) == chart.template()
+
+
+def test_extra_objects_are_templates() -> None:
+    metadata = {"name": "{{ .Release.Name }}-a", "namespace": "{{ .Release.Namespace }}"}
+    text = 'apiVersion: v1\nkind: Secret\nmetadata: {name: {{ include "slackwater.fullname" . }}-b}\n'
+    plain = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b: c"}}
+    manifests = chart.template({"extraObjects": [plain, text]})
+    config = chart.only_manifest(manifests, "ConfigMap", "sw-a")
+    assert config == {**plain, "metadata": {"name": "sw-a", "namespace": "slackwater"}}
+    assert chart.only_manifest(manifests, "Secret", "sw-slackwater-b")
 
 
 def test_only_several_replicas_have_a_disruption_budget() -> None:
@@ -468,6 +542,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"extraArgs": ["--admission-webhook=other"]}, "/extraArgs/0"),
     ({"terminationGracePeriodSeconds": 0}, "/terminationGracePeriodSeconds"),
     ({"dashboards.labelValue": 1}, "/dashboards/labelValue"),
+    ({"global.imageRegistry": "mirror.example/"}, "/global/imageRegistry"),
+    ({"global.imagePullSecrets": [{"secret": "a"}]}, "/global/imagePullSecrets/0"),
+    ({"extraObjects": {"kind": "Secret"}}, "/extraObjects"),
+    ({"extraObjects": [{}]}, "/extraObjects/0"),
 ]
 
 
@@ -571,7 +649,7 @@ def test_the_schema_has_no_value_without_a_default() -> None:
 
     def walk(schema: dict[str, Any], tree: Any, path: str) -> None:
         for key, inside in schema.get("properties", {}).items():
-            if f"{path}{key}" in ("global", "resources.claims"):
+            if f"{path}{key}" == "resources.claims":
                 continue
             assert isinstance(tree, dict), path
             assert key in tree, f"{path}{key}"

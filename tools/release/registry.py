@@ -1,0 +1,35 @@
+"""An OCI registry on loopback, to push to what a release pushes to a public one."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.controlplane import build
+from tests.support.processes import OwnedProcess, reserve_ports
+from tests.support.waiting import wait_until
+
+_START_S = 30.0
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """`HOST:PORT` of a registry (go-containerregistry's) that keeps its blobs and its log in `folder`."""
+    (port,) = reserve_ports(1)
+    address = f"127.0.0.1:{port}"
+    with (folder / "registry.log").open("wb") as log:
+        process = OwnedProcess(
+            [str(build.crane()), "registry", "serve", "--address", address, "--disk", str(folder)], output=log
+        )
+        try:
+            wait_until(lambda: _listens(port), "the registry", timeout_s=_START_S)
+            yield address
+        finally:
+            process.kill()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
