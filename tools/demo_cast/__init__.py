@@ -20,6 +20,8 @@ _STAYS_S = 8.0
 """How long the last lines are shown before the animation begins again."""
 _LINE, _CHARACTER, _MARGIN = 18, 8.4, 16
 """Pixels: the height of a line, the width of a character, the margin."""
+_STATE = re.compile(r"\s*[\d.]+ s  generation ")
+"""The demo's line of the group's state: a later one replaces the one before, as on a terminal."""
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f]")
 
 
@@ -51,19 +53,25 @@ def svg(lines: Sequence[Line], title: str) -> str:
     total = times[-1] + _STAYS_S
     width, height = round(COLUMNS * _CHARACTER) + 2 * _MARGIN, (ROWS + 1) * _LINE + 2 * _MARGIN
     scrolls = ["0% { transform: translateY(0) }"]
-    rows, rules = [], []
+    texts, rules = [], []
+    row = -1
     for number, (line, at_s) in enumerate(zip(lines, times, strict=True)):
-        share = 100 * at_s / total
-        y = _MARGIN + (number + 2) * _LINE
-        rows.append(f'<text x="{_MARGIN}" y="{y}" class="l{number}">{html.escape(line.text)}</text>')
-        rules.append(
-            f"@keyframes k{number} "
-            f"{{ 0%, {share:.2f}% {{ opacity: 0 }} {share + 0.01:.2f}% {{ opacity: 1 }} }}"
+        replaces = number > 0 and _STATE.match(line.text) and _STATE.match(lines[number - 1].text)
+        row += 0 if replaces else 1
+        shown = 100 * at_s / total
+        replaced = (
+            number + 1 < len(lines) and _STATE.match(line.text) and _STATE.match(lines[number + 1].text)
         )
-        rules.append(f".l{number} {{ animation: k{number} {total:.1f}s step-end infinite }}")
-        if number >= ROWS:
-            scrolls.append(f"{share:.2f}% {{ transform: translateY(-{(number - ROWS + 1) * _LINE}px) }}")
-    scrolled = max(0, len(lines) - ROWS) * _LINE
+        hidden = 100 * times[number + 1] / total if replaced else None
+        hide = ' opacity="0"'
+        texts.append(
+            f'<text x="{_MARGIN}" y="{_MARGIN + (row + 2) * _LINE}" class="l{number}"'
+            f"{hide if replaced else ''}>{html.escape(line.text)}</text>"
+        )
+        rules.append(_appears(number, shown, hidden, total))
+        if row >= ROWS and not replaces:
+            scrolls.append(f"{shown:.2f}% {{ transform: translateY(-{(row - ROWS + 1) * _LINE}px) }}")
+    scrolled = max(0, row + 1 - ROWS) * _LINE
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
@@ -83,11 +91,22 @@ def svg(lines: Sequence[Line], title: str) -> str:
             f'<svg y="{_MARGIN + _LINE - 8}" width="{width}" height="{height - 2 * _MARGIN - 8}"'
             ' overflow="hidden">',
             f'<g transform="translate(0 {-_LINE - 8})"><g class="s">',
-            *rows,
+            *texts,
             "</g></g></svg>",
             "</svg>",
             "",
         ]
+    )
+
+
+def _appears(number: int, shown: float, hidden: float | None, total_s: float) -> str:
+    """The rules of a line that is there from ``shown`` on, up to ``hidden``: percents of the whole time."""
+    steps = [f"0%, {shown:.2f}% {{ opacity: 0 }}", f"{shown + 0.01:.2f}% {{ opacity: 1 }}"]
+    if hidden is not None:
+        steps.append(f"{hidden:.2f}%, 100% {{ opacity: 0 }}")
+    return (
+        f"@keyframes k{number} {{ {' '.join(steps)} }}\n"
+        f".l{number} {{ animation: k{number} {total_s:.1f}s step-end infinite }}"
     )
 
 

@@ -58,3 +58,10 @@ def test_nothing_is_loaded_from_other_hosts(built: Path) -> None:
 def test_links_out_of_the_docs_lead_to_the_repository(built: Path) -> None:
     page = (built / "tutorials" / "first-group" / "index.html").read_text(encoding="utf-8")
     assert '/blob/main/examples/README.md"' in page
+
+
+def test_the_theme_asks_no_host_about_the_repository(built: Path) -> None:
+    page = (built / "index.html").read_text(encoding="utf-8")
+    sources = set(re.findall(r'<a href="([^"]*)"[^>]*class="md-source"', page))
+    assert len(sources) == 1
+    assert not re.match(r"https://(github|gitlab)\.com/", sources.pop()), "the theme would ask its API"
