@@ -9,6 +9,7 @@ rounds, as other work on the machine only adds to it.
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import subprocess
 import sys
@@ -45,7 +46,8 @@ def wheel_of_ours(target: Path) -> Path:
 
 
 def _run(*command: str | Path) -> None:
-    subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.DEVNULL)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    subprocess.run(command, cwd=_ROOT, env=clean, check=True, stdout=subprocess.DEVNULL)
 
 
 def size_bytes(environment: Path) -> int:
