@@ -160,7 +160,7 @@ def _pem(entry: Mapping[str, Any], name: str) -> str:
     data = _text(entry, f"{name}-data")
     if data:
         try:
-            return base64.b64decode(data, validate=True).decode()
+            return base64.b64decode("".join(data.split()), validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
             raise ValueError(f"{name}-data is not PEM in base64") from None
     file = _text(entry, name)

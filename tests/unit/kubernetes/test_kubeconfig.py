@@ -75,7 +75,7 @@ def test_files_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
         document(
             {
                 "client-certificate": "user.pem",
-                "client-key-data": base64.b64encode(b"key").decode(),
+                "client-key-data": base64.b64encode(b"key").decode() + "\n",
                 "tokenFile": "token",
             },
             **{"certificate-authority": "ca.pem", "tls-server-name": "api", "proxy-url": "http://proxy:1"},
