@@ -142,14 +142,19 @@ def test_the_published_chart_installs_the_published_images(staged: Path, tmp_pat
 # --- the krew archive
 
 
-def test_the_krew_libraries_are_some_of_the_operators() -> None:
-    """A library that the operator no longer has must leave requirements/kubectl-slackwater.in, too."""
-    lines = krew.LOCK.with_suffix(".in").read_text(encoding="utf-8").splitlines()
-    names = {re.split(r"[\[<>=!~; ]", line)[0] for line in lines if not line.startswith(("#", "-"))}
-    declared = tomllib.loads((project.ROOT / "operator" / "pyproject.toml").read_text(encoding="utf-8"))
-    wanted = {re.split(r"[\[<>=!~; ]", line)[0] for line in declared["project"]["dependencies"]}
-    assert names
-    assert names <= wanted
+def requirements(lines: list[str]) -> set[str]:
+    return {re.split(r"[\[<>=!~; ]", line)[0] for line in lines if not line.startswith(("#", "-"))}
+
+
+def test_the_krew_libraries_are_dependencies_of_our_packages() -> None:
+    """A library that our packages no longer have must leave requirements/kubectl-slackwater.in, too."""
+    wanted: set[str] = set()
+    for folder in project.DISTRIBUTIONS:
+        text = (project.ROOT / folder / "pyproject.toml").read_text(encoding="utf-8")
+        wanted |= requirements(tomllib.loads(text)["project"]["dependencies"])
+    libraries = requirements(krew.LOCK.with_suffix(".in").read_text(encoding="utf-8").splitlines())
+    assert libraries
+    assert libraries <= wanted
 
 
 def test_libraries_are_taken_for_all_pythons_whichever_pip_runs_on() -> None:
