@@ -114,12 +114,8 @@ def test_a_group_is_explained_with_the_libraries_of_the_krew_archive(
     plugin: Plugin, control_plane: ControlPlane, namespace: str
 ) -> None:
     assert "Kafka group flights" in plugin("explain", "flights")
-    # Patterns are matched by a library of their own, credentials by another.
-    other = group(
-        namespace,
-        "patterns",
-        kafka={"bootstrapServers": "b:9092", "properties": {"security.protocol": "SSL"}},
-    )
+    # Patterns are matched by a library of their own.
+    other = group(namespace, "patterns")
     other["spec"] |= {"topicPattern": "flights-.*"}
     del other["spec"]["topics"]
     control_plane.api.create(path_of(*GROUPS, namespace), other)
