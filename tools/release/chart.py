@@ -59,7 +59,6 @@ def stage(target: Path, publication: Publication, section: Section) -> Path:
                 for name, suffix in IMAGES.items()
             ]
         ),
-        "artifacthub.io/prerelease": "true" if re.search("a|b|rc", section.version) else "false",
     }
     path.write_text(_yaml(metadata), encoding="utf-8")
     return staged

@@ -187,11 +187,11 @@ def check(out: Path, publication: Publication, tag: str, report: Callable[[str],
         for name, step in STEPS:
             started = time.monotonic()
             try:
-                told = step(release)
+                result = step(release)
             except (ReleaseProblem, build.ToolsUnavailable) as problem:
                 report(f"{name:<25} FAILED  {time.monotonic() - started:6.1f} s")
                 raise ReleaseProblem(f"{name}: {problem}") from problem
-            report(f"{name:<25} ok      {time.monotonic() - started:6.1f} s  {told}")
+            report(f"{name:<25} ok      {time.monotonic() - started:6.1f} s  {result}")
     report(f"\n{out} has what a release publishes. Not checked on this machine:")
     for line in NOT_HERE:
         report(f"  - {line}")

@@ -21,7 +21,7 @@ address of the repository that it runs in."""
 SITE = "https://slackwater.dev"
 """Stands for the address of the documentation, likewise."""
 
-_VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
 class ReleaseProblem(RuntimeError):

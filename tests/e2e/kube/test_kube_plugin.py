@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -34,8 +37,32 @@ def flights(control_plane: ControlPlane, namespace: str) -> None:
     control_plane.api.create(path_of(*GROUPS, namespace), group(namespace))
 
 
+ONLY_LIBRARIES = """
+import sys
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {refused}:
+            raise ModuleNotFoundError(f"{{name}} is not in requirements/kubectl-slackwater.in", name=name)
+sys.meta_path.insert(0, Refusing())
+"""
+
+
+@functools.cache
+def only_libraries() -> str:
+    """Python that makes every import fail but those of the libraries that the krew archive has."""
+    lock = (ROOT / "requirements" / "kubectl-slackwater.txt").read_text(encoding="utf-8")
+    locked = {name.lower().replace("_", "-") for name in re.findall(r"^([\w.-]+)==", lock, re.MULTILINE)}
+    refused = {
+        package
+        for package, owners in importlib.metadata.packages_distributions().items()
+        if not locked & {owner.lower().replace("_", "-") for owner in owners}
+    }
+    assert {"pyarrow", "kopf"} <= refused
+    return ONLY_LIBRARIES.format(refused=sorted(refused - {"slackwater", "slackwater_operator"}))
+
+
 class Plugin:
-    """Runs the plugin as kubectl does."""
+    """Runs the plugin as kubectl does, with the libraries of the krew archive."""
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         self._plane, self._namespace = plane, namespace
@@ -44,7 +71,7 @@ class Plugin:
         self, *words: str, function: str = "main", kubeconfig: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         module = "slackwater_operator.cli.kubectl.plugin"
-        call = f"import sys\nfrom {module} import {function}\nsys.exit({function}())"
+        call = f"{only_libraries()}\nfrom {module} import {function}\nsys.exit({function}())"
         path = f"{ROOT / 'operator'}{os.pathsep}{ROOT / 'worker'}"
         return subprocess.run(
             [sys.executable, "-c", call, *words],
@@ -81,6 +108,18 @@ def resource(control_plane: ControlPlane, namespace: str) -> Any:
         return document
 
     return read
+
+
+def test_a_group_is_explained_with_the_libraries_of_the_krew_archive(
+    plugin: Plugin, control_plane: ControlPlane, namespace: str
+) -> None:
+    assert "Kafka group flights" in plugin("explain", "flights")
+    # Patterns are matched by a library of their own.
+    other = group(namespace, "patterns")
+    other["spec"] |= {"topicPattern": "flights-.*"}
+    del other["spec"]["topics"]
+    control_plane.api.create(path_of(*GROUPS, namespace), other)
+    assert "Kafka group patterns" in plugin("explain", "patterns")
 
 
 def test_annotations_that_the_operator_acts_on(plugin: Plugin, resource: Any) -> None:

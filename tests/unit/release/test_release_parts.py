@@ -35,6 +35,7 @@ def test_the_version_is_the_same_everywhere() -> None:
     ("stated", "tag", "says"),
     [
         ({"a": "1.0.0", "b": "1.0.1"}, "", "the version differs:\n  a: 1.0.0\n  b: 1.0.1"),
+        ({"a": "1.0.0rc1"}, "", "is not a version of a release; use MAJOR.MINOR.PATCH"),
         ({"a": "1.0"}, "", "1.0 is not a version of a release"),
         ({"a": "1.0.0"}, "v1.0.1", "the tag is v1.0.1, the files state 1.0.0"),
         ({"a": "1.0.0"}, "1.0.0", "the tag is 1.0.0"),
@@ -46,7 +47,7 @@ def test_a_wrong_version_is_an_error(stated: dict[str, str], tag: str, says: str
 
 
 def test_a_tag_of_the_version_is_accepted() -> None:
-    assert project.single_version({"a": "1.0.0rc1", "b": "1.0.0rc1"}, "v1.0.0rc1") == "1.0.0rc1"
+    assert project.single_version({"a": "1.0.0", "b": "1.0.0"}, "v1.0.0") == "1.0.0"
 
 
 # --- archives
@@ -116,7 +117,6 @@ def test_the_published_chart_has_artifact_hubs_metadata(staged: Path) -> None:
         {"name": "worker", "image": "ghcr.io/acme/slackwater/worker:1.2.3"},
         {"name": "worker-spark", "image": "ghcr.io/acme/slackwater/worker:1.2.3-spark"},
     ]
-    assert annotations["artifacthub.io/prerelease"] == "false"
     (crd,) = annotations["artifacthub.io/crds"]
     definition = yaml.safe_load((project.ROOT / "crds" / chart_files.CRD_NAME).read_text(encoding="utf-8"))
     assert crd["kind"] == definition["spec"]["names"]["kind"]
@@ -142,14 +142,19 @@ def test_the_published_chart_installs_the_published_images(staged: Path, tmp_pat
 # --- the krew archive
 
 
-def test_the_krew_libraries_are_some_of_the_operators() -> None:
-    """A library that the operator no longer has must leave requirements/kubectl-slackwater.in, too."""
-    lines = krew.LOCK.with_suffix(".in").read_text(encoding="utf-8").splitlines()
-    names = {re.split(r"[\[<>=!~; ]", line)[0] for line in lines if not line.startswith(("#", "-"))}
-    declared = tomllib.loads((project.ROOT / "operator" / "pyproject.toml").read_text(encoding="utf-8"))
-    wanted = {re.split(r"[\[<>=!~; ]", line)[0] for line in declared["project"]["dependencies"]}
-    assert names
-    assert names <= wanted
+def requirements(lines: list[str]) -> set[str]:
+    return {re.split(r"[\[<>=!~; ]", line)[0] for line in lines if not line.startswith(("#", "-"))}
+
+
+def test_the_krew_libraries_are_dependencies_of_our_packages() -> None:
+    """A library that our packages no longer have must leave requirements/kubectl-slackwater.in, too."""
+    wanted: set[str] = set()
+    for folder in project.DISTRIBUTIONS:
+        text = (project.ROOT / folder / "pyproject.toml").read_text(encoding="utf-8")
+        wanted |= requirements(tomllib.loads(text)["project"]["dependencies"])
+    libraries = requirements(krew.LOCK.with_suffix(".in").read_text(encoding="utf-8").splitlines())
+    assert libraries
+    assert libraries <= wanted
 
 
 def test_libraries_are_taken_for_all_pythons_whichever_pip_runs_on() -> None:
