@@ -1,27 +1,30 @@
 """How long partitions stand unread during a step up: real clients on a real broker protocol.
 
-python -m benchmarks.scaling.step_up [--members 4] [--more 2] [--partitions 24] [--batch-ms 100]
+python -m benchmarks.scaling.step_up [--members 4] [--more 2] [--partitions 24] [--batch-ms 100] [--kafka]
 
-A dev broker, a producer that writes to each partition every 10 ms, and static members of the cooperative
-protocol, each in its own task. Two (or more) members join at once, as the operator lets them in. For each
-partition the longest time between two batches that were handled, before the step and during it, is printed.
+A dev broker, or a real Kafka, a producer that writes to each partition every 10 ms, and static members of
+the cooperative protocol, each in its own task. Two (or more) members join at once, as the operator lets
+them in. For each partition the longest time between two batches that were handled, before the step and
+during it, is printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import itertools
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from slackwater.devbroker import DevBroker
 from slackwater.kafka.consumer import AsyncConsumer, AsyncConsumerRebalanceListener
 from slackwater.kafka.producer import AsyncProducer
 from slackwater.kafka.structs import TopicPartition
+from tests.support.kafka import KafkaCluster
 
 TOPIC = "flights"
 EACH_MS = 10.0
@@ -79,37 +82,48 @@ async def produce(bootstrap: str, partitions: int) -> None:
             await asyncio.sleep(EACH_MS / 1000)
 
 
-async def measure(members: int, more: int, partitions: int, batch_ms: float, heartbeat_ms: int) -> None:
+@contextlib.asynccontextmanager
+async def broker_with(settings: dict[str, str], *, kafka: bool) -> AsyncIterator[DevBroker | KafkaCluster]:
+    """A dev broker, or a ``kafka`` of one broker."""
+    if kafka:
+        with KafkaCluster(1, settings) as cluster:
+            yield cluster
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            async with DevBroker(Path(folder), settings=settings) as broker:
+                yield broker
+
+
+async def measure(
+    members: int, more: int, partitions: int, batch_ms: float, heartbeat_ms: int, *, kafka: bool
+) -> None:
     """Runs the step and prints its figures."""
     reads: dict[int, list[float]] = {}
     settings = {"num.partitions": str(partitions), "group.initial.rebalance.delay.ms": "500"}
-    with tempfile.TemporaryDirectory() as folder:
-        async with DevBroker(Path(folder), settings=settings) as broker, asyncio.TaskGroup() as group:
-            producer = group.create_task(produce(broker.bootstrap, partitions))
-            old = [
-                Member(number, broker.bootstrap, batch_ms, heartbeat_ms, reads) for number in range(members)
-            ]
-            tasks = [group.create_task(member.run()) for member in old]
-            while len(reads) < partitions:
-                await asyncio.sleep(0.1)
-            await asyncio.sleep(QUIET_S)  # those that joined late have their partitions
-            quiet = time.monotonic()
-            await asyncio.sleep(QUIET_S)
-            step = time.monotonic()
-            new = [
-                Member(members + number, broker.bootstrap, batch_ms, heartbeat_ms, reads)
-                for number in range(more)
-            ]
-            tasks += [group.create_task(member.run()) for member in new]
-            await asyncio.sleep(QUIET_S)
-            moved = {partition for member in new for partition in member.assigned}
-            before = [_longest(reads[partition], quiet, step) for partition in range(partitions)]
-            during = {partition: _longest(reads[partition], step, step + QUIET_S) for partition in reads}
-            lost = {partition: at for member in old for partition, at in member.revoked.items()}
-            gained = {partition: at for member in new for partition, at in member.assigned.items()}
-            unowned = [(gained[partition] - lost[partition]) * 1000 for partition in moved & lost.keys()]
-            for task in (producer, *tasks):
-                task.cancel()
+    async with broker_with(settings, kafka=kafka) as broker, asyncio.TaskGroup() as group:
+        producer = group.create_task(produce(broker.bootstrap, partitions))
+        old = [Member(number, broker.bootstrap, batch_ms, heartbeat_ms, reads) for number in range(members)]
+        tasks = [group.create_task(member.run()) for member in old]
+        while len(reads) < partitions:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(QUIET_S)  # those that joined late have their partitions
+        quiet = time.monotonic()
+        await asyncio.sleep(QUIET_S)
+        step = time.monotonic()
+        new = [
+            Member(members + number, broker.bootstrap, batch_ms, heartbeat_ms, reads)
+            for number in range(more)
+        ]
+        tasks += [group.create_task(member.run()) for member in new]
+        await asyncio.sleep(QUIET_S)
+        moved = {partition for member in new for partition in member.assigned}
+        before = [_longest(reads[partition], quiet, step) for partition in range(partitions)]
+        during = {partition: _longest(reads[partition], step, step + QUIET_S) for partition in reads}
+        lost = {partition: at for member in old for partition, at in member.revoked.items()}
+        gained = {partition: at for member in new for partition, at in member.assigned.items()}
+        unowned = [(gained[partition] - lost[partition]) * 1000 for partition in moved & lost.keys()]
+        for task in (producer, *tasks):
+            task.cancel()
     print(f"{members} to {members + more} members, {partitions} partitions,")
     print(f"batches of {batch_ms:.0f} ms, heartbeats each {heartbeat_ms} ms:")
     _print("longest gap of each partition before the step", before)
@@ -139,8 +153,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--partitions", type=int, default=24)
     parser.add_argument("--batch-ms", type=float, default=100.0)
     parser.add_argument("--heartbeat-ms", type=int, default=3_000)
+    parser.add_argument("--kafka", action="store_true", help="a real Kafka in place of the dev broker")
     given = parser.parse_args(arguments)
-    asyncio.run(measure(given.members, given.more, given.partitions, given.batch_ms, given.heartbeat_ms))
+    asyncio.run(
+        measure(
+            given.members,
+            given.more,
+            given.partitions,
+            given.batch_ms,
+            given.heartbeat_ms,
+            kafka=given.kafka,
+        )
+    )
 
 
 if __name__ == "__main__":

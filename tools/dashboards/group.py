@@ -434,7 +434,7 @@ _TAKEOVERS = Row(
         Panel(
             "Each pod's last takeover",
             "Phases of the last takeover: drain (the predecessor finishes its batch and commits), answer, "
-            "join, first record. Only with strategy Takeover.",
+            "join, first record, write (until all partitions have rows). Only with strategy Takeover.",
             Kind.MATRIX,
             (Query(f"max by (pod, phase) ({_worker('takeover_phase_seconds')})"),),
             unit=Unit.SECONDS,
@@ -443,8 +443,8 @@ _TAKEOVERS = Row(
         ),
         Panel(
             "Pause by partition",
-            "From the predecessor's last commit to the successor's first record, for each partition's last "
-            "takeover.",
+            "From the predecessor's last rows in the sink to the successor's first, or until now, for each "
+            "partition's last takeover.",
             Kind.LINES,
             (
                 Query(

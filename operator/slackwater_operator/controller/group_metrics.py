@@ -115,7 +115,7 @@ def _phases(statuses: Mapping[str, WorkerStatus | None]) -> dict[tuple[str, str]
 
 
 def _takeover_phases(statuses: Mapping[str, WorkerStatus | None]) -> dict[tuple[str, str], float]:
-    """The phases of each pod's last takeover, in s: drain, answer, join, first_record."""
+    """The phases of each pod's last takeover, in s: drain, answer, join, first_record, write."""
     return {
         (pod, phase): took_ms / 1000
         for pod, status in statuses.items()
@@ -125,11 +125,11 @@ def _takeover_phases(statuses: Mapping[str, WorkerStatus | None]) -> dict[tuple[
 
 
 def _takeover_pauses(statuses: Mapping[str, WorkerStatus | None]) -> dict[str, float]:
-    """For each pod the longest time that a partition was not served in its last takeover, in s."""
+    """For each pod the longest time that a partition got no rows in its last takeover, in s."""
     return {
-        pod: max(status.takeover.pauses_ms.values()) / 1000
+        pod: status.takeover.pause_ms / 1000
         for pod, status in statuses.items()
-        if status is not None and status.takeover is not None and status.takeover.pauses_ms
+        if status is not None and status.takeover is not None and status.takeover.pause_ms is not None
     }
 
 

@@ -53,7 +53,8 @@ class RestartFigures:
 @dataclass(frozen=True, slots=True)
 class TakeoverFigures:
     """A member's way from one process to the next. ``gap_ms``: from its last commit to its first record;
-    ``pauses_ms``: of each partition likewise; ``forced``: the process before was not asked."""
+    ``pauses_ms``: of each partition, from the last rows of the one to the first of the other; ``forced``: the
+    process before was not asked."""
 
     instance: str
     before: str
@@ -78,7 +79,8 @@ class TakeoverFigures:
 @dataclass(frozen=True, slots=True)
 class Pauses:
     """What a member's restart and its takeover cost; None where there was none. A gap is from its last commit
-    to its first record, a pause the longest of one of its partitions likewise."""
+    to its first record, a pause the longest of one of its partitions likewise: in a restart from commit to
+    record, in a takeover from rows to rows."""
 
     name: str
     restart_gap_ms: int | None

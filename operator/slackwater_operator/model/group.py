@@ -103,6 +103,7 @@ class WorkerView:
         handed_over: whether it is in standby because its successor took over from it.
         can_hand_over: whether it has the key that signs requests to hand over.
         member_id: the member id of its last join, as it reports; "" before that.
+        unwritten: how many partitions that it took over have no rows of it in the sink yet.
     """
 
     name: str
@@ -125,6 +126,7 @@ class WorkerView:
     handed_over: bool = False
     can_hand_over: bool = True
     member_id: str = ""
+    unwritten: int = 0
 
     @property
     def running(self) -> bool:

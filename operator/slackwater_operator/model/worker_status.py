@@ -109,7 +109,9 @@ class TakeoverStatus:
         generation_before: the generation that the predecessor reported; -1 without one.
         generation: the generation that it joined.
         forced: whether it took over without the predecessor's answer.
-        pauses_ms: for how long each partition was not read.
+        pauses_ms: for each partition, from the predecessor's last rows in the sink to its own first.
+        waiting_ms: for how long the partitions have been waiting by now that have no rows of it yet.
+        written_ms: the last of its partitions got its first rows; None before that, and from older workers.
     """
 
     predecessor: str = ""
@@ -123,13 +125,16 @@ class TakeoverStatus:
     generation: int = -1
     forced: bool = False
     pauses_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    waiting_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    written_ms: int | None = None
 
     @property
     def phases_ms(self) -> dict[str, int]:
         """The durations of its phases, in ms, where known.
 
         drain: from the predecessor's begin to its commit; answer: from the commit to the arrival of the
-        answer; join: to its membership; first_record: to the first record at the handler.
+        answer; join: to its membership; first_record: to the first record at the handler; write: to the
+        first rows of its last partition.
         """
         answered_ms = self.answered_ms if self.answered_ms is not None else self.asked_ms
         marks = (
@@ -137,6 +142,7 @@ class TakeoverStatus:
             ("answer", self.committed_ms, self.answered_ms),
             ("join", answered_ms, self.joined_ms),
             ("first_record", self.joined_ms, self.first_record_ms),
+            ("write", self.first_record_ms, self.written_ms),
         )
         return {
             phase: max(0, end - begin) for phase, begin, end in marks if begin is not None and end is not None
@@ -144,8 +150,8 @@ class TakeoverStatus:
 
     @property
     def pause_ms(self) -> int | None:
-        """The longest time that one of its partitions was not read, in ms; None if unknown."""
-        return max(self.pauses_ms.values(), default=None)
+        """The longest time without new rows of one of its partitions so far, in ms; None if unknown."""
+        return max([*self.pauses_ms.values(), *self.waiting_ms.values()], default=None)
 
 
 @dataclass(frozen=True)

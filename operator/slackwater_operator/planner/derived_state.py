@@ -155,6 +155,7 @@ def worker_view(
         handed_over=status.standby is not None and status.standby.handed_over,
         can_hand_over=pod.can_hand_over,
         member_id=status.member_id,
+        unwritten=len(status.takeover.waiting_ms) if status.takeover is not None else 0,
     )
 
 

@@ -57,7 +57,7 @@ class GroupFigures:
         restart_phase_seconds: (pod, phase) of the last restart.
         restart_budget_ratio: by pod: its gap as a share of the session.
         takeover_phase_seconds: (pod, phase) of the last takeover.
-        takeover_pause_seconds: by pod: the longest that a partition was not served in its last takeover.
+        takeover_pause_seconds: by pod: the longest that a partition got no rows in its last takeover.
         rollout_pods: by revision.
         rollout_phase: `Idle`, `Rolling`, ...; empty: none.
         conditions: type -> `True`, `False` or `Unknown`.
@@ -110,7 +110,7 @@ _GAUGES: dict[str, tuple[str, Labels]] = {
     "restart_budget_ratio": ("Gap of each pod's last restart as a share of its session.", ("pod",)),
     "operator_takeover_phase_seconds": ("Phases of each pod's last takeover.", ("pod", "phase")),
     "operator_takeover_pause_seconds": (
-        "The longest that a partition was not served in each pod's last takeover.",
+        "The longest that a partition got no rows in each pod's last takeover.",
         ("pod",),
     ),
     "rollout_pods": ("Pods by revision of their template.", ("revision",)),

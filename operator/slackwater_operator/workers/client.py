@@ -152,14 +152,21 @@ def _takeover(fields: Mapping[str, Any]) -> TakeoverStatus:
         answered_ms=_ms(fields, "answered_ms"),
         joined_ms=_ms(fields, "joined_ms"),
         first_record_ms=_ms(fields, "first_record_ms"),
+        written_ms=_ms(fields, "written_ms"),
         generation_before=_generation(fields.get("generation_before"), "takeover.generation_before"),
         generation=_generation(fields.get("generation"), "takeover.generation"),
         forced=flag(fields.get("forced", False), "takeover.forced"),
-        pauses_ms={
-            _partition(name, "takeover.pauses_ms"): _duration(ms, "takeover.pauses_ms")
-            for name, ms in _few((fields.get("pauses_ms") or {}).items(), "takeover.pauses_ms")
-        },
+        pauses_ms=_durations(fields, "pauses_ms"),
+        waiting_ms=_durations(fields, "waiting_ms"),
     )
+
+
+def _durations(fields: Mapping[str, Any], name: str) -> dict[TopicPartition, int]:
+    where = f"takeover.{name}"
+    return {
+        _partition(partition, where): _duration(ms, where)
+        for partition, ms in _few((fields.get(name) or {}).items(), where)
+    }
 
 
 def _stopped(fields: Mapping[str, Any]) -> StoppedPartition:

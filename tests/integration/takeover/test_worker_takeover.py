@@ -12,10 +12,12 @@ import pytest
 
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.site.pauses import around
 from tests.support.workers.process import WorkerProcess
 from tests.support.workers.takeover_site import TakeoverSite
 
 PARTITIONS = 12
+STALL_MS = 3_000
 MEMBERSHIP = ("joined", "assigned", "revoked", "lost")
 
 
@@ -88,6 +90,28 @@ def test_a_takeover_of_one_member_is_not_noticed_by_the_others(
     assert not a1.named("lost")
     site.check()
     assert {pod.terminate() for pod in site.workers} == {0}
+
+
+def test_a_pause_is_what_the_files_show_where_the_sink_stalls(site: TakeoverSite) -> None:
+    """The successor has read records of all partitions long before a reader of the files sees any."""
+    site.flow.start(600)
+    (a0,) = site.members(1)
+    site.until_handled("g-a-0", 3)
+    b0 = site.standby(0, "b", PARTITIONS, stall_ms=STALL_MS)
+    assert site.key.order(b0, a0)[0] == 202
+    meanwhile = b0.until_status(lambda status: bool((status["takeover"] or {}).get("waiting_ms")))["takeover"]
+    taken = b0.until("takeover")
+    site.check()
+    assert taken["forced"] is False
+    assert meanwhile["written_ms"] is None
+    assert taken["written_ms"] - taken["first_record_ms"] >= STALL_MS
+    said = {int(name.rpartition("-")[2]): ms for name, ms in taken["pauses_ms"].items()}
+    files = around(site.out, dict.fromkeys(range(PARTITIONS), float(taken["joined_ms"])))
+    assert said.keys() == files.keys() == set(range(PARTITIONS))
+    for partition, (last_ms, first_ms) in files.items():
+        assert first_ms - last_ms >= STALL_MS
+        assert said[partition] >= STALL_MS, (said, files)
+    assert {a0.terminate(), b0.terminate()} == {0}
 
 
 def test_takeovers_in_both_directions_succeed_and_a_wrong_key_is_refused(

@@ -12,13 +12,14 @@ from tests.support.site.sink import first_offsets
 
 
 def written(sink: Path) -> dict[int, list[float]]:
-    """Partition -> when each of its batches was written (wall clock, ms), in the order of their offsets."""
+    """Partition -> when readers got each of its batches (wall clock, ms), in the order of their offsets: when
+    the file was renamed to its name. Its content is older."""
     times: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for path in sink.glob("*.parquet"):
         if path.name.startswith("."):
             continue
         for partition, first in first_offsets(path).items():
-            times[partition].append((first, path.stat().st_mtime_ns / 1e6))
+            times[partition].append((first, path.stat().st_ctime_ns / 1e6))
     return {partition: [at for _, at in sorted(batches)] for partition, batches in times.items()}
 
 

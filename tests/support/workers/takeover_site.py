@@ -26,6 +26,7 @@ import json, os, signal, time
 SLOW_MS = int(os.environ.get("SLOW_MS", "0"))
 KILLED = os.environ.get("KILLED", "")
 WRONG_ADDRESS = os.environ.get("WRONG_ADDRESS", "")
+STALL_MS = int(os.environ.get("STALL_MS", "0"))
 LOG = open(os.environ["HANDLED_LOG"], "a", buffering=1)
 
 
@@ -43,6 +44,16 @@ if WRONG_ADDRESS:
     from slackwater.runtime.takeover import coordinator
     Real = coordinator.TakeoverAttempt
     coordinator.TakeoverAttempt = lambda *a, **k: Real(*a, **{**k, "address": WRONG_ADDRESS})
+if STALL_MS:
+    from slackwater.pipeline.sinks.parquet.sink import StagedFiles
+    publish = StagedFiles.publish
+
+    def stalled(staged):
+        StagedFiles.publish = publish
+        time.sleep(STALL_MS / 1000)
+        publish(staged)
+
+    StagedFiles.publish = stalled
 
 
 def transform(records):
@@ -205,12 +216,14 @@ class TakeoverSite(GroupSite):
         slow_ms: int = 0,
         killed: str = "",
         wrong_address: str = "",
+        stall_ms: int = 0,
         **changes: Any,
     ) -> WorkerProcess:
         """Starts the pod ``g-SUFFIX-ORDINAL`` as the member ``g-ORDINAL``.
 
         ``slow_ms``: what its handler takes for a batch. ``killed``: where it kills itself, "before the join"
-        or "after the join". ``wrong_address``: the address that it gives as its own.
+        or "after the join". ``wrong_address``: the address that it gives as its own. ``stall_ms``: how long
+        its sink takes to publish its first rows.
         """
         return self.start_worker(
             f"g-{ordinal}",
@@ -220,6 +233,7 @@ class TakeoverSite(GroupSite):
             SLOW_MS=str(slow_ms),
             KILLED=killed,
             WRONG_ADDRESS=wrong_address,
+            STALL_MS=str(stall_ms),
         )
 
     def standby(self, ordinal: int, suffix: str, partitions: int, **changes: Any) -> WorkerProcess:

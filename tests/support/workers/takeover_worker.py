@@ -103,7 +103,7 @@ class TakeoverWorker(TakeoverHandler):
         """`process`: the token of its process's start; "": as an older version, None: a random one."""
         self.key = key
         self.signs_with: bytes | None = None
-        self.takeover_requests = TakeoverRequests()
+        self.takeover_requests = TakeoverRequests(SystemClock())
         self.status = Status("flights", "flights-3", SystemClock())
         if process is not None:
             self.status.process = process

@@ -251,6 +251,20 @@ def test_the_pauses_are_by_partition_and_the_longest_counts() -> None:
     assert taken.forced
 
 
+def test_the_successors_report_of_its_pauses_counts() -> None:
+    """It says when rows were written; a partition that had none to write has no pause."""
+    timeline = timeline_of(
+        *TAKEN,
+        of("m-b-0", first_records(1_010, 21)),
+        of("m-b-0", first_records(1_020, 40, "t-1")),
+        of("m-b-0", (15_000, "m-0", "takeover", {"from": "m-a-0", "pauses_ms": {"t-0": 14_012}})),
+        of("m-b-0", first_records(90_000, 80_000, "t-1")),
+    )
+    (taken,) = timeline.takeovers()
+    assert taken.pauses_ms == {P0: 14_012}
+    assert taken.longest_ms == 14_012
+
+
 def test_a_takeover_into_another_generation_is_reported() -> None:
     (taken,) = timeline_of(*TAKEN[:3], of("m-b-0", joined(1_005, "m-0", 5))).takeovers()
     assert not taken.same_generation

@@ -272,6 +272,14 @@ TAKEN_OVER = [
         more={"moving": moving_since(9_000)},
     ),
     Case(
+        "some of its partitions have no rows of it yet",
+        ("wait", 3),
+        **BOTH,
+        workers={**TAKEN, "f-b-3": worker(B, 3, running_since_ms=NOW - 60_000, unwritten=2)},
+        more=MOVING,
+        says="has not written records of 2 partitions yet",
+    ),
+    Case(
         "it catches up",
         ("wait", 3),
         **BOTH,

@@ -129,6 +129,11 @@ class Bench:
         self.tell()
         assert self.state() is State.STABLE
 
+    def calm(self) -> None:
+        """The time in which a second rebalance is expected is over: heartbeats are far apart."""
+        self.member.timers.beat_ms = NEVER_MS
+        self.member.timers.beat_next(self.now)
+
     def beat(self, code: int = 0) -> Any:
         self.now = max(self.now, self.wake_at)
         send = self.take(m.HeartbeatRequest)
@@ -348,6 +353,7 @@ def test_follower_knows_whether_it_returned(
 def test_heartbeats_keep_their_own_time() -> None:
     bench = Bench(heartbeat_interval_ms=3_000)
     bench.settle(0)
+    bench.calm()
     assert bench.poll() == []
     due = bench.now + 3_000
     assert bench.wake_at == due
@@ -360,6 +366,50 @@ def test_heartbeats_keep_their_own_time() -> None:
     bench.answer(send, m.HeartbeatResponse())
     assert bench.poll(due + 2_000 + 2_999) == []
     assert len(bench.poll(due + 2_000 + 3_000)) == 1
+
+
+def test_heartbeats_are_close_together_after_a_cooperative_rebalance() -> None:
+    """A broker tells of the second rebalance, in which partitions that were revoked are assigned, by the
+    answers to heartbeats only."""
+    bench = Bench(heartbeat_interval_ms=3_000, session_timeout_ms=10_000)
+    bench.settle(0)
+    bench.poll()
+    sent = []
+    for _ in range(8):
+        began = bench.now
+        bench.beat()
+        sent.append(bench.now - began)
+        bench.poll()
+    assert sent == [100, 200, 400, 800, 1_600, 3_000, 3_000, 3_000]
+
+
+def test_a_second_rebalance_is_noticed_as_soon_as_another_member_has_revoked() -> None:
+    bench = Bench(heartbeat_interval_ms=3_000)
+    bench.settle(0)
+    began = bench.now
+    bench.poll()
+    bench.beat(E.REBALANCE_IN_PROGRESS)
+    bench.take(m.JoinGroupRequest)
+    assert bench.now - began == 100
+
+
+def test_heartbeats_are_no_closer_together_than_the_interval_says() -> None:
+    bench = Bench(heartbeat_interval_ms=50, session_timeout_ms=10_000)
+    bench.settle(0)
+    began = bench.now
+    bench.poll()
+    bench.beat()
+    assert bench.now - began == 50
+
+
+def test_heartbeats_are_far_apart_where_no_second_rebalance_follows() -> None:
+    eager = Bench(assignors=[RangeAssignor()], heartbeat_interval_ms=3_000)
+    eager.subscribe()
+    eager.join(protocol_name="range")
+    eager.sync(*tps(0))
+    eager.tell()
+    eager.poll()
+    assert eager.wake_at - eager.now == 3_000
 
 
 def test_heartbeats_go_on_while_a_sync_is_parked() -> None:

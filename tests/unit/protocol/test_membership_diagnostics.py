@@ -99,6 +99,7 @@ def test_poll_too_late_again_and_again_names_what_would_do() -> None:
 def test_a_removal_is_explained() -> None:
     bench = Bench(heartbeat_interval_ms=3_000, session_timeout_ms=10_000)
     bench.settle(0)
+    bench.calm()
     bench.poll()
     bench.beat(E.UNKNOWN_MEMBER_ID)
     text = the(bench, Kind.REMOVED)

@@ -32,6 +32,7 @@ def kinds(bench: Bench) -> list[Kind]:
 def test_heartbeat() -> None:
     bench = Bench(heartbeat_interval_ms=3_000)
     bench.settle(0)
+    bench.calm()
     due = bench.now + 3_000
     bench.poll()
     assert bench.wake_at == due
@@ -43,6 +44,7 @@ def test_heartbeat() -> None:
 def test_heartbeats_do_not_wait_for_the_application() -> None:
     bench = Bench(heartbeat_interval_ms=3_000, max_poll_interval_ms=20_000)
     bench.settle(0)
+    bench.calm()
     bench.member.caller_leaves(bench.now)
     left, beats = bench.now, 0
     bench.poll()
@@ -271,6 +273,7 @@ def lead(bench: Bench, generation: int = 1) -> None:
     bench.member.plan({"t": 2}, bench.now)
     bench.sync(*tps(0))
     bench.tell()
+    bench.calm()
 
 
 def test_a_leader_asks_for_the_rebalance_that_its_assignor_delayed() -> None:
@@ -308,6 +311,7 @@ def test_one_who_leads_no_more_does_not_wait_for_the_delay() -> None:
     bench.join(2, leader="m-2")
     bench.sync(*tps(0))
     bench.tell()
+    bench.calm()
     assert bench.poll(bench.now + 6_000) == []
     assert bench.state() is State.STABLE
 
@@ -334,6 +338,7 @@ def lead_two(bench: Bench, theirs: list[TopicPartition], count: int, generation:
     (mine,) = [assignment for assignment in send.request.assignments if assignment.member_id == "m-1"]
     bench.answer(send, m.SyncGroupResponse(assignment=mine.assignment))
     bench.tell()
+    bench.calm()
 
 
 def test_a_leader_asks_for_the_next_rebalance_when_nobody_has_for_a_poll_interval() -> None:

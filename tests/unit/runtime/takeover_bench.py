@@ -345,11 +345,13 @@ class Scene:
         for tp in self.tps:
             self.group.commit_as(OTHER, tp, offset, self.clock.wall_ms() + at_ms)
 
-    def left(self) -> HandoverAnswer:
-        """What the other pod leaves, when it hands over now."""
+    def left(
+        self, unserved_ms: Mapping[TopicPartition, int] | None = None, took_ms: int = 0
+    ) -> HandoverAnswer:
+        """What the other pod leaves, when it hands over now. ``unserved_ms``, ``took_ms``: of the answer."""
         now = self.clock.wall_ms()
         left = {tp: self.group.committed[tp] for tp in self.tps if tp in self.group.committed}
-        return HandoverAnswer(self.group.generation, left, now - 5, now)
+        return HandoverAnswer(self.group.generation, left, now - 5, now, unserved_ms or {}, took_ms)
 
     def hand_over(self, request: HandoverRequest) -> Reply:
         """It answers at once."""

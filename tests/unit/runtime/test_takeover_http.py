@@ -44,7 +44,7 @@ class Pod:
     def __init__(self, *, key: bytes | None = KEY) -> None:
         self.status = Status("flights", "flights-3", CLOCK, pod="flights-a-3")
         self.status.turned_ms = CLOCK.mono_ms()
-        self.requests = TakeoverRequests()
+        self.requests = TakeoverRequests(CLOCK)
         takeover_handler = (
             TakeoverHandler(key, Verifier(key, CLOCK, self.status.target), self.requests, self.status)
             if key
@@ -140,7 +140,7 @@ def test_a_captured_request_is_refused_everywhere_else_and_after_a_restart(
     clock, body = VirtualClock(), b'{"predecessor": ""}'
 
     def start(name: str) -> tuple[Status, TakeoverHandler]:
-        status, requests = Status("flights", "flights-3", clock, pod=name), TakeoverRequests()
+        status, requests = Status("flights", "flights-3", clock, pod=name), TakeoverRequests(clock)
         requests.accept_orders()
         return status, TakeoverHandler(KEY, Verifier(KEY, clock, status.target), requests, status)
 

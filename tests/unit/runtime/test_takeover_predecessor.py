@@ -83,6 +83,42 @@ def test_it_answers_with_what_is_committed_and_is_fenced() -> None:
     assert document["standby"]["handed_over"] is True
 
 
+def test_it_says_for_how_long_it_has_written_nothing() -> None:
+    scene = Holding(batch_ms=300)
+    scene.fenced_after(1_000)
+    scene.stop_in("standby")
+    assert scene.run() == 0
+    answer = scene.answer()
+    assert answer is not None
+    assert answer.unserved_ms.keys() == set(scene.tps)
+    assert all(ms <= 5 for ms in answer.unserved_ms.values()), "it has just written its last batch"
+    assert 190 <= answer.took_ms <= 260, "asked 100 ms after the batch began, which takes 300"
+    assert HandoverAnswer.parse(answer.document()) == answer
+
+
+def test_what_it_gives_up_was_written_last_before_the_drain() -> None:
+    scene = Holding(batch_ms=60_000)
+    scene.fenced_after(10_000)
+    scene.stop_in("standby")
+    assert scene.run() == 0
+    answer = scene.answer()
+    assert answer is not None
+    assert {tp: at.offset for tp, at in answer.offsets.items()} == dict.fromkeys(scene.tps, 2)
+    assert all(ms >= 0.8 * DEADLINE_MS + 900 for ms in answer.unserved_ms.values())
+
+
+def test_of_an_idle_partition_it_counts_from_the_drain() -> None:
+    """Nothing has come for ten seconds; a reader of the table misses nothing."""
+    scene = Holding(asks=False)
+    scene.in_phase("running", scene.asks, 10_000)
+    scene.fenced_after(11_000)
+    scene.stop_in("standby")
+    assert scene.run() == 0
+    answer = scene.answer()
+    assert answer is not None
+    assert all(ms <= 60 for ms in answer.unserved_ms.values())
+
+
 def test_the_last_notes_say_when_it_drained_and_until_when_it_served() -> None:
     scene = Holding(batch_ms=300)
     scene.fenced_after(1_000)

@@ -19,6 +19,7 @@ from slackwater.runtime.takeover.messages import (
     split_address,
 )
 from slackwater.runtime.takeover.roles import TABLE, Event, Role, Roles, Silence, TakeBack, Unfenced, at_start
+from tests.support.workers.fakes import VirtualClock
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights.all-2", 1)
 
@@ -311,10 +312,17 @@ def test_an_incomplete_request_is_refused(change: dict[str, object]) -> None:
 
 
 def test_an_answer_comes_back_as_it_was() -> None:
-    answer = HandoverAnswer(7, {A: committed(5), B: OffsetAndMetadata(0, "")}, 100, 120)
+    left = {A: committed(5), B: OffsetAndMetadata(0, "")}
+    answer = HandoverAnswer(7, left, 100, 120, {A: 30, B: 4}, 50)
     document = json.loads(json.dumps(answer.document()))
     assert document["offsets"].keys() == {"flights-0", "flights.all-2-1"}
     assert HandoverAnswer.parse(document) == answer
+
+
+def test_an_answer_of_an_older_worker_says_nothing_of_when_partitions_were_served() -> None:
+    document = HandoverAnswer(7, {A: committed(5)}, 100, 120, {A: 30}, 50).document()
+    del document["unserved_ms"], document["took_ms"]
+    assert HandoverAnswer.parse(document) == HandoverAnswer(7, {A: committed(5)}, 100, 120)
 
 
 @pytest.mark.parametrize(
@@ -328,6 +336,10 @@ def test_an_answer_comes_back_as_it_was() -> None:
         {"offsets": {"flights-0": [True, ""]}},
         {"offsets": {"flights-0": [1, None]}},
         {"committed_ms": "now"},
+        {"unserved_ms": [30]},
+        {"unserved_ms": {"flights": 30}},
+        {"unserved_ms": {"flights-0": -1}},
+        {"took_ms": "long"},
     ],
 )
 def test_an_invalid_answer_is_refused(change: dict[str, object]) -> None:
@@ -340,7 +352,7 @@ def test_an_invalid_answer_is_refused(change: dict[str, object]) -> None:
 
 
 def test_orders_are_taken_when_they_are_wanted() -> None:
-    requests = TakeoverRequests()
+    requests = TakeoverRequests(VirtualClock())
     with pytest.raises(Refused, match="still starting"):
         requests.order("")
     requests.accept_orders()
@@ -357,7 +369,7 @@ def test_orders_are_taken_when_they_are_wanted() -> None:
 
 
 def test_a_handover_is_asked_for_once() -> None:
-    requests = TakeoverRequests()
+    requests = TakeoverRequests(VirtualClock())
     request = HandoverRequest("flights-3", "flights-b-3", "10.1.2.4:8080", 5_000)
     with pytest.raises(Refused, match="still starting"):
         requests.request_handover(request)
@@ -381,7 +393,7 @@ def test_a_handover_is_asked_for_once() -> None:
 
 
 def test_an_answer_is_not_taken_back_by_a_refusal() -> None:
-    requests = TakeoverRequests()
+    requests = TakeoverRequests(VirtualClock())
     requests.accept_handovers()
     asked = requests.request_handover(HandoverRequest("flights-3", "flights-b-3", "10.1.2.4:8080", 5_000))
     answer = HandoverAnswer(7, {}, 1, 2)

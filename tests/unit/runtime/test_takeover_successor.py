@@ -198,6 +198,90 @@ def test_its_record_says_how_long_each_phase_took() -> None:
     assert {e["takeover"] for e in scene.events("first_records")} == {True}
 
 
+@pytest.mark.parametrize("skew_ms", [0, -3_600_000, 3_600_000])
+def test_a_pause_is_from_the_predecessors_last_rows_to_its_own_first(skew_ms: int) -> None:
+    """Whatever the predecessor's clock says: it tells how long ago its last rows were written."""
+    scene = ordered()
+    scene.caller.durations.append(140)  # 100 of which the predecessor takes
+
+    def drained(request: HandoverRequest) -> Reply:
+        scene.clock.skew_ms = skew_ms
+        scene.serve_before()
+        answer = scene.left({scene.tps[0]: 300, scene.tps[1]: 7}, took_ms=100)
+        scene.clock.skew_ms = 0
+        return Reply(200, answer.document())
+
+    scene.neighbour.answers[0] = drained
+    scene.writer.usual_ms = 25  # to stage the rows
+    scene.stop_when_done()
+    assert scene.run() == 0
+    (taken,) = scene.events("takeover")
+    since_answer = taken["written_ms"] - taken["answered_ms"]
+    assert since_answer >= 25
+    for name, before in (("flights-0", 300), ("flights-1", 7)):
+        # The sink's call to publish returns its rows at once here, and its 25 ms come after.
+        assert before + 40 + 25 <= taken["pauses_ms"][name] <= before + 40 + since_answer
+    assert taken["waiting_ms"] == {}
+
+
+def test_its_report_counts_until_rows_are_written_however_long_that_takes() -> None:
+    scene = ordered()
+    scene.neighbour.answers[0] = lambda _: Reply(200, scene.left(dict.fromkeys(scene.tps, 10)).document())
+    scene.writer.durations.append(14_000)  # to stage the first rows
+    shown: list[Any] = []
+    scene.in_phase("running", lambda: shown.append(scene.worker.status.takeover), 5_000)
+    scene.in_phase("running", lambda: shown.append(scene.events("takeover")), 5_000)
+    metric = "takeover_pause_seconds"
+    scene.in_phase(
+        "running", lambda: shown.append(scene.worker.metrics.value(metric, ("flights", "0"))), 5_000
+    )
+    scene.stop_when_done()
+    assert scene.run() == 0
+    meanwhile, told, so_far = shown
+    assert meanwhile["pauses_ms"] == {}
+    assert meanwhile["written_ms"] is None
+    assert all(4_700 <= ms <= 5_100 for ms in meanwhile["waiting_ms"].values())
+    assert meanwhile["waiting_ms"].keys() == {"flights-0", "flights-1"}
+    assert told == []
+    assert 4.7 <= so_far <= 5.1
+    (taken,) = scene.events("takeover")
+    assert all(14_000 <= ms <= 14_200 for ms in taken["pauses_ms"].values())
+    assert scene.worker.metrics.value("takeover_phase_seconds", ("write",)) >= 14
+    assert scene.worker.metrics.value(metric, ("flights", "0")) >= 14
+
+
+def test_a_partition_without_anything_to_write_has_no_pause() -> None:
+    scene = ordered()
+
+    def nothing_left_of_the_second(request: HandoverRequest) -> Reply:
+        scene.group.commit_as(OTHER, scene.tps[1], 4, scene.clock.wall_ms())
+        return Reply(200, scene.left(dict.fromkeys(scene.tps, 10)).document())
+
+    scene.neighbour.answers[0] = nothing_left_of_the_second
+    scene.stop_in("running", 5_000)
+    assert scene.run() == 0
+    (taken,) = scene.events("takeover")
+    assert taken["pauses_ms"].keys() == {"flights-0"}
+    assert taken["waiting_ms"] == {}
+    assert scene.worker.metrics.series("takeover_pause_seconds").keys() == {("flights", "0")}
+    assert 1_000 <= taken["ts_ms"] - taken["joined_ms"] <= 1_200
+
+
+def test_its_first_rows_do_not_wait_to_be_written_with_others() -> None:
+    scene = ordered(sink={"format": "parquet", "path": "out", "maxAgeMs": 60_000})
+    scene.neighbour.answers[0] = lambda _: Reply(200, scene.left(dict.fromkeys(scene.tps, 10)).document())
+    later = scene.in_phase
+    later("running", lambda: scene.group.produce(0, ["w"]), 2_000)
+    written: list[int] = []
+    later("running", lambda: written.append(scene.parts.fake_sink.commits), 1_500)
+    later("running", lambda: written.append(scene.parts.fake_sink.commits), 30_000)
+    scene.stop_in("running", 31_000)
+    assert scene.run() == 0
+    assert written == [1, 1], "the first rows at once, what follows waits as always"
+    (taken,) = scene.events("takeover")
+    assert all(ms < 1_000 for ms in taken["pauses_ms"].values())
+
+
 def test_its_commits_say_which_pod_it_is_whatever_its_clock_says() -> None:
     scene = Scene()
     for tp in scene.tps:  # signed by a clock that is an hour ahead

@@ -42,7 +42,7 @@ def test_the_steps_of_a_takeover_are_spans_and_its_request_carries_the_context()
     assert scene.run() == 0
     (taken,) = recorded.named(TAKE_OVER)
     assert parent_of(taken) == PRODUCER.split("-")[2]
-    assert recorded.children(taken) == ["ask for the handover", "join", "first records"]
+    assert recorded.children(taken) == ["ask for the handover", "join", "first records", "first rows"]
     (asked,) = recorded.named("ask for the handover")
     sent = parse(scene.neighbour.asked[0][2].trace)
     assert sent is not None

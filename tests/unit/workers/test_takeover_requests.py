@@ -214,6 +214,8 @@ async def test_a_takeover_is_reported_as_it_was_recorded(
         "generation": 7,
         "forced": False,
         "pauses_ms": {"flights-0": 21, "late-flights--5": 24},
+        "waiting_ms": {"flights-1": 600},
+        "written_ms": None,
     }
     status = (await statuses.statuses([PodAddress("p", "127.0.0.1", worker.port)]))["p"]
     assert status is not None
@@ -221,7 +223,9 @@ async def test_a_takeover_is_reported_as_it_was_recorded(
     assert status.pod == "flights-3"  # a worker that was told no other name
     assert status.standby is None
     pauses = {TopicPartition("flights", 0): 21, TopicPartition("late-flights-", 5): 24}
-    assert status.takeover == TakeoverStatus("flights-a-3", 1, 2, 3, 4, 5, None, 7, 7, False, pauses)
+    waiting = {TopicPartition("flights", 1): 600}
+    assert status.takeover == TakeoverStatus("flights-a-3", 1, 2, 3, 4, 5, None, 7, 7, False, pauses, waiting)
+    assert status.takeover.pause_ms == 600, "what is still without rows counts"
 
 
 def test_a_forced_takeover_has_no_answer() -> None:
@@ -243,6 +247,7 @@ def test_fields_that_an_older_worker_lacks_have_defaults() -> None:
         {"standby": {"handed_over": True}},
         {"standby": ["since"]},
         {"takeover": {"pauses_ms": {"no number": 3}}},
+        {"takeover": {"waiting_ms": {"flights": 1}}},
         {"takeover": {"asked_ms": "soon"}},
         {"takeover": 7},
     ],

@@ -63,9 +63,9 @@ class Takeover:
         same_generation: whether that is the one that its predecessor was in: no rebalance.
         forced: whether its predecessor was not asked, or did not answer.
         gap_ms: from the member's last commit to its first record, None before that record came.
-        pauses_ms: how long each partition was not served, from its last commit by the predecessor to its
-            first records by the successor, as far as those have come; partitions with a backlog are read by
-            turns, which is in it.
+        pauses_ms: of each partition, from the predecessor's last rows in the sink to the successor's first,
+            as the successor has reported it. Before that report: from the last commit to the first records,
+            as far as those have come.
     """
 
     instance: str
@@ -213,6 +213,11 @@ class Returns:
         same = taking.takeover.same_generation
         if data.get("generation_before") is not None:
             same = data["generation_before"] == data.get("generation")
+        if isinstance(pauses := data.get("pauses_ms"), dict):
+            taking.pauses.by_partition = {
+                _partition(name): int(ms) for name, ms in pauses.items() if isinstance(ms, int | float)
+            }
+            del self._taking[event.process]  # what comes later is of a rebalance
         taking.takeover = replace(
             taking.takeover, same_generation=same, forced=bool(data.get("forced", False))
         )

@@ -456,7 +456,13 @@ def _outdated(snapshot: GroupSnapshot, there: StatefulSetSnapshot) -> list[PodSn
     return [pod for pod in own if pod.revision != there.update_revision]
 
 
-_PHASES = {"drain": "drain", "answer": "answer", "join": "join", "first_record": "first record"}
+_PHASES = {
+    "drain": "drain",
+    "answer": "answer",
+    "join": "join",
+    "first_record": "first record",
+    "write": "first rows",
+}
 
 
 def _note_taken_over(context: PlanningContext, moving: Moving) -> None:
@@ -493,5 +499,6 @@ def _report_of(takeover: TakeoverStatus | None) -> str:
         if name in takeover.phases_ms
     ]
     if takeover.pause_ms is not None:
-        phases.append(f"longest pause {takeover.pause_ms} ms")
+        so_far = f" so far ({len(takeover.waiting_ms)} without rows yet)" if takeover.waiting_ms else ""
+        phases.append(f"longest pause {takeover.pause_ms} ms{so_far}")
     return f"has taken over{whom}{how}{': ' if phases else ''}{', '.join(phases)}"

@@ -42,6 +42,15 @@ GETTING_READY = frozenset({"starting", "warming"})
 JOINS = frozenset({"taking-over", "joining"})
 
 
+def _unwritten(worker: WorkerView) -> str:
+    """Which of its partitions have no rows of it yet, in words; "" if all have. The next takeover waits for
+    them, so that partitions of several workers do not stand still at once."""
+    if not worker.unwritten:
+        return ""
+    partitions = "1 partition" if worker.unwritten == 1 else f"{worker.unwritten} partitions"
+    return f"has not written records of {partitions} yet"
+
+
 def unknown(worker: WorkerView | None) -> bool:
     """Whether its process runs but has not reported its status."""
     return worker is not None and worker.alive and not worker.phase
@@ -200,7 +209,7 @@ class Case:
         noted = self.note or Moving(member.ordinal, self.observed.now_ms, -1, None)
         restart = RestartView(member.name, noted.generation, noted.lag)
         lacks = missing(self.policy.rollout, self.rollout_input(worker), restart, worker)
-        return lacks or self._unproven(member, worker)
+        return lacks or _unwritten(worker) or self._unproven(member, worker)
 
     def _unproven(self, member: TakeoverMember, worker: WorkerView) -> str:
         """Why the successor has not run for long enough, in words; "" if it has.

@@ -374,11 +374,13 @@ def _call(
     return partial(engine.transform, pa.Table.from_batches(inputs.values()), info)
 
 
-def publish(batch: Batch) -> None:
-    """Writes what is staged. On the sink's thread. Raises SinkFencedError, SinkError or RecordsError."""
+def publish(batch: Batch, clock: Clock) -> float:
+    """Writes what is staged. On the sink's thread. Returns when that was done (monotonic clock): the main
+    thread may learn of it later. Raises SinkFencedError, SinkError or RecordsError."""
     assert batch.staged is not None
     try:
         batch.staged.publish()
+        return clock.mono_ms()
     except SinkFencedError:
         raise
     except BaseException as exc:

@@ -153,6 +153,8 @@ class Gathering:
         """Whether ``batch``, which was handled, may wait for others."""
         if not self._max_age_ms or self.urgent or not batch.parts:
             return False
+        if any(part.owned.awaited for part in batch.parts.values()):
+            return False  # nothing of it was written since its predecessor stopped
         if any(part.start < self._alone.get(tp, 0) for tp, part in batch.parts.items()):
             return False
         for tp in batch.parts:

@@ -91,19 +91,21 @@ class InFlight:
         marks_moved: Callable[[Collection[TopicPartition]], None],
         stop: Callable[[Mapping[TopicPartition, str]], None],
         handled: Callable[[Batch], None],
+        written: Callable[[Collection[TopicPartition], float], None],
         ended: Callable[[Batch | None], None],
     ) -> None:
         """``assignment``: the partitions that the worker has. ``seek_back``: reads partitions again from
         offsets. ``marks_moved``: the marks of partitions must be read again. ``stop``: reads nothing more of
         partitions with too many dead letters, and says why. ``handled``: told each batch that is gathered.
-        ``ended``: told the batch that is committed, or None."""
+        ``written``: told of which partitions the sink has rows, and since when (monotonic clock). ``ended``:
+        told the batch that is committed, or None."""
         self._context, self._config, self._clock = context, context.config, context.clock
         self._reached = context.reached
         self._committer, self._position_commits = committer, position_commits
         self._assignment, self._stop = assignment, stop
         self._letter_rate = LetterRate(context.config.max_dead_letters_per_minute)
         self._seek_back, self._marks_moved = seek_back, marks_moved
-        self._handled, self._ended = handled, ended
+        self._handled, self._written, self._ended = handled, written, ended
         client = context.pod or context.instance
         self._traces = BatchTraces(lambda: context.tracing, context.clock, self._config.group_id, client)
         self._gathering = Gathering(self._config.sink.max_age_ms, self._config.sink.target_file_bytes)
@@ -496,7 +498,7 @@ class InFlight:
         elif batch.stage is Stage.TRIAL_STAGING:
             self._judge(batch, None)
         elif batch.stage is Stage.PUBLISHING:
-            self._published(batch)
+            self._published(batch, result)
         else:
             self._letter_rate.written(result, self._clock.mono_ms())
             self._reached(Step.LETTERS_WRITTEN)
@@ -746,13 +748,14 @@ class InFlight:
         if not self._commit(batch, fences):
             return False
         self._reached(Step.FENCED)
-        self._enter(batch, Stage.PUBLISHING, partial(publish, batch))
+        self._enter(batch, Stage.PUBLISHING, partial(publish, batch, self._clock))
         return True
 
-    def _published(self, batch: Batch) -> None:
+    def _published(self, batch: Batch, at_ms: float) -> None:
         batch.staged = None
         for part in batch.parts.values():
-            part.owned.written_to(part.end)
+            part.owned.written_to(part.end, at_ms)
+        self._written(batch.parts, at_ms)
         self._reached(Step.PUBLISHED)
         self._enter(batch, Stage.PUBLISHED)
 

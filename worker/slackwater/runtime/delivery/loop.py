@@ -41,7 +41,7 @@ from slackwater.runtime.errors import WorkerError
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.interfaces import Columns, Consumer
 from slackwater.runtime.telemetry.report import SETTLED, Report
-from slackwater.runtime.telemetry.timings import TakeoverRecord
+from slackwater.runtime.telemetry.timings import IDLE_MS, TakeoverRecord
 from slackwater.runtime.worker_context import WorkerContext
 
 SLICE_MS = 50.0
@@ -99,6 +99,7 @@ class Delivery:
             marks_moved=self._marks_moved,
             stop=self._stop_rejected,
             handled=self._batch_handled,
+            written=self._report.written,
             ended=self._batch_ended,
         )
         self.in_flight.write_at_once(held)
@@ -179,7 +180,11 @@ class Delivery:
         when the partitions are drained, and name the ``trace`` of the restart ("": none). What was given up
         is read again after a :meth:`release`.
         """
-        deadline, began = self._clock.mono_ms() + timeout_ms, self._clock.wall_ms()
+        now, began = self._clock.mono_ms(), self._clock.wall_ms()
+        deadline = now + timeout_ms
+        for owned in self._owned.values():
+            if self._is_idle(owned, now):
+                owned.served_ms = now
         self.position_commits.drain_ms, self.position_commits.drain_trace = began, trace
         self._cut_rest()
         self.hold()
@@ -218,6 +223,22 @@ class Delivery:
         """The committed offsets, for a successor."""
         return self.position_commits.left() if self._handed_over.proven else {}
 
+    def unserved_ms(self) -> dict[TopicPartition, int]:
+        """For how long each partition was not served, for a successor: since rows of it were published, or
+        since the drain began if it was idle then."""
+        now = self._clock.mono_ms()
+        return {
+            tp: max(0, round(now - (owned.assigned_ms if owned.served_ms is None else owned.served_ms)))
+            for tp, owned in self._owned.items()
+            if owned.stopped is None
+        }
+
+    def _is_idle(self, owned: OwnedPartition, now: float) -> bool:
+        """Whether there is nothing to write of it, and was nothing for a while."""
+        since = owned.assigned_ms if owned.served_ms is None else owned.served_ms
+        nothing = self._consumer.current_lag(owned.tp) == 0 and owned.tp not in self.in_flight.ends()
+        return nothing and now - since >= IDLE_MS
+
     def _backs_off(self) -> bool:
         batch = self.in_flight.batch
         return batch is not None and batch.stage is Stage.BACKING_OFF
@@ -230,9 +251,11 @@ class Delivery:
         new = [tp for tp in assigned if tp not in self._owned]
         signature, now = self.position_commits.signature(), self._clock.mono_ms()
         self._owned.update({tp: OwnedPartition(tp, now, signature=signature) for tp in new})
+        for tp in new:
+            self._owned[tp].awaited = self._report.record is not None
         for tp, left in self._handed_over.take(new, self._consumer.membership().generation).items():
-            self._set_committed(self._owned[tp], left)
             self._owned[tp].handed_over = True
+            self._set_committed(self._owned[tp], left)
         waiting = [tp for tp in new if self._held or not self._owned[tp].handed_over]
         if waiting:
             self._consumer.pause(*waiting)

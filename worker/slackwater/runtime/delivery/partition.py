@@ -139,6 +139,11 @@ class OwnedPartition:
     """Whether it was served since its assignment, if only by finding nothing to read."""
     taken: bool = False
     """Whether a batch has begun with records of it."""
+    served_ms: float | None = None
+    """When it was last served by this process (monotonic clock): rows of it were published, or there was
+    nothing to write of it when a drain began. None: not yet."""
+    awaited: bool = False
+    """Whether it was taken over, and no rows of it were published since: they wait for no others then."""
     letters: set[int] | None = None
     """Source offsets that are in the dead-letter topic already; None: not known yet."""
     signature: Signature | None = None
@@ -178,10 +183,11 @@ class OwnedPartition:
         nothing is committed, and there is no mark."""
         return max((at for at in (self.committed, self.mark) if at is not None), default=None)
 
-    def written_to(self, end: int) -> None:
-        """Takes in that the table has this worker's rows up to ``end``."""
+    def written_to(self, end: int, at_ms: float) -> None:
+        """Takes in that the table has this worker's rows up to ``end`` since ``at_ms`` (monotonic clock)."""
         assert self.marks is not None
         self.marks[self.topic_id] = end
+        self.served_ms, self.awaited = at_ms, False
 
     def set_committed(self, offset: int | None, metadata: str) -> None:
         """Takes in what the broker has committed for the partition."""

@@ -45,7 +45,7 @@ class TakeoverCoordinator:
             loop,
             roles,
         )
-        self._requests = TakeoverRequests()
+        self._requests = TakeoverRequests(context.clock)
         self._handover = Handover(context, takeover_context, self._requests, loop, roles, stopping)
         self.takeover_handler = TakeoverHandler(
             takeover_context.key,

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from slackwater.clock import Clock
 from slackwater.runtime.takeover.messages import (
     HandoverAnswer,
     HandoverRequest,
@@ -32,8 +33,9 @@ class Refused(Exception):
 class PendingHandover:
     """A request for the handover, until it is answered or refused."""
 
-    def __init__(self, request: HandoverRequest) -> None:
-        self.request = request
+    def __init__(self, request: HandoverRequest, received_ms: float) -> None:
+        """``received_ms``: when it arrived (monotonic clock)."""
+        self.request, self.received_ms = request, received_ms
         self._done = threading.Event()
         self._answer: HandoverAnswer | None = None
         self._refusal = ""
@@ -61,7 +63,8 @@ class PendingHandover:
 class TakeoverRequests:
     """At most one order to take over, and one request for the handover."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._orders_refused = self._handovers_refused = STARTS
         self._order: str | None = None
@@ -149,7 +152,7 @@ class TakeoverRequests:
             if self._handovers_refused:
                 raise Refused(self._handovers_refused)
             if self._asked is None:
-                self._asked = PendingHandover(request)
+                self._asked = PendingHandover(request, self._clock.mono_ms())
             elif self._asked.request.by != request.by:
                 raise Refused(f"the handover to {self._asked.request.by} is under way")
             self._withdrawn = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
@@ -119,13 +119,17 @@ class HandoverRequest:
 class HandoverAnswer:
     """What the predecessor leaves: the group's ``generation`` as it knows it, and the committed
     ``offsets`` with their notes. ``drain_ms``, ``committed_ms``: its wall clock when it began to drain,
-    and had committed.
+    and had committed. ``unserved_ms``: how long before the answer each partition was last served
+    (:attr:`slackwater.runtime.delivery.partition.OwnedPartition.served_ms`), ``took_ms``: from the request's
+    arrival to the answer; both by its monotonic clock. Empty and 0 from older workers. They decide nothing.
     """
 
     generation: int
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     drain_ms: int
     committed_ms: int
+    unserved_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    took_ms: int = 0
 
     def document(self) -> dict[str, Any]:
         """The answer's body."""
@@ -134,6 +138,8 @@ class HandoverAnswer:
             "offsets": {str(tp): [at.offset, at.metadata] for tp, at in sorted(self.offsets.items())},
             "drain_ms": self.drain_ms,
             "committed_ms": self.committed_ms,
+            "unserved_ms": {str(tp): ms for tp, ms in sorted(self.unserved_ms.items())},
+            "took_ms": self.took_ms,
         }
 
     @classmethod
@@ -144,12 +150,9 @@ class HandoverAnswer:
             raise ValueError(f"offsets must be a mapping, not {type(offsets).__name__}")
         parsed = {}
         for name, pair in offsets.items():
-            topic, _, partition = str(name).rpartition("-")
-            if not topic or not partition.isascii() or not partition.isdigit() or len(partition) > 10:
-                raise ValueError(f"{one_line(repr(name), 300)} is not a partition")
+            tp = _partition(name)
             if not isinstance(pair, list) or len(pair) != 2:
                 raise ValueError(f"{one_line(name, 300)}: must be [offset, metadata]")
-            tp = TopicPartition(topic, whole(int(partition), "a partition", 0, _MAX_INT32))
             parsed[tp] = OffsetAndMetadata(
                 whole(pair[0], f"the offset of {one_line(tp, 300)}"),
                 text(pair[1], f"the metadata of {one_line(tp, 300)}", MOST_BYTES),
@@ -159,7 +162,27 @@ class HandoverAnswer:
             parsed,
             _number(document, "drain_ms"),
             _number(document, "committed_ms"),
+            _durations(document, "unserved_ms"),
+            whole(document.get("took_ms", 0), "took_ms", 0, _MAX_MS),
         )
+
+
+def _partition(name: object) -> TopicPartition:
+    topic, _, partition = str(name).rpartition("-")
+    if not topic or not partition.isascii() or not partition.isdigit() or len(partition) > 10:
+        raise ValueError(f"{one_line(repr(name), 300)} is not a partition")
+    return TopicPartition(topic, whole(int(partition), "a partition", 0, _MAX_INT32))
+
+
+def _durations(document: Mapping[str, Any], name: str) -> dict[TopicPartition, int]:
+    """Durations by partition, in ms; empty where the document has none of that name."""
+    durations = document.get(name, {})
+    if not isinstance(durations, dict):
+        raise ValueError(f"{name} must be a mapping, not {type(durations).__name__}")
+    return {
+        _partition(tp): whole(ms, f"{name} of {one_line(tp, 300)}", 0, _MAX_MS)
+        for tp, ms in durations.items()
+    }
 
 
 @dataclass(frozen=True)

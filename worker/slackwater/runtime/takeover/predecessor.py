@@ -100,7 +100,14 @@ class Handover:
     def _drain(self, delivery: Delivery, asked: PendingHandover) -> HandoverAnswer:
         began = self._clock.wall_ms()
         delivery.drain(min(self._context.config.drain_timeout_ms, asked.request.deadline_ms * DRAIN_SHARE))
-        return HandoverAnswer(self._context.status.generation, delivery.left(), began, self._clock.wall_ms())
+        return HandoverAnswer(
+            self._context.status.generation,
+            delivery.left(),
+            began,
+            self._clock.wall_ms(),
+            delivery.unserved_ms(),
+            max(0, round(self._clock.mono_ms() - asked.received_ms)),
+        )
 
     def _wait(self, delivery: Delivery, asked: PendingHandover) -> bool:
         """Polls until the broker says that another process is the member, or the successor will not join."""

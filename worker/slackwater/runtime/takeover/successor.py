@@ -120,6 +120,7 @@ class TakeoverAttempt:
 
     def _post(self, timeout_ms: float) -> Reply:
         self._may_wait = True
+        self._record.posts()
         handover = self._takeover_context.peers.handover
         post = partial(handover, self._predecessor, self._request, timeout_ms, self._target)
         reply: Reply = self._loop.wait_for(self._takeover_context.caller.submit(post))

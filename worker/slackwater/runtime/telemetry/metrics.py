@@ -71,11 +71,12 @@ _GAUGES = {
         ("phase",),
     ),
     "takeover_phase_seconds": (
-        "Time of this worker's last takeover by phase: drain, answer, join, first_record.",
+        "Time of this worker's last takeover by phase: drain, answer, join, first_record, write.",
         ("phase",),
     ),
     "takeover_pause_seconds": (
-        "How long the partition was not served in this worker's last takeover.",
+        "From the predecessor's last rows of the partition to this worker's first, or until now, in its last "
+        "takeover.",
         ("topic", "partition"),
     ),
     "session_timeout_seconds": ("The member's session.timeout.ms.", ()),

@@ -128,7 +128,7 @@ class Report:
         self._back(owned.tp, now_ms)
         gap = owned.gap_ms(now_ms)
         if self.record is not None:
-            self.record.served(owned.tp, gap)
+            self.record.served()
         if gap is None or owned.initial_note is None:
             return
         self._context.metrics.count("unserved_seconds", (owned.tp.topic, str(owned.tp.partition)), gap / 1000)
@@ -211,6 +211,22 @@ class Report:
         )
         self._context.events.emit("committed", offsets={str(tp): part.end for tp, part in parts.items()})
 
+    def written(self, partitions: Collection[TopicPartition], at_ms: float) -> None:
+        """The sink has rows of ``partitions`` since ``at_ms`` (monotonic clock)."""
+        if self.record is not None:
+            self.record.written(partitions, at_ms)
+
+    def _idle(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Those of which there is nothing to write, as far as the client knows."""
+        under_way = self.in_flight.ends() if self.in_flight is not None else {}
+        return [
+            tp
+            for tp in partitions
+            if (owned := self._owned.get(tp)) is None
+            or owned.stopped is not None
+            or (tp not in under_way and self._consumer.current_lag(tp) == 0)
+        ]
+
     def skipped(self, skipped: SkippedRecords) -> None:
         """Records are gone from the log before they were read."""
         tp, first, end = skipped.partition, skipped.from_offset, skipped.to_offset
@@ -264,7 +280,7 @@ class Report:
     def lag(self) -> None:
         """Brings the lag up to date, at most every ``LAG_EVERY_MS``."""
         if self.record is not None:
-            self.record.turned()
+            self.record.turned(self._idle)
         now = self._context.clock.mono_ms()
         if now - self._lag_at_ms < LAG_EVERY_MS:
             return

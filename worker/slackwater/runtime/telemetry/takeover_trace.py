@@ -16,7 +16,7 @@ from slackwater.tracing.spans import CLIENT, INTERNAL, NO_SPAN, SERVER, Attribut
 
 
 class TakeoverTrace:
-    """A successor's part: from the order to the first records of all partitions."""
+    """A successor's part: from the order to the first rows of all partitions."""
 
     def __init__(
         self, tracing: Tracing, clock: Clock, *, member: str, pod: str, predecessor: str, order: str
@@ -51,6 +51,10 @@ class TakeoverTrace:
     def joined(self) -> None:
         """It is the member."""
         self._begin("first records", INTERNAL)
+
+    def first_records(self) -> None:
+        """Its handler gets records."""
+        self._begin("first rows", INTERNAL)
 
     def refused(self, reason: str) -> None:
         """The predecessor has refused."""

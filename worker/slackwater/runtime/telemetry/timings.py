@@ -1,11 +1,12 @@
 """The timings of a takeover and of a restart, for /status, the metrics and the events. They decide nothing.
 
 Times are wall clock, ms. Those of the predecessor are by its own clock, so a difference between two clocks
-may be negative, and counts as 0 then.
+may be negative, and counts as 0 then. The pauses of a takeover are sums of durations, each by one clock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Any
 
 from slackwater.kafka.structs import TopicPartition
@@ -15,11 +16,23 @@ from slackwater.runtime.telemetry.takeover_trace import TakeoverTrace
 from slackwater.runtime.worker_context import WorkerContext
 
 PATIENCE_MS = 2_000
-"""How long after the join the event waits for partitions that are not served yet."""
+"""How long after the join the event waits for the first partition."""
+IDLE_MS = 1_000
+"""A partition of which nothing was written for so long, and nothing is left to read, is idle: it has no
+pause. A client knows within half a second (``fetch.max.wait.ms``) whether there is something to read."""
+_SHOW_EVERY_MS = 250
 
 
 class TakeoverRecord:
-    """One takeover, from the question to when all partitions are served again."""
+    """One takeover, from the question to when rows of all partitions are written again.
+
+    The pause of a partition is what a reader of the table sees: from the predecessor's last publish of rows
+    of it to the successor's first. The predecessor's answer says how long before it that was, and how long
+    the answer took from the request's arrival; the rest is measured here. No two clocks are compared. The
+    time that request and answer were under way counts as a whole: which part of it was the answer's is not
+    known. Without an answer a pause begins with the note of the last commit, which has the predecessor's
+    wall clock.
+    """
 
     def __init__(self, context: WorkerContext, predecessor: str, order: str = "") -> None:
         """``predecessor``: the pod that was the member, as far as it is known. ``order``: the trace of the
@@ -39,15 +52,24 @@ class TakeoverRecord:
         self._joins_ms: int | None = None
         self._joined_ms: int | None = None
         self._first_ms: int | None = None
+        self._written_ms: int | None = None
+        self._posted_ms = self._shown_ms = -float("inf")
+        self._stopped_ms: dict[TopicPartition, float] = {}
+        """When each partition was served last (monotonic clock), by the answer."""
         self._generation: int | None = None
         self._pauses: dict[TopicPartition, int] = {}
-        self._waiting: set[TopicPartition] = set()
+        self._waiting: dict[TopicPartition, float] = {}
+        """Those of which nothing is written yet, since when (monotonic clock)."""
         self._told = False
 
     def asked(self) -> str:
         """The predecessor is asked now. The trace that is to go with the request, as its header; "": none."""
         self._asked_ms = self._context.clock.wall_ms()
         return self._trace.asks()
+
+    def posts(self) -> None:
+        """The request is sent, for the first time or again."""
+        self._posted_ms = self._context.clock.mono_ms()
 
     def refused(self, reason: str) -> None:
         """There is no takeover."""
@@ -56,6 +78,9 @@ class TakeoverRecord:
     def answered(self, answer: HandoverAnswer) -> None:
         """It has answered."""
         self._answer, self._answered_ms = answer, self._context.clock.wall_ms()
+        now = self._context.clock.mono_ms()
+        under_way_ms = max(0.0, now - self._posted_ms - answer.took_ms)
+        self._stopped_ms = {tp: now - under_way_ms - ms for tp, ms in answer.unserved_ms.items()}
 
     def ends(self) -> None:
         """The worker ends, whether the takeover is over or not."""
@@ -81,31 +106,46 @@ class TakeoverRecord:
 
     def committed_known(self, owned: OwnedPartition) -> None:
         """A partition has come, with what is committed of it."""
-        if owned.tp not in self._pauses and owned.gap_ms(0) is not None and not self._told:
-            self._waiting.add(owned.tp)
+        gap_ms = owned.gap_ms(self._context.clock.wall_ms())
+        if owned.tp in self._pauses or owned.tp in self._waiting or gap_ms is None or self._told:
+            return
+        by_note = self._context.clock.mono_ms() - gap_ms
+        answered = self._stopped_ms.get(owned.tp) if owned.handed_over else None
+        self._waiting[owned.tp] = by_note if answered is None else answered
 
     def left(self, tp: TopicPartition) -> None:
         """A partition went to another member."""
-        self._waiting.discard(tp)
+        self._waiting.pop(tp, None)
 
-    def served(self, tp: TopicPartition, pause_ms: int | None) -> None:
-        """A partition is served again, after ``pause_ms`` (None: nobody had served it before)."""
+    def served(self) -> None:
+        """A partition is read again."""
         if self._first_ms is None:
             self._first_ms = self._context.clock.wall_ms()
-        if tp in self._waiting and pause_ms is not None:
-            self._waiting.discard(tp)
-            self._pauses[tp] = pause_ms
-            labels = tp.topic, str(tp.partition)
-            self._context.metrics.set("takeover_pause_seconds", pause_ms / 1000, labels)
-        self._show()
+            self._trace.first_records()
+            self._show()
 
-    def turned(self) -> None:
-        """Emits the event as soon as all is known, or does not wait for more."""
+    def written(self, partitions: Collection[TopicPartition], at_ms: float) -> None:
+        """Rows of ``partitions`` are written since ``at_ms`` (monotonic clock)."""
+        first = [tp for tp in partitions if tp in self._waiting]
+        for tp in first:
+            self._pauses[tp] = max(0, round(at_ms - self._waiting.pop(tp)))
+        if first:
+            self._written_ms = self._context.clock.wall_ms()
+            self._show()
+
+    def turned(self, idle: Callable[[Collection[TopicPartition]], Collection[TopicPartition]]) -> None:
+        """Emits the event as soon as all is known. ``idle``: of which partitions there is nothing to write,
+        as far as is known."""
         if self._told or self._joined_ms is None:
             return
-        waited = self._context.clock.wall_ms() - self._joined_ms
-        served = self._first_ms is not None and not self._waiting
-        if served or waited >= PATIENCE_MS:
+        waited, now = self._context.clock.wall_ms() - self._joined_ms, self._context.clock.mono_ms()
+        if waited >= IDLE_MS and self._waiting:
+            for tp in idle(list(self._waiting)):
+                del self._waiting[tp]
+        if self._waiting:
+            if now - self._shown_ms >= _SHOW_EVERY_MS:
+                self._show()
+        elif self._first_ms is not None or waited >= PATIENCE_MS:
             self._told = True
             self._show()
             self._context.events.emit("takeover", **self.document())
@@ -118,9 +158,19 @@ class TakeoverRecord:
             )
 
     def _show(self) -> None:
+        self._shown_ms = self._context.clock.mono_ms()
         self._context.status.takeover = self.document()
+        pauses = {**self._pauses, **self._so_far()}
+        self._context.metrics.replace(
+            "takeover_pause_seconds",
+            {(tp.topic, str(tp.partition)): ms / 1000 for tp, ms in pauses.items()},
+        )
         for phase, seconds in self.seconds().items():
             self._context.metrics.set("takeover_phase_seconds", seconds, (phase,))
+
+    def _so_far(self) -> dict[TopicPartition, int]:
+        now = self._context.clock.mono_ms()
+        return {tp: max(0, round(now - since)) for tp, since in self._waiting.items()}
 
     def document(self) -> dict[str, Any]:
         """For /status and the event."""
@@ -133,10 +183,12 @@ class TakeoverRecord:
             "answered_ms": self._answered_ms,
             "joined_ms": self._joined_ms,
             "first_record_ms": self._first_ms,
+            "written_ms": self._written_ms if not self._waiting else None,
             "generation_before": answer.generation if answer is not None else None,
             "generation": self._generation,
             "forced": answer is None,
             "pauses_ms": {str(tp): ms for tp, ms in sorted(self._pauses.items())},
+            "waiting_ms": {str(tp): ms for tp, ms in sorted(self._so_far().items())},
         }
 
     def seconds(self) -> dict[str, float]:
@@ -147,6 +199,7 @@ class TakeoverRecord:
             "answer": (answer.committed_ms if answer is not None else None, self._answered_ms),
             "join": (self._joins_ms, self._joined_ms),
             "first_record": (self._joined_ms, self._first_ms),
+            "write": (self._first_ms, self._written_ms if not self._waiting else None),
         }
         return {
             phase: max(0, end - begin) / 1000

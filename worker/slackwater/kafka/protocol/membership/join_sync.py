@@ -222,6 +222,8 @@ class JoinSync:
             rebalanced=not self.returned,
             now_ms=now_ms,
         )
+        if machine.cooperative and not self.returned:
+            self._timers.rebalance_may_follow(now_ms)
         machine.move(Event.SYNCED)
         machine.join_reason, self._skip_sync = "", False
         kept = self._drop_unsubscribed(assignment.partitions)

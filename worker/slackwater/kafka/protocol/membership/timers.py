@@ -12,6 +12,10 @@ from slackwater.kafka.protocol.membership.states import (
     MembershipConfig,
 )
 
+FIRST_BEAT_MS, LAST_BEAT_MS = 100, 1_600
+"""How long the first heartbeats after the Sync of a cooperative rebalance are apart: each twice as long as
+the one before. These five come within 3.1 s; then heartbeat.interval.ms counts."""
+
 
 class PollInterval:
     """max.poll.interval.ms, which runs while the application is outside ``poll()`` (KIP-62)."""
@@ -73,14 +77,25 @@ class Timers:
     """When a member that delays a rebalance asks again which topics the others have."""
     delay_ends_at: int = NEVER_MS
     """When a delayed rebalance is requested at the latest."""
+    beat_ms: int = NEVER_MS
+    """How long to wait for the next heartbeat, if that is less than heartbeat.interval.ms. It doubles with
+    each."""
     retry_at: int = 0
     failures: int = 0
     quiet_until: dict[Lane, int] = field(default_factory=dict)
     """Until when a broker's quota forbids the next request of a lane (KIP-219)."""
 
     def beat_next(self, now_ms: int) -> None:
-        """The next heartbeat is due one interval from now."""
-        self.heartbeat_at = now_ms + self.config.heartbeat_interval_ms
+        """The next heartbeat is due one interval from now, or sooner where a rebalance may follow."""
+        self.heartbeat_at = now_ms + min(self.beat_ms, self.config.heartbeat_interval_ms)
+        self.beat_ms = 2 * self.beat_ms if self.beat_ms < LAST_BEAT_MS else NEVER_MS
+
+    def rebalance_may_follow(self, now_ms: int) -> None:
+        """Another member may begin the second rebalance of a cooperative one (KIP-429). A broker says so in
+        the answers to heartbeats only, and the group's partitions that move are unread until the last member
+        knows."""
+        self.beat_ms = FIRST_BEAT_MS
+        self.beat_next(now_ms)
 
     def refresh_session(self, now_ms: int) -> None:
         """The session restarts, by the member's own clock."""
