@@ -48,7 +48,7 @@ def report(pod: WorkerProcess, capsys: pytest.CaptureFixture[str], site: Takeove
     own = site.handler_log.pauses_ms(before, pod.pod).values()
     with capsys.disabled():
         print(
-            f"\n{pod.pod} after {before}: ms since the drain began {times}; pauses by the notes "
+            f"\n{pod.pod} after {before}: ms since the drain began {times}; pauses from rows to rows "
             f"{sorted(taken['pauses_ms'].values())}; from the handler's return to the other's call "
             f"{statistics.median(own):.0f} (median), {max(own):.0f} (most); load {os.getloadavg()[0]:.1f}"
         )
