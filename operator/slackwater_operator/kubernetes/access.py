@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 import aiohttp
+import yaml
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_kube_config
 
@@ -164,9 +165,18 @@ async def _from_kubeconfig(context: str) -> tuple[_Endpoint, str]:
         )
         namespace = str(loader.current_context["context"].get("namespace") or "default")
         tls = await asyncio.to_thread(_tls, settings) if settings.host.startswith("https") else None
-    except (ConfigException, OSError, ssl.SSLError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        ConfigException,
+        OSError,
+        ssl.SSLError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        yaml.YAMLError,
+    ) as error:
         which = f", context {context}" if context else ""
-        raise KubeConfigError(f"{paths}{which} cannot be used: {error}") from error
+        raise KubeConfigError(f"{paths}{which} cannot be used: {' '.join(str(error).split())}") from error
     endpoint = _Endpoint(
         settings.host.rstrip("/"), tls, settings.tls_server_name or "", settings.proxy or "", namespace
     )

@@ -73,7 +73,7 @@ def test_defaults(tmp_path: Path, given: list[Any]) -> None:
         (["--from", "earliest", "--name", "a b"], "argument --name: must be letters, digits"),
         (
             ["--from", "earliest", "--batch-rows", "0"],
-            "argument --batch-rows: must be a whole number above 0",
+            "argument --batch-rows: must be a whole number from 1",
         ),
     ],
 )

@@ -78,11 +78,13 @@ def backfill(
 
     Raises WorkerError and KafkaError.
     """
+    clients.check_reachable(config)
     cluster = Cluster(config, options.tasks, session)
     topics = topics_of(config)
     ids = {name: topic.id for name, topic in topics.items()}
     with clients.reader(config) as consumer:
-        ranges = bounds.resolve(consumer, list(topics), options.begins, options.ends)
+        partitions = {name: topic.partitions for name, topic in sorted(topics.items())}
+        ranges = bounds.resolve(consumer, partitions, options.begins, options.ends)
         digest = bounds.digest_of(options.begins, options.ends)
         name = options.name or bounds.digest_of(options.begins, options.ends, *target.place_of(config.sink))
         group = group_of(config.group_id, name)

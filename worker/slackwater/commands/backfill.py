@@ -12,6 +12,7 @@ from typing import Any
 
 from slackwater.backfill.bounds import SYNTAX, bound_of
 from slackwater.backfill.slices import DEFAULT_MOST
+from slackwater.commands.arguments import whole_number
 from slackwater.runtime.errors import EXIT_OK
 from slackwater.tools.group_config import add_options, config_of
 
@@ -61,10 +62,18 @@ def register(subparsers: Any) -> None:
         "--name", type=_name, help="tells backfills apart (default: made of --from, --to and the table)"
     )
     parser.add_argument(
-        "--batch-rows", default=DEFAULT_MOST, type=_number, metavar="N", help="the most records of a commit"
+        "--batch-rows",
+        default=DEFAULT_MOST,
+        type=whole_number(1, 2**31 - 1),
+        metavar="N",
+        help="the most records of a commit",
     )
     parser.add_argument(
-        "--tasks", default=0, type=_number, metavar="N", help="tasks of a batch (default: two for each core)"
+        "--tasks",
+        default=0,
+        type=whole_number(1, 2**31 - 1),
+        metavar="N",
+        help="tasks of a batch (default: two for each core)",
     )
     parser.add_argument(
         "--dead-letters",
@@ -86,12 +95,6 @@ def _name(text: str) -> str:
     if not NAME.fullmatch(text):
         raise argparse.ArgumentTypeError(f"must be letters, digits, '.', '_' or '-', not {text!r}")
     return text
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 2**31:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
-    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

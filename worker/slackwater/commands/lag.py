@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from slackwater.commands.connection import Connection, add_options
-from slackwater.runtime.errors import StartError
+from slackwater.runtime.errors import ConfigError
 from slackwater.tools.record_text import table
 
 if TYPE_CHECKING:
@@ -46,14 +46,14 @@ def register(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns the exit code. Raises KafkaError, ConfigError; StartError for a group that does not exist."""
+    """Returns the exit code. Raises KafkaError, ConfigError, also for a group that does not exist."""
     with Connection(args).admin() as admin:
         groups = args.groups or sorted(listing.group_id for listing in admin.list_groups())
         described = admin.describe_groups(groups).unwrap()
         rows = {group: rows_of(admin, group) for group in groups}
     for group in args.groups:
         if described[group].state == _DEAD and not rows[group]:
-            raise StartError(f"there is no group {group}; slackwater lag lists all groups")
+            raise ConfigError(f"there is no group {group}; slackwater lag lists all groups")
     if args.output == "json":
         for row in (row for group in groups for row in rows[group]):
             print(json.dumps(asdict(row)))

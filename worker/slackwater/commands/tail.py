@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from slackwater.commands.arguments import whole_number
 from slackwater.commands.connection import Connection, add_options
 from slackwater.kafka.structs import TopicPartition
 from slackwater.tools.positions import spans_of
@@ -33,7 +34,9 @@ def register(subparsers: Any) -> None:
     add_options(parser)
     parser.add_argument("starts", nargs="+", metavar=SYNTAX, type=_start_of, help="where to begin")
     parser.add_argument("-f", "--follow", action="store_true", help="go on as records come")
-    parser.add_argument("--limit", type=int, default=None, metavar="N", help="print at most so many")
+    parser.add_argument(
+        "--limit", type=whole_number(1), default=None, metavar="N", help="print at most so many"
+    )
     parser.add_argument(
         "--output",
         choices=("text", "json", "value"),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slackwater.clock import SYSTEM_CLOCK
+from slackwater.commands.arguments import whole_number
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.delivery.pace import FIRST_RECORDS
@@ -60,7 +61,7 @@ def register(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--limit",
-        type=_limit,
+        type=whole_number(1, MOST),
         default=DEFAULT_LIMIT,
         metavar="N",
         help=f"how many records to read of all partitions together (default: {DEFAULT_LIMIT})",
@@ -73,12 +74,6 @@ def register(subparsers: Any) -> None:
         help="table (the default), one JSON document, or an Arrow IPC file of the rows beside the counts",
     )
     parser.set_defaults(run=run)
-
-
-def _limit(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= MOST:
-        raise argparse.ArgumentTypeError(f"must be from 1 to {MOST}, not {text!r}")
-    return int(text)
 
 
 def _output(text: str) -> str:
@@ -139,6 +134,7 @@ def try_handler(config: WorkerConfig, starts: list[Start], limit: int) -> Tried:
     """Reads up to ``limit`` records and runs the handler on them. Raises WorkerError, KafkaError."""
     clock = SYSTEM_CLOCK
     began = clock.mono_ms()
+    clients.check_reachable(config)
     consumer = clients.reader(config)
     try:
         records = _read(consumer, starts, limit)
