@@ -10,6 +10,7 @@ import asyncio
 import os
 import socket
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -17,11 +18,11 @@ AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
 """What :func:`socket.getaddrinfo` returns of each address."""
 
 _lock = threading.Lock()
-_running: dict[tuple[str, int], Future[list[AddressInfo]]] = {}
+_running: dict[tuple[str, int], Future[Sequence[AddressInfo]]] = {}
 """One thread for each name: a caller that asks again meanwhile waits for the same answer."""
 
 
-async def look_up(host: str, port: int) -> list[AddressInfo]:
+async def look_up(host: str, port: int) -> Sequence[AddressInfo]:
     """The TCP addresses of ``host``, in the system's order. Raises ``OSError``."""
     with _lock:
         future = _running.get((host, port))
@@ -40,7 +41,7 @@ def is_running(host: str, port: int) -> bool:
     return (host, port) in _running
 
 
-def _work(host: str, port: int, future: Future[list[AddressInfo]]) -> None:
+def _work(host: str, port: int, future: Future[Sequence[AddressInfo]]) -> None:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
         problem: Exception | None = None
