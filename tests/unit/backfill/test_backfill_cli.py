@@ -26,7 +26,9 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[tuple[WorkerConfig, WorkerCon
     """What the command has passed on."""
     calls: list[tuple[WorkerConfig, WorkerConfig, Options]] = []
 
-    def backfill(config: WorkerConfig, live: WorkerConfig, options: Options, say: Any) -> Counts:
+    def backfill(
+        config: WorkerConfig, live: WorkerConfig, options: Options, say: Any, *, progress: Any
+    ) -> Counts:
         calls.append((config, live, options))
         say("a line")
         return Counts(batches=2, rows=5, letters=1)

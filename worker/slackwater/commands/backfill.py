@@ -13,6 +13,7 @@ from typing import Any
 from slackwater.backfill.bounds import SYNTAX, bound_of
 from slackwater.backfill.slices import DEFAULT_MOST
 from slackwater.commands.arguments import whole_number
+from slackwater.commands.display import ProgressLines
 from slackwater.runtime.errors import EXIT_OK
 from slackwater.tools.group_config import add_options, config_of
 
@@ -116,6 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
         allow_overlap=arguments.allow_overlap,
         dry_run=arguments.dry_run,
     )
-    counts = backfill(config, live, options, lambda line: print(line, flush=True))
+    with ProgressLines() as lines:
+        counts = backfill(config, live, options, lines.say, progress=lines.progress)
     print(f"batches: {counts.batches}, rows: {counts.rows}, dead letters: {counts.letters}")
     return EXIT_OK

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.commands.arguments import topic_name, whole_number
+from slackwater.commands.display import print_table
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.errors import ConfigError
 from slackwater.tools import clients
 from slackwater.tools.group_config import add_options, config_of
-from slackwater.tools.letter_counts import LetterCounts
+from slackwater.tools.letter_counts import COLUMNS, MOST_ERROR, LetterCounts
 from slackwater.tools.letter_text import document_of, lines_of
 from slackwater.tools.letters import LetterLog, Selection, StoredLetter, letter_of
 from slackwater.tools.replay import Replay, ledgers_of
@@ -167,8 +168,8 @@ def _list(arguments: argparse.Namespace) -> int:
         }
         print(json.dumps(document))
         return 0
-    for line in counts.lines():
-        print(line)
+    if counts.letters:
+        print_table(COLUMNS, counts.rows(), most=MOST_ERROR)
     print(f"dead letters of the group {group} in {topic}: {counts.letters}, replayed: {counts.replayed}")
     return 0
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from slackwater.commands.connection import Connection, add_options
+from slackwater.commands.display import print_table
 from slackwater.runtime.errors import ConfigError
-from slackwater.tools.record_text import table
 
 if TYPE_CHECKING:
     from slackwater.kafka import KafkaAdmin
@@ -61,12 +60,12 @@ def run(args: argparse.Namespace) -> int:
         for group in groups:
             state, members = described[group].state, len(described[group].members)
             print(f"{group}: {state}, {members} members, lag {_sum(rows[group])}")
-        _print(
+        print_table(
             ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"),
             [_cells(row) for group in groups for row in rows[group]],
         )
     else:
-        _print(
+        print_table(
             ("GROUP", "STATE", "MEMBERS", "PARTITIONS", "LAG"),
             [
                 (
@@ -80,11 +79,6 @@ def run(args: argparse.Namespace) -> int:
             ],
         )
     return 0
-
-
-def _print(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    for line in table(columns, rows):
-        print(line)
 
 
 def _cells(row: Row) -> tuple[Any, ...]:

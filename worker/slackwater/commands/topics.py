@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.commands.arguments import topic_name, whole_number
 from slackwater.commands.connection import Connection, add_options
+from slackwater.commands.display import print_table
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.errors import ConfigError
-from slackwater.tools.record_text import table
 from slackwater.tools.topics import described as described_topics
 
 if TYPE_CHECKING:
@@ -71,8 +71,7 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps(asdict(topic)))
         return 0
     cells = [(topic.topic, topic.partitions, topic.replicas, f"{topic.offsets:,}") for topic in topics]
-    for line in table(("TOPIC", "PARTITIONS", "REPLICAS", "OFFSETS IN THE LOG"), cells):
-        print(line)
+    print_table(("TOPIC", "PARTITIONS", "REPLICAS", "OFFSETS IN THE LOG"), cells)
     return 0
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.commands.arguments import whole_number
+from slackwater.commands.display import print_table
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.delivery.pace import FIRST_RECORDS
@@ -22,7 +23,7 @@ from slackwater.runtime.errors import EXIT_HANDLER_OR_SINK, EXIT_OK, ConfigError
 from slackwater.tools import clients
 from slackwater.tools.group_config import add_options, config_of
 from slackwater.tools.positions import spans_of
-from slackwater.tools.record_text import plain, printable, shortened, table, text_or_hex
+from slackwater.tools.record_text import plain, printable, shortened, text_or_hex
 from slackwater.tools.starts import SYNTAX, Start, start_of
 
 if TYPE_CHECKING:
@@ -271,7 +272,8 @@ def _print_rows(tried: Tried) -> None:
     if not tried.rows.num_rows:
         return
     rows = [list(row.values()) for row in tried.rows.to_pylist()]
-    print("\n".join(table(tried.rows.column_names, rows)) + "\n")
+    print_table(tried.rows.column_names, rows)
+    print()
 
 
 def _write(rows: pa.Table, file: Path) -> None:
