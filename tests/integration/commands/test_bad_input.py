@@ -17,6 +17,7 @@ from slackwater.kafka import KafkaAdmin
 from slackwater.kafka.admin import NewTopic
 from slackwater_operator.cli import operator
 from slackwater_operator.cli.kubectl import plugin
+from tests.integration.commands.group_settings import group_settings
 from tests.support.devbroker import DevBroker
 from tests.support.processes import reserve_ports
 
@@ -202,15 +203,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def files(folder: Path, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with files of a group on a broker that serves."""
     monkeypatch.setenv("SLACKWATER_BOOTSTRAP", bootstrap)
-    group = {
-        "bootstrapServers": bootstrap,
-        "groupId": "g",
-        "topics": ["t"],
-        "handler": "os:getcwd",
-        "engine": "python",
-        "sink": {"format": "parquet", "path": str(folder / "rows")},
-        "deadLetterTopic": "letters",
-    }
+    group = group_settings(bootstrap, folder)
     (folder / "group.yaml").write_text(json.dumps(group))
     (folder / "no-handler.yaml").write_text(json.dumps(group | {"handler": "nowhere:f"}))
     del group["deadLetterTopic"]

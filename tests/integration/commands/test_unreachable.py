@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.commands.group_settings import group_settings
 from tests.support.processes import reserve_ports
 
 COMMANDS = {
@@ -41,15 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, command: str, bootstrap: str) -> subprocess.CompletedProcess[str]:
-    group = {
-        "bootstrapServers": bootstrap,
-        "groupId": "g",
-        "topics": ["t"],
-        "handler": "os:getcwd",
-        "engine": "python",
-        "sink": {"format": "parquet", "path": str(folder / "rows")},
-        "deadLetterTopic": "letters",
-    }
+    group = group_settings(bootstrap, folder)
     (folder / "group.json").write_text(json.dumps(group))
     path = os.pathsep.join([str(folder), *(place for place in sys.path if place)])
     return subprocess.run(
