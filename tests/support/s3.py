@@ -28,6 +28,8 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem
 
+BUCKET = "lake"
+"""The bucket of the tests of sinks."""
 LOCK = ROOT / "requirements" / "moto.txt"
 _HEADERS = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=test-key-id/20260101/us-east-1/s3/aws4_request, "

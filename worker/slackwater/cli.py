@@ -29,6 +29,7 @@ COMMANDS = {
 }
 ENTRY_POINTS = "slackwater.commands"
 INTERRUPTED = 130
+SHELLS = ("bash", "fish", "zsh")
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,7 +57,25 @@ def _parser() -> tuple[argparse.ArgumentParser, Any]:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     version = subparsers.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
+    completion = subparsers.add_parser(
+        "completion",
+        help="print a script that completes this command in a shell",
+        description="Prints a script, which a shell's start-up file reads: "
+        'eval "$(slackwater completion bash)", for zsh the same after compinit, for fish '
+        "slackwater completion fish | source.",
+    )
+    completion.add_argument("shell", choices=SHELLS, metavar="bash|fish|zsh")
+    completion.set_defaults(run=_completion)
     return parser, subparsers
+
+
+def _completion(args: argparse.Namespace) -> int:
+    from slackwater.completion import script
+
+    parser, subparsers = _parser()
+    _register(subparsers, [])
+    print(script(parser, args.shell))
+    return 0
 
 
 def _version(_: argparse.Namespace) -> int:
@@ -67,7 +86,7 @@ def _version(_: argparse.Namespace) -> int:
 def _register(subparsers: Any, arguments: list[str]) -> None:
     """Adds the subcommand that ``arguments`` names; all of them if it is not one of :data:`COMMANDS`."""
     named = next((argument for argument in arguments if not argument.startswith("-")), "")
-    if named == "version":
+    if named in ("completion", "version"):
         return
     if named in COMMANDS:
         import_module(COMMANDS[named]).register(subparsers)

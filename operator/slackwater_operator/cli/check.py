@@ -6,7 +6,6 @@ Prints a line for each and ends with 1 when one of them is bad. It doesn't wait:
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import sys
@@ -16,6 +15,8 @@ from typing import Any
 
 import aiohttp
 
+from slackwater.cli import Parser
+from slackwater.commands.arguments import whole_number
 from slackwater.kafka.untrusted import one_line
 from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
 from slackwater_operator.kubernetes.client import Kube
@@ -54,7 +55,8 @@ class Wanted:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 where all is well, 1 where something isn't or cannot be asked.
+    """Returns the exit code: 0 where all is well, 1 where something isn't or cannot be asked, 2 for a wrong
+    command line or kubeconfig.
 
     Args:
         arguments: of the command line, without `check`.
@@ -64,15 +66,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return asyncio.run(_print(wanted))
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The parser of the command line."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="slackwater-operator check",
         description="Checks that the operator is ready and that the API server knows its resource.",
     )
     made.add_argument("--selector", required=True, help="label selector of the operator's pods")
     made.add_argument(
-        "--expect", type=int, default=1, metavar="N", help="the number of pods that must be ready"
+        "--expect",
+        type=whole_number(),
+        default=1,
+        metavar="N",
+        help="the number of pods that must be ready",
     )
     made.add_argument(
         "--namespace",
@@ -88,8 +94,8 @@ async def _print(wanted: Wanted) -> int:
     try:
         kube = await Kube.connect(request_timeout_s=REQUEST_TIMEOUT_S)
     except KubeConfigError as error:
-        print(f"failed  {error}")
-        return 1
+        print(f"slackwater-operator check: error: {error}", file=sys.stderr)
+        return error.exit_code
     try:
         results = [result async for result in check(kube, wanted)]
     finally:

@@ -7,16 +7,22 @@ import asyncio
 import contextlib
 import os
 import signal
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slackwater.commands.display import terminal
+
 if TYPE_CHECKING:
+    from rich.live import Live
+
     from slackwater_operator.local.launch import Launch
     from slackwater_operator.local.report.views import RunSnapshot
     from slackwater_operator.local.run import LocalRun
 
 _STATUS_S = 5.0
+_TABLES_S = 0.5
 
 
 def register(subparsers: Any) -> None:
@@ -86,12 +92,13 @@ async def _main(arguments: argparse.Namespace) -> int:
         workdir=arguments.workdir,
         secrets=arguments.secrets,
     )
-    async with launch as run:
-        run.on_notice(lambda notice: _line(notice.text))
+    async with launch as run, AsyncExitStack() as stack:
+        screen = stack.enter_context(Screen())
+        run.on_notice(lambda notice: screen.say(notice.text))
         tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(stop.wait()),
-            asyncio.create_task(_watch(run)),
-            asyncio.create_task(_roll_when_asked(launch, run, again)),
+            asyncio.create_task(_watch(run, screen)),
+            asyncio.create_task(_roll_when_asked(launch, run, again, screen)),
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -101,7 +108,7 @@ async def _main(arguments: argparse.Namespace) -> int:
             await asyncio.gather(*tasks, return_exceptions=True)
         if run.failure is not None:
             raise run.failure
-        _line("ending the workers (press Ctrl-C again to end them at once)")
+        screen.say("ending the workers (press Ctrl-C again to end them at once)")
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, launch.hurry)
     _line("all workers have ended")
@@ -121,7 +128,7 @@ def _has_terminal() -> bool:
     return True
 
 
-async def _roll_when_asked(launch: Launch, run: LocalRun, again: asyncio.Event) -> None:
+async def _roll_when_asked(launch: Launch, run: LocalRun, again: asyncio.Event, screen: Screen) -> None:
     """Rolls the workers with what the file says then, each time that `again` is set; returns when the run
     cannot go on. What is wrong with the file, or ends a rollout, is a line: the workers go on as before."""
     from slackwater_operator.api.v1alpha1.consumer_group import ResourceError
@@ -135,23 +142,70 @@ async def _roll_when_asked(launch: Launch, run: LocalRun, again: asyncio.Event) 
         except OperationError:
             pass  # its line has been printed as a notice
         except (ResourceError, ValueError) as error:
-            _line(f"the workers are not rolled: {error}")
+            screen.say(f"the workers are not rolled: {error}")
         except RunError as error:
             if run.failure is None:
-                _line(f"the workers are not rolled: {error}")
+                screen.say(f"the workers are not rolled: {error}")
 
 
-async def _watch(run: LocalRun) -> None:
-    """Prints a status line now and then, and returns when the run cannot go on."""
-    last = ""
+async def _watch(run: LocalRun, screen: Screen) -> None:
+    """Shows the state now and then, and returns when the run cannot go on."""
     while run.failure is None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_STATUS_S):
+            async with asyncio.timeout(screen.every_s):
                 await run.wait_failed()
-        line = status_line(run.snapshot())
-        if line != last:
-            _line(line)
-            last = line
+        screen.update(run.snapshot())
+
+
+class Screen:
+    """Shows a run: on a terminal its lines above tables that change, elsewhere lines alone.
+
+    A context manager. ``every_s``: how often it is to be updated."""
+
+    def __init__(self) -> None:
+        self._console = terminal()
+        self._live: Live | None = None
+        self._last = ""
+        self.every_s = _STATUS_S if self._console is None else _TABLES_S
+
+    def __enter__(self) -> Screen:
+        if self._console is not None:
+            from rich.live import Live
+
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            with contextlib.suppress(OSError):
+                self._live.stop()
+        self._live = None
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if self._live is None:
+            _line(text)
+            return
+        with contextlib.suppress(OSError):  # as in _line
+            self._live.console.print(_with_time(text), soft_wrap=True)
+
+    def update(self, shown: RunSnapshot) -> None:
+        """Shows what is now; as a line only where it has changed."""
+        if self._live is None:
+            line = status_line(shown)
+            if line != self._last:
+                _line(line)
+                self._last = line
+            return
+        from rich.console import Group
+        from rich.text import Text
+
+        from slackwater_operator.local.report.tables import head, tables
+
+        problems = [Text(problem, style="bold red") for problem in shown.problems]
+        with contextlib.suppress(OSError):
+            self._live.update(Group(head(shown), *tables(shown), *problems), refresh=True)
 
 
 def status_line(shown: RunSnapshot) -> str:
@@ -176,4 +230,8 @@ def status_line(shown: RunSnapshot) -> str:
 
 def _line(text: str) -> None:
     with contextlib.suppress(OSError):  # the terminal may be gone, the workers are still to be ended
-        print(f"{datetime.now(UTC).astimezone():%H:%M:%S} {text}", flush=True)
+        print(_with_time(text), flush=True)
+
+
+def _with_time(text: str) -> str:
+    return f"{datetime.now(UTC).astimezone():%H:%M:%S} {text}"

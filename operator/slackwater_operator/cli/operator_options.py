@@ -9,8 +9,8 @@ import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
+from slackwater.cli import Parser
 from slackwater.extras import OTEL
 from slackwater.tracing.opening import disabled
 from slackwater.tracing.settings import is_endpoint
@@ -68,13 +68,6 @@ class Options:
     traces_endpoint: str
     log_level: str
     log_format: str
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
@@ -136,7 +129,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
 
 def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     """The parser of the operator's command line, with the defaults that ``environment`` gives."""
-    made = _Parser(
+    made = Parser(
         prog="slackwater-operator",
         allow_abbrev=False,
         description="Manages the ConsumerGroups of a Kubernetes cluster. Each option can also be set in "

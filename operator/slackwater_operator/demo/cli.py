@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("slackwater demo: interrupted; all its processes have ended", file=sys.stderr)
         return _INTERRUPTED
     except (DemoError, WorkFolderError, RunError, ResourceError) as error:
-        print(f"slackwater demo: {error}", file=sys.stderr)
+        print(f"slackwater demo: error: {error}", file=sys.stderr)
         return int(getattr(error, "exit_code", 1))
 
 

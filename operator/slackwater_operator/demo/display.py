@@ -7,16 +7,13 @@ from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.local.report.tables import head, number, tables
 from slackwater_operator.local.report.views import Notice, RunSnapshot
 
 _PLAIN_EVERY_S = 2.0
 _NOTICES = 6
-_BAR_WIDTH = 24
-_COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan", "bright_green")
 
 
 class Display:
@@ -74,73 +71,19 @@ class Display:
         return (
             f"generation {snapshot.generation} {snapshot.group_state or '?'}  "
             f"produced {self._produced:,}  committed {sum(snapshot.positions.values()):,}  "
-            f"lag {_number(snapshot.total_lag)}  {workers}"
+            f"lag {number(snapshot.total_lag)}  {workers}"
         )
 
     def _page(self, snapshot: RunSnapshot) -> Group:
-        colours = {row.name: _COLOURS[row.ordinal % len(_COLOURS)] for row in snapshot.workers}
-        operation = snapshot.operation
-        doing = f"{operation.text}: {operation.status}" if operation else "nothing to do"
-        head = Text.assemble(
-            (f" {snapshot.group_id} ", "bold reverse"),
-            f"  generation {snapshot.generation}  {snapshot.group_state or 'unknown'}  ",
-            (doing, "bold yellow" if operation else "dim"),
-        )
         committed = sum(snapshot.positions.values())
         flow = Text(
             f" produced {self._produced:,} of {self._total:,}   committed {committed:,}"
-            f"   dead-lettered {snapshot.dead:,}   lag {_number(snapshot.total_lag)}"
-            f"   {_number(snapshot.consumed_per_s)} records/s"
+            f"   dead-lettered {snapshot.dead:,}   lag {number(snapshot.total_lag)}"
+            f"   {number(snapshot.consumed_per_s)} records/s"
         )
         return Group(
-            head,
+            head(snapshot),
             flow,
-            _workers(snapshot, colours),
-            _partitions(snapshot, colours),
+            *tables(snapshot),
             *(Text(line, style="dim") for line in self._notices[-_NOTICES:]),
         )
-
-
-def _workers(snapshot: RunSnapshot, colours: dict[str, str]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 1))
-    for name in ("worker", "phase", "pid", "gen", "lag", "restarts", "partitions"):
-        table.add_column(name, justify="right" if name in ("pid", "gen", "lag", "restarts") else "left")
-    busy = snapshot.operation.subjects if snapshot.operation else ()
-    for row in snapshot.workers:
-        mark = " *" if row.leader else ""
-        table.add_row(
-            Text(row.pod + mark, style=colours[row.name]),
-            Text(row.phase, style="bold yellow" if row.name in busy else ""),
-            str(row.pid or "-"),
-            str(row.generation) if row.generation >= 0 else "-",
-            _number(row.lag),
-            str(row.restarts),
-            " ".join(str(assigned.partition) for assigned in row.assignment),
-        )
-    return table
-
-
-def _partitions(snapshot: RunSnapshot, colours: dict[str, str]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 1))
-    for name in ("partition", "owner", "lag", ""):
-        table.add_column(name, justify="right" if name in ("partition", "lag") else "left")
-    most = max((lag for lag in snapshot.lag.values() if lag is not None), default=0) or 1
-    for partition in snapshot.partitions:
-        owner = snapshot.owners.get(partition)
-        lag = snapshot.lag.get(partition)
-        bar = "█" * round((lag or 0) / most * _BAR_WIDTH)
-        table.add_row(
-            _short(partition),
-            Text(owner or "none", style=colours.get(owner or "", "bold red")),
-            _number(lag),
-            Text(bar, style=colours.get(owner or "", "red")),
-        )
-    return table
-
-
-def _short(partition: TopicPartition) -> str:
-    return f"{partition.topic}-{partition.partition}"
-
-
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:,.0f}"

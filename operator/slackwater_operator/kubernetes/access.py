@@ -174,7 +174,7 @@ async def _from_kubeconfig(context: str) -> tuple[_Endpoint, str, Path | None]:
         authorization = _header(config)
     except (OSError, ssl.SSLError, ValueError, KeyError, TypeError) as error:
         which = f", context {context}" if context else ""
-        raise KubeConfigError(f"{paths}{which} cannot be used: {error}") from error
+        raise KubeConfigError(f"{paths}{which} cannot be used: {' '.join(str(error).split())}") from error
     endpoint = _Endpoint(config.server, tls, config.server_name, config.proxy, config.namespace)
     return endpoint, authorization, None if config.token else config.token_file
 

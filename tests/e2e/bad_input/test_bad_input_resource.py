@@ -32,7 +32,7 @@ def test_local_run_reports_an_invalid_resource(tmp_path: Path, old: str, new: st
     site = LocalRunSite("127.0.0.1:1", tmp_path)
     site.change(old, new)
     ended = run(*site.arguments())
-    assert ended.code == 1, ended
+    assert ended.code == 2, ended
     assert ended.stderr.count("\n") == 1, ended
     assert re.search(words, ended.error), ended
     assert not site.work.exists()

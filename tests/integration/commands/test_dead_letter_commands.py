@@ -198,7 +198,7 @@ def test_records_go_to_another_topic_with_the_present_time(
     ("arguments", "code", "words"),
     [
         (["replay"], 2, "say which letters: --topic"),
-        (["replay", "--all", "--to", "no-such-topic"], 1, "there is no topic no-such-topic to send to"),
+        (["replay", "--all", "--to", "no-such-topic"], 2, "there is no topic no-such-topic"),
         (["replay", "--all", "--to", "{dlq}"], 2, "is the dead-letter topic"),
         (["list", "--since", "soon"], 2, "must be a time such as"),
         (["show", "--offset", "-1"], 2, "must be a whole number"),

@@ -89,7 +89,7 @@ def group(devbroker: DevBroker, tmp_path: Path) -> Path:
 def test_an_unknown_field_ends_the_run(group: Path) -> None:
     group.write_text(group.read_text().replace("replicas:", "replica:"))
     code, errors = run(group)
-    assert code == 1
+    assert code == 2
     assert errors == [f"slackwater: error: {group}:13: spec.replica: unknown field; did you mean replicas?"]
 
 

@@ -132,7 +132,7 @@ def test_dead_letters_without_a_topic_for_them(dev_site: DeliverySite) -> None:
 @pytest.mark.parametrize(
     ("start", "changes", "code", "words"),
     [
-        ("no-such-topic", {}, 1, "there is no topic no-such-topic"),
+        ("no-such-topic", {}, 2, "there is no topic no-such-topic"),
         ("{topic}:99:0", {}, 2, "-99 does not exist: the topic has 4 partitions"),
         ("{topic}:0:4200", {}, 2, "-0: offset 4200 is not in the log, which has offsets 0 to 4"),
         ("{topic}:0", {}, 2, "has a partition and no offset"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support.delta import DeltaFolder
 from tests.support.processes import reserve_ports
-from tests.support.s3 import S3Gate, S3Server
+from tests.support.s3 import BUCKET, S3Gate, S3Server
 from tests.support.store_writers import (
     ALL,
     ID,
@@ -43,15 +42,6 @@ from tests.support.store_writers import (
 )
 
 pytestmark = pytest.mark.parts("s3")
-
-BUCKET = "lake"
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with S3Server() as server:
-        server.make_bucket(BUCKET)
-        yield server
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.support.iceberg.catalogs import Catalog, sql_catalog
 from tests.support.iceberg.others import OTHERS, append, compact, delete, expire_all
 from tests.support.iceberg.rest import TOKEN, RestCatalogServer
 from tests.support.iceberg.sweeps import ALL, RECORDS
-from tests.support.s3 import S3Gate, S3Server
+from tests.support.s3 import BUCKET, S3Gate, S3Server
 from tests.support.sinks import OLD, A, B, marks, put, rows
 
 CALLS: list[tuple[Any, str]] = [
@@ -34,7 +34,6 @@ CALLS: list[tuple[Any, str]] = [
     (RestCatalog, "commit_table"),
     *sweeps.CALLS,
 ]
-BUCKET = "lake"
 
 
 def write_all(sink: sinks.Sink) -> None:
@@ -209,13 +208,6 @@ def test_a_catalog_that_does_not_answer_is_not_waited_for(
 
 
 # ---- S3
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with S3Server() as server:
-        server.make_bucket(BUCKET)
-        yield server
 
 
 def on_s3(s3: S3Server, folder: Path, warehouse: str = f"s3://{BUCKET}/warehouse", url: str = "") -> Catalog:

@@ -11,7 +11,7 @@ import itertools
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from slackwater.runtime.errors import RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support.processes import reserve_ports
-from tests.support.s3 import S3Gate, S3Server
+from tests.support.s3 import BUCKET, S3Gate, S3Server
 from tests.support.store_writers import (
     ALL,
     ID,
@@ -42,15 +42,6 @@ from tests.support.store_writers import (
 )
 
 pytestmark = pytest.mark.parts("s3")
-
-BUCKET = "lake"
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with S3Server() as server:
-        server.make_bucket(BUCKET)
-        yield server
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def test_what_has_no_marks_is_refused(devbroker: DevBroker, topic: str, tmp_path
         marks(file)
     table = {"format": "parquet", "path": str(tmp_path / "table")}
     file.write_text(yaml.safe_dump({**document, "topics": ["no-such-topic"], "sink": table}))
-    with pytest.raises(StartError, match="the topic no-such-topic cannot be described"):
+    with pytest.raises(StartError, match="there is no topic no-such-topic"):
         marks(file)
     with pytest.raises(ConfigError, match=r"none\.yaml"):
         marks(tmp_path / "none.yaml")

@@ -11,19 +11,10 @@ import pyarrow.dataset as ds
 import pytest
 
 from tests.support.devbroker import DevBroker
-from tests.support.s3 import S3Server
+from tests.support.s3 import BUCKET, S3Server
 from tests.support.workers.delivery_site import DeliverySite
 
 pytestmark = pytest.mark.parts("s3")
-
-BUCKET = "lake"
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with S3Server() as server:
-        server.make_bucket(BUCKET)
-        yield server
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Real workers, stopped at a step until their partitions have another owner, and then continued.
 
-The same in virtual time, with more variations: tests/unit/runtime/test_runtime_stopped.py.
+The same in virtual time, with more variations: tests/unit/runtime/worker/test_runtime_stopped.py.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from tests.support.workers.process import WorkerProcess
 from tests.support.workers.takeover_site import TakeoverSite
 
 POLICIES = ["latest", *(pytest.param(policy, marks=pytest.mark.long) for policy in ("earliest", "none"))]
-"""``latest`` would skip the most. All three are tried in tests/unit/consumer/test_positions.py, too."""
+"""``latest`` would skip the most. All three: tests/unit/consumer/offsets/test_positions.py."""
 WAITING = """
 import os, time
 from site_handler import transform as handle

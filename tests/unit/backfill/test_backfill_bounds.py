@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from slackwater.backfill.bounds import bound_of, digest_of, resolve
 from slackwater.handler import OffsetRange
 from slackwater.kafka.structs import OffsetAndTimestamp, TopicPartition
-from slackwater.runtime.errors import ConfigError, StartError
+from slackwater.runtime.errors import ConfigError
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -20,9 +20,6 @@ class FakeLog:
     """Two partitions of ``a`` from 10 to 100, one of ``b`` from 0 to 50; a record a second, from time 0."""
 
     logs: Mapping[TopicPartition, tuple[int, int]] = {A0: (10, 100), A1: (10, 100), B0: (0, 50)}
-
-    def partitions_for_topic(self, topic: str) -> Collection[int] | None:
-        return {tp.partition for tp in self.logs if tp.topic == topic} or None
 
     def beginning_offsets(self, partitions: Any) -> Mapping[TopicPartition, int]:
         return {tp: self.logs[tp][0] for tp in partitions}
@@ -40,7 +37,10 @@ class FakeLog:
 
 def ranges(begins: list[str], ends: list[str]) -> dict[TopicPartition, tuple[int, int]]:
     resolved = resolve(
-        FakeLog(), ["b", "a"], [bound_of(text) for text in begins], [bound_of(t) for t in ends]
+        FakeLog(),
+        {"a": [A0, A1], "b": [B0]},
+        [bound_of(text) for text in begins],
+        [bound_of(t) for t in ends],
     )
     assert all(isinstance(span, OffsetRange) for span in resolved.values())
     return {tp: (span.start, span.end) for tp, span in resolved.items()}
@@ -71,7 +71,7 @@ def test_ranges(begins: list[str], ends: list[str], expected: dict[TopicPartitio
         (["a:0:20"], ["a:0:19"], "--to a:0:19 is before --from a:0:20"),
         (["a:0:9"], [], "--from a:0:9 is not in the log of a-0, which goes from 10 to 100"),
         (["a:0:20"], ["a:0:101"], "--to a:0:101 is not in the log of a-0, which goes from 10 to 100"),
-        (["a:2:20"], [], "--from names a-2, which does not exist: the topic has 2 partitions"),
+        (["a:2:20"], [], "--from: a-2 does not exist: the topic has 2 partitions"),
         (["c:0:20"], [], r"--from names c, which is no topic of the group \(a, b\)"),
         (["a:0:20", "a"], [], "--from names a-0 twice"),
         (["earliest", "a:0:20"], [], "--from earliest is for all partitions: give it alone"),
@@ -82,11 +82,6 @@ def test_ranges(begins: list[str], ends: list[str], expected: dict[TopicPartitio
 def test_bounds_that_are_refused(begins: list[str], ends: list[str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         ranges(begins, ends)
-
-
-def test_a_topic_that_does_not_exist() -> None:
-    with pytest.raises(StartError, match="there is no topic c"):
-        resolve(FakeLog(), ["c"], [bound_of("earliest")], [])
 
 
 def test_what_is_no_bound() -> None:

@@ -26,7 +26,9 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[tuple[WorkerConfig, WorkerCon
     """What the command has passed on."""
     calls: list[tuple[WorkerConfig, WorkerConfig, Options]] = []
 
-    def backfill(config: WorkerConfig, live: WorkerConfig, options: Options, say: Any) -> Counts:
+    def backfill(
+        config: WorkerConfig, live: WorkerConfig, options: Options, say: Any, *, progress: Any
+    ) -> Counts:
         calls.append((config, live, options))
         say("a line")
         return Counts(batches=2, rows=5, letters=1)
@@ -73,7 +75,7 @@ def test_defaults(tmp_path: Path, given: list[Any]) -> None:
         (["--from", "earliest", "--name", "a b"], "argument --name: must be letters, digits"),
         (
             ["--from", "earliest", "--batch-rows", "0"],
-            "argument --batch-rows: must be a whole number above 0",
+            "argument --batch-rows: must be a whole number from 1",
         ),
     ],
 )

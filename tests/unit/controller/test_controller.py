@@ -21,9 +21,9 @@ from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.plan import plan as real_plan
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.telemetry.metrics import Metrics
-from tests.unit.planner.simulated_cluster import KEY, NAME, Simulation, spec
-from tests.unit.planner.simulated_operator import SimulatedOperator, SimulationClock
-from tests.unit.planner.test_plan_simulated import image, settled
+from tests.unit.planner.plans.test_plan_simulated import image, settled
+from tests.unit.planner.simulation.simulated_cluster import KEY, NAME, Simulation, spec
+from tests.unit.planner.simulation.simulated_operator import SimulatedOperator, SimulationClock
 
 SIMULATED = ("kube", "store", "events", "clusters", "workers")
 SETTINGS = Settings(worker_image="slackwater/worker:v1", busy_round_ms=20)

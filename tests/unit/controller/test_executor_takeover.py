@@ -21,7 +21,7 @@ from slackwater_operator.planner.status_memory import Memory
 from slackwater_operator.specs.worker_config import takeover_secret
 from slackwater_operator.workers.client import PodAddress, WorkerStatuses
 from tests.support.workers.takeover_worker import TakeoverWorker
-from tests.unit.planner.simulated_cluster import Posted
+from tests.unit.planner.simulation.simulated_cluster import Posted
 from tests.unit.specs.built_group import group
 
 GROUP = group(**{"spec/rollout/strategy": "Takeover"})

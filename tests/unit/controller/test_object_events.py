@@ -12,7 +12,7 @@ from slackwater_operator.controller.snapshots.object_events import EVENTS_KEPT, 
 from slackwater_operator.kubernetes.errors import KubeError, KubeUnavailable, from_answer
 from slackwater_operator.model.statefulsets import StatefulSetSnapshot
 from slackwater_operator.model.times import time_ms
-from tests.unit.planner.simulated_cluster import BEGIN_MS, stamp
+from tests.unit.planner.simulation.simulated_cluster import BEGIN_MS, stamp
 
 EVERY_MS = 5_000
 

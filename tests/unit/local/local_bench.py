@@ -18,7 +18,7 @@ from slackwater_operator.local.source import Source
 from slackwater_operator.planner.rollout import restarts
 from slackwater_operator.policies.takeover import context as takeover_context
 from slackwater_operator.specs import statefulset
-from tests.unit.policies.fake_group import FakeGroup
+from tests.unit.policies.groups.fake_group import FakeGroup
 
 HERE = Path(__file__).parent
 FAST = RunSettings(observe_interval_ms=50, max_failures=2)

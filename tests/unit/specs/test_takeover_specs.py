@@ -66,7 +66,7 @@ def test_a_preflight_goes_by_its_own_name(strategy: str) -> None:
 
 
 def test_a_preflight_has_the_key_as_a_worker_has() -> None:
-    """The operator makes the Secret before the Job (tests/unit/planner/test_plan_takeover.py)."""
+    """The operator makes the Secret before the Job (tests/unit/planner/takeover/test_plan_takeover.py)."""
     made_for = group(**TAKEOVER, **{"spec/kafka/security": {"protocol": "SSL", "caSecret": "ca"}})
     made = revision(made_for, worker_image=IMAGE)
     job = preflight_job(made_for, made)["spec"]["template"]["spec"]

@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from slackwater.handler import OffsetRange
-from slackwater.runtime.errors import ConfigError, StartError
+from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.errors import ConfigError
 from slackwater.tools.starts import Start, start_of, time_of
-
-if TYPE_CHECKING:
-    from slackwater.kafka.structs import TopicPartition
+from slackwater.tools.topics import no_partition
 
 EARLIEST, LATEST = "earliest", "latest"
 SYNTAX = "earliest|latest|TIME|TOPIC[:PARTITION][:OFFSET|:start|:end-N|:TIME]"
@@ -62,8 +61,6 @@ def digest_of(begins: Iterable[Bound], ends: Iterable[Bound], *more: str) -> str
 class Log(Protocol):
     """What is asked of the brokers: a :class:`~slackwater.kafka.KafkaConsumer`."""
 
-    def partitions_for_topic(self, topic: str) -> Collection[int] | None: ...
-
     def beginning_offsets(self, partitions: Any) -> Mapping[TopicPartition, int]: ...
 
     def end_offsets(self, partitions: Any) -> Mapping[TopicPartition, int]: ...
@@ -72,16 +69,15 @@ class Log(Protocol):
 
 
 def resolve(
-    log: Log, topics: Collection[str], begins: list[Bound], ends: list[Bound]
+    log: Log, partitions: Mapping[str, Sequence[TopicPartition]], begins: list[Bound], ends: list[Bound]
 ) -> dict[TopicPartition, OffsetRange]:
     """What is read of each partition, in their order; a range may be empty.
 
-    ``topics``: the group's. ``ends``: none: the log's end, as it is now.
+    ``partitions``: of the group's topics, by topic. ``ends``: none: the log's end, as it is now.
 
     Raises ConfigError for bounds that do not fit together, name what is no partition of the group's topics,
-    or are not in the log; StartError for a topic that does not exist; KafkaError.
+    or are not in the log; KafkaError.
     """
-    partitions = _partitions(log, topics)
     starts_at = _by_partition("--from", begins, partitions)
     ends_at = _by_partition("--to", ends or [Bound(LATEST, word=LATEST)], partitions)
     _check_same(starts_at, ends_at)
@@ -96,20 +92,8 @@ def resolve(
     return ranges
 
 
-def _partitions(log: Log, topics: Collection[str]) -> dict[str, list[TopicPartition]]:
-    from slackwater.kafka.structs import TopicPartition
-
-    partitions = {}
-    for topic in sorted(topics):
-        numbers = log.partitions_for_topic(topic)
-        if not numbers:
-            raise StartError(f"there is no topic {topic}, or this client may not describe it")
-        partitions[topic] = [TopicPartition(topic, number) for number in sorted(numbers)]
-    return partitions
-
-
 def _by_partition(
-    option: str, bounds: list[Bound], partitions: Mapping[str, list[TopicPartition]]
+    option: str, bounds: list[Bound], partitions: Mapping[str, Sequence[TopicPartition]]
 ) -> dict[TopicPartition, Bound]:
     """Which bound each partition has; partitions without one are not read."""
     whole = [bound for bound in bounds if bound.place is None]
@@ -130,8 +114,8 @@ def _by_partition(
 
 
 def _of_place(
-    option: str, place: Start, partitions: Mapping[str, list[TopicPartition]]
-) -> list[TopicPartition]:
+    option: str, place: Start, partitions: Mapping[str, Sequence[TopicPartition]]
+) -> Sequence[TopicPartition]:
     if place.topic not in partitions:
         raise ConfigError(
             f"{option} names {place.topic}, which is no topic of the group ({', '.join(partitions)})"
@@ -141,10 +125,8 @@ def _of_place(
         return of_topic
     named = [tp for tp in of_topic if tp.partition == place.partition]
     if not named:
-        raise ConfigError(
-            f"{option} names {place.topic}-{place.partition}, which does not exist: the topic has "
-            f"{len(of_topic)} partitions"
-        )
+        tp = TopicPartition(place.topic, place.partition)
+        raise ConfigError(f"{option}: {no_partition(tp, len(of_topic))}")
     return named
 
 

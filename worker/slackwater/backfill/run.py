@@ -66,6 +66,8 @@ def backfill(
     options: Options,
     say: Callable[[str], object],
     session: SparkSession | None = None,
+    *,
+    progress: Callable[[int, int, str], object] | None = None,
 ) -> Counts:
     """Runs a backfill, or goes on with one.
 
@@ -74,15 +76,18 @@ def backfill(
         live: the group's.
         options: the command line's.
         say: prints a line.
+        progress: shows how many records are done, of how many, and more in words; None: a line does.
         session: to use, and to leave open; None: the one that ``config`` says.
 
     Raises WorkerError and KafkaError.
     """
+    clients.check_reachable(config)
     cluster = Cluster(config, options.tasks, session)
     topics = topics_of(config)
     ids = {name: topic.id for name, topic in topics.items()}
     with clients.reader(config) as consumer:
-        ranges = bounds.resolve(consumer, list(topics), options.begins, options.ends)
+        partitions = {name: topic.partitions for name, topic in sorted(topics.items())}
+        ranges = bounds.resolve(consumer, partitions, options.begins, options.ends)
         digest = bounds.digest_of(options.begins, options.ends)
         name = options.name or bounds.digest_of(options.begins, options.ends, *target.place_of(config.sink))
         group = group_of(config.group_id, name)
@@ -110,13 +115,19 @@ def backfill(
             letters.begin(list(state.owned.values()))
             with cluster:
                 delivery = Delivery(config, state, letters, cluster, consumer)
-                return _run(delivery, state, work, ranges, options.batch_rows, say)
+                return _run(delivery, state, work, ranges, options.batch_rows, say, progress or _line_by(say))
         finally:
             letters.close()
 
 
 def _run(
-    delivery: Delivery, state: State, work: Work, ranges: Ranges, most: int, say: Callable[[str], object]
+    delivery: Delivery,
+    state: State,
+    work: Work,
+    ranges: Ranges,
+    most: int,
+    say: Callable[[str], object],
+    progress: Callable[[int, int, str], object],
 ) -> Counts:
     clock, counts, size = SYSTEM_CLOCK, Counts(), BatchSize(most)
     began = clock.mono_ms()
@@ -135,15 +146,18 @@ def _run(
         counts.rows += delivered.rows
         counts.letters += delivered.letters
         counts.batches += 1
-        say(_progress(work, counts, clock.mono_ms() - began))
+        progress(work.done, work.total, _state(work, counts, clock.mono_ms() - began))
     return counts
 
 
-def _progress(work: Work, counts: Counts, took_ms: float) -> str:
-    share = 100 * work.done // max(1, work.total)
+def _line_by(say: Callable[[str], object]) -> Callable[[int, int, str], object]:
+    return lambda done, total, text: say(f"{100 * done // max(1, total):3d}%  {text}")
+
+
+def _state(work: Work, counts: Counts, took_ms: float) -> str:
     rate = counts.offsets / max(0.001, took_ms / 1000)
     return (
-        f"{share:3d}%  {work.done:,} of {work.total:,} records, rows: {counts.rows:,}, dead letters: "
+        f"{work.done:,} of {work.total:,} records, rows: {counts.rows:,}, dead letters: "
         f"{counts.letters:,}, {rate:,.0f} records/s"
     )
 

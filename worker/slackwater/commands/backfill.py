@@ -12,6 +12,8 @@ from typing import Any
 
 from slackwater.backfill.bounds import SYNTAX, bound_of
 from slackwater.backfill.slices import DEFAULT_MOST
+from slackwater.commands.arguments import whole_number
+from slackwater.commands.display import ProgressLines
 from slackwater.runtime.errors import EXIT_OK
 from slackwater.tools.group_config import add_options, config_of
 
@@ -61,10 +63,18 @@ def register(subparsers: Any) -> None:
         "--name", type=_name, help="tells backfills apart (default: made of --from, --to and the table)"
     )
     parser.add_argument(
-        "--batch-rows", default=DEFAULT_MOST, type=_number, metavar="N", help="the most records of a commit"
+        "--batch-rows",
+        default=DEFAULT_MOST,
+        type=whole_number(1, 2**31 - 1),
+        metavar="N",
+        help="the most records of a commit",
     )
     parser.add_argument(
-        "--tasks", default=0, type=_number, metavar="N", help="tasks of a batch (default: two for each core)"
+        "--tasks",
+        default=0,
+        type=whole_number(1, 2**31 - 1),
+        metavar="N",
+        help="tasks of a batch (default: two for each core)",
     )
     parser.add_argument(
         "--dead-letters",
@@ -88,12 +98,6 @@ def _name(text: str) -> str:
     return text
 
 
-def _number(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 2**31:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
-    return int(text)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Returns the exit code. Raises WorkerError with the code of a worker for the same error, KafkaError."""
     from slackwater.backfill.run import Options, backfill
@@ -113,6 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
         allow_overlap=arguments.allow_overlap,
         dry_run=arguments.dry_run,
     )
-    counts = backfill(config, live, options, lambda line: print(line, flush=True))
+    with ProgressLines() as lines:
+        counts = backfill(config, live, options, lines.say, progress=lines.progress)
     print(f"batches: {counts.batches}, rows: {counts.rows}, dead letters: {counts.letters}")
     return EXIT_OK

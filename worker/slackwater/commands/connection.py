@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.kafka.net.security.options import security_from_properties
 from slackwater.runtime.errors import ConfigError
+from slackwater.tools import clients
 
 if TYPE_CHECKING:
     from slackwater.kafka import KafkaAdmin, KafkaConsumer, KafkaProducer
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 VARIABLE = "SLACKWATER_BOOTSTRAP"
 """The environment variable that ``--bootstrap`` may be left out for."""
 DEFAULT = "localhost:9092"
-BOOTSTRAP_TIMEOUT_MS = 2_000
-"""A person waits, so a wrong name is said soon. The clients wait longer, for a cluster that starts."""
-REQUEST_TIMEOUT_MS = 10_000
 _MOST_BYTES = 64 * 1024
 
 
@@ -41,7 +39,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 class Connection:
-    """The clients of a command. Each raises NoBrokersAvailable, ConfigError where the options are wrong."""
+    """The clients of a command. Each raises ConfigError where the options are wrong, and StartError where no
+    broker can be reached."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         """``args``: with the options of :func:`add_options`. Raises ConfigError for a file that cannot be
@@ -51,9 +50,7 @@ class Connection:
 
     def admin(self) -> KafkaAdmin:
         """An admin client."""
-        from slackwater.kafka import KafkaAdmin
-
-        return KafkaAdmin(**self._options("slackwater-command"))
+        return clients.admin(self.bootstrap, self._security)
 
     def consumer(self) -> KafkaConsumer:
         """A consumer without a group."""
@@ -74,17 +71,18 @@ class Connection:
             **self._options("slackwater-produce"),
             compression_type="lz4",
             allow_auto_create_topics=False,
-            max_block_ms=3 * REQUEST_TIMEOUT_MS,
-            delivery_timeout_ms=3 * REQUEST_TIMEOUT_MS,
+            max_block_ms=clients.SEND_MS,
+            delivery_timeout_ms=clients.SEND_MS,
         )
 
     def _options(self, client_id: str) -> dict[str, Any]:
+        self.admin().close()  # says soon that no broker can be reached
         return {
             "bootstrap_servers": self.bootstrap,
             "client_id": client_id,
             "security": self._security,
-            "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
-            "request_timeout_ms": REQUEST_TIMEOUT_MS,
+            "bootstrap_timeout_ms": clients.REQUEST_MS,
+            "request_timeout_ms": clients.REQUEST_MS,
         }
 
 

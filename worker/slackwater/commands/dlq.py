@@ -8,16 +8,19 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from slackwater.clock import SYSTEM_CLOCK
+from slackwater.commands.arguments import topic_name, whole_number
+from slackwater.commands.display import print_table
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.errors import ConfigError
 from slackwater.tools import clients
 from slackwater.tools.group_config import add_options, config_of
-from slackwater.tools.letter_counts import LetterCounts
+from slackwater.tools.letter_counts import COLUMNS, MOST_ERROR, LetterCounts
 from slackwater.tools.letter_text import document_of, lines_of
 from slackwater.tools.letters import LetterLog, Selection, StoredLetter, letter_of
 from slackwater.tools.replay import Replay, ledgers_of
 from slackwater.tools.starts import time_of
+from slackwater.tools.topics import no_topic
 
 if TYPE_CHECKING:
     from slackwater.kafka import KafkaConsumer
@@ -36,18 +39,26 @@ def register(subparsers: Any) -> None:
     _add(commands, "list", "count dead letters by topic, partition and error", _list, output=True)
     show = _add(commands, "show", "show dead letters", _show, output=True)
     show.add_argument(
-        "--limit", type=_count, default=DEFAULT_SHOWN, metavar="N", help=f"(default: {DEFAULT_SHOWN})"
+        "--limit",
+        type=whole_number(1),
+        default=DEFAULT_SHOWN,
+        metavar="N",
+        help=f"(default: {DEFAULT_SHOWN})",
     )
     replay = _add(commands, "replay", "send the records of dead letters again, each once", _replay)
     replay.add_argument("--all", action="store_true", help="all letters of the group; instead of a selection")
-    replay.add_argument("--to", metavar="TOPIC", help="where to send to (default: each record's own topic)")
+    replay.add_argument(
+        "--to", type=topic_name, metavar="TOPIC", help="where to send to (default: each record's own topic)"
+    )
     replay.add_argument(
         "--timestamp",
         choices=("original", "now"),
         default="original",
         help="which time the records get (default: original)",
     )
-    replay.add_argument("--limit", type=_count, default=None, metavar="N", help="send at most so many")
+    replay.add_argument(
+        "--limit", type=whole_number(1), default=None, metavar="N", help="send at most so many"
+    )
     replay.add_argument("--again", action="store_true", help="send also what a replay has sent before")
     replay.add_argument("--dry-run", action="store_true", help="only count what would be sent")
 
@@ -59,9 +70,16 @@ def _add(commands: Any, name: str, text: str, run: Any, *, output: bool = False)
     add_options(parser)
     chosen = parser.add_argument_group("selection", "Without any of these, all letters of the group.")
     chosen.add_argument("--topic", help="the rejected record's topic")
-    chosen.add_argument("--partition", type=_number, metavar="N", help="the rejected record's partition")
     chosen.add_argument(
-        "--offset", type=_number, action="append", default=[], metavar="N", help="its offset; several times"
+        "--partition", type=whole_number(), metavar="N", help="the rejected record's partition"
+    )
+    chosen.add_argument(
+        "--offset",
+        type=whole_number(),
+        action="append",
+        default=[],
+        metavar="N",
+        help="its offset; several times",
     )
     chosen.add_argument("--error", metavar="TEXT", help="a part of the error")
     chosen.add_argument(
@@ -72,18 +90,6 @@ def _add(commands: Any, name: str, text: str, run: Any, *, output: bool = False)
         parser.add_argument("--output", choices=("text", "json"), default="text", help="(default: text)")
     parser.set_defaults(run=run)
     return parser
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal() or len(text) > 18:
-        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    if not _number(text):
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return int(text)
 
 
 def _time(text: str) -> int:
@@ -118,6 +124,7 @@ class _Opened:
             raise ConfigError(f"the group {self.config.group_id} has no deadLetterTopic")
         self.topic: str = topic
         self.selection = _selection(arguments, self.config)
+        clients.check_reachable(self.config)
         self.consumer: KafkaConsumer = clients.reader(self.config)
         try:
             self.log = LetterLog(self.consumer, topic)
@@ -161,8 +168,8 @@ def _list(arguments: argparse.Namespace) -> int:
         }
         print(json.dumps(document))
         return 0
-    for line in counts.lines():
-        print(line)
+    if counts.letters:
+        print_table(COLUMNS, counts.rows(), most=MOST_ERROR)
     print(f"dead letters of the group {group} in {topic}: {counts.letters}, replayed: {counts.replayed}")
     return 0
 
@@ -197,6 +204,8 @@ def _replay(arguments: argparse.Namespace) -> int:
         if arguments.to == opened.topic:
             raise ConfigError(f"--to {arguments.to} is the dead-letter topic: name another one")
         with clients.reader(config) as consumer:
+            if arguments.to and not consumer.partitions_for_topic(arguments.to):
+                raise ConfigError(no_topic(arguments.to))
             replay = Replay(
                 opened.log,
                 consumer,

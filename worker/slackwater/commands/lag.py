@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from slackwater.commands.connection import Connection, add_options
-from slackwater.runtime.errors import StartError
-from slackwater.tools.record_text import table
+from slackwater.commands.display import print_table
+from slackwater.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
     from slackwater.kafka import KafkaAdmin
@@ -46,14 +45,14 @@ def register(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns the exit code. Raises KafkaError, ConfigError; StartError for a group that does not exist."""
+    """Returns the exit code. Raises KafkaError, ConfigError, also for a group that does not exist."""
     with Connection(args).admin() as admin:
         groups = args.groups or sorted(listing.group_id for listing in admin.list_groups())
         described = admin.describe_groups(groups).unwrap()
         rows = {group: rows_of(admin, group) for group in groups}
     for group in args.groups:
         if described[group].state == _DEAD and not rows[group]:
-            raise StartError(f"there is no group {group}; slackwater lag lists all groups")
+            raise ConfigError(f"there is no group {group}; slackwater lag lists all groups")
     if args.output == "json":
         for row in (row for group in groups for row in rows[group]):
             print(json.dumps(asdict(row)))
@@ -61,12 +60,12 @@ def run(args: argparse.Namespace) -> int:
         for group in groups:
             state, members = described[group].state, len(described[group].members)
             print(f"{group}: {state}, {members} members, lag {_sum(rows[group])}")
-        _print(
+        print_table(
             ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"),
             [_cells(row) for group in groups for row in rows[group]],
         )
     else:
-        _print(
+        print_table(
             ("GROUP", "STATE", "MEMBERS", "PARTITIONS", "LAG"),
             [
                 (
@@ -80,11 +79,6 @@ def run(args: argparse.Namespace) -> int:
             ],
         )
     return 0
-
-
-def _print(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    for line in table(columns, rows):
-        print(line)
 
 
 def _cells(row: Row) -> tuple[Any, ...]:

@@ -7,7 +7,11 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from slackwater.commands.arguments import separator, topic_name, whole_number
 from slackwater.commands.connection import Connection, add_options
+from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.errors import ConfigError
+from slackwater.tools.topics import described, no_partition
 
 if TYPE_CHECKING:
     from slackwater.kafka import KafkaProducer
@@ -26,19 +30,26 @@ def register(subparsers: Any) -> None:
         description="Sends each line of the standard input as the value of a record, without its line end.",
     )
     add_options(parser)
-    parser.add_argument("topic", metavar="TOPIC", help="an existing topic")
+    parser.add_argument("topic", type=topic_name, metavar="TOPIC", help="an existing topic")
     parser.add_argument(
-        "--key-separator", metavar="TEXT", help="what stands before it in a line is the record's key"
+        "--key-separator",
+        type=separator,
+        metavar="TEXT",
+        help="what stands before it in a line is the record's key",
     )
-    parser.add_argument("--partition", type=int, metavar="N", help="send all records to this partition")
+    parser.add_argument(
+        "--partition", type=whole_number(), metavar="N", help="send all records to this partition"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns the exit code. Raises KafkaError, ConfigError, ValueError for a line without the separator."""
+    """Returns the exit code. Raises KafkaError, ConfigError."""
     connection = Connection(args)
     with connection.admin() as admin:  # a producer would wait for a topic that does not exist
-        admin.describe_topics([args.topic]).unwrap()
+        partitions = described(admin, [args.topic])[args.topic].partitions
+    if args.partition is not None and args.partition not in partitions:
+        raise ConfigError(no_partition(TopicPartition(args.topic, args.partition), len(partitions)))
     with connection.producer() as producer:
         count = send(producer, sys.stdin.buffer, args.topic, args.key_separator, args.partition)
     print(f"sent {count} records to {args.topic}")
@@ -51,7 +62,7 @@ def send(
     """Sends each of ``lines``, and waits until they are stored. Returns how many.
 
     Raises:
-        ValueError: a line has no ``separator``, or is too long; the lines before it are sent.
+        ConfigError: a line has no ``separator``, or is too long; the lines before it are sent.
         KafkaError: a record could not be stored.
     """
     pending: deque[FutureRecordMetadata] = deque()
@@ -67,7 +78,7 @@ def send(
             problem = "" if given else f"has no key: it lacks {separator!r}"
         if problem:
             _finish(pending)
-            raise ValueError(f"line {count + 1} {problem}; the lines before it were sent")
+            raise ConfigError(f"line {count + 1} {problem}; the lines before it were sent")
         pending.append(producer.send(topic, value, key, partition=partition))
         count += 1
         if len(pending) >= _MOST_PENDING:

@@ -7,13 +7,17 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from slackwater.commands.arguments import whole_number
 from slackwater.commands.connection import Connection, add_options
+from slackwater.commands.display import terminal
 from slackwater.kafka.structs import TopicPartition
 from slackwater.tools.positions import spans_of
 from slackwater.tools.record_text import iso_time, printable, text_or_hex
 from slackwater.tools.starts import SYNTAX, Start, start_of
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from slackwater.kafka import ConsumerRecord, KafkaConsumer
 
 DEFAULT_LAST = 10
@@ -33,7 +37,9 @@ def register(subparsers: Any) -> None:
     add_options(parser)
     parser.add_argument("starts", nargs="+", metavar=SYNTAX, type=_start_of, help="where to begin")
     parser.add_argument("-f", "--follow", action="store_true", help="go on as records come")
-    parser.add_argument("--limit", type=int, default=None, metavar="N", help="print at most so many")
+    parser.add_argument(
+        "--limit", type=whole_number(1), default=None, metavar="N", help="print at most so many"
+    )
     parser.add_argument(
         "--output",
         choices=("text", "json", "value"),
@@ -45,12 +51,22 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Returns the exit code. Raises KafkaError, ConfigError, StartError."""
+    console = terminal() if args.output == "text" else None
+
+    def print_record(record: ConsumerRecord) -> None:
+        line = line_of(record, args.output)
+        if console is None:
+            print(line, flush=args.follow)
+            return
+        place, time, rest = line.split("  ", 2)
+        console.print(_styled(place, time, rest), soft_wrap=True)
+
     with Connection(args).consumer() as consumer:
         spans = spans_of(consumer, args.starts)
         for number, record in enumerate(records(consumer, spans, follow=args.follow)):
             if args.limit is not None and number >= args.limit:
                 break
-            print(line_of(record, args.output), flush=args.follow)
+            print_record(record)
     return 0
 
 
@@ -78,6 +94,12 @@ def records(
         if not follow:
             left = {tp: end for tp, end in left.items() if consumer.position(tp) < end}
             consumer.pause(*(tp for tp in assigned if tp not in left))
+
+
+def _styled(place: str, time: str, rest: str) -> Text:
+    from rich.text import Text
+
+    return Text.assemble((place, "cyan"), "  ", (time, "dim"), "  ", rest)
 
 
 def line_of(record: ConsumerRecord, output: str) -> str:

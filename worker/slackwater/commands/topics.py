@@ -7,9 +7,12 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from slackwater.commands.arguments import topic_name, whole_number
 from slackwater.commands.connection import Connection, add_options
+from slackwater.commands.display import print_table
 from slackwater.kafka.structs import TopicPartition
-from slackwater.tools.record_text import table
+from slackwater.runtime.errors import ConfigError
+from slackwater.tools.topics import described as described_topics
 
 if TYPE_CHECKING:
     from slackwater.kafka import KafkaAdmin
@@ -34,13 +37,18 @@ def register(subparsers: Any) -> None:
         description="Lists topics with their partitions, replicas and offsets.",
     )
     add_options(parser)
-    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="only these (default: all)")
-    parser.add_argument("--create", metavar="TOPIC", help="create this topic instead")
     parser.add_argument(
-        "--partitions", type=int, default=-1, metavar="N", help="of --create (default: the broker's)"
+        "topics", nargs="*", type=topic_name, metavar="TOPIC", help="only these (default: all)"
+    )
+    parser.add_argument("--create", type=topic_name, metavar="TOPIC", help="create this topic instead")
+    parser.add_argument(
+        "--partitions", type=whole_number(1), metavar="N", help="of --create (default: the broker's)"
     )
     parser.add_argument(
-        "--replication-factor", type=int, default=-1, metavar="N", help="of --create (default: the broker's)"
+        "--replication-factor",
+        type=whole_number(1, 2**15 - 1),
+        metavar="N",
+        help="of --create (default: the broker's)",
     )
     parser.add_argument("--output", choices=("text", "json"), default="text", help="(default: text)")
     parser.set_defaults(run=run)
@@ -48,14 +56,13 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Returns the exit code. Raises KafkaError, ConfigError."""
-    from slackwater.kafka.admin import NewTopic
-
+    if args.create and (args.topics or args.output != "text"):
+        raise ConfigError("--create takes no other TOPIC and no --output")
+    if not args.create and (args.partitions or args.replication_factor):
+        raise ConfigError("--partitions and --replication-factor are for --create TOPIC")
     with Connection(args).admin() as admin:
         if args.create:
-            new = NewTopic(args.create, args.partitions, args.replication_factor)
-            admin.create_topics([new]).unwrap()
-            admin.wait_for_topic(args.create)
-            count = len(admin.describe_topics([args.create]).unwrap()[args.create].partitions)
+            count = create(admin, args.create, args.partitions, args.replication_factor)
             print(f"created {args.create} with {count} partitions")
             return 0
         topics = topics_of(admin, args.topics)
@@ -64,16 +71,37 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps(asdict(topic)))
         return 0
     cells = [(topic.topic, topic.partitions, topic.replicas, f"{topic.offsets:,}") for topic in topics]
-    for line in table(("TOPIC", "PARTITIONS", "REPLICAS", "OFFSETS IN THE LOG"), cells):
-        print(line)
+    print_table(("TOPIC", "PARTITIONS", "REPLICAS", "OFFSETS IN THE LOG"), cells)
     return 0
+
+
+def create(admin: KafkaAdmin, name: str, partitions: int | None, replicas: int | None) -> int:
+    """Creates a topic; None: as the broker has it. Returns how many partitions it has.
+
+    Raises ConfigError where the brokers refuse such a topic, or have it; KafkaError.
+    """
+    from slackwater.kafka import errors
+    from slackwater.kafka.admin import NewTopic
+
+    try:
+        admin.create_topics([NewTopic(name, partitions or -1, replicas or -1)]).unwrap()
+    except errors.TopicAlreadyExistsError as exc:
+        raise ConfigError(f"the topic {name} exists already: choose another name") from exc
+    except (
+        errors.InvalidTopicError,
+        errors.InvalidPartitionsError,
+        errors.InvalidReplicationFactorError,
+    ) as exc:
+        raise ConfigError(str(exc)) from exc
+    admin.wait_for_topic(name)
+    return len(admin.describe_topics([name]).unwrap()[name].partitions)
 
 
 def topics_of(admin: KafkaAdmin, names: list[str]) -> list[Topic]:
     """The topics with these names, or all but internal ones. Raises KafkaError."""
     from slackwater.kafka.admin import EARLIEST, LATEST
 
-    described = admin.describe_topics(names or admin.list_topics()).unwrap()
+    described = described_topics(admin, names or admin.list_topics())
     partitions = [TopicPartition(name, number) for name in described for number in described[name].partitions]
     first = admin.list_offsets(dict.fromkeys(partitions, EARLIEST)).unwrap()
     end = admin.list_offsets(dict.fromkeys(partitions, LATEST)).unwrap()

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slackwater.clock import SYSTEM_CLOCK
+from slackwater.commands.arguments import whole_number
+from slackwater.commands.display import print_table
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.delivery.pace import FIRST_RECORDS
@@ -21,7 +23,7 @@ from slackwater.runtime.errors import EXIT_HANDLER_OR_SINK, EXIT_OK, ConfigError
 from slackwater.tools import clients
 from slackwater.tools.group_config import add_options, config_of
 from slackwater.tools.positions import spans_of
-from slackwater.tools.record_text import plain, printable, shortened, table, text_or_hex
+from slackwater.tools.record_text import plain, printable, shortened, text_or_hex
 from slackwater.tools.starts import SYNTAX, Start, start_of
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ def register(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--limit",
-        type=_limit,
+        type=whole_number(1, MOST),
         default=DEFAULT_LIMIT,
         metavar="N",
         help=f"how many records to read of all partitions together (default: {DEFAULT_LIMIT})",
@@ -73,12 +75,6 @@ def register(subparsers: Any) -> None:
         help="table (the default), one JSON document, or an Arrow IPC file of the rows beside the counts",
     )
     parser.set_defaults(run=run)
-
-
-def _limit(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= MOST:
-        raise argparse.ArgumentTypeError(f"must be from 1 to {MOST}, not {text!r}")
-    return int(text)
 
 
 def _output(text: str) -> str:
@@ -139,6 +135,7 @@ def try_handler(config: WorkerConfig, starts: list[Start], limit: int) -> Tried:
     """Reads up to ``limit`` records and runs the handler on them. Raises WorkerError, KafkaError."""
     clock = SYSTEM_CLOCK
     began = clock.mono_ms()
+    clients.check_reachable(config)
     consumer = clients.reader(config)
     try:
         records = _read(consumer, starts, limit)
@@ -275,7 +272,8 @@ def _print_rows(tried: Tried) -> None:
     if not tried.rows.num_rows:
         return
     rows = [list(row.values()) for row in tried.rows.to_pylist()]
-    print("\n".join(table(tried.rows.column_names, rows)) + "\n")
+    print_table(tried.rows.column_names, rows)
+    print()
 
 
 def _write(rows: pa.Table, file: Path) -> None:

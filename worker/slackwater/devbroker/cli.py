@@ -18,6 +18,7 @@ from slackwater.devbroker.broker import DevBroker, StartError
 from slackwater.devbroker.options import OptionError, parse_settings
 
 _BAD_START = 2
+_MOST_PORT = 65535
 
 
 def register(subparsers: Any) -> None:
@@ -38,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", type=Path, required=True, metavar="DIR", help="data folder, created if missing"
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=0, help="port to listen on (default: 0, any free port)")
+    parser.add_argument("--port", type=_port, default=0, help="port to listen on (default: 0, any free port)")
     parser.add_argument(
         "--control-port",
-        type=int,
+        type=_port,
         default=None,
         help="loopback port for faults and state over HTTP; 0: any free port",
     )
@@ -55,6 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) > _MOST_PORT:
+        raise argparse.ArgumentTypeError(f"must be from 0 to {_MOST_PORT}, not {text!r}")
+    return int(text)
+
+
 def run(args: argparse.Namespace) -> int:
     """Runs the broker; 0 after a signal, 2 where it cannot start (one line on stderr says why)."""
     logging.basicConfig(
@@ -64,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         return asyncio.run(_serve(args, parse_settings(args.settings)))
     except (OptionError, StartError) as exc:
-        print(f"slackwater devbroker: {exc}", file=sys.stderr)
+        print(f"slackwater devbroker: error: {exc}", file=sys.stderr)
         return _BAD_START
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater.tools.letters import StoredLetter
-from slackwater.tools.record_text import iso_time, printable, shortened, table
+from slackwater.tools.record_text import iso_time
 
 MOST_ERRORS = 1000
 """How many different errors are counted apart."""
 OTHER_ERRORS = "(other errors)"
+COLUMNS = ("letters", "replayed", "topic", "partition", "first", "last", "error")
 MOST_ERROR = 160
 """Characters of an error in a table."""
 
@@ -72,19 +73,20 @@ class LetterCounts:
             for (topic, partition, error), count in self._ordered()
         ]
 
-    def lines(self) -> list[str]:
-        """A table, the largest count first; empty without letters."""
-        ordered = self._ordered()
-        if not ordered:
-            return []
-        rows = [
-            (count.letters, count.replayed, topic, partition, _minute(count.first_ms), _minute(count.last_ms))
-            for (topic, partition, _), count in ordered
+    def rows(self) -> list[tuple[Any, ...]]:
+        """For a table with :data:`COLUMNS`, the largest count first."""
+        return [
+            (
+                count.letters,
+                count.replayed,
+                topic,
+                partition,
+                _minute(count.first_ms),
+                _minute(count.last_ms),
+                error,
+            )
+            for (topic, partition, error), count in self._ordered()
         ]
-        left = table(("letters", "replayed", "topic", "partition", "first", "last"), rows)
-        errors = ["error", *(shortened(printable(error), MOST_ERROR) for (_, _, error), _ in ordered)]
-        width = max(map(len, left))
-        return [f"{line:{width}}  {error}" for line, error in zip(left, errors, strict=True)]
 
 
 def _minute(ms: int) -> str:

@@ -23,6 +23,7 @@ from slackwater.runtime.delivery.log_reading import read_log
 from slackwater.runtime.errors import StartError
 from slackwater.tools.group_config import BACKFILL
 from slackwater.tools.starts import TOPIC
+from slackwater.tools.topics import no_topic
 
 if TYPE_CHECKING:
     from slackwater.kafka import ConsumerRecord, KafkaConsumer
@@ -147,7 +148,7 @@ class LetterLog:
         self._consumer, self._clock = consumer, clock
         numbers = consumer.partitions_for_topic(topic)
         if not numbers:
-            raise StartError(f"there is no topic {topic}, or this client may not describe it")
+            raise StartError(no_topic(topic))
         self.partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
         self._first = consumer.beginning_offsets(self.partitions)
         self.ends = consumer.end_offsets(self.partitions)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.errors import ConfigError, StartError
+from slackwater.runtime.errors import ConfigError
 from slackwater.tools.starts import Start
+from slackwater.tools.topics import no_partition, no_topic
 
 if TYPE_CHECKING:
     from slackwater.kafka import KafkaConsumer
@@ -19,8 +20,8 @@ def spans_of(
     """By partition, where to begin and where the log ends now (not included).
 
     ``at_end``: whether an offset may be the log's end, where the next record will be.
-    Raises StartError for a topic that does not exist, ConfigError for a partition that does not exist or is
-    named twice, and for an offset that is not in the log; KafkaError.
+    Raises ConfigError for a topic or partition that does not exist, a partition that is named twice, and an
+    offset that is not in the log; KafkaError.
     """
     chosen: dict[TopicPartition, Start] = {}
     for start in starts:
@@ -41,13 +42,11 @@ def spans_of(
 def _partitions(consumer: KafkaConsumer, start: Start) -> list[TopicPartition]:
     numbers = consumer.partitions_for_topic(start.topic)
     if not numbers:
-        raise StartError(f"there is no topic {start.topic}, or this client may not describe it")
+        raise ConfigError(no_topic(start.topic))
     if start.partition is None:
         return [TopicPartition(start.topic, number) for number in sorted(numbers)]
     if start.partition not in numbers:
-        raise ConfigError(
-            f"{start.topic}-{start.partition} does not exist: the topic has {len(numbers)} partitions"
-        )
+        raise ConfigError(no_partition(TopicPartition(start.topic, start.partition), len(numbers)))
     return [TopicPartition(start.topic, start.partition)]
 
 

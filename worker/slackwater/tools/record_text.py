@@ -54,15 +54,18 @@ def plain(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def cell(value: Any) -> str:
-    """``value`` for a table."""
+def cell(value: Any, *, most: int | None = None) -> str:
+    """``value`` for a table, in ``most`` characters (None: :data:`MOST_CELL`)."""
     shown = plain(value)
-    return shortened(printable("null" if shown is None else str(shown)))
+    return shortened(printable("null" if shown is None else str(shown)), most or MOST_CELL)
 
 
-def table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Lines of a table with columns as wide as their values."""
-    cells = [[printable(name) for name in names], *([cell(value) for value in row] for row in rows)]
+def table(names: Sequence[str], rows: Sequence[Sequence[Any]], *, most: int | None = None) -> list[str]:
+    """Lines of a table with columns as wide as their values. ``most``: as in :func:`cell`."""
+    cells = [
+        [printable(name) for name in names],
+        *([cell(value, most=most) for value in row] for row in rows),
+    ]
     widths = [max(len(row[at]) for row in cells) for at in range(len(names))]
     return [
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

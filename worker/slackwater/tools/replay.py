@@ -21,6 +21,7 @@ from slackwater.runtime.errors import ConfigError, StartError
 from slackwater.tools.clients import SEND_MS
 from slackwater.tools.letters import LetterLog, Selection, StoredLetter, letter_of
 from slackwater.tools.receipts import BEGIN, END, RECEIPT_HEADER, Ledger, Receipt, receipt_of
+from slackwater.tools.topics import no_topic
 
 if TYPE_CHECKING:
     from slackwater.kafka import KafkaConsumer, KafkaProducer
@@ -222,7 +223,7 @@ class Replay:
     def _targets(self, topic: str) -> set[int]:
         numbers = self._consumer.partitions_for_topic(topic)
         if not numbers:
-            raise StartError(f"there is no topic {topic} to send to, or this client may not describe it")
+            raise StartError(no_topic(topic))
         return numbers
 
     def _check_retention(self, topic: str, batch: list[StoredLetter]) -> None:

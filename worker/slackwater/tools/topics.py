@@ -1,12 +1,18 @@
-"""The topics that a group reads."""
+"""The topics that a group reads, and those that a command line names."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.config.worker_config import WorkerConfig
-from slackwater.runtime.errors import StartError
+from slackwater.runtime.errors import ConfigError, StartError
+
+if TYPE_CHECKING:
+    from slackwater.kafka import KafkaAdmin
+    from slackwater.kafka.admin.results import TopicDescription
+    from slackwater.runtime.config.worker_config import WorkerConfig
 
 
 @dataclass(frozen=True)
@@ -15,6 +21,27 @@ class Topic:
 
     id: str
     partitions: tuple[TopicPartition, ...]
+
+
+def no_topic(name: str) -> str:
+    """The message of an error for a topic that the brokers do not show."""
+    return f"there is no topic {name}, or this client may not describe it: correct the name, or create it"
+
+
+def no_partition(tp: TopicPartition, partitions: int) -> str:
+    """The message of an error for a partition that a topic of so many ``partitions`` does not have."""
+    return f"{tp} does not exist: the topic has {partitions} partitions, from 0 on"
+
+
+def described(admin: KafkaAdmin, names: Iterable[str]) -> dict[str, TopicDescription]:
+    """The topics that a command line names. Raises ConfigError for one that does not exist; KafkaError."""
+    from slackwater.kafka.errors import UnknownTopicOrPartitionError
+
+    outcomes = admin.describe_topics(names)
+    for name, error in outcomes.errors.items():
+        if isinstance(error, UnknownTopicOrPartitionError):
+            raise ConfigError(no_topic(name))
+    return outcomes.unwrap()
 
 
 def topics_of(config: WorkerConfig) -> dict[str, Topic]:
@@ -33,13 +60,13 @@ def topics_of(config: WorkerConfig) -> dict[str, Topic]:
             names = [name for name in admin.list_topics() if pattern.matches(name)]
             if not names:
                 raise StartError(f"no topic matches topicPattern {config.topic_pattern}")
-        described = admin.describe_topics(names)
-    for name, error in described.errors.items():
-        raise StartError(f"the topic {name} cannot be described: {error}")
+        outcomes = admin.describe_topics(names)
+    for name in outcomes.errors:
+        raise StartError(no_topic(name))
     return {
         name: Topic(
             id_text(topic.topic_id) if topic.topic_id.int else "",
             tuple(TopicPartition(name, number) for number in sorted(topic.partitions)),
         )
-        for name, topic in described.values_ok.items()
+        for name, topic in outcomes.values_ok.items()
     }

@@ -37,6 +37,8 @@ rule costs from the largest value possible, and refuses a schema whose rules may
 class ResourceError(ValueError):
     """A resource that cannot be used: one line that names the file, the field and what to do."""
 
+    exit_code = 2
+
 
 class FieldError(ValueError):
     """A field with an invalid value.

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slackwater.clock import SYSTEM_CLOCK
+from slackwater.commands.arguments import whole_number
 from slackwater.tools.starts import REWIND_SYNTAX, rewind_start_of
 from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
 from slackwater_operator.cli.kubectl.cluster import Cluster, CommandError, Object, add_group, connected
@@ -112,7 +113,7 @@ def register(subparsers: Any) -> None:
         add_group(parser)
         if name == "scale":
             parser.add_argument(
-                "--replicas", required=True, type=_replicas, metavar="N", help="how many workers"
+                "--replicas", required=True, type=whole_number(), metavar="N", help="how many workers"
             )
         if name == "rewind":
             parser.add_argument("starts", nargs="+", metavar="START", type=_start, help=REWIND_SYNTAX)
@@ -140,9 +141,3 @@ def _now() -> str:
 def _start(text: str) -> str:
     rewind_start_of(text)
     return text
-
-
-def _replicas(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of workers")
-    return int(text)

@@ -27,6 +27,14 @@ Object = dict[str, Any]
 class CommandError(Exception):
     """An error for the user, one line: what is wrong and what to do."""
 
+    exit_code = 1
+
+
+class NoSuchGroupError(CommandError):
+    """A name or a namespace that has no ConsumerGroup."""
+
+    exit_code = 2
+
 
 def add_group(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that name a group: GROUP, `--namespace`, `--context`."""
@@ -65,7 +73,7 @@ class Cluster:
             resource = await self.kube.get(API_VERSION, KIND, self.namespace, name)
             if resource is not None:
                 return resource
-            raise CommandError(await self._missing(name))
+            raise NoSuchGroupError(await self._missing(name))
         except KubeUnavailable as error:
             raise CommandError(f"{error.message}; check the context") from error
         except KubeForbidden as error:

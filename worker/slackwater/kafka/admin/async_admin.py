@@ -33,6 +33,8 @@ class AsyncAdmin:
     Operations on several items return a :class:`PerItem`: the outcome or the error of each. Retriable errors
     are retried until ``timeout_ms`` (default: ``request_timeout_ms``). Every method
     raises :class:`NoBrokersAvailable` when no broker can be reached, unless its outcomes are per item.
+    ``unreachable_timeout_ms`` is the limit in place of ``bootstrap_timeout_ms`` as long as no server has
+    accepted a connection.
     Other ``options`` are :class:`~slackwater.kafka.net.cluster.Cluster`'s (``security`` among them), and
     kafka-python's ``security_protocol``, ``sasl_*`` and ``ssl_*``.
     """
@@ -44,6 +46,7 @@ class AsyncAdmin:
         client_id: str = "slackwater-admin",
         request_timeout_ms: int = 30_000,
         bootstrap_timeout_ms: int = 10_000,
+        unreachable_timeout_ms: int | None = None,
         retry_backoff_ms: int = 100,
         rng: random.Random | None = None,
         **options: Any,
@@ -61,12 +64,15 @@ class AsyncAdmin:
         )
         self._timeout_ms = request_timeout_ms
         self._bootstrap_timeout_ms = bootstrap_timeout_ms
+        self._unreachable_timeout_ms = unreachable_timeout_ms
         self._backoff = Backoff(retry_backoff_ms, 1_000, rng)
 
     async def start(self) -> Self:
         """Connects to the cluster. Raises :class:`NoBrokersAvailable`, which names the addresses tried."""
         try:
-            await self._cluster.start(self._bootstrap_timeout_ms)
+            await self._cluster.start(
+                self._bootstrap_timeout_ms, unreachable_timeout_ms=self._unreachable_timeout_ms
+            )
         except BaseException:
             await self._cluster.close()
             raise

@@ -16,6 +16,7 @@ from slackwater.kafka.errors import (
     NoBrokersAvailable,
     raise_for_code,
 )
+from slackwater.kafka.net import name_lookup
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.connection import ByVersion, Connect, Connection, RequestTimeoutError
 from slackwater.kafka.net.connection_settings import NOT_COUNTED, ConnectionSettings, Traffic
@@ -124,34 +125,47 @@ class Cluster:
 
     # -- life ------------------------------------------------------------------------------------
 
-    async def start(self, timeout_ms: int = 10_000) -> None:
+    async def start(self, timeout_ms: int = 10_000, *, unreachable_timeout_ms: int | None = None) -> None:
         """Finds a broker that answers and reads its metadata.
 
         Tries the bootstrap servers in turn until ``timeout_ms`` is over (one round at least), then raises
         :class:`NoBrokersAvailable`, which names each address and its error, or the last
-        :class:`AuthenticationError`.
+        :class:`AuthenticationError`. ``unreachable_timeout_ms``: the time limit as long as no server has
+        accepted a connection, where a person waits.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_ms / 1000
+        began = loop.time()
         failures = 0
         refused: AuthenticationError | None = None
+
+        def limit_ms() -> int:
+            if unreachable_timeout_ms is None or self.settings.addresses.reached:
+                return timeout_ms
+            return min(timeout_ms, unreachable_timeout_ms)
+
         while True:
+            applied_ms = limit_ms()
             try:
-                async with asyncio.timeout_at(max(deadline, loop.time() + 1)):
+                async with asyncio.timeout_at(max(began + applied_ms / 1000, loop.time() + 1)):
                     await self.refresh()
                 break
             except KafkaError as exc:
                 failures += 1
                 delay = self._reconnect_backoff.delay_ms(failures) / 1000
                 refused = exc if isinstance(exc, AuthenticationError) else refused
-                if not exc.retriable or loop.time() + delay >= deadline:
+                if not exc.retriable or loop.time() + delay >= began + limit_ms() / 1000:
                     raise
                 await asyncio.sleep(delay)
             except TimeoutError as exc:
                 if refused is not None:
                     raise refused from exc
-                tried = ", ".join(str(address) for address in self.bootstrap_servers)
-                raise NoBrokersAvailable(f"no broker answered within {timeout_ms} ms: {tried}") from exc
+                if applied_ms < limit_ms():
+                    continue  # to wait for the same request, which goes on
+                tried = ", ".join(
+                    f"{address}{' (the resolver has not answered)' * name_lookup.is_running(*address)}"
+                    for address in self.bootstrap_servers
+                )
+                raise NoBrokersAvailable(f"no broker answered within {applied_ms} ms: {tried}") from exc
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep_fresh(), name="metadata max age")
 

@@ -43,6 +43,7 @@ async def open_connection(
                     receive_buffer_bytes=settings.receive_buffer_bytes,
                     send_buffer_bytes=settings.send_buffer_bytes,
                 )
+                book.reached = True
                 left.remove(endpoint)
                 opening = _Opening(host, port, settings, tls, login)
                 try:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from slackwater.kafka.errors import KafkaConfigurationError
+from slackwater.kafka.net.name_lookup import look_up
 
 DEFAULT_PORT = 9092
 
@@ -96,15 +97,17 @@ async def resolve(host: str, port: int) -> list[Endpoint]:
             return [Endpoint(socket.AF_INET, (host, port))]
         if not getattr(literal, "scope_id", None):
             return [Endpoint(socket.AF_INET6, (host, port, 0, 0))]
-    loop = asyncio.get_running_loop()
-    resolved = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    resolved = await look_up(host, port)
     return list(dict.fromkeys(Endpoint(int(family), sockaddr) for family, _, _, _, sockaddr in resolved))
 
 
 @dataclass(slots=True)
 class AddressBook:
-    """Which address of each broker's name worked last. It is tried first while the name resolves to it."""
+    """Which address of each broker's name worked last. It is tried first while the name resolves to it.
 
+    ``reached``: whether any address has accepted a connection, be it to a broker or not."""
+
+    reached: bool = False
     _good: dict[tuple[str, int], Endpoint] = field(default_factory=dict)
 
     def in_order(self, host: str, port: int, endpoints: Sequence[Endpoint]) -> list[Endpoint]:

@@ -1,0 +1,64 @@
+"""What ``slackwater local run`` shows: tables on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.cli.local import Screen
+from slackwater_operator.local.report.views import RunSnapshot
+
+T0 = TopicPartition("flights", 0)
+SNAPSHOT = RunSnapshot(
+    ts_ms=0,
+    group_id="group-1",
+    group_state="Stable",
+    generation=3,
+    replicas=1,
+    workers=(),
+    partitions=(T0,),
+    lag={T0: 1234},
+    total_lag=1234,
+    ends={T0: 2000},
+    positions={T0: 766},
+    owners={},
+    operation=None,
+    decisions=(),
+    records=766,
+    out=766,
+    dead=0,
+    consumed_per_s=None,
+    problems=("no broker answers",),
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", screen)
+        with Screen() as display:
+            display.say("starting")
+            display.update(SNAPSHOT)
+            display.update(SNAPSHOT)
+    return screen.getvalue()
+
+
+def test_a_terminal_gets_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = shown(Terminal(), monkeypatch)
+    for words in ("starting", "group-1", "Stable", "flights-0", "1,234", "no broker answers"):
+        assert words in text
+
+
+def test_a_pipe_gets_lines_and_the_same_one_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = shown(io.StringIO(), monkeypatch).splitlines()
+    assert first.endswith(" starting")
+    assert second.endswith(" group Stable | generation 3 | lag 1234 | no workers | no broker answers")
