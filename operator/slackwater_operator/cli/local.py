@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +34,8 @@ def register(subparsers: Any) -> None:
         "run",
         help="run the workers of a ConsumerGroup as processes",
         description="Runs the workers of a ConsumerGroup as processes on this machine, until Ctrl-C. "
-        "SIGHUP reloads the file and rolls the workers by its spec.rollout.strategy.",
+        "SIGHUP reloads the file and rolls the workers by its spec.rollout.strategy. SIGUSR1 promotes the "
+        "present step of a rollout, and SIGUSR2 aborts the rollout.",
     )
     run.add_argument(
         "-f", "--file", required=True, type=Path, metavar="FILE", help="the ConsumerGroup's YAML"
@@ -62,6 +64,12 @@ def register(subparsers: Any) -> None:
         metavar="DIR",
         help="folder of the Secrets of spec.kafka.security, one file per key: DIR/SECRET/KEY",
     )
+    run.add_argument(
+        "--prometheus-url",
+        default="",
+        metavar="URL",
+        help="the Prometheus that the queries of spec.rollout.analysis are sent to",
+    )
     run.set_defaults(run=_run)
 
 
@@ -77,6 +85,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _main(arguments: argparse.Namespace) -> int:
+    from slackwater_operator.local.backend import RunSettings
     from slackwater_operator.local.launch import Launch
 
     stop, again = asyncio.Event(), asyncio.Event()
@@ -90,11 +99,14 @@ async def _main(arguments: argparse.Namespace) -> int:
         bootstrap=arguments.bootstrap,
         spark=arguments.spark,
         workdir=arguments.workdir,
+        settings=RunSettings(prometheus_url=arguments.prometheus_url),
         secrets=arguments.secrets,
     )
     async with launch as run, AsyncExitStack() as stack:
         screen = stack.enter_context(Screen())
         run.on_notice(lambda notice: screen.say(notice.text))
+        loop.add_signal_handler(signal.SIGUSR1, _order, run.promote)
+        loop.add_signal_handler(signal.SIGUSR2, _order, run.abort)
         tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(stop.wait()),
             asyncio.create_task(_watch(run, screen)),
@@ -113,6 +125,14 @@ async def _main(arguments: argparse.Namespace) -> int:
             loop.add_signal_handler(number, launch.hurry)
     _line("all workers have ended")
     return 0
+
+
+def _order(order: Callable[[], None]) -> None:
+    """Carries out what a signal asks for, or says why not."""
+    try:
+        order()
+    except ValueError as error:
+        _line(str(error))
 
 
 def _hangup(had_terminal: bool, stop: asyncio.Event, again: asyncio.Event) -> None:

@@ -208,6 +208,7 @@ class Operator:
                 round_ms=options.round_ms,
                 busy_round_ms=options.busy_round_ms,
                 receive_message_max_bytes=options.receive_message_max_bytes,
+                prometheus_url=options.prometheus_url,
             ),
             may_act=self._may_act,
             tracing=self._tracing,

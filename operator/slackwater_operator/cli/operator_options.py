@@ -47,6 +47,7 @@ class Options:
         busy_round_ms: how often about those in which something is under way.
         receive_message_max_bytes: the largest answer of a broker that is read.
         traces_endpoint: the URL of a collector that takes OTLP over HTTP; empty: no traces are sent.
+        prometheus_url: of the Prometheus that the queries of rollouts' analyses are sent to; empty: none.
         log_level: the least that is logged.
         log_format: `text` or `json`.
     """
@@ -66,6 +67,7 @@ class Options:
     busy_round_ms: int
     receive_message_max_bytes: int
     traces_endpoint: str
+    prometheus_url: str
     log_level: str
     log_format: str
 
@@ -102,6 +104,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
         options.error(
             f"--traces-endpoint {args.traces_endpoint}: not a collector's URL, such as http://otel-collector:4318"
         )
+    if args.prometheus_url and not is_endpoint(args.prometheus_url):
+        options.error(f"--prometheus-url {args.prometheus_url}: not a URL, such as http://prometheus:9090")
     if args.traces_endpoint and not disabled(environment) and (problem := OTEL.problem("--traces-endpoint")):
         options.error(problem)
     if args.lease_namespace and not _NAME.fullmatch(args.lease_namespace):
@@ -122,6 +126,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
         busy_round_ms=args.busy_round_ms,
         receive_message_max_bytes=args.receive_message_max_bytes,
         traces_endpoint=args.traces_endpoint,
+        prometheus_url=args.prometheus_url,
         log_level=args.log_level,
         log_format=args.log_format,
     )
@@ -185,6 +190,7 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "URL",
         "send traces of takeovers and restarts to this OpenTelemetry collector (OTLP over HTTP)",
     )
+    given.text("--prometheus-url", "", "URL", "send the queries of spec.rollout.analysis to this Prometheus")
     given.choice("--log-level", "info", LEVELS, "lowest level that is logged")
     given.choice("--log-format", "text", ("text", "json"), "format of the log (on stderr)")
     return made

@@ -17,6 +17,7 @@ from slackwater_operator.controller.execution.finalizer import MemberRemoval
 from slackwater_operator.controller.execution.refusals import subject_of
 from slackwater_operator.controller.group_metrics import figures
 from slackwater_operator.controller.operation_traces import OperationTraces
+from slackwater_operator.controller.prometheus import Prometheus
 from slackwater_operator.controller.session import Session, new_session
 from slackwater_operator.controller.session_update import learn, new_rebalances, unowned_partition_seconds
 from slackwater_operator.controller.settings import Settings
@@ -94,7 +95,10 @@ class Controller:
         self._workers = workers or WorkerStatuses()
         self._own_workers = workers is None
         self._reconciled_ms = clock.mono_ms()
-        self._snapshots = SnapshotBuilder(kube, store, self._clusters, self._workers, clock, self._settings)
+        self._prometheus = Prometheus(self._settings.prometheus_url)
+        self._snapshots = SnapshotBuilder(
+            kube, store, self._clusters, self._workers, clock, self._settings, self._prometheus.value
+        )
         self._traces = OperationTraces(tracing, clock)
         self._executor = Executor(
             kube, store, self._clusters, self._workers, events, may_act, jitter, self._traces
@@ -141,6 +145,9 @@ class Controller:
         return (self._clock.mono_ms() - self._reconciled_ms) / 1000 if self._sessions else 0.0
 
     async def _close(self) -> None:
+        for session in self._sessions.values():
+            session.analysis.close()
+        await self._prometheus.close()
         if self._own_workers:
             await self._workers.close()
         if self._own_clusters:
@@ -165,7 +172,8 @@ class Controller:
                 )
         for key in [key for key, task in self._tasks.items() if task.done()]:
             del self._tasks[key]
-            self._sessions.pop(key, None)
+            if (session := self._sessions.pop(key, None)) is not None:
+                session.analysis.close()
             self._metrics.forget(key)
             self._traces.forget(key)
             if self._store.group(key) is None:

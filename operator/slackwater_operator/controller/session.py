@@ -9,6 +9,7 @@ from typing import Any
 
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
 from slackwater_operator.api.v1alpha1.kafka import Kafka
+from slackwater_operator.controller.analysis_watch import AnalysisWatch
 from slackwater_operator.controller.rebalances import RebalanceWatch
 from slackwater_operator.kafka.clusters import ClusterIdentity, GroupWanted
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
@@ -58,6 +59,7 @@ class Session:
         next_id: Kafka's id of that; None while it does not answer.
         moved: that of it which is looked at, since the workers' own does not answer any more.
         wanted: what is asked of that cluster.
+        analysis: the measurements of the rollout's analysis.
         contest: which other ConsumerGroups have members in it.
         owners: whose the members of its Kafka group are, as far as they have said.
         kafka: the newest observation; None where the cluster did not answer.
@@ -99,6 +101,7 @@ class Session:
     act_failures: Refusals = field(default_factory=Refusals)
     owners: Owners = field(default_factory=Owners)
     contest: ContestWatch = field(default_factory=ContestWatch)
+    analysis: AnalysisWatch = field(default_factory=AnalysisWatch)
     resource: Resource | None = None
     cluster: ClusterIdentity | None = None
     running: Kafka | None = None

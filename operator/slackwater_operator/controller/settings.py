@@ -23,6 +23,7 @@ class Settings:
         window_ms: over which time rates are taken.
         down_window_ms: for how long a need must have been lower before a step down.
         up_window_ms: for how long a need must have been higher before a step up.
+        prometheus_url: of the Prometheus that the queries of a rollout's analysis are sent to; "": none.
         settle_ms: how long after a step at least no other is made.
     """
 
@@ -39,3 +40,4 @@ class Settings:
     down_window_ms: int = 120_000
     up_window_ms: int = 15_000
     settle_ms: int = 10_000
+    prometheus_url: str = ""

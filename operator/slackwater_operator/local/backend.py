@@ -43,6 +43,7 @@ class RunSettings:
         down_window_ms: how long the need must have been lower before a step down.
         up_window_ms: how long the need must have been higher before a step up.
         settle_ms: how long after a change no step is made, at least.
+        prometheus_url: of the Prometheus that the queries of a rollout's analysis are sent to; "": none.
         max_failures: how many times in a row a worker may fail without a commit before the run is given up.
     """
 
@@ -53,6 +54,7 @@ class RunSettings:
     up_window_ms: int = 15_000
     settle_ms: int = 10_000
     max_failures: int = 5
+    prometheus_url: str = ""
 
     def of_controller(self) -> Settings:
         """The controller's settings: it looks as often as the run is shown."""
@@ -67,6 +69,7 @@ class RunSettings:
             down_window_ms=self.down_window_ms,
             up_window_ms=self.up_window_ms,
             settle_ms=self.settle_ms,
+            prometheus_url=self.prometheus_url,
         )
 
 

@@ -36,6 +36,7 @@ from slackwater_operator.local.report.views import (
 from slackwater_operator.local.source import Source
 from slackwater_operator.model import names
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
+from slackwater_operator.planner.rollout.step_memory import parse_step
 
 __all__ = ["LocalRun", "OperationError", "OperationReport", "RunError", "RunSettings", "RunSnapshot"]
 
@@ -208,6 +209,31 @@ class LocalRun:
             return await self._operate(
                 "apply", "apply the resource", timeout_s, done=self._state.rollout_left
             )
+
+    def promote(self) -> None:
+        """Completes the present step of the rollout, as `kubectl slackwater promote` does.
+
+        Raises:
+            ValueError: no rollout is at a step.
+        """
+        step = parse_step((self._backend.status.get("rollout") or {}).get("step"))
+        if step is None or step.index >= len(self.group.spec.rollout.steps):
+            raise ValueError("no rollout is at a step of spec.rollout.steps")
+        value = f"{step.index + 1} {SYSTEM_CLOCK.wall_ms()}"
+        self._edit(lambda made: _annotations(made).update({names.PROMOTE: value}))
+
+    def abort(self) -> None:
+        """Stops the rollout, so that the workers go back, as `kubectl slackwater abort` does.
+
+        Raises:
+            ValueError: no rollout is in progress.
+        """
+        status = self._backend.status
+        rollout = status.get("rollout") or {}
+        wanted, good = rollout.get("wanted"), rollout.get("goodRevision")
+        if not good or not wanted or wanted == good:
+            raise ValueError("no rollout is in progress")
+        self._edit(lambda made: _annotations(made).update({names.ABORT: str(wanted)}))
 
     async def rolling_restart(self, *, timeout_s: float | None = 900.0) -> OperationReport:
         """Sets spec.rollout.strategy to Restart and rolls. Errors: as `roll`."""

@@ -28,6 +28,13 @@ PAUSED = f"{DOMAIN}/paused"
 """Annotation of a ConsumerGroup: "true" has the effect of spec.rollout.paused."""
 RETRY = f"{DOMAIN}/retry"
 """Annotation of a ConsumerGroup: a new value retries a failed revision."""
+REVISION_NUMBER = f"{DOMAIN}/revision-number"
+"""Annotation of the ConfigMap that keeps a revision's spec: a later revision has a larger number."""
+PROMOTE = f"{DOMAIN}/promote"
+"""Annotation of a ConsumerGroup: a new value whose first word is the number of the rollout's present step, or
+`all`, completes that step, or all."""
+ABORT = f"{DOMAIN}/abort"
+"""Annotation of a ConsumerGroup: the revision that is not to be rolled out; its rollout goes back."""
 REWIND = f"{DOMAIN}/rewind"
 """Annotation of a ConsumerGroup: from where its records are written again."""
 TAKEOVER = f"{DOMAIN}/takeover"
@@ -129,6 +136,11 @@ def service_account(name: str) -> str:
 def pod_monitor(name: str) -> str:
     """The PodMonitor of the group `name`."""
     return name
+
+
+def revision_record(name: str, revision: str) -> str:
+    """The ConfigMap that keeps the spec of a revision of the group `name`."""
+    return f"{name}-revision-{revision}"
 
 
 def config_map(name: str, config_hash: str) -> str:

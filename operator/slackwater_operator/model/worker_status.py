@@ -155,6 +155,29 @@ class TakeoverStatus:
 
 
 @dataclass(frozen=True)
+class WorkerCounts:
+    """What a worker's process has counted since it began.
+
+    Attributes:
+        records: records of committed batches, with those that were dead-lettered.
+        dead_letters: records that were dead-lettered.
+        handler_failures: calls of the handler that raised.
+    """
+
+    records: int = 0
+    dead_letters: int = 0
+    handler_failures: int = 0
+
+    def since(self, earlier: WorkerCounts) -> WorkerCounts:
+        """What was counted after `earlier`, a count of the same process."""
+        return WorkerCounts(
+            max(0, self.records - earlier.records),
+            max(0, self.dead_letters - earlier.dead_letters),
+            max(0, self.handler_failures - earlier.handler_failures),
+        )
+
+
+@dataclass(frozen=True)
 class WorkerStatus:
     """A worker's /status. Times are wall clock, in ms.
 
@@ -185,6 +208,7 @@ class WorkerStatus:
         takeover: its last takeover; None if its process has made none.
         stopped: the partitions that it holds and has stopped reading.
         skipped: the last records that it has skipped.
+        counts: what its process has counted; None from an older version.
         uid: the uid of the pod that was asked; "" before it is set.
         at_ms: when the pod was asked.
     """
@@ -212,6 +236,7 @@ class WorkerStatus:
     takeover: TakeoverStatus | None = None
     stopped: tuple[StoppedPartition, ...] = ()
     skipped: tuple[Skip, ...] = ()
+    counts: WorkerCounts | None = None
     uid: str = ""
     at_ms: int = 0
 

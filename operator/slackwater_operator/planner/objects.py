@@ -22,6 +22,7 @@ from slackwater_operator.planner.actions import Action, ApplyObject, CreateSecre
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.snapshot import APPLIED, GroupSnapshot, Manifest
 from slackwater_operator.policies.rollout.disruption_budget import DisruptionInput, decide_disruption
+from slackwater_operator.specs.revision_record import HISTORY_LIMIT, revision_record
 from slackwater_operator.specs.statefulset import statefulset
 from slackwater_operator.specs.supporting_objects import (
     POD_MONITOR_API_VERSION,
@@ -160,6 +161,9 @@ def clean_up(context: PlanningContext) -> None:
         return
     if context.rollout.phase != "Idle" or context.rollout.good != there.update_revision:
         return
+    latest_first = sorted(snapshot.revisions, key=lambda record: record.number, reverse=True)
+    for record in latest_first[HISTORY_LIMIT:]:
+        context.acts.append(DeleteObject("v1", CONFIG_MAP, record.name, record.uid))
     used = {snapshot.revision.config_map["metadata"]["name"]} | _named(there.manifest)
     for name, uid in sorted(snapshot.configmaps.items()):
         if name not in used:
@@ -186,9 +190,24 @@ def _supporting_objects(context: PlanningContext) -> Iterator[Manifest]:
     yield service(snapshot.group)
     if not _rejected(context):
         yield snapshot.revision.config_map
+        yield _record(context)
     yield disruption_budget(snapshot.group, max_unavailable=_may_be_evicted(context))
     if snapshot.pod_monitors:
         yield pod_monitor(snapshot.group)
+
+
+def _record(context: PlanningContext) -> Manifest:
+    """The ConfigMap that keeps the wanted revision. A revision that is wanted again gets a new number."""
+    snapshot = context.snapshot
+    assert snapshot.group is not None
+    assert snapshot.revision is not None
+    wanted = snapshot.revision
+    own = max((record.number for record in snapshot.revisions if record.revision == wanted.hash), default=0)
+    others = max(
+        (record.number for record in snapshot.revisions if record.revision != wanted.hash), default=0
+    )
+    number = own if own > others else others + 1
+    return revision_record(snapshot.group, wanted.hash, wanted.source, number=number)
 
 
 def _rejected(context: PlanningContext) -> bool:
@@ -238,6 +257,8 @@ def wanted_names(snapshot: GroupSnapshot) -> list[tuple[str, str, str]]:
     ]
     if snapshot.revision is not None:
         objects.append(("v1", CONFIG_MAP, snapshot.revision.config_map["metadata"]["name"]))
+        record = names.revision_record(snapshot.name, snapshot.revision.hash)
+        objects.append(("v1", CONFIG_MAP, record))
     if snapshot.pod_monitors:
         objects.append((POD_MONITOR_API_VERSION, POD_MONITOR_KIND, names.pod_monitor(snapshot.name)))
     return objects

@@ -21,6 +21,11 @@ from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.rewind.steps import advance
 from slackwater_operator.planner.rollout.restarts import roll
 from slackwater_operator.planner.rollout.revision import choose, forget_failure
+from slackwater_operator.planner.rollout.steps import (
+    ANALYSIS_INCONCLUSIVE,
+    abort_before_it_begins,
+    decide_step,
+)
 from slackwater_operator.planner.rollout.takeover import take_over, takes_over, tell_standbys_alone
 from slackwater_operator.planner.scaling import decide_replicas, fill_replicas, replicas_now
 from slackwater_operator.planner.snapshot import GroupSnapshot
@@ -42,6 +47,7 @@ _BY_EVENT = (
     "PodsNotCreated",
     "ForeignMembers",
     "UnplannedRebalances",
+    ANALYSIS_INCONCLUSIVE,
 )
 """Reasons of Degraded for which nothing else emits an Event."""
 
@@ -91,7 +97,9 @@ def _work(context: PlanningContext) -> None:
     forget_failure(context)
     advance(context)
     apply_supporting_objects(context)
+    abort_before_it_begins(context)
     chosen = choose(context)
+    decide_step(context, chosen)
     replicas = decide_replicas(context)
     if context.snapshot.statefulset is None and chosen.template is not None:
         name = statefulset(context.snapshot.name, next(iter(context.spans)))

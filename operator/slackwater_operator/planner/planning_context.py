@@ -13,6 +13,7 @@ from slackwater_operator.planner.rewind.memory import RewindMemory
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import DecisionRecord, RolloutMemory, remember
 from slackwater_operator.policies.conditions import Trouble
+from slackwater_operator.policies.rollout.steps import StepsDecision
 from slackwater_operator.policies.scaling.decision import ScalingDecision
 
 _SOON_MS = 1_000
@@ -45,6 +46,7 @@ class PlanningContext:
         gives_way: whether that one keeps it, so that this group's workers are stopped.
         template_changes: whether the target StatefulSet (or the only one) gets another template now.
         takes_over: whether members move to another StatefulSet, so that the existing one keeps its template.
+        steps: how far spec.rollout.steps lets the rollout go now, and whether it is given up.
         spans: by suffix, the ordinals that each StatefulSet is to have; a missing StatefulSet is created.
         skipped: the latest records that the workers have skipped.
         taken_over: the result of each takeover that has ended: `asked`, `forced`, `restarted`, or `stopped`.
@@ -74,6 +76,7 @@ class PlanningContext:
     gives_way: bool = False
     template_changes: bool = False
     takes_over: bool = False
+    steps: StepsDecision = field(default_factory=StepsDecision)
     spans: dict[str, Ordinals] = field(default_factory=dict)
     taken_over: list[str] = field(default_factory=list)
     skipped: tuple[Skip, ...] = ()

@@ -166,6 +166,6 @@ def _held(context: PlanningContext, wanted: int) -> str:
     target = snapshot.statefulset.update_revision if snapshot.statefulset is not None else ""
     outdated = any(pod.revision != target for pod in snapshot.pods)
     rolling = context.rollout.phase in (ROLLING, ROLLING_BACK) and outdated and bool(target)
-    if rolling and not context.derived.unsettled:
+    if rolling and not context.derived.unsettled and not context.steps.waits:
         return f"{context.derived.replicas} kept: a rolling restart is in progress"
     return ""

@@ -28,6 +28,7 @@ from slackwater_operator.planner.status_memory import Failed, Memory
 from slackwater_operator.policies.membership.group_id import Contest, Sharing
 from slackwater_operator.policies.resource_policies import rollout_policy
 from slackwater_operator.policies.rewind import RewindJob
+from slackwater_operator.policies.rollout.analysis import Measurement
 from slackwater_operator.policies.rollout.preflight import PreflightView
 from slackwater_operator.policies.rollout.restarts import RolloutPolicy
 from slackwater_operator.policies.scaling.decision import ScalingDecision
@@ -126,6 +127,23 @@ class JobSnapshot:
 
 
 @dataclass(frozen=True)
+class RevisionRecord:
+    """A ConfigMap that keeps a revision's spec.
+
+    Attributes:
+        name: its name.
+        uid: its uid.
+        revision: the revision's hash.
+        number: the revision's number; a later one has a larger number.
+    """
+
+    name: str
+    uid: str
+    revision: str
+    number: int
+
+
+@dataclass(frozen=True)
 class Measured:
     """What the controller derives from several observations; kept in memory.
 
@@ -148,6 +166,7 @@ class Measured:
         settled_since_ms: since when the group has been settled; None when it is not.
         contest: other ConsumerGroups with workers in the group, now or recently; None without any.
         alone_ms: for how long the group has had workers of this ConsumerGroup only; 0 when it has others.
+        analysis: the last measurement of the rollout's analysis; None without one.
     """
 
     scaling: ScalingDecision | None = None
@@ -168,6 +187,7 @@ class Measured:
     settled_since_ms: int | None = None
     contest: Contest | None = None
     alone_ms: int = 0
+    analysis: Measurement | None = None
 
 
 @dataclass(frozen=True)
@@ -209,7 +229,8 @@ class GroupSnapshot:
         jobs: its preflight Jobs.
         rewind_jobs: its Jobs of rewinds.
         rewind_pods: the names of the pods of these that have not ended, also where the Job is gone.
-        configmaps: the names and uids of its ConfigMaps.
+        configmaps: the names and uids of its workers' ConfigMaps.
+        revisions: the ConfigMaps that keep its revisions.
         workers: by pod name, the workers' last status; None or absent without a response.
         kafka: the newest observation; None if there is none that is recent enough.
         good_template: the pod template of the ControllerRevision that `status.rollout.good` names, if
@@ -253,6 +274,7 @@ class GroupSnapshot:
     rewind_jobs: tuple[RewindJob, ...] = ()
     rewind_pods: tuple[str, ...] = ()
     configmaps: Mapping[str, str] = field(default_factory=dict)
+    revisions: tuple[RevisionRecord, ...] = ()
     workers: Mapping[str, WorkerStatus | None] = field(default_factory=dict)
     kafka: KafkaSnapshot | None = None
     good_template: Manifest | None = None

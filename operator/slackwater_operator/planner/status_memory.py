@@ -16,6 +16,8 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.status_schema import SKIPS_KEPT
 from slackwater_operator.model.worker_status import Skip
 from slackwater_operator.planner.rewind.memory import RewindMemory, parse_rewind
+from slackwater_operator.planner.rollout.step_memory import dump_step, parse_step
+from slackwater_operator.policies.rollout.steps import StepState
 from slackwater_operator.policies.takeover.types import RESTART, TAKEOVER, Moving
 
 PHASES = ("Idle", "Preflight", "Rolling", "Paused", "Refused", "Stopped", "RollingBack")
@@ -121,6 +123,8 @@ class RolloutMemory:
         target: the StatefulSet's revision that all pods should have.
         good: the last revision that all pods had while the group was settled: the name of a
             ControllerRevision.
+        wanted: the revision that the spec asks for, by its template's hash.
+        good_revision: that revision by its template's hash; "" where an older operator noted `good`.
         failed: the template that failed; None if none has.
         tries: the preflights of the wanted template that failed because of their environment; None without
             any.
@@ -134,11 +138,14 @@ class RolloutMemory:
         reason: why it is in this phase.
         expected_rebalance: why this rollout causes a rebalance, noted before it begins; "" if it causes
             none.
+        step: where the rollout is in spec.rollout.steps; None without steps.
     """
 
     phase: str = IDLE
     target: str = ""
     good: str = ""
+    wanted: str = ""
+    good_revision: str = ""
     failed: Failed | None = None
     tries: Tries | None = None
     updated: int = 0
@@ -150,6 +157,7 @@ class RolloutMemory:
     moving: Moving | None = None
     ended_ms: int | None = None
     expected_rebalance: str = ""
+    step: StepState | None = None
 
     def dump(self) -> dict[str, Any]:
         """The form in the status."""
@@ -158,6 +166,8 @@ class RolloutMemory:
                 "phase": self.phase,
                 "target": self.target or None,
                 "good": self.good or None,
+                "wanted": self.wanted or None,
+                "goodRevision": self.good_revision or None,
                 "failed": self.failed.dump() if self.failed else None,
                 "tries": self.tries.dump() if self.tries else None,
                 "updated": self.updated,
@@ -168,6 +178,7 @@ class RolloutMemory:
                 "since": self.since_ms,
                 "reason": self.reason or None,
                 "expectedRebalance": self.expected_rebalance or None,
+                "step": dump_step(self.step) if self.step else None,
             }
         )
 
@@ -178,8 +189,8 @@ class DecisionRecord:
 
     Attributes:
         at_ms: when it was first made.
-        kind: `scaling`, `rollout`, `gate`, `membership`, `preflight`, `rewind`, `suspend` or
-            `topics`.
+        kind: `scaling`, `rollout`, `steps`, `analysis`, `gate`, `membership`, `preflight`, `rewind`,
+            `suspend` or `topics`.
         action: what it does, in a word.
         reason: why, in a sentence.
     """
@@ -327,6 +338,8 @@ def _rollout(stored: Mapping[str, Any]) -> RolloutMemory:
         phase=phase if phase in PHASES else IDLE,
         target=_text(stored.get("target")),
         good=_text(stored.get("good")),
+        wanted=_text(stored.get("wanted")),
+        good_revision=_text(stored.get("goodRevision")),
         failed=_failed(_mapping(stored.get("failed"))),
         tries=_tries(_mapping(stored.get("tries"))),
         updated=_whole(stored.get("updated")) or 0,
@@ -338,6 +351,7 @@ def _rollout(stored: Mapping[str, Any]) -> RolloutMemory:
         since_ms=_whole(stored.get("since")) or 0,
         reason=_text(stored.get("reason")),
         expected_rebalance=_text(stored.get("expectedRebalance")),
+        step=parse_step(stored.get("step")),
     )
 
 

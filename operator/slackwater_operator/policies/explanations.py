@@ -11,6 +11,7 @@ from typing import Any
 
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.api.v1alpha1.fields import ResourceError
+from slackwater_operator.api.v1alpha1.rollout_steps import Step
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.policies.conditions import WELL
 from slackwater_operator.policies.resource_policies import scaling_policy
@@ -116,6 +117,9 @@ def _rollout(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int
     since = f" for {_ago(now_ms, rollout.get('since'))}" if _ago(now_ms, rollout.get("since")) else ""
     reason = f" ({rollout['reason']})" if rollout.get("reason") else ""
     result = [f"{revision}{phase}{since}{reason}"]
+    measured = _mapping(rollout.get("step")).get("message")
+    if measured:
+        result.append(f"the last measurement of the analysis: {measured}")
     if rollout.get("expectedRebalance"):
         result.append(f"it causes a rebalance: {rollout['expectedRebalance']}")
     for restart in _items(rollout.get("underWay")):
@@ -234,6 +238,9 @@ def _not_obeyed(group: ConsumerGroup, replicas: int) -> list[str]:
 
 def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:
     rollout = _mapping(status.get("rollout"))
+    steps, step = group.spec.rollout.steps, _mapping(rollout.get("step")).get("index")
+    if isinstance(step, int) and 0 <= step < len(steps) and rollout.get("phase") in ("Rolling", "Paused"):
+        return [_when_stepped(steps[step], step, len(steps))]
     away = ", ".join(str(restart.get("name")) for restart in _items(rollout.get("underWay")))
     if rollout.get("toSet") and rollout.get("phase") in ("Rolling", "RollingBack"):
         return _when_taken_over(rollout)
@@ -262,6 +269,18 @@ def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:
     if failed:
         return [f"revision {failed} is tried again when the annotation slackwater.dev/retry changes"]
     return ["workers are restarted when their template or the annotation slackwater.dev/restartedAt changes"]
+
+
+def _when_stepped(step: Step, index: int, count: int) -> str:
+    goes = f"the rollout goes on after step {index + 1} of {count} when"
+    skips = "kubectl slackwater promote completes the step, kubectl slackwater abort goes back"
+    if step.set_workers is not None:
+        workers = step.set_workers if isinstance(step.set_workers, int) else f"{step.set_workers:.0%} of the"
+        return f"{goes} {workers} workers run the revision; {skips}"
+    if step.pause is not None:
+        over = "its time is over" if step.pause.duration_ms is not None else "it is promoted"
+        return f"{goes} {over}; {skips}"
+    return f"{goes} all metrics have held for long enough; {skips}"
 
 
 def _when_rewound(status: Mapping[str, Any]) -> list[str]:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
+from slackwater_operator.api.v1alpha1.rollout_steps import Step
 from slackwater_operator.api.v1alpha1.scaling_behavior import Behavior, Rules
 from slackwater_operator.api.v1alpha1.schedule import Window
+from slackwater_operator.model.names import short_hash
+from slackwater_operator.policies.rollout.analysis import MetricRule
 from slackwater_operator.policies.rollout.restarts import RolloutPolicy
+from slackwater_operator.policies.rollout.steps import StepRule, StepsPolicy
 from slackwater_operator.policies.scaling.behavior import RatePolicy, ScalingBehavior, ScalingRules
 from slackwater_operator.policies.scaling.decision import ScalingPolicy
 from slackwater_operator.policies.takeover.decision import TakeoverPolicy
@@ -23,6 +27,38 @@ def rollout_policy(group: ConsumerGroup, *, paused: bool = False) -> RolloutPoli
     return RolloutPolicy(
         wanted.max_unavailable, wanted.session_budget, group.session_timeout_ms, wanted.paused or paused
     )
+
+
+def steps_policy(group: ConsumerGroup) -> StepsPolicy:
+    """spec.rollout.steps and spec.rollout.analysis."""
+    steps = tuple(_step(step) for step in group.spec.rollout.steps)
+    analysis = group.spec.rollout.analysis
+    metrics = tuple(
+        MetricRule(
+            metric.name,
+            metric.figure,
+            metric.query,
+            metric.threshold_range.min,
+            metric.threshold_range.max,
+        )
+        for metric in analysis.metrics
+    )
+    return StepsPolicy(
+        steps,
+        short_hash([repr(step) for step in steps]) if steps else "",
+        metrics,
+        analysis.interval_ms,
+        analysis.failure_limit,
+        analysis.inconclusive_limit,
+    )
+
+
+def _step(step: Step) -> StepRule:
+    if step.set_workers is not None:
+        return StepRule(workers=step.set_workers)
+    if step.pause is not None:
+        return StepRule(pauses=True, duration_ms=step.pause.duration_ms)
+    return StepRule(analyses=True, duration_ms=step.analysis.duration_ms if step.analysis else 0)
 
 
 def takeover_policy(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slackwater_operator.api.v1alpha1 import pod_template_overlay as overlay
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.model import names
+from slackwater_operator.specs.revision_record import revision_source
 from slackwater_operator.specs.worker_config import config_map, config_volume
 
 GRACE_BEYOND_DRAIN_MS = 15_000
@@ -27,11 +28,13 @@ class Revision:
         hash: the revision's name: the hash of the template, which names the ConfigMap, and so of both.
         template: the pod template; its label `slackwater.dev/revision` is the hash.
         config_map: the ConfigMap that the template mounts.
+        source: what it is made from (`revision_record.revision_source`); empty if that is not kept.
     """
 
     hash: str
     template: dict[str, Any]
     config_map: dict[str, Any]
+    source: dict[str, Any] = field(default_factory=dict)
 
 
 def read_resource(resource: Mapping[str, Any], *, worker_image: str) -> tuple[ConsumerGroup, Revision]:
@@ -45,7 +48,8 @@ def read_resource(resource: Mapping[str, Any], *, worker_image: str) -> tuple[Co
         ResourceError, FieldError: the resource cannot be used; the text of the condition InvalidSpec.
     """
     group = parse(resource, name=f"ConsumerGroup {resource['metadata'].get('name', '')}")
-    return group, revision(group, worker_image=worker_image)
+    made = revision(group, worker_image=worker_image)
+    return group, replace(made, source=revision_source(resource))
 
 
 def revision(group: ConsumerGroup, *, worker_image: str) -> Revision:

@@ -24,6 +24,7 @@ from slackwater_operator.model.worker_status import (
     StandbyStatus,
     StoppedPartition,
     TakeoverStatus,
+    WorkerCounts,
     WorkerStatus,
 )
 from slackwater_operator.workers.bounded_http import Answer, BadAnswer, bounded_session, request
@@ -50,6 +51,7 @@ _LONGEST_NAME = 253
 _MAX_INT32 = 2**31 - 1
 _MAX_MS = 10**15
 """Some 30,000 years: so that no sum of times is beyond what a metric or a clock can hold."""
+_MAX_COUNT = 2**63 - 1
 _MOST_FAULTS = 1_000
 _MOST_PROCESSES = 10_000
 
@@ -113,6 +115,7 @@ def parse_status(document: Any) -> WorkerStatus:
             takeover=_takeover(takeover) if takeover else None,
             stopped=tuple(_stopped(entry) for entry in _few(document.get("stopped", ()), "stopped")),
             skipped=tuple(_skip(entry) for entry in _few(document.get("skipped", ()), "skipped")),
+            counts=_counts(counts) if (counts := document.get("counts")) else None,
         )
     except (AttributeError, KeyError, TypeError) as exc:
         raise ValueError(f"not a worker's status: {type(exc).__name__}: {one_line(exc)}") from exc
@@ -185,6 +188,15 @@ def _skip(fields: Mapping[str, Any]) -> Skip:
         to_offset=whole(fields["to"], "skipped.to"),
         cause=one_line(text(fields["cause"], "skipped.cause", LARGEST_BYTES), _LONGEST_ERROR),
         at_ms=whole(fields["at_ms"], "skipped.at_ms", 0, _MAX_MS),
+    )
+
+
+def _counts(fields: Mapping[str, Any]) -> WorkerCounts:
+    return WorkerCounts(
+        *(
+            whole(fields[name], f"counts.{name}", 0, _MAX_COUNT)
+            for name in ("records", "dead_letters", "handler_failures")
+        )
     )
 
 

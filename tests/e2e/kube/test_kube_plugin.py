@@ -20,6 +20,8 @@ import pytest
 
 from slackwater.runtime.telemetry.status import Status
 from slackwater_operator.model import names
+from slackwater_operator.specs.revision_record import revision_record, revision_source
+from slackwater_operator.specs.statefulset import read_resource
 from tests.e2e.kube.kube_objects import group
 from tests.support.controlplane import ControlPlane, path_of
 from tests.support.workers.fakes import VirtualClock
@@ -176,6 +178,72 @@ def test_names_of_groups_are_completed(plugin: Plugin, namespace: str) -> None:
     assert plugin.run("-n", namespace, "status", "x", function="complete").stdout.splitlines() == [":4"]
 
 
+def set_status(plane: ControlPlane, namespace: str, **rollout: Any) -> None:
+    """The status as the operator writes it for the present generation."""
+    path = path_of(*GROUPS, namespace, "flights")
+    current = plane.api.get(path)
+    assert current is not None
+    status = {"observedGeneration": current["metadata"]["generation"], "rollout": rollout}
+    plane.api.patch(f"{path}/status", {"status": status})
+
+
+def test_a_step_is_promoted_and_a_rollout_aborted(
+    control_plane: ControlPlane, namespace: str, plugin: Plugin, resource: Any
+) -> None:
+    def annotation(name: str) -> str:
+        return str((resource()["metadata"].get("annotations") or {}).get(f"slackwater.dev/{name}"))
+
+    assert "no rollout is at a step" in plugin.refused("promote", "flights")
+    steps = [{"setWorkers": 1}, {"pause": {}}]
+    control_plane.api.patch(path_of(*GROUPS, namespace, "flights"), {"spec": {"rollout": {"steps": steps}}})
+    assert "not processed the newest spec" in plugin.refused("abort", "flights")
+    step = {"revision": "bb", "steps": "x", "index": 1, "sinceMs": 1, "measuredMs": 1}
+    set_status(control_plane, namespace, phase="Paused", wanted="bb", goodRevision="aa", step=step)
+    assert "goes on after step 2 of 2" in plugin("promote", "flights")
+    assert annotation("promote").split()[0] == "2"
+    plugin("promote", "flights", "--full")
+    assert annotation("promote").split()[0] == "all"
+    assert "stops the rollout of revision bb, and goes back to aa" in plugin("abort", "flights")
+    assert annotation("abort") == "bb"
+    plugin("retry", "flights")
+    assert annotation("abort") == "None", "a retry takes the abort back"
+    set_status(control_plane, namespace, phase="Idle", wanted="aa", goodRevision="aa", step=None)
+    assert "all workers have revision aa" in plugin.refused("abort", "flights")
+    assert "no rollout is at a step" in plugin.refused("promote", "flights")
+
+
+def test_undo_goes_back_to_a_kept_revision(
+    control_plane: ControlPlane, namespace: str, plugin: Plugin, resource: Any
+) -> None:
+    path = path_of(*GROUPS, namespace, "flights")
+    assert "there is no earlier revision" in plugin.refused("undo", "flights")
+
+    def keep(name: str, number: int) -> None:
+        """The spec as it is, kept as the operator keeps it."""
+        current = resource()
+        parsed, _ = read_resource(current, worker_image="w")
+        kept = revision_record(parsed, name, revision_source(current), number=number)
+        control_plane.api.create(path_of("v1", "configmaps", namespace), kept)
+
+    keep("aa", 1)
+    original = resource()["spec"]
+    pipeline = {"handler": "flights.pipeline:other", "handlerTimeout": "1m"}
+    control_plane.api.patch(path, {"spec": {"pipeline": pipeline, "replicas": 4}})
+    keep("bb", 2)
+    set_status(control_plane, namespace, wanted="bb", goodRevision="aa")
+    listed = [line.split()[:2] for line in plugin("history", "flights").splitlines()]
+    assert listed == [["NUMBER", "REVISION"], ["2", "bb"], ["1", "aa"]]
+    assert "goes back to revision 1 (aa)" in plugin("undo", "flights")
+    assert resource()["spec"]["pipeline"] == original["pipeline"], "what the later revision had added is gone"
+    assert resource()["spec"]["replicas"] == 4, "not part of a revision"
+    assert "already" in plugin.refused("undo", "flights", "--to-revision", "1")
+    assert "goes back to revision 2 (bb)" in plugin("undo", "flights", "--to-revision", "bb")
+    assert resource()["spec"]["pipeline"]["handlerTimeout"] == "1m"
+    assert "revision 9 is not kept; kept: 2, 1" in plugin.refused("undo", "flights", "--to-revision", "9")
+    options = plugin.run("undo", "--", function="complete").stdout.splitlines()
+    assert "--to-revision" in options
+
+
 @pytest.fixture
 def worker_port() -> Iterator[int]:
     """A server on all addresses of this machine that answers /status as a worker does."""
@@ -263,6 +331,11 @@ def test_status_asks_the_pods_through_the_api_server(
     else:
         assert "running, member of generation 7" in text
         assert "flights 0-1: lag 42" in text
+        assert [line.split() for line in plugin("lag", "flights", "--sort-by-lag").splitlines()] == [
+            ["TOPIC", "PARTITION", "LAG", "POD"],
+            ["flights", "0", "40", "flights-0"],
+            ["flights", "1", "2", "flights-0"],
+        ]
     rules = [
         {"apiGroups": ["slackwater.dev"], "resources": ["consumergroups"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
@@ -270,3 +343,4 @@ def test_status_asks_the_pods_through_the_api_server(
     ]
     viewer = control_plane.kubeconfig_for(namespace, "viewer", rules=rules)
     assert "you may not get pods/proxy" in plugin("status", "flights", kubeconfig=viewer)
+    assert "you may not get pods/proxy" in plugin.refused("lag", "flights", kubeconfig=viewer)

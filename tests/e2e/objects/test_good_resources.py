@@ -86,6 +86,25 @@ GOOD: dict[str, dict[str, Any]] = {
     "a takeover": {
         "spec/rollout": {"strategy": "Takeover", "takeover": {"warmTimeout": "1h", "fallback": "Stop"}}
     },
+    "steps and an analysis": {
+        "spec/rollout": {
+            "steps": [
+                {"setWorkers": 1},
+                {"analysis": {"duration": "10m"}},
+                {"setWorkers": "12.5%"},
+                {"pause": {}},
+                {"pause": {"duration": "1h"}},
+            ],
+            "analysis": {
+                "interval": "1m",
+                "failureLimit": 1,
+                "metrics": [
+                    {"name": "dead letters", "figure": "DeadLetterRate", "thresholdRange": {"max": 0.01}},
+                    {"name": "up", "query": "sum(up)\n  / 2", "thresholdRange": {"min": 1, "max": 2}},
+                ],
+            },
+        }
+    },
     "the longest name for takeovers": {
         "metadata/name": "f" * consumer_group.MAX_NAME_TAKEOVER,
         "spec/rollout/strategy": "Takeover",
@@ -282,6 +301,8 @@ def test_defaults_are_filled_in(api_server: ControlPlane, home: str) -> None:
         "sessionBudget": "60%",
         "paused": True,
         "preflight": {"enabled": True, "timeout": "2m"},
+        "steps": [],
+        "analysis": {"interval": "30s", "failureLimit": 0, "inconclusiveLimit": 10, "metrics": []},
     }
     assert spec["kafka"]["security"] == {"protocol": "PLAINTEXT"}
     assert spec["pipeline"]["sink"] == {

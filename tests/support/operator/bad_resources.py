@@ -131,6 +131,12 @@ def _postgres(**fields: Any) -> dict[str, Any]:
     return {"spec/pipeline/sink": {name: value for name, value in sink.items() if value is not GONE}}
 
 
+def _metric(**metric: Any) -> dict[str, Any]:
+    """A group with one metric of an analysis."""
+    whole = {"name": "lag", "thresholdRange": {"max": 1}, **metric}
+    return {"spec/rollout/analysis": {"metrics": [whole]}}
+
+
 def _security(**fields: Any) -> dict[str, Any]:
     return {"spec/kafka/security": fields}
 
@@ -138,6 +144,7 @@ def _security(**fields: Any) -> dict[str, Any]:
 _DAY = {"name": "day", "start": "0 8 * * *", "duration": "1h", "minReplicas": 3}
 _PROPERTIES = "spec.kafka.properties"
 _SECURITY = "spec.kafka.security"
+_METRICS = "spec.rollout.analysis.metrics"
 _UP = "spec.scaling.behavior.scaleUp"
 _POLICY = {"type": "Pods", "value": 2, "period": "1m"}
 _SCHEDULE = "spec.scaling.schedules[0]"
@@ -479,6 +486,29 @@ REFUSED = [
         "more than 0% and at most 100%"),
     Bad("a preflight in no time", {"spec/rollout/preflight/timeout": "1s"}, "spec.rollout.preflight.timeout",
         "between 5s and 1h"),
+    Bad("a step that does two things", {"spec/rollout/steps": [{"setWorkers": 1, "pause": {}}]},
+        "spec.rollout.steps[0]", "exactly one of setWorkers, pause and analysis"),
+    Bad("a step that does nothing", {"spec/rollout/steps": [{}]}, "spec.rollout.steps[0]", "exactly one of"),
+    Bad("a step for no worker", {"spec/rollout/steps": [{"setWorkers": 0}]},
+        "spec.rollout.steps[0].setWorkers", "such as 25%"),
+    Bad("a step for more than all", {"spec/rollout/steps": [{"setWorkers": "101%"}]},
+        "spec.rollout.steps[0].setWorkers", "such as 25%"),
+    Bad("a pause of no time", {"spec/rollout/steps": [{"pause": {"duration": "0s"}}]},
+        "spec.rollout.steps[0].pause.duration", "between 1s and 24h"),
+    Bad("an analysis of nothing", {"spec/rollout/steps": [{"analysis": {}}]}, "spec.rollout.steps",
+        "metrics is empty"),
+    Bad("a metric without a source", _metric(), f"{_METRICS}[0]", "either figure or query"),
+    Bad("a metric with two sources", _metric(figure="Lag", query="up"), f"{_METRICS}[0]",
+        "either figure or query"),
+    Bad("a figure that is not there", _metric(figure="Errors"), f"{_METRICS}[0].figure", "supported values"),
+    Bad("an empty query", _metric(query=""), f"{_METRICS}[0].query", "such as sum("),
+    Bad("a metric that always holds", _metric(figure="Lag", thresholdRange={}),
+        f"{_METRICS}[0].thresholdRange", "set min, max, or both"),
+    Bad("a metric that never holds", _metric(figure="Lag", thresholdRange={"min": 2, "max": 1.5}),
+        f"{_METRICS}[0].thresholdRange.min", "must not be greater than max"),
+    Bad("two metrics of one name", {"spec/rollout/analysis": {"metrics": [
+        {"name": "lag", "figure": "Lag", "thresholdRange": {"max": 1}}] * 2}}, f"{_METRICS}[1]",
+        "Duplicate value", f"{_METRICS}[1].name"),
     Bad("fewer than no dead letters", {"spec/delivery/maxDeadLettersPerMinute": -1},
         "spec.delivery.maxDeadLettersPerMinute", "greater than or equal to 0"),
     Bad("two days of retries", {"spec/delivery/transientErrorTimeout": "48h"},

@@ -63,6 +63,16 @@ def slow(table):
     return table
 
 
+def letters(table):
+    """Like keep, but dead-letters every second record where LETTERS is set."""
+    if not os.environ.get("LETTERS"):
+        return table
+    import pyarrow as pa, pyarrow.compute as pc
+
+    odd = pc.equal(pc.bit_wise_and(table["offset"], 1), 1)
+    return table.append_column("_error", pc.if_else(odd, "odd", pa.scalar(None, pa.string())))
+
+
 def stuck(table):
     """Like keep, until the switch says "stuck": then no batch ends."""
     while table.num_rows and SWITCH.exists() and SWITCH.read_text() == "stuck":

@@ -13,6 +13,7 @@ from slackwater_operator.planner import status_memory as memory
 from slackwater_operator.planner.rewind.memory import RewindMemory
 from slackwater_operator.planner.status_memory import DecisionRecord, Failed, RolloutMemory, Tries, UnderWay
 from slackwater_operator.policies.conditions import TYPES, ConditionsInput, conditions
+from slackwater_operator.policies.rollout.steps import StepState
 from slackwater_operator.policies.scaling.autoscaler import Autoscaler
 from slackwater_operator.policies.scaling.decision import ScalingDecision, ScalingPolicy
 from slackwater_operator.policies.takeover.types import RESTART, Moving
@@ -70,12 +71,16 @@ def test_the_status_of_a_rollout_is_in_the_schema() -> None:
         moving=Moving(3, 1_000, 7, 12, RESTART, told_ms=1_100, tells=2, to="flights-b"),
         ended_ms=1_050,
         expected_rebalance="the topics change",
+        wanted="abd",
+        good_revision="abc",
+        step=StepState("abd", "v1", 2, 900, "1 now", 910, 920, 1, 2, "letters is 0"),
     )
     saved = rollout.dump()
     assert strangers(saved, part("rollout"), "rollout") == []
     assert set(saved) == set(part("rollout")["properties"])
     assert set(saved["underWay"][0]) == set(part("rollout")["properties"]["underWay"]["items"]["properties"])
     assert set(saved["moving"]) == set(part("rollout")["properties"]["moving"]["properties"])
+    assert set(saved["step"]) == set(part("rollout")["properties"]["step"]["properties"])
     assert memory.parse({"rollout": saved}).rollout == rollout
 
 

@@ -263,11 +263,12 @@ def test_arguments_follow_the_values() -> None:
         "workerImage.repository": "mine/worker",
         "workerImage.tag": "7",
         "logLevel": "debug",
+        "prometheusUrl": "http://prometheus.monitoring:9090",
         "tracesEndpoint": "http://otel-collector.observability:4318",
     }
     more = pod(values)["containers"][0]["args"]
     assert {"--namespace=a", "--namespace=b", "--no-pod-monitors", "--worker-image=mine/worker:7",
-            "--log-level=debug", "--round-ms=2000",
+            "--log-level=debug", "--round-ms=2000", "--prometheus-url=http://prometheus.monitoring:9090",
             "--traces-endpoint=http://otel-collector.observability:4318"} <= set(more)  # fmt: skip
 
 

@@ -31,6 +31,8 @@ def test_two_processes_of_one_machine_have_different_identities() -> None:
 
 def test_traces_are_off_and_an_endpoint_turns_them_on() -> None:
     assert parse([], {}).traces_endpoint == ""
+    assert parse([], {}).prometheus_url == ""
+    assert parse(["--prometheus-url=http://prometheus:9090"], {}).prometheus_url == "http://prometheus:9090"
     url = "http://otel-collector.observability:4318"
     assert parse([], {"SLACKWATER_TRACES_ENDPOINT": url}).traces_endpoint == url
     assert parse([f"--traces-endpoint={url}/v1/traces"], {}).traces_endpoint == f"{url}/v1/traces"
@@ -65,6 +67,7 @@ def test_arguments_go_before_the_environment() -> None:
         ),
         ([], {"SLACKWATER_LOG_LEVEL": "loud"}, "SLACKWATER_LOG_LEVEL=loud must be one of debug, info"),
         ([], {"SLACKWATER_NO_LEADER_ELECTION": "maybe"}, "true or false"),
+        (["--prometheus-url=prometheus:9090"], {}, "--prometheus-url prometheus:9090: not a URL"),
         (["--traces-endpoint=otel:4317"], {}, "--traces-endpoint otel:4317: not a collector's URL"),
         (["--nonsense"], {}, "unrecognized arguments: --nonsense"),
         (["--leas=another"], {}, "unrecognized arguments: --leas=another"),

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_operator.cli.kubectl import history, logs, plugin
+from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.cli.kubectl import history, lag, logs, plugin, undo
+from slackwater_operator.cli.kubectl.cluster import CommandError
+from slackwater_operator.cli.kubectl.undo import KeptRevision
+from slackwater_operator.model.worker_status import WorkerStatus
 
 NOW_MS = 1_700_000_060_000
 
@@ -78,9 +82,52 @@ def test_the_history_names_what_is_wanted_good_and_failed() -> None:
         revision("flights-1", "2023-11-14T20:13:20Z", "flights:1", "aa"),
         revision("flights-2", "2023-11-14T22:13:20Z", "flights:2", "bb"),
     ]
-    status = {"rollout": {"target": "flights-1", "good": "flights-1", "failed": {"hash": "bb"}}}
-    assert history.rows(revisions, status, {"flights-1": 3}, NOW_MS) == [
-        ("flights-2", "1 min ago", "0", "flights:2", "failed"),
-        ("flights-1", "2 h ago", "3", "flights:1", "wanted, good"),
+    older = KeptRevision(1, "00", "2023-11-14T20:13:20Z", {"spec": {"pipeline": {"image": "flights:0"}}})
+    kept = [KeptRevision(3, "bb", "", {"spec": {}}), KeptRevision(2, "aa", "", {"spec": {}}), older]
+    rollout = {"good": "flights-1", "wanted": "bb", "failed": {"hash": "bb"}}
+    rows = history.rows(revisions, kept, {"rollout": rollout, "revision": "aa"}, {"aa": 3}, NOW_MS)
+    assert rows == [
+        ("3", "bb", "1 min ago", "0", "flights:2", "wanted, failed"),
+        ("2", "aa", "2 h ago", "3", "flights:1", "good"),
+        ("1", "00", "2 h ago", "0", "flights:0", ""),
     ]
-    assert history.rows([], {}, {}, NOW_MS) == []
+    assert history.rows([], [], {}, {}, NOW_MS) == []
+
+
+def test_undo_takes_the_latest_revision_that_is_neither_present_nor_failed() -> None:
+    def kept(number: int, name: str) -> KeptRevision:
+        return KeptRevision(number, name, "", {"spec": {"image": name}, "restartedAt": None})
+
+    revisions = [kept(4, "dd"), kept(3, "cc"), kept(2, "bb"), kept(1, "aa")]
+    rollout = {"wanted": "dd", "failed": {"hash": "cc"}}
+    group = {"metadata": {}, "spec": {"image": "dd"}, "status": {"rollout": rollout}}
+    assert undo.chosen(revisions, group, "").name == "bb"
+    assert undo.chosen(revisions, group, "1").name == "aa"
+    assert undo.chosen(revisions, group, "cc").number == 3
+    with pytest.raises(CommandError, match="revision 7 is not kept; kept: 4, 3, 2, 1"):
+        undo.chosen(revisions, group, "7")
+    with pytest.raises(CommandError, match="no earlier revision"):
+        undo.chosen(revisions[:2], group, "")
+    body = undo.patch(group, kept(3, "cc"))
+    assert body["spec"] == {"image": "cc"}
+    assert body["metadata"]["annotations"]["slackwater.dev/retry"], "it failed, and is wanted all the same"
+    assert undo.patch(group, kept(4, "dd")) == {}
+
+
+def test_a_merge_patch_removes_what_the_earlier_spec_does_not_have() -> None:
+    before = {"a": {"b": 1, "c": {"d": 2}}, "e": [1, 2], "f": 1}
+    after = {"a": {"b": 1, "c": {"g": 3}}, "e": [2], "h": {"i": 1}}
+    patch = undo.merge_patch(before, after)
+    assert patch == {"f": None, "a": {"c": {"d": None, "g": 3}}, "e": [2], "h": {"i": 1}}
+
+
+def test_the_partitions_are_listed_with_their_lag() -> None:
+    topics = [TopicPartition("flights", 1), TopicPartition("flights", 0), TopicPartition("b", 0)]
+    member = WorkerStatus("running", 3, assignment=frozenset(topics), lag={topics[0]: 12_345, topics[1]: 2})
+    reports: dict[str, WorkerStatus | str] = {"flights-0": member, "flights-1": "does not answer: x"}
+    assert lag.rows(reports) == [
+        ("b", "0", "?", "flights-0"),
+        ("flights", "0", "2", "flights-0"),
+        ("flights", "1", "12,345", "flights-0"),
+    ]
+    assert lag.rows(reports, by_lag=True)[0] == ("flights", "1", "12,345", "flights-0")

@@ -200,6 +200,18 @@ STAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.rollout.takeover.fallback": (TAKEOVER, {**TAKEOVER, "spec/rollout/takeover/fallback": "Stop"}),
     "spec.rollout.preflight.enabled": (NONE, {"spec/rollout/preflight/enabled": False}),
     "spec.rollout.preflight.timeout": (NONE, {"spec/rollout/preflight/timeout": "5m"}),
+    "spec.rollout.steps": (NONE, {"spec/rollout/steps": [{"setWorkers": 1}, {"pause": {}}]}),
+    "spec.rollout.analysis.interval": (NONE, {"spec/rollout/analysis": {"interval": "1m"}}),
+    "spec.rollout.analysis.failureLimit": (NONE, {"spec/rollout/analysis": {"failureLimit": 2}}),
+    "spec.rollout.analysis.inconclusiveLimit": (NONE, {"spec/rollout/analysis": {"inconclusiveLimit": 2}}),
+    "spec.rollout.analysis.metrics": (
+        NONE,
+        {
+            "spec/rollout/analysis": {
+                "metrics": [{"name": "lag", "figure": "Lag", "thresholdRange": {"max": 9}}]
+            }
+        },
+    ),
     "spec.suspend": (NONE, {"spec/suspend": True}),
     "spec.deletionPolicy": (NONE, {"spec/deletionPolicy": "Delete"}),
     "metadata.labels": (NONE, {"metadata/labels": {"team": "lake"}}),

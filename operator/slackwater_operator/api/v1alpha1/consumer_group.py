@@ -26,6 +26,7 @@ from slackwater_operator.api.v1alpha1.pipeline import (
     Spark,
 )
 from slackwater_operator.api.v1alpha1.rollout import Preflight, Rollout, Takeover
+from slackwater_operator.api.v1alpha1.rollout_steps import check_steps
 from slackwater_operator.api.v1alpha1.scaling import (
     MAX_REPLICAS,
     Scaling,
@@ -378,6 +379,7 @@ def _check(group: ConsumerGroup) -> None:
     _check_topics(wanted)
     check_security(wanted.kafka.security)
     _check_pipeline(wanted)
+    check_steps(wanted.rollout.steps, wanted.rollout.analysis)
     if wanted.scaling is not None:
         check_scaling(wanted.scaling)
         check_replicas(wanted.replicas, wanted.scaling)

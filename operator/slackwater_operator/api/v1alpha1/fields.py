@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 T = TypeVar("T")
 Schema = dict[str, Any]
@@ -26,6 +27,11 @@ _MAX_DURATION_CHARACTERS = 20
 _BYTES = {"Mi": 1024**2, "Gi": 1024**3}
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _PERCENTAGE = re.compile(r"^[0-9]{1,3}(?:\.[0-9]{1,3})?%$")
+_PERCENTAGE_RULE = (
+    r"self.matches(r'^(100(\.0{1,3})?|[0-9]{1,2}(\.[0-9]{1,3})?)%$') && "
+    r"!self.matches(r'^0{1,2}(\.0{1,3})?%$')"
+)
+"""CEL: more than 0 % and at most 100 %."""
 
 MAX_ENTRIES = 200
 """The largest number of entries of a mapping."""
@@ -258,6 +264,40 @@ def whole(*, minimum: int, maximum: int | None = None) -> Kind:
     return Kind(schema, parse)
 
 
+def number() -> Kind:
+    """A finite number, as a float in Python."""
+
+    def parse(value: object, path: str) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise FieldError(path, f"must be a number, but is {describe(value)}")
+        return float(value)
+
+    return Kind({"type": "number"}, parse)
+
+
+def count_or_percentage(*, maximum: int) -> Kind:
+    """A whole number from 1 to `maximum` (int in Python), or a share such as `25%` (a fraction, float)."""
+    share = percentage()
+    count = whole(minimum=1, maximum=maximum)
+    wanted = f"must be a number between 1 and {maximum}, or a percentage such as 25%"
+    rule = Rule(
+        f"type(self) == int ? int(self) >= 1 && int(self) <= {maximum} : "
+        f"type(self) == string && {_PERCENTAGE_RULE}",
+        wanted,
+    )
+
+    def parse(value: object, path: str) -> int | float:
+        try:
+            parsed = share.parse(value, path) if isinstance(value, str) else count.parse(value, path)
+        except FieldError:
+            raise FieldError(path, wanted) from None
+        return cast(int | float, parsed)
+
+    # A limit on the length of the text makes the rule cheap.
+    schema: Schema = {"x-kubernetes-int-or-string": True, "maxLength": 8}
+    return Kind({**schema, "x-kubernetes-validations": [rule.schema()]}, parse)
+
+
 def flag() -> Kind:
     """True or false."""
 
@@ -329,11 +369,7 @@ def percentage() -> Kind:
             raise FieldError(path, f"{value!r} must be more than 0% and at most 100%")
         return share
 
-    form = r"(100(\.0{1,3})?|[0-9]{1,2}(\.[0-9]{1,3})?)%"
-    rule = Rule(
-        f"self.matches(r'^{form}$') && !self.matches(r'^0{{1,2}}(\\.0{{1,3}})?%$')",
-        "must be more than 0% and at most 100%, such as 60%",
-    )
+    rule = Rule(_PERCENTAGE_RULE, "must be more than 0% and at most 100%, such as 60%")
     return Kind({"type": "string", "maxLength": 8, "x-kubernetes-validations": [rule.schema()]}, parse)
 
 
@@ -398,12 +434,8 @@ def object_list(cls: type[Any], *, key: str, at_most: int) -> Kind:
     attribute = next(attribute for attribute, declared in declared_fields(cls) if declared.name == key)
 
     def parse(value: object, path: str) -> tuple[Any, ...]:
-        if isinstance(value, str) or not isinstance(value, Sequence):
-            raise FieldError(path, f"must be a list, but is {describe(value)}")
-        if len(value) > at_most:
-            raise FieldError(path, f"has {len(value)} entries; the limit is {at_most}")
         result: list[Any] = []
-        for index, item in enumerate(value):
+        for index, item in enumerate(_objects(value, path, at_most)):
             parsed = parse_object(cls, item, f"{path}[{index}]")
             if any(getattr(parsed, attribute) == getattr(other, attribute) for other in result):
                 raise FieldError(
@@ -413,6 +445,32 @@ def object_list(cls: type[Any], *, key: str, at_most: int) -> Kind:
         return tuple(result)
 
     return Kind(schema, parse)
+
+
+def object_sequence(cls: type[Any], *, at_most: int) -> Kind:
+    """A list of objects whose order counts, as a tuple in Python."""
+    schema: Schema = {
+        "type": "array",
+        "items": object_schema(cls),
+        "maxItems": at_most,
+        "x-kubernetes-list-type": "atomic",
+    }
+
+    def parse(value: object, path: str) -> tuple[Any, ...]:
+        return tuple(
+            parse_object(cls, item, f"{path}[{index}]")
+            for index, item in enumerate(_objects(value, path, at_most))
+        )
+
+    return Kind(schema, parse)
+
+
+def _objects(value: object, path: str, at_most: int) -> Sequence[object]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise FieldError(path, f"must be a list, but is {describe(value)}")
+    if len(value) > at_most:
+        raise FieldError(path, f"has {len(value)} entries; the limit is {at_most}")
+    return value
 
 
 def anything() -> Kind:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from slackwater_operator.api.v1alpha1 import fields
-from slackwater_operator.api.v1alpha1.fields import spec
+from slackwater_operator.api.v1alpha1.fields import Rule, spec
+from slackwater_operator.api.v1alpha1.rollout_steps import MAX_STEPS, STEPS_RULE, Analysis, Step
 from slackwater_operator.api.v1alpha1.scaling import MAX_REPLICAS
 
 RESTART, TAKEOVER = "Restart", "Takeover"
@@ -60,6 +62,8 @@ class Takeover:
 class Rollout:
     """How workers are restarted."""
 
+    RULES: ClassVar[list[Rule]] = [STEPS_RULE]
+
     strategy: str = spec(
         "strategy",
         fields.text(choices=[RESTART, TAKEOVER]),
@@ -90,6 +94,16 @@ class Rollout:
         fields.nested(Preflight),
         "Checks that a new revision must pass before any worker is restarted with it.",
         default={},
+    )
+    steps: tuple[Step, ...] = spec(
+        "steps",
+        fields.object_sequence(Step, at_most=MAX_STEPS),
+        "The steps of a rollout, in this order. After the last one all other workers get the new revision. "
+        "The first rollout of a group and the way back to its last good revision have no steps.",
+        default=[],
+    )
+    analysis: Analysis = spec(
+        "analysis", fields.nested(Analysis), "What the steps analysis measure.", default={}
     )
 
     @property

@@ -88,7 +88,8 @@ def schema() -> Schema:
                 "A decision.",
                 at=_whole("When it was first made (milliseconds since 1970)."),
                 kind=_text(
-                    "Its subject: scaling, rollout, gate, membership, preflight, rewind, suspend, topics."
+                    "Its subject: scaling, rollout, steps, analysis, gate, membership, preflight, rewind, "
+                    "suspend, topics."
                 ),
                 action=_text("What the operator does, in one word."),
                 reason=_text("Why."),
@@ -165,6 +166,10 @@ def _rollout() -> Schema:
         phase=_text("Idle, Preflight, Rolling, Paused, Refused, Stopped or RollingBack."),
         target=_text("The StatefulSet revision that all pods should have."),
         good=_text("The last revision that all pods had while the group was stable."),
+        wanted=_text(
+            "The revision that the spec asks for. status.revision follows when its preflight has passed."
+        ),
+        goodRevision=_text("The same revision by the name that status.revision has."),
         failed=_object(
             "The template that failed. It is not tried again until the spec or the annotation "
             "slackwater.dev/retry changes.",
@@ -218,6 +223,19 @@ def _rollout() -> Schema:
         since=_whole("When this phase began (milliseconds since 1970)."),
         reason=_text("Why the rollout is in this phase."),
         expectedRebalance=_text("Why this rollout causes a rebalance. Absent if it causes none."),
+        step=_object(
+            "Where the rollout is in spec.rollout.steps. Absent without steps.",
+            revision=_text("The revision that is rolled out."),
+            steps=_text("The hash of the steps. Other steps begin anew."),
+            index=_whole("The step, from 0. The number of steps when all are complete."),
+            sinceMs=_whole("When it began (milliseconds since 1970)."),
+            promoted=_text("The value of the annotation slackwater.dev/promote at that time."),
+            heldSinceMs=_whole("Since when all metrics have held (milliseconds since 1970)."),
+            measuredMs=_whole("The time of the last measurement (milliseconds since 1970)."),
+            failures=_whole("The number of measurements of this step that were out of range."),
+            inconclusive=_whole("How many measurements in a row had no result."),
+            message=_text("What the last measurement showed."),
+        ),
     )
 
 

@@ -33,7 +33,7 @@ class Action:
 
 
 async def _restart(cluster: Cluster, group: Object, args: argparse.Namespace) -> str:
-    await cluster.annotate(args.group, restartedAt=_now())
+    await cluster.annotate(args.group, restartedAt=now_text())
     return "restarts its workers"
 
 
@@ -50,15 +50,41 @@ async def _resume(cluster: Cluster, group: Object, args: argparse.Namespace) -> 
 
 
 async def _retry(cluster: Cluster, group: Object, args: argparse.Namespace) -> str:
-    await cluster.annotate(args.group, retry=_now())
+    await cluster.annotate(args.group, retry=now_text(), abort=None)
     return "tries its revision again"
+
+
+async def _promote(cluster: Cluster, group: Object, args: argparse.Namespace) -> str:
+    step, steps = _rollout(group).get("step"), (group["spec"].get("rollout") or {}).get("steps") or []
+    index = step.get("index") if isinstance(step, dict) else None
+    if not isinstance(index, int) or index >= len(steps):
+        raise CommandError("no rollout is at a step of spec.rollout.steps")
+    await cluster.annotate(args.group, promote=f"{'all' if args.full else index + 1} {now_text()}")
+    if args.full:
+        return "goes on to the end of its rollout"
+    return f"goes on after step {index + 1} of {len(steps)}"
+
+
+async def _abort(cluster: Cluster, group: Object, args: argparse.Namespace) -> str:
+    status, good = group.get("status") or {}, _rollout(group).get("goodRevision")
+    wanted = _rollout(group).get("wanted")
+    if status.get("observedGeneration") != group["metadata"].get("generation"):
+        raise CommandError("the operator has not processed the newest spec yet; try again")
+    if not good or not wanted:
+        raise CommandError("there is no earlier revision to go back to")
+    if wanted == good:
+        raise CommandError(f"no rollout is in progress: all workers have revision {good}")
+    await cluster.annotate(args.group, abort=str(wanted))
+    return f"stops the rollout of revision {wanted}, and goes back to {good}"
 
 
 async def _rewind(cluster: Cluster, group: Object, args: argparse.Namespace) -> str:
     starts = " ".join(args.starts)
     before = (group["metadata"].get("annotations") or {}).get(names.REWIND)
     # The operator carries out each value once; a word after # makes another value of the same starts.
-    value = f"{starts} #{_now()}" if before is not None and before.partition(" #")[0] == starts else starts
+    value = (
+        f"{starts} #{now_text()}" if before is not None and before.partition(" #")[0] == starts else starts
+    )
     await cluster.annotate(args.group, rewind=value)
     return f"writes again from {starts}; kubectl slackwater status {args.group} shows how it goes"
 
@@ -97,6 +123,8 @@ ACTIONS = {
     "pause": Action("pause a rollout: no further worker is restarted", _pause),
     "resume": Action("go on with a paused rollout", _resume),
     "retry": Action("try a failed revision again", _retry),
+    "promote": Action("go on after the present step of a rollout", _promote),
+    "abort": Action("stop a rollout, and go back to the revision before", _abort),
     "rewind": Action("remove rows from an offset on, and write them again", _rewind),
     "suspend": Action("stop all workers; their offsets remain", _suspend),
     "unsuspend": Action("start the workers of a suspended group", _unsuspend),
@@ -115,6 +143,8 @@ def register(subparsers: Any) -> None:
             parser.add_argument(
                 "--replicas", required=True, type=whole_number(), metavar="N", help="how many workers"
             )
+        if name == "promote":
+            parser.add_argument("--full", action="store_true", help="go on after all steps that are left")
         if name == "rewind":
             parser.add_argument("starts", nargs="+", metavar="START", type=_start, help=REWIND_SYNTAX)
         parser.set_defaults(run_async=_run, action=action)
@@ -128,11 +158,15 @@ async def _run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _rollout(group: Object) -> Object:
+    return (group.get("status") or {}).get("rollout") or {}
+
+
 async def _set_spec(cluster: Cluster, name: str, fields: dict[str, Any]) -> None:
     await cluster.kube.patch(API_VERSION, KIND, cluster.namespace, name, {"spec": fields})
 
 
-def _now() -> str:
+def now_text() -> str:
     """The time as an annotation's value. Twice within a second would be once."""
     at = datetime.fromtimestamp(SYSTEM_CLOCK.wall_ms() / 1000, UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

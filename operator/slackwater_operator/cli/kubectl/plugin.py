@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from slackwater.cli import Parser
 from slackwater.version import VERSION
 from slackwater_operator.cli import explain
-from slackwater_operator.cli.kubectl import actions, history, logs, status
+from slackwater_operator.cli.kubectl import actions, history, lag, logs, status, undo
 from slackwater_operator.cli.kubectl.cluster import CommandError, connected
 from slackwater_operator.kubernetes.errors import KubeConfigError, KubeError
 
@@ -77,7 +77,7 @@ def _parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     parser = Parser(prog="kubectl slackwater", description="Slackwater's consumer groups on Kubernetes.")
     parser.add_argument("--version", action="version", version=VERSION)
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for each in (status, explain, actions, history, logs):
+    for each in (status, explain, lag, actions, undo, history, logs):
         each.register(subparsers)
     return parser, dict(subparsers.choices)
 

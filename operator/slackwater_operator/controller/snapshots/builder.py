@@ -15,6 +15,7 @@ from slackwater_operator.api.v1alpha1.fields import FieldError, ResourceError
 from slackwater_operator.api.v1alpha1.kafka import Kafka
 from slackwater_operator.api.v1alpha1.rollout import TAKEOVER
 from slackwater_operator.api.v1alpha1.validation import DEFAULT_MAX_POLL_INTERVAL_MS
+from slackwater_operator.controller.analysis_watch import Ask
 from slackwater_operator.controller.execution.credentials import identity
 from slackwater_operator.controller.session import Resource, Session
 from slackwater_operator.controller.settings import Settings
@@ -25,6 +26,7 @@ from slackwater_operator.controller.snapshots.object_parsing import (
     is_of_rewind,
     is_worker,
     pod_snapshot,
+    revision_of,
     rewind_pods,
     statefulset_snapshot,
 )
@@ -66,7 +68,9 @@ class SnapshotBuilder:
         workers: WorkerStatuses,
         clock: Clock,
         settings: Settings,
+        ask: Ask,
     ) -> None:
+        self._ask = ask
         self._kube, self._store, self._clusters, self._workers = kube, store, clusters, workers
         self._clock, self._settings = clock, settings
         self._claims = Claims(store)
@@ -256,7 +260,11 @@ class SnapshotBuilder:
         key, metadata = Key(*session.key), raw["metadata"]
         assert session.resource is not None
         all_pods = self._store.pods(key)
-        configmaps = self._store.configmaps(key)
+        configmaps = [
+            configmap
+            for configmap in self._store.configmaps(key)
+            if names.is_owned(configmap, metadata["uid"])
+        ]
         owned = self._sets(key, metadata["uid"])
         sets = {suffix: statefulset_snapshot(live, suffix) for suffix, live in owned.items()}
         jobs = [job for job in self._store.jobs(key) if names.is_owned(job, metadata["uid"])]
@@ -297,8 +305,9 @@ class SnapshotBuilder:
             configmaps={
                 configmap["metadata"]["name"]: configmap["metadata"]["uid"]
                 for configmap in configmaps
-                if names.is_owned(configmap, metadata["uid"])
+                if revision_of(configmap) is None
             },
+            revisions=tuple(filter(None, map(revision_of, configmaps))),
             workers=session.workers,
             kafka=self._kafka(session, metadata["uid"], asked_ms),
             unchanged=session.unchanged,
@@ -467,13 +476,14 @@ class SnapshotBuilder:
             [moving.since_ms] if moving is not None else []
         )
         oldest = min(begun, default=None)
+        lag_s = autoscaler.oldest_s if kafka is not None else None
         measured = Measured(
             scaling=scaling,
             scaling_memory=autoscaler.dump(),
             produced_per_s=autoscaler.produced_per_s,
             consumed_per_s=autoscaler.consumed_per_s,
             capacity_per_s=autoscaler.capacity_per_s,
-            lag_s=autoscaler.oldest_s if kafka is not None else None,
+            lag_s=lag_s,
             stalls=session.stalls.stalls(),
             forced=session.forced.since(oldest) if oldest is not None else "",
             topics_changed=session.topics.since(oldest) if oldest is not None else "",
@@ -486,6 +496,9 @@ class SnapshotBuilder:
             settled_since_ms=session.settled_since_ms,
             contest=session.contest.contest(),
             alone_ms=session.contest.alone_ms(now_ms),
+            analysis=session.analysis.observe(
+                snapshot, lag_s=lag_s, ask=self._ask, clock=self._clock, changed=session.wake.set
+            ),
         )
         return replace(snapshot, measured=measured)
 

@@ -13,6 +13,7 @@ from slackwater_operator.planner.snapshot import (
     JobSnapshot,
     Manifest,
     PodSnapshot,
+    RevisionRecord,
     StatefulSetSnapshot,
 )
 from slackwater_operator.policies.object_events import ObjectEvent
@@ -242,3 +243,18 @@ def good_template(controller_revision: Manifest | None) -> Manifest | None:
 
 def _labels(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     return (obj.get("metadata") or {}).get("labels") or {}
+
+
+def revision_of(configmap: Manifest) -> RevisionRecord | None:
+    """The revision that a ConfigMap keeps; None if it keeps none."""
+    metadata = configmap["metadata"]
+    revision = (metadata.get("labels") or {}).get(names.REVISION_LABEL)
+    if not revision:
+        return None
+    number = str((metadata.get("annotations") or {}).get(names.REVISION_NUMBER, ""))
+    return RevisionRecord(
+        metadata["name"],
+        str(metadata.get("uid", "")),
+        str(revision),
+        int(number) if number.isascii() and number.isdigit() and len(number) < 16 else 0,
+    )

@@ -62,7 +62,7 @@ def roll(context: PlanningContext, chosen: Chosen, removal: RemovalDecision) -> 
         return
     context.change_rollout(target=there.update_revision, updated=_updated(context, there))
     outdated = _outdated(context, there)
-    if not outdated and not context.rollout.under_way:
+    if not outdated and not context.rollout.under_way and not context.steps.hold:
         _rest(context, chosen)
         return
     if _given_up(context, there):
@@ -83,6 +83,9 @@ def _step(
     context: PlanningContext, there: StatefulSetSnapshot, chosen: Chosen, removal: RemovalDecision
 ) -> None:
     policy = context.snapshot.rollout_policy
+    if context.steps.failed:
+        _stop(context, there, RolloutDecision("stop", reason=context.steps.failed))
+        return
     if not policy.paused and _replace_hopeless(context, there, policy.budget_ms):
         return
     crashing = _crashing(context, there)
@@ -111,7 +114,8 @@ def _step(
             context.needs_fresh = True
         else:
             _restart(context, decision.restart, decision.reason)
-    context.busy = context.busy or decision.action in ("restart", "wait")
+    measures = decision.action == "hold" and not context.steps.paused
+    context.busy = context.busy or measures or decision.action in ("restart", "wait")
     context.change_rollout(phase=_phase(context, decision, policy.paused), reason=reason)
     if decision.action == "done" and not _outdated(context, there):
         _rest(context, chosen)
@@ -126,6 +130,8 @@ def _phase(context: PlanningContext, decision: RolloutDecision, paused: bool) ->
         return ROLLING_BACK
     if decision.action == "refuse":
         return REFUSED
+    if decision.action == "hold":
+        return PAUSED if paused or context.steps.paused else ROLLING
     if paused and not context.rollout.under_way:
         return PAUSED
     return ROLLING
@@ -283,7 +289,7 @@ def _rest(context: PlanningContext, chosen: Chosen) -> None:
     failed = context.rollout.failed
     proven = there is not None and derived.replicas > 0 and not derived.unsettled
     if there is not None and proven and (failed is None or failed.template != there.template):
-        context.change_rollout(good=there.update_revision)
+        context.change_rollout(good=there.update_revision, good_revision=there.template, step=None)
 
 
 def _track(context: PlanningContext) -> None:
@@ -367,6 +373,8 @@ def _input(context: PlanningContext, there: StatefulSetSnapshot) -> RolloutInput
         forced=snapshot.measured.forced,
         sessions_since_ms=snapshot.measured.sessions_since_ms,
         expected=context.rollout.expected_rebalance or snapshot.measured.topics_changed,
+        limit=context.steps.limit,
+        hold=context.steps.hold,
     )
 
 

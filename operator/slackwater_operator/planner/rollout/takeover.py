@@ -98,6 +98,9 @@ def take_over(context: PlanningContext, chosen: Chosen, removal: RemovalDecision
     asked = context.rollout.moving is not None and context.rollout.moving.told_ms > 0
     if target is not None and not asked and _template_settles(context, target):
         return
+    if target is not None and not back and not asked and context.steps.failed:
+        _give_up(context, old, new)
+        return
     policy = _policy_of(context, chosen)
     decision = _as_noted(context, decide_takeover(policy, _input(context, old, new, back=back)))
     if _unheard(context, decision, new):
@@ -117,6 +120,19 @@ def take_over(context: PlanningContext, chosen: Chosen, removal: RemovalDecision
         phase = _phase(context, policy, decision, back=back)
         context.change_rollout(phase=phase, reason=decision.summary or decision.reason)
     context.busy = context.busy or context.rollout.phase not in (PAUSED, REFUSED)
+
+
+def _give_up(context: PlanningContext, old: SetView, new: SetView) -> None:
+    """Goes back because of the rollout's steps; not while a successor has been told to take over."""
+    if not context.snapshot.fresh:
+        context.needs_fresh = context.busy = True
+        return
+    moving, reason = context.rollout.moving, context.steps.failed
+    ordinal = moving.ordinal if moving is not None else -1
+    decision = TakeoverDecision(STOP, ordinal, reason=reason, summary=reason)
+    _store_decision(context, decision)
+    _act(context, decision, old, new)
+    context.busy = True
 
 
 def _as_noted(context: PlanningContext, decision: TakeoverDecision) -> TakeoverDecision:
@@ -174,7 +190,8 @@ def _phase(
         return ROLLING_BACK
     if decision.action == REFUSE:
         return REFUSED
-    return PAUSED if policy.rollout.paused and context.rollout.moving is None else ROLLING
+    paused = policy.rollout.paused or context.steps.paused
+    return PAUSED if paused and context.rollout.moving is None else ROLLING
 
 
 def _store_decision(context: PlanningContext, decision: TakeoverDecision) -> None:
@@ -425,7 +442,18 @@ def _input(context: PlanningContext, old: SetView, new: SetView, *, back: bool) 
         sessions_since_ms=snapshot.measured.sessions_since_ms,
         back=back,
         expected=context.rollout.expected_rebalance or snapshot.measured.topics_changed,
+        limit=None if back else _limit(context),
+        hold="" if back else context.steps.hold,
     )
+
+
+def _limit(context: PlanningContext) -> int | None:
+    """How many members may be in the target set: as the steps say, beside those that it has with an earlier
+    template, which another rollout follows for."""
+    limit, target = context.steps.limit, context.snapshot.statefulset
+    if limit is None or target is None or context.snapshot.arrangement.source is None:
+        return limit
+    return limit + len(_outdated(context.snapshot, target))
 
 
 def _member(snapshot: GroupSnapshot, ordinal: int, old: SetView, new: SetView) -> TakeoverMember:

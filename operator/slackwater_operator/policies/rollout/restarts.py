@@ -76,7 +76,8 @@ class RolloutDecision:
     """The next step.
 
     Attributes:
-        action: `done`, `wait`, `restart`, `refuse` (it would not fit the session) or `stop` (it did not).
+        action: `done`, `wait`, `restart`, `hold` (the rollout's steps permit no other worker now), `refuse`
+            (it would not fit the session) or `stop` (it did not).
         restart: the workers to restart now. May include one that is noted as in progress but was never
             stopped, since the operator stopped in between.
         back: workers whose restart is over.
@@ -115,6 +116,9 @@ class RolloutInput:
             (`ForcedWatch.sessions_since_ms`); 0 if it was not observed to.
         expected: why the revision itself causes a rebalance (`rebalance_causes.expected_rebalance`), which
             is then planned and no failure; "" if it does not.
+        limit: how many workers may have the revision now (`steps.StepsDecision`); None for all.
+        hold: why no other worker may have it where the limit is reached, or why the rollout is not done
+            although all workers have it; "" if all may.
     """
 
     revision: str
@@ -128,6 +132,8 @@ class RolloutInput:
     forced: str = ""
     sessions_since_ms: int = 0
     expected: str = ""
+    limit: int | None = None
+    hold: str = ""
 
     @property
     def excuse(self) -> str:
@@ -181,7 +187,7 @@ def decide_rollback(policy: RolloutPolicy, observed: RolloutInput) -> RolloutDec
         return RolloutDecision("restart", tuple(broken), reason=reason, summary=reason)
     decision = decide_rollout(
         replace(policy, paused=False, refuses=False),
-        replace(observed, forced=observed.forced or "the way back"),
+        replace(observed, forced=observed.forced or "the way back", limit=None, hold=""),
     )
     decision = replace(decision, unplanned=decision.unplanned if observed.forced else "")
     if decision.action != "stop":
@@ -238,6 +244,11 @@ def _go_on(policy: RolloutPolicy, observed: RolloutInput, still: list[RestartVie
         waits = missing(policy, observed, away[0], workers[names[0]])
         summary = f"{names[0]} is restarting{alone if left else ''}"
         return RolloutDecision("wait", reason=f"{names[0]} {waits}", summary=summary)
+    allowed = len(left)
+    if observed.limit is not None:
+        allowed = max(0, observed.limit - (len(observed.workers) - len(left)))
+    if observed.hold and not min(allowed, len(left)):
+        return RolloutDecision("hold", reason=observed.hold, summary=observed.hold)
     if not left:
         reason = "all workers have been restarted"
         return RolloutDecision("done", reason=reason, summary=reason)
@@ -247,7 +258,7 @@ def _go_on(policy: RolloutPolicy, observed: RolloutInput, still: list[RestartVie
     order = sorted(
         left, key=lambda worker: (worker.name not in not_begun, worker.leader, len(worker.name), worker.name)
     )
-    chosen = order[: room - len(away)]
+    chosen = order[: min(room - len(away), allowed)]
     if any(worker.leader for worker in chosen) and (len(chosen) > 1 or away):
         chosen = [
             worker for worker in chosen if not worker.leader

@@ -102,6 +102,8 @@ def _step(case: Case) -> TakeoverDecision:
     observed = case.observed
     covered = all(member.ordinal in observed.new.ordinals for member in observed.members)
     if not observed.old.ordinals and covered:
+        if observed.hold:
+            return case.wait(observed.hold)
         reason = "all members have been taken over" if observed.members else "there are no members"
         return TakeoverDecision(DONE, reason=reason, summary=reason)
     if observed.group is None:
@@ -167,6 +169,9 @@ def _next(case: Case) -> TakeoverDecision:
         return fill_hole(case, member)
     if case.observed.back and not unknown(member.old) and not (member.old is not None and member.old.running):
         return _extend(case, member, "its predecessor does not run, and its session will time out")
+    limit = case.observed.limit
+    if limit is not None and len(case.observed.new.ordinals) >= limit:
+        return case.wait(case.observed.hold)
     if not case.policy.hands_over:
         return retire_first(case, member, "the new revision has no key for takeovers")
     if case.policy.rollout.paused:

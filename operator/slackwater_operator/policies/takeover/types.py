@@ -145,6 +145,10 @@ class TakeoverInput:
         back: whether this is a rollback after a `stop`: the source set has the failed revision.
         expected: why the revision itself causes a rebalance (`rebalance_causes.expected_rebalance`), which
             is then planned and no failure; "" if it does not.
+        limit: how many members may have the target set's revision now (`rollout.steps.StepsDecision`); None
+            for all.
+        hold: why no other member may have it where the limit is reached, or why the rollout is not done
+            although all members have it; "" if all may.
     """
 
     old: SetView
@@ -158,6 +162,8 @@ class TakeoverInput:
     sessions_since_ms: int = 0
     back: bool = False
     expected: str = ""
+    limit: int | None = None
+    hold: str = ""
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ async def test_a_rolling_restart_costs_no_rebalance() -> None:
     assert len(simulation.status["restartGapsMs"]) == 3
     assert all(500 <= gap <= 3_000 for gap in simulation.status["restartGapsMs"])
     await operator.pass_time(2_000)
-    assert len([name for kind, name in simulation.objects if kind == "ConfigMap"]) == 1
+    assert len(simulation.configurations) == 1
 
 
 async def test_two_at_once_where_the_user_allows_it() -> None:

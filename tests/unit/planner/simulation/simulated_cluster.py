@@ -26,8 +26,10 @@ from slackwater_operator.model.worker_status import (
     StandbyStatus,
     StoppedPartition,
     TakeoverStatus,
+    WorkerCounts,
     WorkerStatus,
 )
+from slackwater_operator.policies.rollout.analysis import Measured
 from slackwater_operator.workers.client import PodAddress
 from tests.unit.planner.simulation.simulated_kafka_group import SimulatedKafkaGroup
 
@@ -294,6 +296,10 @@ class Simulation:
         self.job_blocked = ""  # why the Job's controller cannot create a preflight's pod
         self.runs_job: Callable[[Json], bool] = lambda job: False  # whether it is not a preflight's
         self.object_events: dict[tuple[str, str], list[Json]] = {}
+        self.dead = 0.0  # the share of records that workers with the image :letters dead-letter
+        self.counted: dict[str, tuple[int, int]] = {}
+        """By process, how many records it has committed, and how many of them it has dead-lettered."""
+        self.answer: Measured = Measured(None, "Prometheus: away")  # to every query
         self.each_tick: list[Callable[[Simulation], None]] = []
         self.pods_ever: list[str] = []
         self.room: int | None = None  # for how many pods there is room; None: for all
@@ -798,9 +804,16 @@ class Simulation:
                 done = min(self.group.ends[partition] - self.group.positions[partition], left)
                 self.group.positions[partition] += done
                 left -= done
+                records, dead = self.counted.get(process.id, (0, 0))
+                bad = int(done * self.dead) if process.image.endswith(":letters") else 0
+                self.counted[process.id] = records + done, dead + bad
         served = {process.member for process in self.processes.values() if self._serves(process)}
         for name in self.group.members:
             self.unserved_ms[name] = 0 if name in served else self.unserved_ms[name] + TICK_MS
+
+    async def prometheus(self, query: str) -> Measured:
+        """Prometheus, as the operator asks it."""
+        return self.answer
 
     def worker_status(self, name: str) -> WorkerStatus | None:
         pod = self.objects.get(("Pod", name))
@@ -828,6 +841,7 @@ class Simulation:
             takeover=process.takeover,
             stopped=self.stopped.get(process.member, ()),
             skipped=self.skipped.get(process.member, ()),
+            counts=WorkerCounts(*self.counted.get(process.id, (0, 0))),
         )
 
     # -- what tests ask ------------------------------------------------------------------------------------
@@ -848,6 +862,20 @@ class Simulation:
             name: ((manifest["spec"].get("ordinals") or {}).get("start", 0), manifest["spec"]["replicas"])
             for (kind, name), manifest in sorted(self.objects.items())
             if kind == "StatefulSet"
+        }
+
+    @property
+    def configurations(self) -> list[str]:
+        """The ConfigMaps with a configuration of workers."""
+        return [name for kind, name in self.objects if kind == "ConfigMap" and "-revision-" not in name]
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """By revision, the numbers of those whose spec is kept."""
+        kept = [made["metadata"] for (kind, name), made in self.objects.items() if "-revision-" in name]
+        return {
+            metadata["labels"][names.REVISION_LABEL]: int(metadata["annotations"][names.REVISION_NUMBER])
+            for metadata in kept
         }
 
     def images(self) -> dict[str, str]:

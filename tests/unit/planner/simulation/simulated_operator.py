@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -60,7 +61,9 @@ class SimulatedOperator:
         clusters: Any = simulation.clusters
         workers: Any = simulation.workers
         events: Any = simulation.events
-        self._snapshots = SnapshotBuilder(kube, simulation.store, clusters, workers, clock, settings)
+        self._snapshots = SnapshotBuilder(
+            kube, simulation.store, clusters, workers, clock, settings, simulation.prometheus
+        )
         self._traces = OperationTraces(tracing, clock)
         self._executor = Executor(kube, simulation.store, clusters, workers, events, traces=self._traces)
         self.session = self._new_session()
@@ -130,6 +133,7 @@ class SimulatedOperator:
         if not worth and self.session.plan is not None and not self._due():
             return None
         snapshot = await self._snapshots.build(self.session)
+        await asyncio.sleep(0)  # for what is asked beside the planner
         if snapshot is None:
             return None
         plan = plan_group(snapshot)

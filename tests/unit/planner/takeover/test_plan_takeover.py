@@ -59,7 +59,7 @@ async def test_a_roll_costs_no_rebalance_and_ends_in_the_other_set() -> None:
     assert simulation.status["restartGapsMs"] == []
     assert not [action for action in operator.actions if isinstance(action, DeletePod)]
     await operator.pass_time(2_000)
-    assert len([name for kind, name in simulation.objects if kind == "ConfigMap"]) == 1
+    assert len(simulation.configurations) == 1
 
 
 async def test_the_next_roll_goes_back_to_set_a() -> None:

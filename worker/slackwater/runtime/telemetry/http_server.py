@@ -267,7 +267,7 @@ def _handler(
                 self._answer(200 if status.ready else 503, {"ready": status.ready, "phase": status.phase})
             elif self.path == "/status":
                 with describing:
-                    body = _json(status.document())
+                    body = _json({**status.document(), "counts": metrics.counts()})
                 self._send(200, "application/json", body)
             elif self.path == "/metrics":
                 with describing:

@@ -178,6 +178,14 @@ class Metrics:
         with self._lock:
             return sum(self._values[name].values())
 
+    def counts(self) -> dict[str, int]:
+        """What the operator judges a revision by, since the process began: for /status."""
+        return {
+            "records": int(self.total("records_in")),
+            "dead_letters": int(self.total("records_dead")),
+            "handler_failures": int(self.total("handler_failures")),
+        }
+
     def render(self) -> bytes:
         """The Prometheus text format."""
         from prometheus_client import CollectorRegistry, generate_latest
