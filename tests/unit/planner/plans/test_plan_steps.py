@@ -10,9 +10,9 @@ from slackwater_operator.planner.actions import DeletePod
 from slackwater_operator.policies.explanations import explain
 from slackwater_operator.policies.rollout.analysis import Measured
 from slackwater_operator.specs.revision_record import HISTORY_LIMIT
-from tests.unit.planner.simulated_cluster import Simulation
-from tests.unit.planner.simulated_operator import SimulatedOperator
-from tests.unit.planner.takeovers import image, rolled, said, settled, taking_over
+from tests.unit.planner.simulation.simulated_cluster import Simulation
+from tests.unit.planner.simulation.simulated_operator import SimulatedOperator
+from tests.unit.planner.simulation.takeovers import image, rolled, said, settled, taking_over
 
 LETTERS = {"name": "letters", "figure": "DeadLetterRate", "thresholdRange": {"max": 0.01}}
 QUERY = {"name": "errors", "query": "sum(errors)", "thresholdRange": {"max": 0}}
