@@ -41,7 +41,7 @@ def test_local_run_reports_an_invalid_resource(tmp_path: Path, old: str, new: st
 
 def test_local_run_reports_a_missing_resource_file(tmp_path: Path) -> None:
     ended = run("local", "run", "-f", tmp_path / "nowhere.yaml")
-    assert ended.code == 1, ended
+    assert ended.code == 2, ended
     assert ended.stderr.count("\n") == 1, ended
     assert "nowhere.yaml: cannot be read: No such file" in ended.error
 
