@@ -1,8 +1,8 @@
 """A batch's table as a Spark data frame, in the form in which Spark reads it fastest.
 
 A local session reads a table's pieces in place, one task each. The rows of a small table
-(``SMALL_TABLE_BYTES`` of ``spark_session.py``) become part of the plan. Spark's optimizer evaluates that as far
-as it can, without generating code.
+(``SMALL_TABLE_BYTES`` of ``spark_session.py``) become part of the plan. Spark's optimizer evaluates that as
+far as it can, without generating code.
 
 A Connect server makes rows of a table on its driver, and its optimizer then evaluates expressions over these
 rows one by one, on one thread (``ConvertToLocalRelation``). It also keeps a large table, and the plans that
