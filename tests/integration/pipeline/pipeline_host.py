@@ -207,6 +207,31 @@ def _kept_views() -> tuple[list[str], list[str]]:
     return inside, views()
 
 
+def _plan(table: pa.Table) -> str:
+    """Spark's physical plan for a handler that makes a column of each record's value."""
+    import contextlib
+    import io
+
+    from pyspark.sql.functions import col, length
+
+    assert _engine is not None
+    text = io.StringIO()
+
+    def handler(frame: Any, _batch: Any) -> Any:
+        result = frame.select("topic", "partition", "offset", length(col("value").cast("string")).alias("n"))
+        with contextlib.redirect_stdout(text):
+            result.explain()
+        return result
+
+    own, _engine._loaded = _engine._loaded, LoadedHandler(handler, handler)
+    try:
+        rows = _engine.transform(table)
+    finally:
+        _engine._loaded = own
+    assert rows.num_rows == table.num_rows
+    return text.getvalue()
+
+
 def _traced_rows() -> tuple[str, str, list[tuple[str, bool]], list[dict[str, Any]]]:
     """The engine handles a batch whose trace is recorded, and then one whose is not, with a handler whose
     tasks return what their job is labelled with.
@@ -392,6 +417,10 @@ class EngineHost:
     def kept_views(self) -> tuple[list[str], list[str]]:
         views: tuple[list[str], list[str]] = self.run(_kept_views)
         return views
+
+    def plan(self, records: pa.Table) -> str:
+        text: str = self.run(_plan, records)
+        return text
 
     def traced_rows(self) -> tuple[str, str, list[tuple[str, bool]], list[dict[str, Any]]]:
         traced: tuple[str, str, list[tuple[str, bool]], list[dict[str, Any]]] = self.run(_traced_rows)

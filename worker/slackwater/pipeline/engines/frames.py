@@ -1,6 +1,8 @@
 """A batch's table as a Spark data frame, in the form in which Spark reads it fastest.
 
-A local session reads a table's pieces in place, one task each.
+A local session reads a table's pieces in place, one task each. The rows of a small table
+(``SMALL_TABLE_BYTES`` of ``spark_session.py``) become part of the plan. Spark's optimizer evaluates that as
+far as it can, without generating code.
 
 A Connect server makes rows of a table on its driver, and its optimizer then evaluates expressions over these
 rows one by one, on one thread (``ConvertToLocalRelation``). It also keeps a large table, and the plans that
@@ -61,14 +63,16 @@ def frame(spark: SparkSession, table: pa.Table, parallelism: int | None) -> Iter
 def _without_rows(spark: SparkSession, schema: pa.Schema) -> DataFrame:
     """A row that is filtered out where Spark runs.
 
-    Spark Connect refuses a table without rows, and a local session would optimise the whole query away
-    and warm nothing up; of a random number it does not know beforehand that it is below 1.
+    Spark Connect refuses a table without rows, and both kinds of session would optimise the whole query away
+    and warm nothing up. So the filter is one whose result the optimizer does not know (it knows the bounds of
+    ``rand()``), and the row is packed: on the rows of a plan the optimizer evaluates any filter.
     """
     import pyarrow as pa
-    from pyspark.sql.functions import rand
+    from pyspark.sql.functions import inline, spark_partition_id
 
     row = dict.fromkeys(schema.names)
-    return spark.createDataFrame(pa.Table.from_pylist([row], schema=schema)).where(rand() > 1)
+    rows = packed(pa.Table.from_pylist([row], schema=schema))
+    return spark.createDataFrame(rows).select(inline(_PACKED)).where(spark_partition_id() < 0)
 
 
 def _drop_view(spark: SparkSession, name: str) -> None:

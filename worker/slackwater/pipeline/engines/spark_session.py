@@ -22,9 +22,12 @@ from slackwater.runtime.errors import QueryFailed, StartError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SMALL_TABLE_BYTES = 16 * 1024
+"""Up to this size a local session has the rows of a table in its plan, where a single record takes less time.
+A larger table goes to the tasks as Arrow, since the driver would evaluate its rows one by one."""
+
 TUNED = {
-    # A batch goes to the executors as Arrow, never as rows that the driver evaluates one by one.
-    "spark.sql.execution.arrow.localRelationThreshold": "0",
+    "spark.sql.execution.arrow.localRelationThreshold": str(SMALL_TABLE_BYTES),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     # Timestamps of records are UTC; without this they would come back in the machine's zone.
     "spark.sql.session.timeZone": "UTC",
