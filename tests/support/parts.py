@@ -18,6 +18,7 @@ from tests.support.controlplane import build
 from tests.support.iceberg import rest
 from tests.support.java import programs
 from tests.support.kafka.jars import RELEASES, KafkaUnavailable, kafka_libs
+from tests.support.node import debian, images
 from tests.support.spark import SparkUnavailable, kafka_source_jars, use_archive
 
 if TYPE_CHECKING:
@@ -34,6 +35,13 @@ def _java() -> None:
         programs.compiled(source.stem)
 
 
+def _node() -> None:
+    debian.installed()
+    build.node_binaries()
+    for image in images.all_images():
+        images.made(image)
+
+
 PARTS: Mapping[str, Callable[[], object]] = {
     "kafka": _kafka,
     "java": _java,
@@ -47,6 +55,7 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "prometheus": lambda: (build.prometheus(), build.promtool()),
     "keda": build.keda,
     "grafana": grafana.renderer,
+    "node": _node,
 }
 """Name -> what makes it. Each returns at once when the part exists; safe from many processes at once."""
 UNAVAILABLE = (
@@ -56,10 +65,14 @@ UNAVAILABLE = (
     postgres.PostgresUnavailable,
     s3.MotoUnavailable,
     grafana.GrafanaUnavailable,
+    debian.NodeUnavailable,
 )
-LONG = {"keda", "grafana"}
-"""Parts that only tests marked ``long`` need."""
-OF_MARKERS = {"controlplane": ("kubectl", "controlplane")}
+LONG = {"keda", "grafana", "node"}
+"""Parts that only tests marked ``long`` or ``node`` need."""
+OF_MARKERS = {
+    "controlplane": ("kubectl", "controlplane"),
+    "node": ("kafka", "kubectl", "controlplane", "node"),
+}
 """Marker -> the parts that its tests need."""
 OF_FIXTURES = {
     **dict.fromkeys(("kafka", "kafka3", "kafka39", "kafka28", "broker"), ("kafka",)),
