@@ -6,7 +6,7 @@ BROKER ?= dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-parts e2e long lint bench docs lock sbom audit release-check clean
+.PHONY: help setup demo test test-parts e2e node long lint bench docs lock sbom audit release-check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,8 +29,11 @@ test-parts: $(VENV)/.dev ## Build what the tests need (control plane, helm, Kafk
 e2e: $(VENV)/.dev ## Run every test on a real Kubernetes control plane, the longest scenarios, too
 	$(BIN)/python -m pytest -m controlplane $(ARGS) tests/e2e
 
+node: $(VENV)/.dev ## Run the scenarios on a real node: kubelet, containerd, images built here (root; undoes what it changes)
+	$(BIN)/python -m pytest -m node -s $(ARGS) tests/node
+
 long: $(VENV)/.dev ## Run the longest tests that need no control plane: chaos, old brokers, other clients
-	$(BIN)/python -m pytest -m "long and not controlplane" $(ARGS)
+	$(BIN)/python -m pytest -m "long and not controlplane and not node" $(ARGS)
 
 lint: $(VENV)/.dev ## Check style, types and layers
 	$(BIN)/ruff check .

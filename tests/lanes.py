@@ -70,7 +70,9 @@ class Lane:
 
 
 def _tests(marker: str, *arguments: str, nice: bool = False) -> Step:
-    return Step("pytest", ("-m", f"{marker} and not long", f"--durations={SLOWEST}", *arguments), nice)
+    return Step(
+        "pytest", ("-m", f"{marker} and not long and not node", f"--durations={SLOWEST}", *arguments), nice
+    )
 
 
 def lanes() -> list[Lane]:
@@ -200,7 +202,7 @@ def _is_path(word: str) -> bool:
 def selected_command(arguments: Sequence[str]) -> list[str]:
     """The pytest command that runs only the tests which the arguments select."""
     by_id = any(_is_path(word) and "::" in word for word in arguments)
-    return [sys.executable, "-m", "pytest", *(() if by_id else ("-m", "not long")), *arguments]
+    return [sys.executable, "-m", "pytest", *(() if by_id else ("-m", "not long and not node")), *arguments]
 
 
 def main(arguments: Sequence[str]) -> int:

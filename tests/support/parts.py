@@ -19,6 +19,7 @@ from tests.support.docs import site
 from tests.support.iceberg import rest
 from tests.support.java import programs
 from tests.support.kafka.jars import RELEASES, KafkaUnavailable, kafka_libs
+from tests.support.node import debian, images
 from tests.support.spark import SparkUnavailable, kafka_source_jars, use_archive
 
 if TYPE_CHECKING:
@@ -33,6 +34,13 @@ def _kafka() -> None:
 def _java() -> None:
     for source in sorted(programs.SOURCES.glob("*.java")):
         programs.compiled(source.stem)
+
+
+def _node() -> None:
+    debian.installed()
+    build.node_binaries()
+    for image in images.all_images():
+        images.made(image)
 
 
 PARTS: Mapping[str, Callable[[], object]] = {
@@ -50,6 +58,7 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "keda": build.keda,
     "grafana": grafana.renderer,
     "docs": site.tools,
+    "node": _node,
 }
 """Name -> what makes it. Each returns at once when the part exists; safe from many processes at once."""
 UNAVAILABLE = (
@@ -60,10 +69,14 @@ UNAVAILABLE = (
     s3.MotoUnavailable,
     grafana.GrafanaUnavailable,
     site.SiteUnavailable,
+    debian.NodeUnavailable,
 )
-LONG = {"keda", "grafana"}
-"""Parts that only tests marked ``long`` need."""
-OF_MARKERS = {"controlplane": ("kubectl", "controlplane")}
+LONG = {"keda", "grafana", "node"}
+"""Parts that only tests marked ``long`` or ``node`` need."""
+OF_MARKERS = {
+    "controlplane": ("kubectl", "controlplane"),
+    "node": ("kafka", "kubectl", "controlplane", "node"),
+}
 """Marker -> the parts that its tests need."""
 OF_FIXTURES = {
     **dict.fromkeys(("kafka", "kafka3", "kafka39", "kafka28", "broker"), ("kafka",)),

@@ -127,6 +127,14 @@ def test_the_images_have_the_compiled_parser_and_bytecode(opt: Path, tmp_path: P
     assert not (opt / "bin" / "pip").exists()
 
 
+def test_the_user_of_the_spark_image_has_a_name_and_a_home() -> None:
+    """Java's user.home is `?` else, and Ivy and Hadoop fail: Spark does not start."""
+    [stage] = [s for s in containerfile.read(IMAGES / "worker.Containerfile") if s.name == "spark"]
+    [user] = stage.all("USER")
+    uid = user.rest.partition(":")[0]
+    assert any(f":x:{uid}:" in step.rest and "/etc/passwd" in step.rest for step in stage.all("RUN"))
+
+
 @pytest.mark.parametrize("name", ["worker", "operator"])
 def test_the_entry_point_runs_outside_the_source_tree(name: str, opt: Path, tmp_path: Path) -> None:
     for each in containerfile.read(IMAGES / f"{name}.Containerfile"):

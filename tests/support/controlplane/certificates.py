@@ -39,13 +39,23 @@ class Authority:
         )
         self.certificate = _write_certificate(folder / "ca.crt", certificate)
 
-    def issue(self, user: str, groups: Sequence[str] = (), *, server_names: Sequence[str] = ()) -> KeyPair:
+    def issue(
+        self,
+        user: str,
+        groups: Sequence[str] = (),
+        *,
+        server_names: Sequence[str] = (),
+        server_addresses: Sequence[str] = (),
+    ) -> KeyPair:
         """A certificate that is ``user`` in ``groups`` to the API server.
 
-        It serves for ``localhost``, 127.0.0.1 and ``server_names`` as well.
+        It serves for ``localhost``, 127.0.0.1, ``server_names`` and ``server_addresses`` as well.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.DNSName(name) for name in ("localhost", *server_names)]
+        addresses = [
+            x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", *server_addresses)
+        ]
         certificate = (
             self._builder(_name(user, groups), key)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -55,7 +65,7 @@ class Authority:
                 critical=False,
             )
             .add_extension(
-                x509.SubjectAlternativeName([*names, x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+                x509.SubjectAlternativeName([*names, *addresses]),
                 critical=False,
             )
             .sign(self._key, hashes.SHA256())

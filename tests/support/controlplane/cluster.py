@@ -11,6 +11,7 @@ As a program it serves until Ctrl-C and says where its kubeconfig is::
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import secrets
@@ -21,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -53,6 +55,23 @@ class ControlPlaneUnavailable(RuntimeError):
     """The control plane cannot be started here; the message says what is missing or went wrong."""
 
 
+@dataclass(frozen=True)
+class PodNetwork:
+    """The network of pods that have addresses of their own, on a real node.
+
+    ``address``: this machine's in it, where the API server listens. ``services``: the range of the Services'
+    addresses. Then nodes authenticate as such, and all controllers run.
+    """
+
+    address: str
+    services: str
+
+    @property
+    def api_service(self) -> str:
+        """The address of the Service ``kubernetes``: the first of the range."""
+        return str(ipaddress.ip_network(self.services)[1])
+
+
 class ControlPlane:
     """A running control plane; a context manager. Made by :meth:`start`.
 
@@ -63,25 +82,38 @@ class ControlPlane:
     """
 
     def __init__(
-        self, directory: Path, *, nodes: Sequence[str] = ("node-1",), back_off_s: float = 10.0
+        self,
+        directory: Path,
+        *,
+        nodes: Sequence[str] = ("node-1",),
+        back_off_s: float = 10.0,
+        network: PodNetwork | None = None,
     ) -> None:
         self._directory = directory
         self._nodes = tuple(nodes)
+        self._network = network
+        self._host = "127.0.0.1" if network is None else network.address
         self._back_off_s = back_off_s
         self._running: dict[str, OwnedProcess] = {}
         self._etcd_port = self._etcd_peer_port = self._port = 0
 
     @classmethod
     def start(
-        cls, directory: Path, *, nodes: Sequence[str] = ("node-1",), back_off_s: float = 10.0
+        cls,
+        directory: Path,
+        *,
+        nodes: Sequence[str] = ("node-1",),
+        back_off_s: float = 10.0,
+        network: PodNetwork | None = None,
     ) -> ControlPlane:
         """Starts everything, about 5 s; its files go to ``directory`` (made if it is not there).
 
         ``nodes``: names of the nodes that run pods; none: no kubelet, pods stay Pending. ``back_off_s``:
-        a container's first pause after it failed twice; Kubernetes' is 10 s. Raises
-        :class:`ControlPlaneUnavailable` and :class:`build.ToolsUnavailable`.
+        a container's first pause after it failed twice; Kubernetes' is 10 s. ``network``: that of a real
+        node's pods; without it the API server is on loopback. Raises :class:`ControlPlaneUnavailable` and
+        :class:`build.ToolsUnavailable`.
         """
-        plane = cls(directory, nodes=nodes, back_off_s=back_off_s)
+        plane = cls(directory, nodes=nodes, back_off_s=back_off_s, network=network)
         try:
             plane._start()
         except BaseException:
@@ -112,13 +144,13 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        """``https://127.0.0.1:PORT``."""
-        return f"https://127.0.0.1:{self._port}"
+        """``https://HOST:PORT``."""
+        return f"https://{self._host}:{self._port}"
 
     @property
     def host_port(self) -> tuple[str, int]:
         """Where the API server listens."""
-        return ("127.0.0.1", self._port)
+        return (self._host, self._port)
 
     @property
     def pids(self) -> dict[str, int]:
@@ -285,7 +317,9 @@ class ControlPlane:
         authority = self.authority = Authority(folder)
         self.ca = authority.certificate
         names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
-        self._serving = authority.issue("kube-apiserver", server_names=names)
+        network = self._network
+        addresses = [] if network is None else [network.address, network.api_service]
+        self._serving = authority.issue("kube-apiserver", server_names=names, server_addresses=addresses)
         self._admin = authority.issue("test-admin", ["system:masters"])
         self._manager = authority.issue("system:kube-controller-manager")
         self._kubelet = authority.issue("test-kubelet", ["system:masters"])
@@ -330,14 +364,13 @@ class ControlPlane:
             [
                 str(self._programs.apiserver),
                 f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
-                "--bind-address=127.0.0.1", f"--secure-port={self._port}",
+                f"--bind-address={self._host}", f"--secure-port={self._port}",
                 f"--tls-cert-file={self._serving.certificate}", f"--tls-private-key-file={self._serving.key}",
                 f"--client-ca-file={self.ca}",
                 f"--service-account-issuer={ISSUER}",
                 f"--service-account-key-file={self._tokens.certificate}",
                 f"--service-account-signing-key-file={self._tokens.key}",
-                "--authorization-mode=RBAC", f"--service-cluster-ip-range={SERVICE_RANGE}",
-                "--endpoint-reconciler-type=none",
+                *self._network_arguments(),
                 f"--kubelet-client-certificate={self._admin.certificate}",
                 f"--kubelet-client-key={self._admin.key}", f"--kubelet-certificate-authority={self.ca}",
                 # An APIService's server is a pod: reached at its own address, since no Service has one here.
@@ -353,8 +386,24 @@ class ControlPlane:
             ],
         )  # fmt: skip
 
+    def _network_arguments(self) -> list[str]:
+        network = self._network
+        if network is None:
+            return [
+                "--authorization-mode=RBAC",
+                f"--service-cluster-ip-range={SERVICE_RANGE}",
+                "--endpoint-reconciler-type=none",
+            ]
+        return [
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            f"--service-cluster-ip-range={network.services}",
+            f"--advertise-address={network.address}",
+            "--kubelet-preferred-address-types=InternalIP",
+        ]
+
     def _launch_controller_manager(self) -> None:
-        kept = ",".join(f"{name}-controller" for name in CONTROLLERS)
+        kept = "*" if self._network else ",".join(f"{name}-controller" for name in CONTROLLERS)
         self._launch(
             "controller-manager",
             [
@@ -432,6 +481,11 @@ class ControlPlane:
         return any(condition["type"] == "Ready" for condition in node["status"].get("conditions", []))
 
     # --- small things -----------------------------------------------------------------------------
+
+    def user_kubeconfig(self, name: str, user: str, groups: Sequence[str] = ()) -> Path:
+        """A kubeconfig ``kubeconfig-NAME`` with a client certificate of ``user`` in ``groups``."""
+        pair = self.authority.issue(user, groups)
+        return self._write_kubeconfig(self._directory / f"kubeconfig-{name}", _user(pair))
 
     def _write_kubeconfig(self, path: Path, user: Mapping[str, str], namespace: str = "default") -> Path:
         cluster = {"server": self.url, "certificate-authority": str(self.ca)}

@@ -121,6 +121,10 @@ class PodProcesses:
         )
         return "".join(path.read_text(errors="replace") for path in files)
 
+    def run_logs(self, namespace: str, pod: str) -> list[bytes]:
+        """What each run of a container of the pods of that name has written."""
+        return [path.read_bytes() for path in self.log_files(namespace, pod)]
+
     def log_files(self, namespace: str, pod: str, container: str = "") -> list[Path]:
         """``LOGS/NAMESPACE/POD/UID/CONTAINER.RESTART.log`` of every run; they stay when the pod is gone."""
         return list((self._directory / LOGS_NAME / namespace / pod).glob(f"*/{container or '*'}.*.log"))

@@ -66,7 +66,8 @@ class KafkaCluster:
     ``config``: broker properties on top of (and instead of) :data:`DEFAULTS`.
     ``java_options``: for each broker's JVM. ``listeners``: further ones, name -> security protocol, each on a
     port of its own (:meth:`listener`). ``advertised``: listener -> node -> the port that clients are told in
-    place of it, for a proxy there. ``format_arguments``: for kafka-storage, as ``--add-scram ...``.
+    place of it, for a proxy there. ``format_arguments``: for kafka-storage, as ``--add-scram ...``. ``host``:
+    the address that the brokers listen on and advertise.
     Raises :class:`KafkaUnavailable` when it cannot be started, with the end of the broker's log.
     """
 
@@ -81,6 +82,7 @@ class KafkaCluster:
         advertised: Mapping[str, Mapping[int, int]] | None = None,
         format_arguments: tuple[str, ...] = (),
         start_timeout_s: float = 120.0,
+        host: str = "127.0.0.1",
     ) -> None:
         self.release = release_of(version)
         if self.release.zookeeper and format_arguments:
@@ -95,6 +97,7 @@ class KafkaCluster:
         self._listener_ports: dict[tuple[str, int], int] = {}
         self._format_arguments = format_arguments
         self._start_timeout_s = start_timeout_s
+        self._host = host
         self._folder: Path | None = None
         self._running: dict[int, OwnedProcess] = {}
         self._zookeeper: OwnedProcess | None = None
@@ -102,19 +105,19 @@ class KafkaCluster:
     @property
     def bootstrap(self) -> str:
         """``host:port`` of every broker, separated by commas."""
-        return ",".join(f"127.0.0.1:{self.ports[node]}" for node in self.nodes)
+        return ",".join(f"{self._host}:{self.ports[node]}" for node in self.nodes)
 
     def address(self, node: int) -> str:
         """``host:port`` of one broker."""
-        return f"127.0.0.1:{self.ports[node]}"
+        return f"{self._host}:{self.ports[node]}"
 
     def listener(self, name: str) -> str:
         """``host:port`` of every broker at one of the further listeners, separated by commas."""
-        return ",".join(f"127.0.0.1:{self._listener_ports[name, node]}" for node in self.nodes)
+        return ",".join(f"{self._host}:{self._listener_ports[name, node]}" for node in self.nodes)
 
     def listener_of(self, name: str, node: int) -> str:
         """``host:port`` where one broker serves one of the further listeners."""
-        return f"127.0.0.1:{self._listener_ports[name, node]}"
+        return f"{self._host}:{self._listener_ports[name, node]}"
 
     @property
     def pids(self) -> dict[int, int]:
@@ -183,9 +186,9 @@ class KafkaCluster:
         protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **self._listeners}
         copies = str(min(3, len(self.nodes)))
         return {
-            "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in served.items()),
+            "listeners": ",".join(f"{name}://{self._host}:{port}" for name, port in served.items()),
             "advertised.listeners": ",".join(
-                f"{name}://127.0.0.1:{port}" for name, port in advertised.items()
+                f"{name}://{self._host}:{port}" for name, port in advertised.items()
             ),
             "listener.security.protocol.map": ",".join(f"{k}:{v}" for k, v in protocols.items()),
             "log.dirs": str(self._folder / f"data-{node}"),

@@ -21,15 +21,15 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from tests.support.controlplane import ApiError, ControlPlane, Image, path_of, this_checkout
+from tests.support.controlplane import ApiError, ControlPlane, Image, PodProcesses, path_of, this_checkout
 from tests.support.controlplane.api import Json
 from tests.support.controlplane.build import ROOT
-from tests.support.site.group import API_VERSION, PLURAL, Group
+from tests.support.site.group import API_VERSION, PLURAL, Brokers, Group
 from tests.support.site.links import Links
 from tests.support.site.operator import OperatorProcess
 
@@ -81,15 +81,6 @@ def stuck(table):
 '''
 
 
-class Brokers(Protocol):
-    """Any of the test kit's clusters."""
-
-    @property
-    def bootstrap(self) -> str:
-        """``host:port,...``."""
-        ...
-
-
 class ClusterSite:
     """One namespace of a control plane, one Kafka; a context manager that ends and removes what it made.
 
@@ -122,6 +113,15 @@ class ClusterSite:
             operator.kill()
         self._let_go()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def pods(self) -> PodProcesses:
+        """The pods' processes."""
+        return self.plane.pods
+
+    def operator_logs(self) -> dict[str, str]:
+        """What each operator has written, by its name."""
+        return {operator.name: operator.log for operator in self.operators}
 
     def _let_go(self) -> None:
         """Without an operator nobody takes finalizers away."""

@@ -7,7 +7,7 @@ import re
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import confluent_kafka
 
@@ -16,24 +16,58 @@ from slackwater.kafka.errors import KafkaError
 from slackwater_operator.local.machine.events import WorkerEvent, parse_event
 from slackwater_operator.local.report.timeline import Restart, Takeover, Timeline
 from slackwater_operator.model import names
-from tests.support.controlplane import ApiError, path_of, until
+from tests.support.controlplane import ApiError, ControlPlane, ProcessEvent, path_of, until
 from tests.support.controlplane.api import Json
 from tests.support.site.load import Load, Produced, ends
 from tests.support.site.recorder import Recorder, Sample, now_ms
 from tests.support.site.sink import Verdict, handled, verify
-
-if TYPE_CHECKING:
-    from tests.support.site.cluster_site import ClusterSite
 
 API_VERSION = "slackwater.dev/v1alpha1"
 PLURAL = "consumergroups"
 RESTARTED_AT = "slackwater.dev/restartedAt"
 
 
+class Brokers(Protocol):
+    """Any of the test kit's clusters."""
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port,...``."""
+        ...
+
+
+class PodRecords(Protocol):
+    """What a kubelet's pods did: :class:`PodProcesses`, and its like for a real node."""
+
+    def journal(self, namespace: str, pod: str = "") -> list[ProcessEvent]: ...
+
+    def logs(self, namespace: str, pod: str) -> str: ...
+
+    def run_logs(self, namespace: str, pod: str) -> list[bytes]: ...
+
+
+class Site(Protocol):
+    """Where a group is: a namespace of a control plane, a Kafka, the operators' logs by name."""
+
+    @property
+    def plane(self) -> ControlPlane: ...
+
+    @property
+    def kafka(self) -> Brokers: ...
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def pods(self) -> PodRecords: ...
+
+    def operator_logs(self) -> Mapping[str, str]: ...
+
+
 class Group:
     """The ConsumerGroup ``name``; its topic and Kafka group have the same name. Made by the site."""
 
-    def __init__(self, site: ClusterSite, name: str, partitions: int, sink: Path) -> None:
+    def __init__(self, site: Site, name: str, partitions: int, sink: Path) -> None:
         self.site = site
         self.name = name
         self.topic = name
@@ -204,7 +238,7 @@ class Group:
 
     def log(self, pod: str) -> str:
         """All that the pod of that name has written, its former ones included."""
-        return self.site.plane.pods.logs(self.site.namespace, pod)
+        return self.site.pods.logs(self.site.namespace, pod)
 
     def roll(self, image: str) -> int:
         """Asks for another image (a new revision); when, by the wall clock in ms."""
@@ -310,7 +344,7 @@ class Group:
 
     def worker_events(self) -> list[WorkerEvent]:
         """The workers' events and their processes' ends (``exited``), by time."""
-        pods = self.site.plane.pods
+        pods = self.site.pods
         events: list[WorkerEvent] = []
         for event in pods.journal(self.site.namespace):
             if event.event == "exited" and self._pod_name.fullmatch(event.pod):
@@ -318,8 +352,8 @@ class Group:
                 events.append(WorkerEvent(event.ts_ms, "exited", member, {"code": event.code}, event.pod))
         for name in {event.pod for event in pods.journal(self.site.namespace)}:
             if self._pod_name.fullmatch(name):
-                for path in pods.log_files(self.site.namespace, name):
-                    events += _events_of(path, self.member(name), name)
+                for log in pods.run_logs(self.site.namespace, name):
+                    events += _events_of(log, self.member(name), name)
         return sorted(events, key=lambda event: event.ts_ms)
 
     def rebalances(self, since_ms: int, until_ms: int | None = None) -> int:
@@ -376,8 +410,8 @@ class Group:
                 )
         except Exception as exc:
             lines.append(f"(and then {exc!r})")
-        for operator in self.site.operators:
-            lines.append(f"--- log of {operator.name}\n{operator.log[-4000:]}")
+        for name, log in self.site.operator_logs().items():
+            lines.append(f"--- log of {name}\n{log[-4000:]}")
         return "\n".join(lines)
 
 
@@ -401,9 +435,9 @@ def _worker_status(address: str) -> Json | None:
         return None
 
 
-def _events_of(log: Path, member: str, pod: str) -> list[WorkerEvent]:
+def _events_of(log: bytes, member: str, pod: str) -> list[WorkerEvent]:
     events = []
-    for line in log.read_bytes().splitlines():
+    for line in log.splitlines():
         if line.startswith(b"{"):
             event = parse_event(line, instance=member, now_ms=0, pod=pod)
             if event is not None and event.ts_ms:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -24,13 +24,18 @@ class Produced:
     offset: int
 
 
+def padded(number: int, size_bytes: int = 100) -> bytes:
+    """The number as text, with blanks up to ``size_bytes``."""
+    return str(number).encode().ljust(size_bytes)
+
+
 class Load:
     """Produces ``rate`` records a second to ``topic`` from a thread of its own, until :meth:`stop`.
 
-    Record ``n`` (from 0) has the key ``str(n)`` and ``n`` in its value, padded to ``size_bytes``. Partitions
-    get records by ``weights`` (one number each), in a fixed order; every ``turn_s`` the records that are due
-    are sent. The producer is idempotent and waits for all replicas, so that brokers may end or move in the
-    meantime: nothing is lost or doubled on this side.
+    Record ``n`` (from 0) has the key ``str(n)`` and the value ``value(n)``. Partitions get records by
+    ``weights`` (one number each), in a fixed order; every ``turn_s`` the records that are due are sent. The
+    producer is idempotent and waits for all replicas, so that brokers may end or move in the meantime:
+    nothing is lost or doubled on this side.
 
     A context manager: leaving it stops the load.
     """
@@ -42,14 +47,14 @@ class Load:
         *,
         rate: float,
         weights: Sequence[float],
-        size_bytes: int = 100,
+        value: Callable[[int], bytes] = padded,
         linger_ms: int = 5,
         turn_s: float = TURN_S,
     ) -> None:
         self.topic = topic
         self._rate = rate
         self._order = _order(weights)
-        self._size_bytes = size_bytes
+        self._value = value
         self._turn_s = turn_s
         self._lock = threading.Lock()
         self._produced: list[Produced] = []
@@ -141,7 +146,7 @@ class Load:
     def _send(self, partition: int) -> None:
         number = self._sent
         self._sent += 1
-        value = str(number).encode().ljust(self._size_bytes)
+        value = self._value(number)
         while True:
             try:
                 self._producer.produce(

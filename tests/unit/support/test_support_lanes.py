@@ -139,10 +139,13 @@ def test_every_file_of_tests_is_in_one_lane(marker: str) -> None:
         step
         for chosen in lanes()
         for step in chosen.steps
-        if step.arguments[:2] == ("-m", f"{marker} and not long")
+        if step.arguments[:2] == ("-m", f"{marker} and not long and not node")
     ]
     files = [file for step in steps for file in selected(step)]
     marked = {file for file in under(ROOT / "tests") if "mark.controlplane" in file.read_text()}
+    assert all("mark.node" in file.read_text() for file in under(ROOT / "tests/node")), (
+        "only make node runs them"
+    )
     assert (
         marked - {Path(__file__)} <= set(files)
         if marker == "controlplane"
@@ -186,14 +189,16 @@ def test_selected_tests_run_in_one_process(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(Replaced):
         main(["tests/unit/api/test_docs.py::test_it"])
     assert commands == [
-        ["-m", "pytest", "-m", "not long", "tests/unit/api", "-x"],
+        ["-m", "pytest", "-m", "not long and not node", "tests/unit/api", "-x"],
         ["-m", "pytest", "tests/unit/api/test_docs.py::test_it"],
     ]
 
 
 def test_a_test_by_its_id_runs_though_it_is_long() -> None:
-    assert "not long" not in selected_command(["tests/e2e/rollouts/test_takeover.py::test_it[a b]"])
-    assert "not long" in selected_command(["tests/e2e/rollouts/test_takeover.py"])
+    assert "not long and not node" not in selected_command(
+        ["tests/e2e/rollouts/test_takeover.py::test_it[a b]"]
+    )
+    assert "not long and not node" in selected_command(["tests/e2e/rollouts/test_takeover.py"])
 
 
 def test_one_lane_alone_gets_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:

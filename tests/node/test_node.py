@@ -1,0 +1,386 @@
+"""What the process kubelet cannot show: images, containers, probes, limits, DNS, Services, a drain.
+
+One node for all tests, each with a group of its own, which it removes.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.node.conftest import NAMESPACE, Report
+from tests.support.controlplane import ApiError, path_of, until
+from tests.support.controlplane.api import Json
+from tests.support.controlplane.build import kubectl
+from tests.support.node import images
+from tests.support.node.phases import PHASES, RestartPhases, restart_phases
+from tests.support.node.site import CLAIM, NodeSite, order, small
+from tests.support.operator import chart
+from tests.support.processes import OwnedProcess
+from tests.support.site import Group, Pauses, now_ms
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
+
+NEW_IMAGE = images.users("1.1").name
+RATE = 200
+
+
+@contextmanager
+def running(site: NodeSite, example: str, name: str, workers: int, **spec: Any) -> Iterator[Group]:
+    """A group like an example, in the size of this node, settled; removed afterwards."""
+    with settled(site, site.manifest(example, name, replicas=workers, **spec), workers) as group:
+        yield group
+
+
+@contextmanager
+def settled(site: NodeSite, manifest: Json, workers: int) -> Iterator[Group]:
+    """The group, with three partitions a worker; removed afterwards."""
+    group = site.apply(small(manifest), partitions=3 * workers)
+    try:
+        group.await_settled(workers)
+        group.await_condition("RolledOut")
+        yield group
+    finally:
+        site.remove(group)
+
+
+def with_handler(site: NodeSite, manifest: Json, name: str, text: str) -> Json:
+    """The group with the function ``as_table`` of a module that comes from a ConfigMap."""
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name},
+        "data": {"own.py": text},
+    }
+    site.plane.kubectl("-n", site.namespace, "apply", "-f", "-", stdin=yaml.safe_dump(config_map))
+    manifest["spec"]["pipeline"].update(handlerPath=["/own", "/app"], handler="own:as_table")
+    pod = manifest["spec"]["template"]["spec"]
+    pod["volumes"].append({"name": "own", "configMap": {"name": name}})
+    pod["containers"][0]["volumeMounts"].append({"name": "own", "mountPath": "/own"})
+    return manifest
+
+
+def under_load(group: Group, act: Callable[[], None]) -> str:
+    """What ``act`` costs: rebalances, lost, doubled. No record may be lost or doubled."""
+    since = now_ms()
+    with group.load(rate=RATE, value=order) as load:
+        until(lambda: min(group.committed().values()) > 0, "commits of every partition")
+        act()
+        produced = load.stop()
+    group.await_handled(produced)
+    verdict = group.verify(produced)
+    assert verdict.exact, verdict
+    return f"{group.rebalances(since)} rebalances; {verdict.produced} records, 0 lost, 0 doubled"
+
+
+def gaps(group: Group, since: int) -> list[int]:
+    """The gaps of the restarts, ms."""
+    restarts = group.restarts(since)
+    assert all(restart.same_generation for restart in restarts), restarts
+    found = [restart.gap_ms for restart in restarts]
+    assert all(gap is not None for gap in found), restarts
+    return sorted(gap for gap in found if gap is not None)
+
+
+def seconds(values_ms: list[int]) -> str:
+    return f"{min(values_ms) / 1000:.1f} to {max(values_ms) / 1000:.1f} s"
+
+
+def test_the_chart_as_the_readme_has_it(site: NodeSite, report: Report) -> None:
+    """helm install and helm test, then the first group: to its first record; the images are on the node."""
+    said = site.plane.helm("test", "slackwater", "--namespace", NAMESPACE, "--logs", "--timeout", "120s")
+    assert "2 of 2 operators are ready" in said, said
+    manifest = site.manifest("orders/autoscaled.yaml")
+    del manifest["spec"]["scaling"]["schedules"]  # six workers in working hours: this node has room for three
+    site.make_topic("orders", 6)
+    started = time.monotonic()
+    group = site.apply(manifest, partitions=6)
+    with group.load(rate=RATE, value=order) as load:
+        until(lambda: group.handled_count() > 0, "the first record in the sink", 180)
+        first_s = time.monotonic() - started
+        group.await_settled(2)
+        group.await_condition("Ready")
+        produced = load.stop()
+    group.await_handled(produced)
+    verdict = group.verify(produced)
+    assert verdict.exact, verdict
+    report.add(
+        "`helm install --wait`, `helm test`, `kubectl apply` of `examples/orders/autoscaled.yaml`",
+        f"installed in {site.install_s:.1f} s; first record in its file {first_s:.1f} s after the apply; "
+        f"{verdict.produced} records, 0 lost, 0 doubled",
+    )
+    site.remove(group)
+
+
+def test_restart_to_a_new_image(site: NodeSite, report: Report) -> None:
+    with running(site, "orders/takeover.yaml", "restarted", 2, rollout={"strategy": "Restart"}) as group:
+        since = now_ms()
+
+        def roll() -> None:
+            group.roll(NEW_IMAGE)
+            group.await_rolled(NEW_IMAGE, 2)
+            group.await_settled(2)
+
+        cost = under_load(group, roll)
+        report.add("Restart of 2 workers to a new image", f"{cost}; gaps {seconds(gaps(group, since))}")
+        assert group.rebalances(since) == 0, group.tell()
+        told = [restart_phases(group, site.pods, restart) for restart in group.restarts(since)]
+        phases = [phase for phase in told if phase is not None]
+        assert len(phases) == 2, group.restarts(since)
+        report.add("where a restart's gap goes", "; ".join(map(by_phase, phases)))
+
+
+def by_phase(restart: RestartPhases) -> str:
+    parts = ", ".join(f"{name} {restart.phases[name] / 1000:.2f}" for name in PHASES)
+    return f"{parts} s (pod's start to joined {restart.start_to_joined_ms / 1000:.2f} s)"
+
+
+def test_restart_at_rest(site: NodeSite, report: Report) -> None:
+    """Nothing to read, nothing else to do for the machine: from the pod's start to the membership."""
+    with running(site, "orders/takeover.yaml", "at-rest", 1, rollout={"strategy": "Restart"}) as group:
+        uid = group.uids()["at-rest-0"]
+        site.plane.kubectl("-n", site.namespace, "delete", "pod", "at-rest-0")
+        until(lambda: group.uids().get("at-rest-0", uid) != uid, "another pod", 120)
+        group.await_settled(1)
+        events = [event for event in group.worker_events() if event.event == "joined"]
+        joined = max(event.ts_ms for event in events)
+        begun = [e.ts_ms for e in site.pods.sandboxes(site.namespace, "at-rest-0") if e.event == "started"]
+        report.add("a pod's start to its membership, at rest", f"{(joined - max(begun)) / 1000:.2f} s")
+
+
+def test_takeover_to_a_new_image(site: NodeSite, report: Report) -> None:
+    with running(site, "orders/takeover.yaml", "taken-over", 2) as group:
+        since = now_ms()
+        pauses: list[int] = []
+
+        def roll() -> None:
+            group.roll(NEW_IMAGE)
+            group.await_rolled(NEW_IMAGE, 2)
+            group.await_settled(2)
+            workers = group.await_taken_over()
+            told = [(worker["takeover"] or {})["pauses_ms"] for worker in workers.values()]
+            pauses.extend(int(ms) for each in told for ms in each.values())
+
+        cost = under_load(group, roll)
+        assert all(takeover.same_generation for takeover in group.takeovers(since)), group.takeovers(since)
+        assert group.rebalances(since) == 0, group.tell()
+        report.add("Takeover of 2 workers to a new image", f"{cost}; {Pauses.of(pauses)}")
+
+
+def test_kill_9_of_a_worker(site: NodeSite, report: Report) -> None:
+    with running(site, "orders/takeover.yaml", "killed", 2, rollout={"strategy": "Restart"}) as group:
+        since = now_ms()
+        uids = group.uids()
+
+        def kill() -> None:
+            site.pods.kill(site.namespace, "killed-1")
+            until(lambda: restarts_of(group, "killed-1") == 1, "a restart in place", 120)
+            group.await_settled(2)
+
+        cost = under_load(group, kill)
+        assert group.uids() == uids, "the pod is the same, its container is another one"
+        assert group.rebalances(since) == 0, group.tell()
+        report.add(
+            "kill -9 of a worker (its container restarts)", f"{cost}; gap {seconds(gaps(group, since))}"
+        )
+
+
+def restarts_of(group: Group, pod: str) -> int:
+    status = next(p["status"] for p in group.pods() if p["metadata"]["name"] == pod)
+    return int(status["containerStatuses"][0]["restartCount"])
+
+
+FILLS = """\
+import pathlib
+
+from orders.pipeline import as_table as orders
+
+FILL = pathlib.Path("/data/fill")
+
+
+def as_table(table):
+    if table.num_rows and FILL.exists():
+        FILL.unlink()
+        held = [b"x" * 2**24 for _ in range(64)]  # 1 GiB; the limit is 512 MiB
+    return orders(table)
+"""
+
+
+def test_a_worker_out_of_memory(site: NodeSite, report: Report) -> None:
+    manifest = site.manifest("orders/takeover.yaml", "large", replicas=2, rollout={"strategy": "Restart"})
+    with settled(site, with_handler(site, manifest, "filling", FILLS), 2) as group:
+        since = now_ms()
+
+        def fill() -> None:
+            (site.folder / "fill").touch()
+            until(lambda: any(ended_by_memory(pod) for pod in group.pods()), "an OOM kill", 120)
+            group.await_settled(2)
+
+        cost = under_load(group, fill)
+        assert group.rebalances(since) == 0, group.tell()
+        report.add(
+            "a worker OOMKilled (its container restarts)", f"{cost}; gap {seconds(gaps(group, since))}"
+        )
+
+
+def ended_by_memory(pod: Json) -> bool:
+    containers = pod["status"].get("containerStatuses", [])
+    ends = [container.get("lastState", {}).get("terminated", {}) for container in containers]
+    return any(end.get("reason") == "OOMKilled" for end in ends)
+
+
+def test_scale_up_and_down(site: NodeSite, report: Report) -> None:
+    with running(site, "orders/takeover.yaml", "scaled", 2, rollout={"strategy": "Restart"}) as group:
+        steps = []
+
+        def scale() -> None:
+            for count in (4, 2):
+                since = now_ms()
+                site.plane.kubectl("-n", site.namespace, "scale", "cg", "scaled", f"--replicas={count}")
+                group.await_settled(count)
+                steps.append(group.rebalances(since))
+
+        cost = under_load(group, scale)
+        assert steps == [1, 1], group.tell()
+        report.add("scale 2 to 4, and back to 2", f"1 rebalance each; {cost.partition('; ')[2]}")
+
+
+def test_a_drain_honours_the_budget(site: NodeSite, report: Report) -> None:
+    with running(site, "orders/takeover.yaml", "drained", 2, rollout={"strategy": "Restart"}) as group:
+        since = now_ms()
+        refused: list[str] = []
+
+        def drain() -> None:
+            # As `kubectl drain`: the second pod while the first is not back.
+            uids = group.uids()
+            until(lambda: len(group.ready_pods()) == 2 and may_go(site, "drained") == 1, "a settled budget")
+            for pod in uids:
+                evict(site, pod, refused)
+            until(lambda: set(group.uids().values()).isdisjoint(uids.values()), "other pods", 120)
+            group.await_settled(2)
+
+        cost = under_load(group, drain)
+        assert refused, "the budget lets one pod go at a time"
+        assert group.rebalances(since) == 0, group.tell()
+        report.add(
+            "eviction of both workers, one after another by the budget",
+            f"{cost}; gaps {seconds(gaps(group, since))}",
+        )
+
+
+def may_go(site: NodeSite, name: str) -> int:
+    """How many pods the PodDisruptionBudget lets go now."""
+    budget = site.plane.api.get(path_of("policy/v1", "poddisruptionbudgets", site.namespace, name))
+    return int((budget or {}).get("status", {}).get("disruptionsAllowed", 0))
+
+
+def evict(site: NodeSite, pod: str, refused: list[str]) -> None:
+    def gone() -> bool:
+        try:
+            site.plane.api.evict(site.namespace, pod)
+        except ApiError as exc:
+            if exc.status != 429:
+                raise
+            refused.append(pod)
+            return False
+        return True
+
+    until(gone, f"the eviction of {pod}", 120, every_s=0.5)
+
+
+def test_port_forward(site: NodeSite, report: Report) -> None:
+    with running(site, "orders/takeover.yaml", "forwarded", 1, rollout={"strategy": "Restart"}) as group:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        forward = OwnedProcess(
+            [str(kubectl()), "-n", site.namespace, "port-forward", "pod/forwarded-0", f"{port}:8080"],
+            env=site.plane.environment(), output=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            status = until(lambda: worker_status(port), "the worker's status", 30)
+        finally:
+            forward.kill()
+        assert status["phase"] == "running"
+        assert len(status["assignment"]) == group.partitions
+        report.add("`kubectl port-forward` to a worker", "`/status` and `/metrics` answer")
+
+
+def worker_status(port: int) -> dict[str, Any] | None:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
+        return dict(json.load(answer))
+
+
+@pytest.mark.parametrize(
+    ("example", "topics", "workers"),
+    [("orders/to-topic.yaml", {"orders": 6, "orders.dlq": 1, "orders.priced": 6}, 3)],
+    ids=["orders/to-topic"],
+)
+def test_an_example_verbatim(
+    site: NodeSite, report: Report, example: str, topics: dict[str, int], workers: int
+) -> None:
+    for topic, partitions in topics.items():
+        site.make_topic(topic, partitions)
+    group = site.apply(site.manifest(example), partitions=topics["orders"])
+    group.await_settled(workers)
+    group.await_condition("Ready")
+    report.add(f"`examples/{example}` unchanged", f"{workers} workers Ready")
+    site.remove(group)
+
+
+SAME = """\
+def as_table(df):
+    return df.select("topic", "partition", "offset", "value")
+"""
+
+
+def test_spark_in_the_pod(site: NodeSite, report: Report) -> None:
+    site.node.load(images.spark_users())
+    manifest = site.manifest("flights/spark-local.yaml", "sparks", replicas=1)
+    volume = manifest["spec"]["template"]["spec"]["volumes"][0]
+    volume["persistentVolumeClaim"]["claimName"] = CLAIM
+    with settled(site, with_handler(site, manifest, "spark-handler", SAME), 1) as group:
+        since = now_ms()
+
+        def restart() -> None:
+            uid = group.uids()["sparks-0"]
+            site.plane.kubectl("-n", site.namespace, "delete", "pod", "sparks-0")
+            until(lambda: group.uids().get("sparks-0", uid) != uid, "another pod", 120)
+            group.await_settled(1)
+
+        cost = under_load(group, restart)
+        assert group.rebalances(since) == 0, group.tell()
+        report.add(
+            "a worker with Spark and a JVM in its pod, restarted",
+            f"{cost}; gap {seconds(gaps(group, since))}",
+        )
+
+
+def test_upgrade_of_the_chart(site: NodeSite, report: Report) -> None:
+    """`helm upgrade --reuse-values --wait` with workers that go on meanwhile."""
+    with running(site, "orders/takeover.yaml", "upgraded", 2, rollout={"strategy": "Restart"}) as group:
+        since = now_ms()
+        uids = group.uids()
+        path = path_of("v1", "pods", NAMESPACE)
+        operators = {pod["metadata"]["uid"] for pod in site.plane.api.list(path)}
+
+        def upgrade() -> None:
+            site.plane.helm(
+                "upgrade", "slackwater", str(chart.CHART), "--namespace", NAMESPACE, "--reuse-values",
+                "--wait", "--set", "logLevel=debug",
+            )  # fmt: skip
+            assert {pod["metadata"]["uid"] for pod in site.plane.api.list(path)} - operators, "new operators"
+
+        cost = under_load(group, upgrade)
+        assert group.uids() == uids, "no worker is restarted"
+        assert group.rebalances(since) == 0, group.tell()
+        report.add("`helm upgrade` of the operator", f"no worker restarted; {cost}")
