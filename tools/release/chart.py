@@ -15,7 +15,7 @@ from tools.release import project
 from tools.release.changelog import Section
 from tools.release.commands import run
 
-IMAGES = {"operator": "", "worker": "", "worker-spark": "-spark"}
+IMAGES = {"operator": "", "worker": "", "worker-delta": "-delta", "worker-spark": "-spark"}
 """Image -> what follows the version in its tag."""
 _IMAGE = re.compile(r"(?<![\w./-])slackwater/(operator|worker)(?![\w/-])")
 

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
+from slackwater.extras import CLI
 from slackwater.runtime.errors import ConfigError
 
 _NOTHING = "{ true }"
@@ -17,7 +18,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
     try:
         import shtab
     except ModuleNotFoundError as exc:
-        raise ConfigError("completion needs shtab: pip install slackwater[cli]") from exc
+        raise ConfigError(CLI.lacks("completion", "shtab")) from exc
     for action in _actions(parser):
         if action.metavar == "DIR":
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
