@@ -8,6 +8,8 @@ longer than a returning worker can spare before it joins its group.
 from __future__ import annotations
 
 import argparse
+import os
+import select
 import sys
 from importlib import import_module
 from typing import Any, NoReturn
@@ -121,7 +123,28 @@ def complete_parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        return _run(sys.argv[1:] if arguments is None else arguments)
+    finally:
+        flush_output()
+
+
+def output_is_closed() -> bool:
+    """Whether nobody reads the standard output any more, as after ``| head``: that is no error."""
+    watched = select.poll()
+    watched.register(sys.stdout, 0)
+    return any(events & select.POLLERR for _, events in watched.poll(0))
+
+
+def flush_output() -> None:
+    """Writes what is buffered for the standard output; where nobody reads it, discards that."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run(arguments: list[str]) -> int:
     debug = "--debug" in arguments
     if arguments[:1] == ["--version"]:
         arguments = ["version"]
@@ -133,6 +156,8 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as exc:
+        if isinstance(exc, BrokenPipeError) and output_is_closed():
+            return 0
         if debug:
             raise
         message = explained(exc) if isinstance(exc, ModuleNotFoundError) else ""

@@ -41,11 +41,7 @@ def run(args: argparse.Namespace) -> int:
         CommandError: no such group, no API server, no right.
         KubeConfigError: no usable kubeconfig.
     """
-    try:
-        return asyncio.run(_show(args))
-    except BrokenPipeError:  # | head
-        sys.stderr.close()
-        return 0
+    return asyncio.run(_show(args))
 
 
 async def _show(args: argparse.Namespace) -> int:

@@ -116,3 +116,20 @@ def test_a_bar_on_a_terminal_and_lines_elsewhere(monkeypatch: pytest.MonkeyPatch
     assert "100%" in shown
     plain = shown_by(work, io.StringIO(), monkeypatch)
     assert plain.splitlines() == ["begins", " 25%  1 of 4 records", "100%  4 of 4 records"]
+
+
+@pytest.mark.parametrize("module", ["slackwater.cli", "slackwater_operator.cli.kubectl.plugin"])
+@pytest.mark.parametrize("buffered", [True, False])
+def test_nobody_who_reads_the_output_is_no_error(module: str, buffered: bool) -> None:
+    """As ``slackwater lag | head -1`` has it."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    start = "import sys; from importlib import import_module as m; sys.exit(m(sys.argv.pop(1)).main())"
+    done = subprocess.run(
+        [sys.executable, *([] if buffered else ["-u"]), "-c", start, module, "--version"],
+        stdout=writes,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (0, b"")

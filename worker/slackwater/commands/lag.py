@@ -107,5 +107,7 @@ def rows_of(admin: KafkaAdmin, group: str) -> list[Row]:
 
 
 def _sum(rows: list[Row]) -> str:
+    if not rows:
+        return "-"
     known = [row.lag for row in rows if row.lag is not None]
     return f"{sum(known):,}" if len(known) == len(rows) else f"at least {sum(known):,}"

@@ -10,7 +10,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
-from slackwater.cli import Parser
+from slackwater.cli import Parser, flush_output, output_is_closed
 from slackwater.version import VERSION
 from slackwater_operator.cli import explain
 from slackwater_operator.cli.kubectl import actions, history, lag, logs, status, undo
@@ -36,12 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(args.run(args))
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # | head
-        sys.stderr.close()
-        return 0
+    except BrokenPipeError:
+        if output_is_closed():
+            return 0
+        raise
     except (CommandError, KubeError, KubeConfigError) as error:
         print(f"{commands.prog}: error: {error}", file=sys.stderr)
         return int(getattr(error, "exit_code", 1))
+    finally:
+        flush_output()
 
 
 def parser() -> argparse.ArgumentParser:
