@@ -73,25 +73,28 @@ clean: ## Remove what the commands above made
 
 IMAGES := operator worker worker-delta worker-spark
 
+# A virtual environment of its own, with what the lock file has; anew, so that it holds in a clone that was moved, too.
+define tools
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+endef
+
 .cache/audit/.made: requirements/audit.txt
-	$(PYTHON) -m venv .cache/audit
-	.cache/audit/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/audit.txt
+	$(tools)
 	touch $@
 
 MERMAID := mermaid-11.17.2.tgz
 MERMAID_SHA256 := 6ad2f42c3fc26bbf9e45cbb6d11898972573ea52b33a5f4ff51952899f950ffd
 
 .cache/docs/.made: requirements/docs.txt
-	$(PYTHON) -m venv .cache/docs
-	.cache/docs/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	$(tools)
 	cd .cache/docs && npm pack --silent mermaid@$(patsubst mermaid-%.tgz,%,$(MERMAID)) > packed.txt
 	cd .cache/docs && echo "$(MERMAID_SHA256)  $(MERMAID)" | sha256sum --check --quiet
 	cd .cache/docs && tar -xzf $(MERMAID) --strip-components=2 package/dist/mermaid.min.js && rm $(MERMAID)
 	touch $@
 
 .cache/release-tools/.made: requirements/release.txt
-	$(PYTHON) -m venv .cache/release-tools
-	.cache/release-tools/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/release.txt
+	$(tools)
 	touch $@
 
 SOURCES := worker/pyproject.toml worker/slackwater/version.py worker/setup.py $(wildcard worker/slackwater/kafka/records/*.pyx) operator/pyproject.toml
