@@ -2,7 +2,7 @@
 
 A class that implements :class:`Sink` and keeps marks writes each record exactly once. :class:`StagedRows` is
 a :class:`Staged` that keeps a batch in memory and calls a function to commit it; :func:`check_mark` compares
-a mark. docs/how-to/write-a-sink.md has an example.
+a mark. docs/how-to/tables/write-a-sink.md has an example.
 
 Importing this module does not load Arrow.
 """

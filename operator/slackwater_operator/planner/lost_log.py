@@ -54,7 +54,9 @@ def skipped_troubles(context: PlanningContext) -> list[Trouble]:
     """Recently skipped records as a problem that needs a person."""
     if not context.skipped:
         return []
-    advice = "see Records skipped in docs/how-to/continue-after-lost-records.md; this is shown for an hour"
+    advice = (
+        "see Records skipped in docs/how-to/repair/continue-after-lost-records.md; this is shown for an hour"
+    )
     return [Trouble(RECORDS_SKIPPED, f"{skips_text(context.skipped)}; {advice}")]
 
 

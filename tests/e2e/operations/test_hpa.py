@@ -106,8 +106,8 @@ def percent(value: int) -> Json:
 
 
 def from_the_manual(kind: str) -> str:
-    """The manifest of that kind in `docs/how-to/scale-by-keda.md`."""
-    page = (ROOT / "docs" / "how-to" / "scale-by-keda.md").read_text(encoding="utf-8")
+    """The manifest of that kind in `docs/how-to/operate/scale-by-keda.md`."""
+    page = (ROOT / "docs" / "how-to" / "operate" / "scale-by-keda.md").read_text(encoding="utf-8")
     blocks: list[str] = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     [manifest] = [block for block in blocks if f"kind: {kind}" in block]
     return manifest

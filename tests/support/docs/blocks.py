@@ -42,31 +42,38 @@ class NotRun(NamedTuple):
 NOT_RUN = (
     NotRun("README.md", "make demo", "the demo and the tests have their own targets"),
     NotRun("tutorials/", "pip install", "installs packages; commands/test_packaging.py does"),
-    NotRun("how-to/install.md", "pip install", "installs packages; commands/test_packaging.py does"),
+    NotRun("how-to/install/install.md", "pip install", "installs packages; commands/test_packaging.py does"),
+    NotRun("reference/client.md", "pip install", "installs packages; commands/test_packaging.py does"),
     NotRun("reference/spark-source.md", "pip install", "installs packages; commands/test_packaging.py does"),
-    NotRun("how-to/install.md", "docker build", "no container engine; test_chart_images.py reads the files"),
-    NotRun("tutorials/first-group.md", "docker build", "no container engine"),
-    NotRun("how-to/backfill.md", "spark-submit", "needs Spark on Kubernetes; the page says so"),
-    NotRun("how-to/compact.md", "deltalake.", "a fragment; pipeline/test_compaction.py makes the calls"),
-    NotRun("how-to/compact.md", "pyiceberg.", "a fragment; pipeline/test_compaction.py makes the calls"),
-    NotRun("how-to/decode-values.md", "df.select", "a line for each engine, not a program"),
-    NotRun("how-to/run-locally.md", "Launch(", "commands/test_local_run_story.py makes the calls"),
-    NotRun("how-to/write-a-handler.md", "engine: spark", "three signatures, not a program"),
-    NotRun("how-to/write-a-handler.md", "batch.ranges", "a fragment without a result; compiled"),
     NotRun(
-        "how-to/write-a-sink.md",
+        "how-to/install/install.md", "docker build", "no container engine; test_chart_images.py reads them"
+    ),
+    NotRun("tutorials/first-group.md", "docker build", "no container engine"),
+    NotRun("how-to/repair/backfill.md", "spark-submit", "needs Spark on Kubernetes; the page says so"),
+    NotRun("how-to/tables/compact.md", "deltalake.", "a fragment; sinks/test_compaction.py has the calls"),
+    NotRun("how-to/tables/compact.md", "pyiceberg.", "a fragment; sinks/test_compaction.py has the calls"),
+    NotRun("how-to/pipeline/decode-values.md", "df.select", "a line for each engine, not a program"),
+    NotRun("how-to/pipeline/run-locally.md", "Launch(", "commands/test_local_run_story.py makes the calls"),
+    NotRun("how-to/pipeline/write-a-handler.md", "engine: spark", "three signatures, not a program"),
+    NotRun("how-to/pipeline/write-a-handler.md", "batch.ranges", "a fragment without a result; compiled"),
+    NotRun(
+        "how-to/tables/write-a-sink.md",
         "class SqliteSink",
         "test_pipeline_custom_sink.py compares it with examples/",
     ),
-    NotRun("how-to/write-a-sink.md", "requests.post", "posts to a service; compiled"),
+    NotRun("how-to/tables/write-a-sink.md", "requests.post", "posts to a service; compiled"),
     NotRun(
-        "how-to/write-parquet-to-an-object-store.md", "pyarrow.dataset", "a line for each reader; compiled"
+        "how-to/tables/write-parquet-to-an-object-store.md",
+        "pyarrow.dataset",
+        "a line for each reader; compiled",
     ),
     NotRun("reference/sinks.md", "pyarrow.dataset", "a line for each reader; compiled"),
     NotRun("reference/client.md", "new.stand_by", "two processes; integration/takeover makes the calls"),
     NotRun("reference/worker.md", "schemaFile: FILE", "names every field, of which a file has some"),
     NotRun("reference/worker.md", "sparkFormat: orc", "names every field, of which a file has some"),
-    NotRun("how-to/uninstall.md", "kafka-consumer-groups.sh", "removes a finalizer by hand; Kafka's tool"),
+    NotRun(
+        "how-to/install/uninstall.md", "kafka-consumer-groups.sh", "removes a finalizer by hand; Kafka's tool"
+    ),
 )
 
 

@@ -66,7 +66,7 @@ def KafkaAdmin(bootstrap_servers, security):
 """
 
 PRELUDES = {
-    "docs/how-to/aggregate-a-batch.md": Prelude(
+    "docs/how-to/pipeline/aggregate-a-batch.md": Prelude(
         _ARROW,
         """
 from slackwater.testing import run
@@ -74,7 +74,7 @@ result = run(transform, [b"a", b"b"], engine="arrow", lineage="batch")
 assert result.to_pylist() == [{"source": "test", "records": 2}]
 """,
     ),
-    "docs/how-to/alerts.md": Prelude(
+    "docs/how-to/operate/alerts.md": Prelude(
         """
 from slackwater.kafka import KafkaConsumer
 options = {"bootstrap_servers": bootstrap, "group_id": "flights"}
@@ -86,10 +86,10 @@ for member in members:
     member.close()
 """
     ),
-    "docs/how-to/connect-securely.md": Prelude(
+    "docs/how-to/client/connect-securely.md": Prelude(
         _OPTIONS, "assert len(checked) == 6", keeps=("KafkaConsumer", "KafkaProducer", "KafkaAdmin")
     ),
-    "docs/how-to/handle-bad-records.md": Prelude(
+    "docs/how-to/pipeline/handle-bad-records.md": Prelude(
         """
 import slackwater
 class requests:
@@ -106,7 +106,7 @@ else:
     raise AssertionError
 """,
     ),
-    "docs/how-to/handle-records-one-by-one.md": Prelude(
+    "docs/how-to/pipeline/handle-records-one-by-one.md": Prelude(
         "async def look_up(customer):\n    return {'name': customer.upper()}",
         """
 from slackwater.testing import run
@@ -114,11 +114,11 @@ rows = run(transform, [{"order": 1, "customer": "c7"}], engine="python").to_pyli
 assert rows == [{"topic": "test", "partition": 0, "offset": 0, "order": 1, "customer": "c7", "name": "C7"}]
 """,
     ),
-    "docs/how-to/join-reference-tables.md": Prelude(
+    "docs/how-to/pipeline/join-reference-tables.md": Prelude(
         "import pyarrow.csv\n(tmp_path / 'airports.csv').write_text('faa,name\\nJFK,Kennedy\\n')",
         "setup(None)\nassert airports == {'JFK': 'Kennedy'}",
     ),
-    "docs/how-to/migrate-from-aiokafka.md": Prelude(
+    "docs/how-to/client/migrate-from-aiokafka.md": Prelude(
         _HANDLE,
         """
 try:
@@ -128,13 +128,13 @@ except Enough:
 assert handled
 """,
     ),
-    "docs/how-to/migrate-from-confluent-kafka.md": Prelude(
+    "docs/how-to/client/migrate-from-confluent-kafka.md": Prelude(
         "handled = []\nhandle = handled.append", "assert handled"
     ),
-    "docs/how-to/migrate-from-kafka-python.md": Prelude(
+    "docs/how-to/client/migrate-from-kafka-python.md": Prelude(
         after="assert KafkaConsumer.__module__.startswith('slackwater')"
     ),
-    "docs/how-to/test-a-handler.md": Prelude(
+    "docs/how-to/pipeline/test-a-handler.md": Prelude(
         """
 (tmp_path / "pipeline.py").write_text('''
 import json

@@ -10,25 +10,29 @@ SCRIPTS = (
 """They run in tests/integration/docs."""
 
 ON_THE_CONTROL_PLANE = {
-    "docs/how-to/operate.md": ("kubectl get cg",),
-    "docs/how-to/scale-by-lag.md": ("explain flights",),
-    "docs/how-to/find-out-why.md": ("events --for",),
+    "docs/how-to/operate/operate.md": ("kubectl get cg",),
+    "docs/how-to/operate/scale-by-lag.md": ("explain flights",),
+    "docs/how-to/operate/find-out-why.md": ("events --for",),
     "docs/reference/events.md": ("events --for",),
-    "docs/how-to/rotate-credentials.md": ("create secret",),
+    "docs/how-to/operate/rotate-credentials.md": ("create secret",),
     "docs/tutorials/first-group.md": ("slackwater restart", "events --for"),
-    "docs/how-to/move-a-group.md": ("slackwater suspend",),
-    "docs/how-to/uninstall.md": ("delete cg --all",),
+    "docs/how-to/operate/move-a-group.md": ("slackwater suspend",),
+    "docs/how-to/install/uninstall.md": ("delete cg --all",),
 }
 """Page -> a part of each block that tests/e2e/operations/test_docs_commands.py runs, in this order."""
 
 NOT_ON_THE_CONTROL_PLANE = (
     ("README.md", "helm install", "tests/e2e/chart/test_chart_install.py installs the chart"),
-    ("docs/how-to/install.md", "kubectl slackwater --help", "follows pip install"),
+    ("docs/how-to/install/install.md", "kubectl slackwater --help", "follows pip install"),
     ("docs/tutorials/first-group.md", "kubectl apply -f flights.yaml", "the test applies a group of its own"),
     ("docs/tutorials/first-group.md", "kubectl delete cg flights", "uninstall.md deletes the group"),
     ("docs/tutorials/first-pipeline.md", "kubectl apply -f group.yaml", "as in first-group.md"),
-    ("docs/how-to/uninstall.md", "delete crd", "the definition is shared by all tests of the session"),
-    ("docs/how-to/uninstall.md", "custom-columns", "only prints; test_blocks.py checks its form"),
-    ("docs/how-to/uninstall.md", "finalizers", "removes a finalizer by hand"),
+    (
+        "docs/how-to/install/uninstall.md",
+        "delete crd",
+        "the definition is shared by all tests of the session",
+    ),
+    ("docs/how-to/install/uninstall.md", "custom-columns", "only prints; test_blocks.py checks its form"),
+    ("docs/how-to/install/uninstall.md", "finalizers", "removes a finalizer by hand"),
 )
 """(page, part of a block with kubectl, why it does not run there)."""

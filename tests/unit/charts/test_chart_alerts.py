@@ -16,7 +16,7 @@ from tests.support.operator import chart
 pytestmark = pytest.mark.parts("kubectl", "prometheus")
 
 HERE = Path(__file__).parent
-RUNBOOK = chart.ROOT / "docs" / "how-to" / "alerts.md"
+RUNBOOK = chart.ROOT / "docs" / "how-to" / "operate" / "alerts.md"
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +83,8 @@ def test_each_runbook_is_written(rules: list[dict[str, Any]]) -> None:
     assert home.startswith("https://")
     for rule in rules:
         page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
-        assert page == f"{home}/docs/how-to/alerts"
-        assert anchor in anchors, f"docs/how-to/alerts.md has no section for {rule['alert']}"
+        assert page == f"{home}/docs/how-to/operate/alerts"
+        assert anchor in anchors, f"docs/how-to/operate/alerts.md has no section for {rule['alert']}"
 
 
 def test_thresholds_and_labels_are_taken_from_the_values() -> None:

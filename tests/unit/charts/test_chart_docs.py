@@ -20,7 +20,7 @@ from tests.support.operator import chart
 
 DOCS = chart.ROOT / "docs"
 PAGES = [
-    *sorted((DOCS / "how-to").glob("*.md")),
+    *sorted((DOCS / "how-to").rglob("*.md")),
     *sorted((DOCS / "tutorials").glob("*.md")),
     chart.CHART / "README.md",
 ]
@@ -103,10 +103,10 @@ def test_every_metric_of_the_operator_is_listed_and_no_other() -> None:
 
 
 def test_the_pages_name_the_annotations_and_arguments_of_the_code() -> None:
-    page = text(DOCS / "how-to" / "operate.md")
+    page = text(DOCS / "how-to" / "operate" / "operate.md")
     for annotation in (names.RESTARTED_AT, names.PAUSED, names.RETRY, names.REWIND):
         assert annotation in page
-    assert names.FINALIZER in text(DOCS / "how-to" / "uninstall.md")
+    assert names.FINALIZER in text(DOCS / "how-to" / "install" / "uninstall.md")
     deployment = chart.only_manifest(chart.template({"watchNamespaces": ["a"]}), "Deployment")
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     parsed = options.parse(arguments, {})

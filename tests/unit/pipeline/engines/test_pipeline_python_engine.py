@@ -86,7 +86,7 @@ bad_schema.schema = {"a": "int"}
 Make = Callable[..., PythonEngine]
 
 
-DOCS = Path(__file__).parents[4] / "docs" / "how-to" / "handle-records-one-by-one.md"
+DOCS = Path(__file__).parents[4] / "docs" / "how-to" / "pipeline" / "handle-records-one-by-one.md"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Tables that are compacted while a group writes to them: docs/how-to/compact.md."""
+"""Tables that are compacted while a group writes to them: docs/how-to/tables/compact.md."""
 
 from __future__ import annotations
 

@@ -526,7 +526,7 @@ def test_sqlite_as_a_sink_of_a_worker_keeps_to_its_thread(tmp_path: Path) -> Non
 
 
 def test_the_class_of_the_page_is_that_of_the_example() -> None:
-    page = (ROOT / "docs" / "how-to" / "write-a-sink.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "tables" / "write-a-sink.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(class SqliteSink.*?)```", page, re.DOTALL)
     example = (ROOT / "examples" / "flights" / "sqlite.py").read_text(encoding="utf-8")
     assert [line for line in block.splitlines() if line and line not in example.splitlines()] == []
