@@ -134,7 +134,7 @@ def test_a_group_with_members_is_not_rewound(site: DeliverySite) -> None:
     ("start", "code", "words"),
     [
         ("{topic}:99:0", 2, "-99 does not exist: the topic has 4 partitions"),
-        ("no-such-topic:0:0", 1, "no-such-topic"),
+        ("no-such-topic:0:0", 2, "there is no topic no-such-topic"),
         ("{topic}:0", 2, "is not TOPIC:PARTITION:OFFSET"),
         ("{topic}", 2, "is not TOPIC:PARTITION:OFFSET"),
         ("{topic}:0:end-3", 2, "is not TOPIC:PARTITION:OFFSET"),
