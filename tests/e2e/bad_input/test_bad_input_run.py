@@ -218,6 +218,7 @@ def test_an_unknown_property_ends_the_run(site: LocalRunSite) -> None:
         site,
         run(*site.arguments()),
         r"unknown property 'sesion\.timeout\.ms'; did you mean 'session\.timeout\.ms'",
+        code=2,
     )
 
 
