@@ -100,7 +100,6 @@ def test_the_jobs_of_a_traced_batch_carry_its_trace(host: EngineHost) -> None:
     assert (untraced["trace"], untraced["description"]) == (None, None)
 
 
-@pytest.mark.parametrize("host", ["connect"], indirect=True)
 def test_a_batch_without_rows_is_not_optimised_away(host: EngineHost) -> None:
     """The warm-up's: the handler's code would be compiled with the first records only."""
     host.start("keep")
@@ -115,6 +114,7 @@ def test_only_a_small_batch_is_evaluated_by_the_optimizer(host: EngineHost) -> N
     assert "length(cast(value" in host.plan(table(list(range(6_000)), [b"x" * 400] * 6_000))
 
 
+@pytest.mark.parametrize("host", ["connect"], indirect=True)
 def test_a_server_keeps_nothing_of_a_batch(host: EngineHost) -> None:
     host.start("keep")
     inside, after = host.kept_views()
