@@ -67,5 +67,6 @@ def run(script: Path) -> str:
         finally:
             process.kill()
     output = (script.parent / "output.txt").read_text(encoding="utf-8", errors="replace")
-    assert code == 0, output
+    logs = [log.read_text(encoding="utf-8", errors="replace") for log in script.parent.glob("*.log")]
+    assert code == 0, "\n".join([output, *logs])
     return output
