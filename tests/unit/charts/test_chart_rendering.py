@@ -610,18 +610,6 @@ def test_a_pod_section_that_an_older_chart_lacked_is_left_out(key: str, tmp_path
     assert chart.helm("template", chart.RELEASE, str(made), "--namespace", chart.NAMESPACE)
 
 
-@pytest.mark.parametrize("older_default", ["docs/operate.md", "https://slackwater.dev/docs/operate"])
-def test_the_runbook_link_of_an_older_chart_becomes_the_present_one(
-    tmp_path: Path, older_default: str
-) -> None:
-    rule = {**DEFAULTS["prometheusRule"], "runbookUrl": older_default}
-    made = older(tmp_path / "slackwater", {**DEFAULTS, "prometheusRule": rule})
-    here = ("--namespace", chart.NAMESPACE, *chart.set_values(ALL_ON))
-    expected = chart.helm("template", chart.RELEASE, str(chart.CHART), *here)
-    assert DEFAULTS["prometheusRule"]["runbookUrl"] in expected
-    assert chart.helm("template", chart.RELEASE, str(made), *here) == expected
-
-
 def leaves(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for key, value in tree.items():
         if isinstance(value, dict) and value:

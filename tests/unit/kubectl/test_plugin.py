@@ -22,7 +22,7 @@ NOW_MS = 1_700_000_060_000
         (["statsu", "flights"], "there is no command statsu; did you mean status?"),
         (["xyz"], "there is no command xyz"),
         ([], "the following arguments are required: COMMAND"),
-        (["scale", "flights", "--replicas", "-1"], "'-1' is not a number of workers"),
+        (["scale", "flights", "--replicas", "-1"], "must be a whole number of at least 0, not '-1'"),
         (["rewind", "flights", "flights:3"], "'flights:3' is not TOPIC:PARTITION:OFFSET"),
         (["explain", "flights", "-o", "yaml"], "argument -o/--output: invalid choice: 'yaml'"),
     ],

@@ -115,6 +115,7 @@ def test_the_published_chart_has_artifact_hubs_metadata(staged: Path) -> None:
     assert annotations["artifacthub.io/images"] == [
         {"name": "operator", "image": "ghcr.io/acme/slackwater/operator:1.2.3"},
         {"name": "worker", "image": "ghcr.io/acme/slackwater/worker:1.2.3"},
+        {"name": "worker-delta", "image": "ghcr.io/acme/slackwater/worker:1.2.3-delta"},
         {"name": "worker-spark", "image": "ghcr.io/acme/slackwater/worker:1.2.3-spark"},
     ]
     (crd,) = annotations["artifacthub.io/crds"]
