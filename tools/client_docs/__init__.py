@@ -22,7 +22,7 @@ from tools.kafka_python_suite.reasons import CANNOT_PASS, OWN_CLASSES
 
 _DOCS = Path(__file__).parents[2] / "docs"
 PAGE = _DOCS / "reference" / "client.md"
-PAGES = (PAGE, _DOCS / "how-to" / "migrate-from-kafka-python.md")
+PAGES = (PAGE, _DOCS / "how-to" / "client" / "migrate-from-kafka-python.md")
 
 
 def options_table() -> str:

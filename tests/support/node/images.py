@@ -31,9 +31,11 @@ PAUSE = "registry.local/pause:1"
 OPERATOR = f"docker.io/slackwater/operator:{VERSION}"
 WORKER = f"docker.io/slackwater/worker:{VERSION}"
 
-_BASE_PACKAGES = ("ca-certificates", "netbase", "python3.11", "python3.11-venv", "tzdata")
+_BASE_PACKAGES = ("ca-certificates", "netbase", "python3.11", "python3.11-venv", "python3-pip", "tzdata")
 _BASE_HEADERS = ("libpython3.11-dev",)
 """python:3.11 has Python's headers, and the build of the record parser needs them."""
+_BASE_HASH = hashlib.sha256(repr((*_BASE_PACKAGES, *_BASE_HEADERS)).encode()).hexdigest()[:12]
+_BASE = FOLDER / f"base-{_BASE_HASH}"
 _RUN = Path("/run/slackwater-buildah")
 _TIMEOUT_S = 3600.0
 _DIGITS = 12
@@ -76,7 +78,8 @@ class Build:
         """What the build copies, in a fixed order: what .dockerignore leaves of ``sources``."""
         ignore = self.context / ".dockerignore"
         rules = ignore.read_text(encoding="utf-8") if ignore.exists() else "**/__pycache__"
-        files = (path for source in self.sources for path in (self.context / source).rglob("*"))
+        places = [self.context / source for source in self.sources]
+        files = (path for place in places for path in (place, *place.rglob("*")))
         return sorted(
             path
             for path in files
@@ -102,14 +105,15 @@ def product(root: Path = ROOT, version: str = VERSION) -> dict[str, Build]:
         (folder / f"{part}.Containerfile").read_text(encoding="utf-8") for part in ("operator", "worker")
     )
     arguments = {"PYTHON": base.name}
+    copied = ("LICENSE", "images", "requirements", "worker")
 
     def build(name: str, text: str, sources: Sequence[str], target: str = "") -> Build:
         return Build(f"docker.io/slackwater/{name}", text, root, tuple(sources), target, base, arguments)
 
     return {
-        "operator": build(f"operator:{version}", operator, ("requirements", "worker", "operator")),
-        "worker": build(f"worker:{version}", worker, ("requirements", "worker")),
-        "worker-spark": build(f"worker:{version}-spark", worker, ("requirements", "worker"), "spark"),
+        "operator": build(f"operator:{version}", operator, (*copied, "operator")),
+        "worker": build(f"worker:{version}", worker, copied),
+        "worker-spark": build(f"worker:{version}-spark", worker, copied, "spark"),
     }
 
 
@@ -126,14 +130,13 @@ def pause() -> Build:
 
 
 def _base() -> Build:
-    packages = (*_BASE_PACKAGES, *_BASE_HEADERS)
-    name = f"localhost/python:{hashlib.sha256(repr(packages).encode()).hexdigest()[:12]}"
+    name = f"localhost/python:{_BASE_HASH}"
     text = (
         "FROM scratch\nADD base.tar /\n"
         "ENV PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8\n"
         'CMD ["python3"]\n'
     )
-    return Build(name, text, FOLDER / "base")
+    return Build(name, text, _BASE)
 
 
 def users(tag: str) -> Build:
@@ -186,7 +189,7 @@ def _built(build: Build) -> None:
     """The image is in buildah's storage, under its name."""
     if build.after is not None and not _has(build.after):
         _built(build.after)
-    if build.context == FOLDER / "base":
+    if build.context == _BASE:
         _make_base_root(build.context)
     mounts = [f"--volume={path}:{path}:ro" for path in _HOST_FILES if Path(path).exists()]
     arguments = [f"--build-arg={name}={value}" for name, value in build.arguments.items()]
@@ -227,6 +230,8 @@ def _make_base_root(folder: Path) -> None:
     dropped = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("man", "doc", "locale")]
     # As the base that it stands for: without the folder the setup of Java's package fails.
     links += '; mkdir -p "$1/usr/share/man/man1"'
+    # pip refuses to install into Debian's Python otherwise; that of the base takes packages.
+    links += '; rm -f "$1/usr/lib/python3.11/EXTERNALLY-MANAGED"'
     unfinished = folder / "unfinished.tar"
     _run(
         [
