@@ -50,8 +50,12 @@ class Platform:
 PLATFORMS = (
     Platform("linux", "amd64", ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")),
     Platform("linux", "arm64", ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")),
-    Platform("darwin", "amd64", ("macosx_11_0_x86_64", "macosx_10_13_x86_64", "macosx_10_12_x86_64")),
-    Platform("darwin", "arm64", ("macosx_11_0_arm64",)),
+    Platform(
+        "darwin",
+        "amd64",
+        ("macosx_13_0_x86_64", "macosx_11_0_x86_64", "macosx_10_13_x86_64", "macosx_10_12_x86_64"),
+    ),
+    Platform("darwin", "arm64", ("macosx_13_0_arm64", "macosx_11_0_arm64")),
 )
 
 
@@ -149,7 +153,8 @@ def manifest(version: str, checksums: Mapping[Platform, str], repository: str) -
                 "with their reasons. Pauses, restarts, retries and rewinds them.\n"
             ),
             "caveats": (
-                f"Needs Python {PYTHONS[0]} to {PYTHONS[-1]} as python3, and on Linux the GNU C library.\n"
+                f"Needs Python {PYTHONS[0]} to {PYTHONS[-1]} as python3; Linux with the GNU C library, or "
+                "macOS 13 or later.\n"
                 "krew links no completion; `pip install slackwater-operator` has it.\n"
             ),
             "platforms": [
