@@ -46,7 +46,7 @@ bench: $(VENV)/.dev ## Measure against the peers (results are printed, not kept)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: .cache/docs/.made ## Build the documentation's site: .cache/site/index.html
-	NO_MKDOCS_2_WARNING=1 .cache/docs/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 .cache/docs/bin/python -m mkdocs build --quiet
 
 lock: ## Make the lock files anew (wants uv on the PATH)
 	cd requirements && for set in build run dev jdk worker worker-delta worker-spark operator audit docs moto release \

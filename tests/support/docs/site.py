@@ -14,7 +14,10 @@ class SiteUnavailable(RuntimeError):
 
 
 def tools() -> Path:
-    """mkdocs, installed by the Makefile. Safe from many processes. Raises :class:`SiteUnavailable`."""
+    """The Python that has mkdocs, installed by the Makefile. Safe from many processes.
+
+    Raises :class:`SiteUnavailable`.
+    """
     folder = ROOT / ".cache"
     folder.mkdir(exist_ok=True)
     with (folder / "docs.lock").open("w") as lock:
@@ -24,12 +27,12 @@ def tools() -> Path:
         )
     if made.returncode:
         raise SiteUnavailable(f"make .cache/docs/.made failed:\n{made.stderr[-3000:]}")
-    return folder / "docs" / "bin" / "mkdocs"
+    return folder / "docs" / "bin" / "python"
 
 
 def build(folder: Path) -> None:
     """Builds the site into ``folder``. Raises AssertionError with what mkdocs warns of."""
-    command = [str(tools()), "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    command = [str(tools()), "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise AssertionError(done.stdout + done.stderr)
