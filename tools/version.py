@@ -27,10 +27,10 @@ _IN_FILES = {
 
 def current() -> str:
     """The version in the source. Raises ValueError where it is none."""
-    found = _SOURCE.search(SOURCE.read_text(encoding="utf-8"))
-    if found is None:
+    match = _SOURCE.search(SOURCE.read_text(encoding="utf-8"))
+    if match is None:
         raise ValueError(f'{SOURCE} has no line VERSION = "MAJOR.MINOR.PATCH"')
-    return found[2]
+    return match[2]
 
 
 def places() -> Iterator[tuple[Path, re.Pattern[str]]]:

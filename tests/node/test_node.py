@@ -86,9 +86,9 @@ def gaps(group: Group, since: int) -> list[int]:
     """The gaps of the restarts, ms."""
     restarts = group.restarts(since)
     assert all(restart.same_generation for restart in restarts), restarts
-    found = [restart.gap_ms for restart in restarts]
-    assert all(gap is not None for gap in found), restarts
-    return sorted(gap for gap in found if gap is not None)
+    gaps = [restart.gap_ms for restart in restarts]
+    assert all(gap is not None for gap in gaps), restarts
+    return sorted(gap for gap in gaps if gap is not None)
 
 
 def seconds(values_ms: list[int]) -> str:
@@ -133,8 +133,8 @@ def test_restart_to_a_new_image(site: NodeSite, report: Report) -> None:
         cost = under_load(group, roll)
         report.add("Restart of 2 workers to a new image", f"{cost}; gaps {seconds(gaps(group, since))}")
         assert group.rebalances(since) == 0, group.tell()
-        told = [restart_phases(group, site.pods, restart) for restart in group.restarts(since)]
-        phases = [phase for phase in told if phase is not None]
+        measured = [restart_phases(group, site.pods, restart) for restart in group.restarts(since)]
+        phases = [phase for phase in measured if phase is not None]
         assert len(phases) == 2, group.restarts(since)
         report.add("where a restart's gap goes", "; ".join(map(by_phase, phases)))
 
@@ -167,8 +167,8 @@ def test_takeover_to_a_new_image(site: NodeSite, report: Report) -> None:
             group.await_rolled(NEW_IMAGE, 2)
             group.await_settled(2)
             workers = group.await_taken_over()
-            told = [(worker["takeover"] or {})["pauses_ms"] for worker in workers.values()]
-            pauses.extend(int(ms) for each in told for ms in each.values())
+            reported = [(worker["takeover"] or {})["pauses_ms"] for worker in workers.values()]
+            pauses.extend(int(ms) for each in reported for ms in each.values())
 
         cost = under_load(group, roll)
         assert all(takeover.same_generation for takeover in group.takeovers(since)), group.takeovers(since)

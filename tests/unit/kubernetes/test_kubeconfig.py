@@ -57,10 +57,10 @@ def prints(status: dict[str, Any], version: str = V1) -> str:
 
 
 def test_the_first_file_that_sets_a_value_decides(tmp_path: Path) -> None:
-    one = written(tmp_path / "one", {**document({"token": "a"}), "current-context": ""})
+    first = written(tmp_path / "one", {**document({"token": "a"}), "current-context": ""})
     two = written(tmp_path / "two", document({"token": "b"}, name="sea"))
     three = written(tmp_path / "three", document({"token": "c"}))
-    paths = os.pathsep.join(map(str, [tmp_path / "none", one, two, three]))
+    paths = os.pathsep.join(map(str, [tmp_path / "none", first, two, three]))
     assert kubeconfig.read(paths).token == "b", "the first current-context is two's"
     assert kubeconfig.read(paths, "air").token == "a", "the first entry of a name counts"
     read = kubeconfig.read(paths, "sea")

@@ -237,12 +237,12 @@ def test_its_report_counts_until_rows_are_written_however_long_that_takes() -> N
     )
     scene.stop_when_done()
     assert scene.run() == 0
-    meanwhile, told, so_far = shown
+    meanwhile, events, so_far = shown
     assert meanwhile["pauses_ms"] == {}
     assert meanwhile["written_ms"] is None
     assert all(4_700 <= ms <= 5_100 for ms in meanwhile["waiting_ms"].values())
     assert meanwhile["waiting_ms"].keys() == {"flights-0", "flights-1"}
-    assert told == []
+    assert events == []
     assert 4.7 <= so_far <= 5.1
     (taken,) = scene.events("takeover")
     assert all(14_000 <= ms <= 14_200 for ms in taken["pauses_ms"].values())
