@@ -22,7 +22,7 @@ from slackwater_operator.policies.membership.ownership import Owners
 from slackwater_operator.policies.object_events import ObjectEvent
 from slackwater_operator.policies.rollout.rebalance_causes import ForcedWatch
 from slackwater_operator.policies.scaling.autoscaler import Autoscaler
-from slackwater_operator.policies.scaling.decision import ScalingPolicy
+from slackwater_operator.policies.scaling.types import ScalingPolicy
 from slackwater_operator.policies.stalls import Stall, StallWatch
 from slackwater_operator.policies.topics import TopicWatch
 from slackwater_operator.specs.statefulset import Revision

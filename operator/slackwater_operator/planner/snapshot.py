@@ -31,7 +31,7 @@ from slackwater_operator.policies.rewind import RewindJob
 from slackwater_operator.policies.rollout.analysis import Measurement
 from slackwater_operator.policies.rollout.preflight import PreflightView
 from slackwater_operator.policies.rollout.restarts import RolloutPolicy
-from slackwater_operator.policies.scaling.decision import ScalingDecision
+from slackwater_operator.policies.scaling.types import ScalingDecision
 from slackwater_operator.policies.stalls import Stall
 from slackwater_operator.policies.takeover.types import RESTART
 from slackwater_operator.policies.topics import TopicChange

@@ -13,7 +13,7 @@ from slackwater_operator.policies.rollout.analysis import MetricRule
 from slackwater_operator.policies.rollout.restarts import RolloutPolicy
 from slackwater_operator.policies.rollout.steps import StepRule, StepsPolicy
 from slackwater_operator.policies.scaling.behavior import RatePolicy, ScalingBehavior, ScalingRules
-from slackwater_operator.policies.scaling.decision import ScalingPolicy
+from slackwater_operator.policies.scaling.types import ScalingPolicy
 from slackwater_operator.policies.takeover.decision import TakeoverPolicy
 
 HANDOVER_BEYOND_DRAIN_MS = 5_000

@@ -12,21 +12,20 @@ from typing import Any
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.schedule import Floor, floor_at
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
-from slackwater_operator.policies.scaling.decision import (
+from slackwater_operator.policies.scaling.decision import decide_manual, decide_scaling
+from slackwater_operator.policies.scaling.needs import throughput
+from slackwater_operator.policies.scaling.numbers import mapping, number, two_digits, whole
+from slackwater_operator.policies.scaling.rates import RateWindow, Sample
+from slackwater_operator.policies.scaling.step_limits import StepHistory, limited
+from slackwater_operator.policies.scaling.too_few import TooFew
+from slackwater_operator.policies.scaling.types import (
     ManualInput,
     PartitionLoad,
     ScalingDecision,
     ScalingInput,
     ScalingPolicy,
     Step,
-    decide_manual,
-    decide_scaling,
-    throughput,
 )
-from slackwater_operator.policies.scaling.numbers import mapping, number, two_digits, whole
-from slackwater_operator.policies.scaling.rates import RateWindow, Sample
-from slackwater_operator.policies.scaling.step_limits import StepHistory, limited
-from slackwater_operator.policies.scaling.too_few import TooFew
 
 CEILING_MS = 600_000
 """For how long a number of workers that lowered the throughput is not tried again."""

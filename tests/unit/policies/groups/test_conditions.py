@@ -24,12 +24,12 @@ from slackwater_operator.policies.rollout.preflight import (
     preflight_view,
     retry_delay_ms,
 )
-from slackwater_operator.policies.scaling.decision import (
+from slackwater_operator.policies.scaling.decision import decide_scaling
+from slackwater_operator.policies.scaling.types import (
     PartitionLoad,
     ScalingDecision,
     ScalingInput,
     ScalingPolicy,
-    decide_scaling,
 )
 from slackwater_operator.policies.stalls import HOT, IDLE, MARKERS, SPARE, STUCK, Stall, StallWatch
 

@@ -20,9 +20,9 @@ from slackwater_operator.policies.scaling.autoscaler import (
     JUDGED_MS,
     Autoscaler,
 )
-from slackwater_operator.policies.scaling.decision import ScalingPolicy
 from slackwater_operator.policies.scaling.numbers import two_digits
 from slackwater_operator.policies.scaling.too_few import HOLD_MS, MISTAKE_MS
+from slackwater_operator.policies.scaling.types import ScalingPolicy
 from tests.unit.policies.groups.simulated_group import SimulatedGroup
 
 START = 1_000_000
