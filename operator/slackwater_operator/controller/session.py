@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
-from slackwater_operator.api.v1alpha1.kafka import Kafka
+from slackwater_operator.api.v1alpha1.spec.kafka import Kafka
 from slackwater_operator.controller.analysis_watch import AnalysisWatch
 from slackwater_operator.controller.rebalances import RebalanceWatch
 from slackwater_operator.kafka.clusters import ClusterIdentity, GroupWanted

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
-from slackwater_operator.api.v1alpha1.kafka import Kafka
+from slackwater_operator.api.v1alpha1.spec.kafka import Kafka
 from slackwater_operator.model import names
 from slackwater_operator.model.group import GroupView, MemberView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot

@@ -11,7 +11,7 @@ from typing import Any
 
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.api.v1alpha1.fields import ResourceError
-from slackwater_operator.api.v1alpha1.rollout_steps import Step
+from slackwater_operator.api.v1alpha1.spec.rollout_steps import Step
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.policies.conditions import WELL
 from slackwater_operator.policies.resource_policies import scaling_policy
