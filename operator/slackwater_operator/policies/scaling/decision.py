@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater.times import duration
 from slackwater_operator.policies.scaling.needs import effective, enough, needs_of
-from slackwater_operator.policies.scaling.numbers import duration
 from slackwater_operator.policies.scaling.step_down import step_down
 from slackwater_operator.policies.scaling.step_up import step_up
 from slackwater_operator.policies.scaling.types import (
@@ -158,8 +158,9 @@ def _held_at_all(observed: ScalingInput) -> tuple[str, str, str] | None:
         why = f"the group is {observed.group.state}"
         return "rebalancing", why, why
     if observed.settled_for_ms < observed.settle_ms:
-        ago = f"the last change is {observed.settled_for_ms / 1000:.0f} s ago, less than "
-        return "settling", f"{ago}{duration(observed.settle_ms)}", "the last change has to settle"
+        passed = duration(observed.settled_for_ms // 1000 * 1000)
+        why = f"the last change is {passed} ago, less than {duration(observed.settle_ms)}"
+        return "settling", why, "the last change has to settle"
     return None
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from slackwater.times import duration
 from slackwater_operator.policies.scaling.needs import effective, enough, needs_of
-from slackwater_operator.policies.scaling.numbers import duration
 from slackwater_operator.policies.scaling.types import ScalingDecision, ScalingInput, ScalingPolicy
 from slackwater_operator.policies.scaling.verdict import Bounds, Verdict
 

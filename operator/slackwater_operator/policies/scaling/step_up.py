@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from slackwater.times import duration
 from slackwater_operator.policies.scaling.needs import drain_s, effective, throughput
-from slackwater_operator.policies.scaling.numbers import duration
 from slackwater_operator.policies.scaling.types import ScalingDecision, ScalingInput, ScalingPolicy
 from slackwater_operator.policies.scaling.verdict import Bounds, Verdict
 
