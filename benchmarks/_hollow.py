@@ -348,7 +348,7 @@ class HollowWorker:
             "waiting_since_ms": None if inside else self._started_ms,
             "running_since_ms": at_ms,
             "returned": False,
-            "generations": [[group.generation, False, at_ms]] if inside else [],
+            "joins": [{"generation": group.generation, "at_ms": at_ms, "kind": "joined"}] if inside else [],
             "rebalance": None,
             "restart": None,
             "last_gap": None,

@@ -33,7 +33,7 @@ from slackwater.runtime.telemetry.batch_trace import BatchTraces
 from slackwater.tracing.sdk import open_tracing
 from slackwater.tracing.spans import NO_TRACING, Tracing
 from tests.support.devbroker import DevBroker
-from tests.support.otlp import otlp_receiver
+from tests.support.telemetry.otlp import otlp_receiver
 
 PER_TRACE = 50
 

@@ -15,7 +15,7 @@ from benchmarks.scaling.keda import KedaRule
 from benchmarks.scaling.loads import LOADS
 from slackwater_operator.controller.settings import Settings
 from slackwater_operator.policies.scaling.autoscaler import Autoscaler
-from slackwater_operator.policies.scaling.decision import ScalingPolicy
+from slackwater_operator.policies.scaling.types import ScalingPolicy
 
 LAG_PER_REPLICA = 1_000
 

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tests.support import grafana, postgres, s3
+from tests.support import postgres, s3
+from tests.support.chromium import grafana
 from tests.support.controlplane import build
 from tests.support.docs import site
 from tests.support.iceberg import rest

@@ -7,7 +7,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pytest
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.interfaces import Range, Sink, SinkFencedError
 
+T = TypeVar("T")
 A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
 OLD, NEW = "nxyNPlt6TCGPAAEjRWeJqw", "-_xyNPlt6TCGPAAEjRWeJq"
 """Ids of two topics of the same name."""
@@ -136,6 +137,13 @@ def write_all(
         at = marks(sink)
 
 
+def at_once(work: Callable[[T], object], arguments: Sequence[T]) -> None:
+    """Calls ``work`` with each of the arguments, on a thread each. Raises what one of them raised."""
+    with ThreadPoolExecutor(len(arguments)) as pool:
+        for done in [pool.submit(work, argument) for argument in arguments]:
+            done.result()
+
+
 def write_at_once(make: Callable[[], Sink], write: Callable[[Sink, random.Random], None]) -> None:
     """Three writers at once, each with a sink of its own. Each writes all that is not there yet, and goes on
     after another one has fenced it. Raises what one of them raised."""
@@ -150,9 +158,7 @@ def write_at_once(make: Callable[[], Sink], write: Callable[[Sink, random.Random
                 return
             seed += 100
 
-    with ThreadPoolExecutor(3) as pool:
-        for done in [pool.submit(work, seed) for seed in range(3)]:
-            done.result()
+    at_once(work, range(3))
 
 
 class Died(BaseException):

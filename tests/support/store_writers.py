@@ -6,7 +6,6 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -15,6 +14,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import Range, Sink
 from tests.support.s3 import S3Gate, S3Server
+from tests.support.sinks import at_once
 
 TPS = [TopicPartition("flights", partition) for partition in range(2)]
 ID = "nxyNPlt6TCGPAAEjRWeJqw"
@@ -96,9 +96,7 @@ def write_at_once(make: Callable[[], Sink]) -> Counter[tuple[int, int]]:
         barrier.wait()
         write_all(sink, 2, [tp])
 
-    with ThreadPoolExecutor(len(tps)) as pool:
-        for done in [pool.submit(work, tp) for tp in tps]:
-            done.result()
+    at_once(work, tps)
     return Counter({(tp.partition, offset): 1 for tp in tps for offset in range(RECORDS)})
 
 

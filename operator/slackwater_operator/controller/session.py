@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
-from slackwater_operator.api.v1alpha1.kafka import Kafka
+from slackwater_operator.api.v1alpha1.spec.kafka import Kafka
 from slackwater_operator.controller.analysis_watch import AnalysisWatch
 from slackwater_operator.controller.rebalances import RebalanceWatch
 from slackwater_operator.kafka.clusters import ClusterIdentity, GroupWanted
@@ -22,7 +22,7 @@ from slackwater_operator.policies.membership.ownership import Owners
 from slackwater_operator.policies.object_events import ObjectEvent
 from slackwater_operator.policies.rollout.rebalance_causes import ForcedWatch
 from slackwater_operator.policies.scaling.autoscaler import Autoscaler
-from slackwater_operator.policies.scaling.decision import ScalingPolicy
+from slackwater_operator.policies.scaling.types import ScalingPolicy
 from slackwater_operator.policies.stalls import Stall, StallWatch
 from slackwater_operator.policies.topics import TopicWatch
 from slackwater_operator.specs.statefulset import Revision

@@ -8,7 +8,7 @@ from typing import Any
 
 from slackwater_operator.model.names import PORT
 from slackwater_operator.planner.snapshot import Manifest
-from slackwater_operator.policies.scaling.decision import ScalingDecision
+from slackwater_operator.policies.scaling.types import ScalingDecision
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from slackwater_operator.api.v1alpha1 import fields
 from slackwater_operator.api.v1alpha1.fields import FieldError
-from slackwater_operator.api.v1alpha1.kafka import Kafka, Security
+from slackwater_operator.api.v1alpha1.spec.kafka import Kafka, Security
 from slackwater_operator.planner.status_memory import KafkaMemory
 
 OBSERVED = ("auto.offset.reset", "isolation.level", "max.poll.interval.ms")

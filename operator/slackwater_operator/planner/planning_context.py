@@ -14,7 +14,7 @@ from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import DecisionRecord, RolloutMemory, remember
 from slackwater_operator.policies.conditions import Trouble
 from slackwater_operator.policies.rollout.steps import StepsDecision
-from slackwater_operator.policies.scaling.decision import ScalingDecision
+from slackwater_operator.policies.scaling.types import ScalingDecision
 
 _SOON_MS = 1_000
 

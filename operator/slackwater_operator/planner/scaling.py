@@ -9,7 +9,8 @@ from slackwater_operator.planner.actions import FillReplicas
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import DOWN, ROLLING, ROLLING_BACK, UP
-from slackwater_operator.policies.scaling.decision import ManualInput, ScalingDecision, decide_manual
+from slackwater_operator.policies.scaling.decision import decide_manual
+from slackwater_operator.policies.scaling.types import ManualInput, ScalingDecision
 
 
 def replicas_now(snapshot: GroupSnapshot) -> int:

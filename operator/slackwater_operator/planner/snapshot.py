@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
-from slackwater_operator.api.v1alpha1.kafka import Kafka
+from slackwater_operator.api.v1alpha1.spec.kafka import Kafka
 from slackwater_operator.model import names
 from slackwater_operator.model.group import GroupView, MemberView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
@@ -31,7 +31,7 @@ from slackwater_operator.policies.rewind import RewindJob
 from slackwater_operator.policies.rollout.analysis import Measurement
 from slackwater_operator.policies.rollout.preflight import PreflightView
 from slackwater_operator.policies.rollout.restarts import RolloutPolicy
-from slackwater_operator.policies.scaling.decision import ScalingDecision
+from slackwater_operator.policies.scaling.types import ScalingDecision
 from slackwater_operator.policies.stalls import Stall
 from slackwater_operator.policies.takeover.types import RESTART
 from slackwater_operator.policies.topics import TopicChange

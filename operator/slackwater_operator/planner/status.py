@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from slackwater_operator.model import names
+from slackwater_operator.model.status_values import two_digits
 from slackwater_operator.planner.connection import remembered
 from slackwater_operator.planner.lost_log import skipped_troubles, stopped_partitions, stopped_troubles
 from slackwater_operator.planner.planning_context import PlanningContext
@@ -256,7 +257,7 @@ def _lag(snapshot: GroupSnapshot) -> int | None:
         return before
     lags = list(snapshot.kafka.lag.values()) if snapshot.kafka is not None else []
     known = [lag for lag in lags if lag is not None]
-    return _two_digits(sum(known)) if known and len(known) == len(lags) else None
+    return int(two_digits(sum(known))) if known and len(known) == len(lags) else None
 
 
 def _lag_seconds(snapshot: GroupSnapshot) -> int | None:
@@ -266,7 +267,7 @@ def _lag_seconds(snapshot: GroupSnapshot) -> int | None:
     if not snapshot.figures_due and isinstance(before, int):
         return before
     seconds = snapshot.measured.lag_s
-    return _two_digits(round(seconds)) if seconds is not None else None
+    return int(two_digits(round(seconds))) if seconds is not None else None
 
 
 def _kafka(context: PlanningContext) -> dict[str, Any] | None:
@@ -281,11 +282,6 @@ def _kafka(context: PlanningContext) -> dict[str, Any] | None:
     long = (before is not None and before.exclusive) or snapshot.measured.alone_ms >= EXCLUSIVE_AFTER_MS
     memory = remembered(snapshot.running or snapshot.group.spec.kafka, snapshot.cluster_id)
     return replace(memory, exclusive=long and bool(snapshot.pods)).dump()
-
-
-def _two_digits(value: int) -> int:
-    digits = len(str(value))
-    return value if digits <= 2 else round(value, 2 - digits)
 
 
 def _scaling(context: PlanningContext) -> dict[str, Any] | None:

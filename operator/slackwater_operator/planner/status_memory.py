@@ -6,7 +6,6 @@ ones, and raises nothing.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.status_schema import SKIPS_KEPT
+from slackwater_operator.model.status_values import mapping, objects, text, whole
 from slackwater_operator.model.worker_status import Skip
 from slackwater_operator.planner.rewind.memory import RewindMemory, parse_rewind
 from slackwater_operator.planner.rollout.step_memory import dump_step, parse_step
@@ -265,24 +265,24 @@ class Memory:
 
 def parse(status: object) -> Memory:
     """Reads the stored state from a status; invalid values are ignored."""
-    stored = _mapping(status)
+    stored = mapping(status)
     return Memory(
-        rollout=_rollout(_mapping(stored.get("rollout"))),
-        desired=_whole(stored.get("desiredReplicas")),
-        scaling=_mapping(stored.get("scaling")),
+        rollout=_rollout(mapping(stored.get("rollout"))),
+        desired=whole(stored.get("desiredReplicas")),
+        scaling=mapping(stored.get("scaling")),
         restart_gaps_ms=tuple(
             gap_ms
-            for gap_ms in map(_whole, _list(stored.get("restartGapsMs")))
+            for gap_ms in map(whole, _list(stored.get("restartGapsMs")))
             if gap_ms is not None and gap_ms >= 0
         )[-GAPS_KEPT:],
         decisions=_fitting(tuple(_decisions(stored.get("decisions")))),
         conditions={
             condition["type"]: condition
-            for condition in map(_mapping, _list(stored.get("conditions")))
+            for condition in objects(stored.get("conditions"))
             if isinstance(condition.get("type"), str)
         },
         skipped=tuple(_skips(stored.get("skipped")))[-SKIPS_KEPT:],
-        kafka=_kafka(_mapping(stored.get("kafka"))),
+        kafka=_kafka(mapping(stored.get("kafka"))),
         rewind=parse_rewind(stored.get("rewind")),
     )
 
@@ -336,21 +336,21 @@ def _rollout(stored: Mapping[str, Any]) -> RolloutMemory:
     phase = stored.get("phase")
     return RolloutMemory(
         phase=phase if phase in PHASES else IDLE,
-        target=_text(stored.get("target")),
-        good=_text(stored.get("good")),
-        wanted=_text(stored.get("wanted")),
-        good_revision=_text(stored.get("goodRevision")),
-        failed=_failed(_mapping(stored.get("failed"))),
-        tries=_tries(_mapping(stored.get("tries"))),
-        updated=_whole(stored.get("updated")) or 0,
+        target=text(stored.get("target")),
+        good=text(stored.get("good")),
+        wanted=text(stored.get("wanted")),
+        good_revision=text(stored.get("goodRevision")),
+        failed=_failed(mapping(stored.get("failed"))),
+        tries=_tries(mapping(stored.get("tries"))),
+        updated=whole(stored.get("updated")) or 0,
         under_way=tuple(_under_way(stored.get("underWay"))),
-        from_set=_text(stored.get("fromSet")),
-        to_set=_text(stored.get("toSet")),
-        moving=_moving(_mapping(stored.get("moving"))),
-        ended_ms=_whole(_mapping(stored.get("moving")).get("endedMs")),
-        since_ms=_whole(stored.get("since")) or 0,
-        reason=_text(stored.get("reason")),
-        expected_rebalance=_text(stored.get("expectedRebalance")),
+        from_set=text(stored.get("fromSet")),
+        to_set=text(stored.get("toSet")),
+        moving=_moving(mapping(stored.get("moving"))),
+        ended_ms=whole(mapping(stored.get("moving")).get("endedMs")),
+        since_ms=whole(stored.get("since")) or 0,
+        reason=text(stored.get("reason")),
+        expected_rebalance=text(stored.get("expectedRebalance")),
         step=parse_step(stored.get("step")),
     )
 
@@ -373,77 +373,75 @@ def _dump_moving(moving: Moving, ended_ms: int | None) -> dict[str, Any]:
 
 
 def _moving(stored: Mapping[str, Any]) -> Moving | None:
-    ordinal, generation = _whole(stored.get("ordinal")), _whole(stored.get("generation"))
+    ordinal, generation = whole(stored.get("ordinal")), whole(stored.get("generation"))
     if ordinal is None or ordinal < 0:
         return None
     return Moving(
         ordinal=ordinal,
-        since_ms=_whole(stored.get("sinceMs")) or 0,
+        since_ms=whole(stored.get("sinceMs")) or 0,
         generation=-1 if generation is None else generation,
-        lag=_whole(stored.get("lag")),
+        lag=whole(stored.get("lag")),
         by=RESTART if stored.get("by") == RESTART else TAKEOVER,
-        told_ms=_whole(stored.get("toldMs")) or 0,
-        tells=_whole(stored.get("tells")) or 0,
-        to=_text(stored.get("to")),
+        told_ms=whole(stored.get("toldMs")) or 0,
+        tells=whole(stored.get("tells")) or 0,
+        to=text(stored.get("to")),
     )
 
 
 def _failed(stored: Mapping[str, Any]) -> Failed | None:
-    template = _text(stored.get("hash"))
-    return Failed(template, _text(stored.get("reason")), _text(stored.get("retry"))) if template else None
+    template = text(stored.get("hash"))
+    return Failed(template, text(stored.get("reason")), text(stored.get("retry"))) if template else None
 
 
 def _kafka(stored: Mapping[str, Any]) -> KafkaMemory | None:
-    servers = _text(stored.get("bootstrapServers"))
+    servers = text(stored.get("bootstrapServers"))
     security, properties = _texts(stored.get("security")), _texts(stored.get("properties"))
     if not servers:
         return None
     exclusive = stored.get("exclusive") is True
-    return KafkaMemory(servers, _text(stored.get("clusterId")), security, properties, exclusive)
+    return KafkaMemory(servers, text(stored.get("clusterId")), security, properties, exclusive)
 
 
 def _texts(stored: object) -> dict[str, str]:
-    return {name: value for name, value in _mapping(stored).items() if isinstance(value, str)}
+    return {name: value for name, value in mapping(stored).items() if isinstance(value, str)}
 
 
 def _tries(stored: Mapping[str, Any]) -> Tries | None:
-    template = _text(stored.get("hash"))
+    template = text(stored.get("hash"))
     if not template:
         return None
     return Tries(
         template,
-        _text(stored.get("reason")),
-        max(1, _whole(stored.get("attempts")) or 1),
-        _whole(stored.get("againMs")) or 0,
-        _text(stored.get("retry")),
+        text(stored.get("reason")),
+        max(1, whole(stored.get("attempts")) or 1),
+        whole(stored.get("againMs")) or 0,
+        text(stored.get("retry")),
     )
 
 
 def _under_way(stored: object) -> list[UnderWay]:
     result: dict[str, UnderWay] = {}
-    for restart in map(_mapping, _list(stored)):
-        name, uid = _text(restart.get("name")), _text(restart.get("uid"))
-        generation = _whole(restart.get("generation"))
+    for restart in objects(stored):
+        name, uid = text(restart.get("name")), text(restart.get("uid"))
+        generation = whole(restart.get("generation"))
         if name and uid:
             result[name] = UnderWay(
                 name=name,
                 uid=uid,
                 generation=-1 if generation is None else generation,
-                lag=_whole(restart.get("lag")),
-                since_ms=_whole(restart.get("sinceMs")) or 0,
-                ended_ms=_whole(restart.get("endedMs")),
+                lag=whole(restart.get("lag")),
+                since_ms=whole(restart.get("sinceMs")) or 0,
+                ended_ms=whole(restart.get("endedMs")),
             )
     return list(result.values())
 
 
 def _decisions(stored: object) -> list[DecisionRecord]:
     result = []
-    for record in map(_mapping, _list(stored)):
-        at_ms, kind = _whole(record.get("at")), _text(record.get("kind"))
+    for record in objects(stored):
+        at_ms, kind = whole(record.get("at")), text(record.get("kind"))
         if at_ms is not None and kind:
-            result.append(
-                DecisionRecord(at_ms, kind, _text(record.get("action")), _text(record.get("reason")))
-            )
+            result.append(DecisionRecord(at_ms, kind, text(record.get("action")), text(record.get("reason"))))
     return result
 
 
@@ -461,9 +459,9 @@ def dump_skip(skip: Skip) -> dict[str, Any]:
 
 def _skips(stored: object) -> list[Skip]:
     result = []
-    for skip in map(_mapping, _list(stored)):
-        topic, cause = _text(skip.get("topic")), _text(skip.get("cause"))
-        numbers = [_whole(skip.get(name)) for name in ("partition", "from", "to", "at")]
+    for skip in objects(stored):
+        topic, cause = text(skip.get("topic")), text(skip.get("cause"))
+        numbers = [whole(skip.get(name)) for name in ("partition", "from", "to", "at")]
         known = [number for number in numbers if number is not None]
         if topic and len(known) == len(numbers):
             number, begin, end, at_ms = known
@@ -471,22 +469,8 @@ def _skips(stored: object) -> list[Skip]:
     return result
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _whole(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return int(value)
 
 
 def _without_none(fields: dict[str, Any]) -> dict[str, Any]:

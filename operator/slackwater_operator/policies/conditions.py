@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from slackwater_operator.model.group import GroupView
-from slackwater_operator.policies.scaling.decision import ScalingDecision
+from slackwater_operator.policies.scaling.types import ScalingDecision
 from slackwater_operator.policies.stalls import HOT, IDLE, MARKERS, SPARE, STUCK, Stall
 
 TYPES = (

@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slackwater.times import age, duration
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.api.v1alpha1.fields import ResourceError
-from slackwater_operator.api.v1alpha1.rollout_steps import Step
+from slackwater_operator.api.v1alpha1.spec.rollout_steps import Step
+from slackwater_operator.model.status_values import mapping, number, objects
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.policies.conditions import WELL
 from slackwater_operator.policies.resource_policies import scaling_policy
@@ -53,7 +55,7 @@ def explain(resource: Mapping[str, Any], now_ms: int) -> Explanation:
         resource: the object; `metadata`, `spec` and `status` are read, and missing fields are left out.
         now_ms: wall clock, to say how long ago something was.
     """
-    metadata, status = _mapping(resource.get("metadata")), _mapping(resource.get("status"))
+    metadata, status = mapping(resource.get("metadata")), mapping(resource.get("status"))
     group, wrong = _read(resource)
     name = f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or '?'}"
     kafka = f", Kafka group {group.group_id}" if group is not None else ""
@@ -109,24 +111,24 @@ def _figures(status: Mapping[str, Any]) -> list[str]:
 
 
 def _rollout(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int) -> list[str]:
-    rollout = _mapping(status.get("rollout"))
+    rollout = mapping(status.get("rollout"))
     phase = rollout.get("phase")
     if not phase:
         return []
     revision = f"revision {status['revision']}: " if status.get("revision") else ""
-    since = f" for {_ago(now_ms, rollout.get('since'))}" if _ago(now_ms, rollout.get("since")) else ""
+    since = f" for {_age(now_ms, rollout.get('since'))}" if _age(now_ms, rollout.get("since")) else ""
     reason = f" ({rollout['reason']})" if rollout.get("reason") else ""
     result = [f"{revision}{phase}{since}{reason}"]
-    measured = _mapping(rollout.get("step")).get("message")
+    measured = mapping(rollout.get("step")).get("message")
     if measured:
         result.append(f"the last measurement of the analysis: {measured}")
     if rollout.get("expectedRebalance"):
         result.append(f"it causes a rebalance: {rollout['expectedRebalance']}")
-    for restart in _items(rollout.get("underWay")):
-        took = _ago(now_ms, restart.get("sinceMs"))
+    for restart in objects(rollout.get("underWay")):
+        took = _age(now_ms, restart.get("sinceMs"))
         result.append(f"{restart.get('name')} is restarting{f', for {took}' if took else ''}")
     result += _moving(rollout, metadata, now_ms)
-    failed = _mapping(rollout.get("failed"))
+    failed = mapping(rollout.get("failed"))
     if failed.get("hash"):
         result.append(
             f"revision {failed['hash']} failed and will not be tried again: {failed.get('reason') or '?'}"
@@ -137,7 +139,7 @@ def _rollout(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int
 def _moving(rollout: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int) -> list[str]:
     """The two StatefulSets of a rollout by takeover, and the takeover in progress: member, direction and
     progress."""
-    source, target, moving = rollout.get("fromSet"), rollout.get("toSet"), _mapping(rollout.get("moving"))
+    source, target, moving = rollout.get("fromSet"), rollout.get("toSet"), mapping(rollout.get("moving"))
     if not source or not target:
         return []
     result = [f"workers move from StatefulSet {source} to {target}"]
@@ -145,7 +147,7 @@ def _moving(rollout: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int
     if not isinstance(ordinal, int):
         return result
     member = f"{metadata.get('name') or '?'}-{ordinal}"
-    since, asked = _ago(now_ms, moving.get("sinceMs")), _ago(now_ms, moving.get("toldMs"))
+    since, asked = _age(now_ms, moving.get("sinceMs")), _age(now_ms, moving.get("toldMs"))
     if moving.get("by") == "restart":
         how = (
             f"{member} moves by restart: {source}-{ordinal} stops before {target}-{ordinal} starts consuming"
@@ -162,7 +164,7 @@ def _conditions(
     """The conditions that report a problem, and Ready. A message stands once: not where the lines `before`
     have it, or another condition's message does."""
     shown = []
-    for condition in _items(status.get("conditions")):
+    for condition in objects(status.get("conditions")):
         kind, holds = str(condition.get("type")), str(condition.get("status"))
         if kind == _ALWAYS_SHOWN or WELL.get(kind, holds) != holds:
             shown.append(condition)
@@ -171,7 +173,7 @@ def _conditions(
     for at, (condition, message) in enumerate(zip(shown, messages, strict=True)):
         longer = [other for other in messages[at + 1 :] if len(other) > len(message)]
         stands = any(message in text for text in (*before, *messages[:at], *longer))
-        since = _ago(now_ms, time_ms(condition.get("lastTransitionTime")))
+        since = _age(now_ms, time_ms(condition.get("lastTransitionTime")))
         ago = f" (for {since})" if since else ""
         head = f"{condition.get('type')}={condition.get('status')} {condition.get('reason')}{ago}"
         result.append(head if stands else f"{head}: {message}")
@@ -183,7 +185,7 @@ def _conditions(
 
 def _scaling(status: Mapping[str, Any], now_ms: int) -> list[str]:
     """The last scaling decision: raw, cap, damping, applied, reason."""
-    scaling = _mapping(status.get("scaling"))
+    scaling = mapping(status.get("scaling"))
     if not isinstance(scaling.get("applied"), int):
         return []
     raw, capped = scaling.get("raw"), scaling.get("capped")
@@ -194,19 +196,19 @@ def _scaling(status: Mapping[str, Any], now_ms: int) -> list[str]:
     held = f" (held: {scaling['damping']})" if scaling.get("damping") else ""
     steps.append(f"applied {scaling['applied']}{held}")
     result = [f"scaling: {' -> '.join(steps)}: {scaling.get('reason') or '?'}"]
-    step = _mapping(scaling.get("lastStep"))
+    step = mapping(scaling.get("lastStep"))
     if "before" in step and "after" in step:
-        ago = _ago(now_ms, step.get("at"))
+        ago = _age(now_ms, step.get("at"))
         took = step.get("tookMs")
-        cost = f", took {took / 1000:.1f} s" if isinstance(took, int) else ""
+        cost = f", took {duration(took)}" if isinstance(took, int) else ""
         result.append(f"last step: {step['before']} to {step['after']}{f', {ago} ago' if ago else ''}{cost}")
     return result
 
 
 def _history(status: Mapping[str, Any], now_ms: int) -> list[str]:
     result = []
-    for decision in reversed(_items(status.get("decisions"))):
-        ago = _ago(now_ms, decision.get("at"))
+    for decision in reversed(objects(status.get("decisions"))):
+        ago = _age(now_ms, decision.get("at"))
         when = f"{ago} ago" if ago else "at some time"
         result.append(f"{when}: {decision.get('kind')} {decision.get('action')}: {decision.get('reason')}")
     return result
@@ -221,7 +223,7 @@ def _when_scaled(group: ConsumerGroup, status: Mapping[str, Any], now_ms: int) -
         return ["the number of workers changes when spec.replicas changes (kubectl scale, an HPA, KEDA)"]
     if not isinstance(replicas, int):
         return []
-    answers = scaling_otherwise(policy, _mapping(status.get("scaling")), replicas, now_ms)
+    answers = scaling_otherwise(policy, mapping(status.get("scaling")), replicas, now_ms)
     return answers + _not_obeyed(group, replicas)
 
 
@@ -237,11 +239,11 @@ def _not_obeyed(group: ConsumerGroup, replicas: int) -> list[str]:
 
 
 def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:
-    rollout = _mapping(status.get("rollout"))
-    steps, step = group.spec.rollout.steps, _mapping(rollout.get("step")).get("index")
+    rollout = mapping(status.get("rollout"))
+    steps, step = group.spec.rollout.steps, mapping(rollout.get("step")).get("index")
     if isinstance(step, int) and 0 <= step < len(steps) and rollout.get("phase") in ("Rolling", "Paused"):
         return [_when_stepped(steps[step], step, len(steps))]
-    away = ", ".join(str(restart.get("name")) for restart in _items(rollout.get("underWay")))
+    away = ", ".join(str(restart.get("name")) for restart in objects(rollout.get("underWay")))
     if rollout.get("toSet") and rollout.get("phase") in ("Rolling", "RollingBack"):
         return _when_taken_over(rollout)
     match rollout.get("phase"):
@@ -265,7 +267,7 @@ def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:
             return [
                 "the revision is tried again when the spec or the annotation slackwater.dev/retry changes"
             ]
-    failed = _mapping(rollout.get("failed")).get("hash")
+    failed = mapping(rollout.get("failed")).get("hash")
     if failed:
         return [f"revision {failed} is tried again when the annotation slackwater.dev/retry changes"]
     return ["workers are restarted when their template or the annotation slackwater.dev/restartedAt changes"]
@@ -284,7 +286,7 @@ def _when_stepped(step: Step, index: int, count: int) -> str:
 
 
 def _when_rewound(status: Mapping[str, Any]) -> list[str]:
-    match _mapping(status.get("rewind")).get("phase"):
+    match mapping(status.get("rewind")).get("phase"):
         case "Checking":
             return ["the rewind stops the workers when its Job has checked the request"]
         case "Stopping":
@@ -295,7 +297,7 @@ def _when_rewound(status: Mapping[str, Any]) -> list[str]:
 
 
 def _when_taken_over(rollout: Mapping[str, Any]) -> list[str]:
-    moving, target = _mapping(rollout.get("moving")), rollout.get("toSet")
+    moving, target = mapping(rollout.get("moving")), rollout.get("toSet")
     over = f"the rollout is complete when all workers are in StatefulSet {target}"
     if not isinstance(moving.get("ordinal"), int):
         return [f"the next takeover begins when all workers are in the group and it is stable; {over}"]
@@ -306,20 +308,6 @@ def _when_taken_over(rollout: Mapping[str, Any]) -> list[str]:
     return [f"the takeover continues when {pod} {ready}; {over}"]
 
 
-def _ago(now_ms: int, at_ms: object) -> str:
-    """How long ago, in words; "" if unknown."""
-    if isinstance(at_ms, bool) or not isinstance(at_ms, int | float) or at_ms <= 0:
-        return ""
-    seconds = max(0, now_ms - int(at_ms)) // 1000
-    for unit, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= unit:
-            return f"{seconds // unit} {name}"
-    return f"{seconds} s"
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _items(value: object) -> Sequence[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+def _age(now_ms: int, at_ms: object) -> str:
+    """The age of a time in the status; "" if unknown."""
+    return age(number(at_ms, 1), now_ms)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
-from slackwater_operator.api.v1alpha1.rollout_steps import Step
-from slackwater_operator.api.v1alpha1.scaling_behavior import Behavior, Rules
 from slackwater_operator.api.v1alpha1.schedule import Window
+from slackwater_operator.api.v1alpha1.spec.rollout_steps import Step
+from slackwater_operator.api.v1alpha1.spec.scaling_behavior import Behavior, Rules
 from slackwater_operator.model.names import short_hash
 from slackwater_operator.policies.rollout.analysis import MetricRule
 from slackwater_operator.policies.rollout.restarts import RolloutPolicy
 from slackwater_operator.policies.rollout.steps import StepRule, StepsPolicy
 from slackwater_operator.policies.scaling.behavior import RatePolicy, ScalingBehavior, ScalingRules
-from slackwater_operator.policies.scaling.decision import ScalingPolicy
+from slackwater_operator.policies.scaling.types import ScalingPolicy
 from slackwater_operator.policies.takeover.decision import TakeoverPolicy
 
 HANDOVER_BEYOND_DRAIN_MS = 5_000

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater.times import duration
 from slackwater.tools.starts import Start, rewind_start_of
 from slackwater_operator.policies.rollout.preflight import PreflightView, failure_of
 
@@ -116,10 +117,10 @@ def overdue(job: RewindJob, *, now_ms: int, limit_ms: int, start_ms: int = START
     """
     took_ms = now_ms - (job.view.created_ms or 0)
     if took_ms > limit_ms + GRACE_MS:
-        return f"it took more than {limit_ms // 1000} s"
+        return f"it took more than {duration(limit_ms)}"
     if not job.started and took_ms > start_ms:
         waiting = job.view.waiting or "its pod was not created"
-        return f"its pod did not start within {start_ms // 1000} s: {waiting}"
+        return f"its pod did not start within {duration(start_ms)}: {waiting}"
     return ""
 
 

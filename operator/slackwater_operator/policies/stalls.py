@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater.times import duration
 from slackwater_operator.model.group import GroupView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 
@@ -133,7 +134,7 @@ class StallWatch:
         members = tuple(sorted({self._tracks[partition].owner for partition in partitions}))
         reason = (
             f"{_listed(partitions)} (assigned to {', '.join(members[:_NAMED])}) has lag, but no offset was "
-            f"committed for more than {self.stuck_after_ms // 1000} s; check that worker's log"
+            f"committed for more than {duration(self.stuck_after_ms)}; check that worker's log"
         )
         return Stall(STUCK, tuple(sorted(partitions)), members, reason)
 

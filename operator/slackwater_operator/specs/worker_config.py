@@ -21,7 +21,7 @@ from slackwater_operator.api.v1alpha1.consumer_group import (
     Value,
 )
 from slackwater_operator.api.v1alpha1.fields import FieldError
-from slackwater_operator.api.v1alpha1.pipeline import Delivery, Spark
+from slackwater_operator.api.v1alpha1.spec.pipeline import Delivery, Spark
 from slackwater_operator.model import names
 
 JOIN_GATE_MS = 600_000

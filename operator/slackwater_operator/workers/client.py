@@ -99,14 +99,7 @@ def parse_status(document: Any) -> WorkerStatus:
             last_gap_ms=_duration(gap["gap_ms"], "last_gap") if gap else None,
             restart=_restart(restart) if restart else None,
             returned=flag(document.get("returned", False), "returned"),
-            generations=tuple(
-                (
-                    _generation(n, "generations"),
-                    flag(half, "generations"),
-                    whole(at, "generations", 0, _MAX_MS),
-                )
-                for n, half, at in _few(document.get("generations", ()), "generations")
-            ),
+            generations=tuple(_joined(join) for join in _few(document.get("joins", ()), "joins")),
             rebalance_ms=_rebalance(rebalance) if rebalance else None,
             process=_token(document),
             pod=text(document.get("pod") or "", "pod", _LONGEST_NAME),
@@ -208,6 +201,12 @@ def _token(fields: Mapping[str, Any]) -> str:
 
 def _generation(value: Any, name: str) -> int:
     return -1 if value is None else whole(value, name, -1, _MAX_INT32)
+
+
+def _joined(join: Mapping[str, Any]) -> tuple[int, bool, int]:
+    """A generation that was joined, whether it is the second half of a cooperative rebalance, and when."""
+    generation, at_ms = join["generation"], whole(join["at_ms"], "joins.at_ms", 0, _MAX_MS)
+    return _generation(generation, "joins.generation"), join["kind"] == "follow_up", at_ms
 
 
 def _ms(fields: Mapping[str, Any], name: str) -> int | None:

@@ -25,7 +25,7 @@ import pytest
 
 from slackwater.kafka import KafkaAdmin, KafkaConsumer, KafkaProducer
 from slackwater_operator.policies import conditions
-from tests.support import grafana
+from tests.support.chromium import grafana
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker
 from tests.support.operator import chart, monitoring

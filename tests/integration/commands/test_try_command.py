@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,21 +12,7 @@ import pytest
 import yaml
 
 from slackwater import cli
-from tests.support.devbroker import DevBroker
-from tests.support.kafka import KafkaCluster
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
-
-
-@pytest.fixture
-def site(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
-    with DeliverySite(broker.bootstrap, tmp_path) as site:
-        yield site
-
-
-@pytest.fixture
-def dev_site(devbroker: DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
-    with DeliverySite(devbroker.bootstrap, tmp_path) as site:
-        yield site
 
 
 def run_try(site: DeliverySite, *arguments: str, **changes: Any) -> subprocess.CompletedProcess[str]:

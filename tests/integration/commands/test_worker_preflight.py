@@ -187,7 +187,7 @@ def test_a_worker_listens_on_the_host_of_its_environment(dev: PreflightSite) -> 
     assert status["phase"] == "running"
     assert status["joined_ms"] >= status["started_ms"] > (time.time() - 60) * 1000
     assert status["running_since_ms"] >= status["joined_ms"]
-    assert [generation for generation, _, _ in status["generations"]] == [status["generation"]]
+    assert [join["generation"] for join in status["joins"]] == [status["generation"]]
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5)
     assert worker.terminate() == 0

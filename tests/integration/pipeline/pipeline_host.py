@@ -241,7 +241,7 @@ def _traced_rows() -> tuple[str, str, list[tuple[str, bool]], list[dict[str, Any
     """
     from opentelemetry.sdk.trace.sampling import DEFAULT_ON
 
-    from tests.support.tracing import Recorded
+    from tests.support.telemetry.tracing import Recorded
 
     assert _engine is not None
     recorded, tags = Recorded(DEFAULT_ON), []

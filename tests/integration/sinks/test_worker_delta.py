@@ -8,53 +8,25 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from slackwater_operator.api.v1alpha1.consumer_group import load
 from slackwater_operator.demo import source
 from tests.support.delta import DeltaFolder
-from tests.support.devbroker import DevBroker
-from tests.support.kafka import KafkaCluster
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-
-
-@pytest.fixture
-def site(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
-    with DeliverySite(broker.bootstrap, tmp_path) as site:
-        yield site
-
-
-@pytest.fixture
-def site_of_devbroker(devbroker: DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
-    with DeliverySite(devbroker.bootstrap, tmp_path) as site:
-        yield site
 
 
 def sink(site: DeliverySite) -> dict[str, object]:
     return {"format": "delta", "path": str(site.out), "partitionBy": ["partition"]}
 
 
-def good(site: DeliverySite) -> Counter[tuple[int, int]]:
-    """The places of the records that are no dead letters."""
-    return Counter(
-        {
-            (number % PARTITIONS, number // PARTITIONS): 1
-            for number, text in enumerate(site.produced)
-            if not text.startswith("bad")
-        }
-    )
-
-
 def test_workers_that_die_leave_each_record_once_in_the_table(site: DeliverySite) -> None:
     site.produce(2000, bad_every=10)
     site.die_and_finish(sink=sink(site))
-    assert DeltaFolder(site.out).places() == good(site)
-    assert Counter(site.letters()) == Counter(text for text in site.produced if text.startswith("bad"))
+    assert DeltaFolder(site.out).places() == site.good_places()
+    assert Counter(site.letters()) == Counter(site.bad())
 
 
 def test_rows_of_a_delta_table_are_written_again_after_a_rewind(site: DeliverySite) -> None:
@@ -64,18 +36,18 @@ def test_rows_of_a_delta_table_are_written_again_after_a_rewind(site: DeliverySi
         site.until_committed(why=site.why)
         assert worker.terminate() == 0
         site.remove_members("w-0")
-        assert DeltaFolder(site.out).places() == good(site)
+        assert DeltaFolder(site.out).places() == site.good_places()
         file = site.folder / "rewind.yaml"
         file.write_text(json.dumps(site.config(sink=sink(site))))
         command = [sys.executable, "-m", "slackwater", "rewind", "--config", str(file), f"{site.topic}:2:60"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[0] == "removed 40 rows"
-        left = {place: 1 for place in good(site) if place < (2, 60) or place >= (3, 0)}
+        left = {place: 1 for place in site.good_places() if place < (2, 60) or place >= (3, 0)}
         assert DeltaFolder(site.out).places() == Counter(left)
 
 
-def test_workers_that_die_add_each_record_up_once(site_of_devbroker: DeliverySite) -> None:
-    site = site_of_devbroker
+def test_workers_that_die_add_each_record_up_once(dev_site: DeliverySite) -> None:
+    site = dev_site
     site.produce(2000, bad_every=10)
     merge = {
         "format": "delta",
@@ -94,9 +66,9 @@ def test_workers_that_die_add_each_record_up_once(site_of_devbroker: DeliverySit
     ]
 
 
-def test_the_example_keeps_the_last_state_of_each_flight(site_of_devbroker: DeliverySite) -> None:
+def test_the_example_keeps_the_last_state_of_each_flight(dev_site: DeliverySite) -> None:
     """Real flights, two corrections of each fifth one, the last of them late, and a worker that is killed."""
-    site = site_of_devbroker
+    site = dev_site
     example = load(EXAMPLES / "flights" / "delta.yaml").spec.pipeline
     assert example.value is not None
     flights = list(itertools.islice(source.read_rows(), 1500))

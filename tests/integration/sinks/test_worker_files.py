@@ -41,7 +41,7 @@ def test_batches_are_gathered_to_few_files_and_a_killed_worker_loses_nothing(
         assert batch["records"] == RECORDS
         assert len(files(tmp_path)) == 1
         site.check()
-        bad = [text for text in site.produced if text.startswith("bad")]
+        bad = site.bad()
         assert Counter(site.letters()) == Counter(bad)
 
 

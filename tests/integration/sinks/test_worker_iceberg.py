@@ -6,23 +6,11 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-from tests.support.devbroker import DevBroker
 from tests.support.iceberg.reader import IcebergFiles
-from tests.support.kafka import KafkaCluster
-from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
+from tests.support.workers.delivery_site import DeliverySite
 
 TABLE = "lake.flights"
-
-
-@pytest.fixture
-def site(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
-    with DeliverySite(broker.bootstrap, tmp_path) as site:
-        yield site
 
 
 def sink(site: DeliverySite, **options: str) -> dict[str, object]:
@@ -35,30 +23,11 @@ def places(site: DeliverySite) -> Counter[tuple[int, int]]:
     return IcebergFiles(site.folder / "catalog.db", TABLE).places()
 
 
-def good(site: DeliverySite) -> Counter[tuple[int, int]]:
-    """The places of the records that are no dead letters."""
-    return Counter(
-        {
-            (number % PARTITIONS, number // PARTITIONS): 1
-            for number, text in enumerate(site.produced)
-            if not text.startswith("bad")
-        }
-    )
-
-
 def test_workers_that_die_leave_each_record_once_in_the_table(site: DeliverySite) -> None:
     site.produce(2000, bad_every=10)
-    for step in ("publish", "letters", ""):
-        # Between the table's commit and Kafka's; between the dead letters and the table's commit.
-        once = str(site.folder / f"died-{step}")
-        environment = {"DIE_AFTER": step, "DIE_ONCE_FILE": once, "SLOW_MS": "10"}
-        worker = site.worker(environment=environment, sink=sink(site))
-        if step:
-            worker.wait()
-    site.until_committed(why=site.why)
-    assert worker.terminate() == 0
-    assert places(site) == good(site)
-    assert Counter(site.letters()) == Counter(text for text in site.produced if text.startswith("bad"))
+    site.die_and_finish(sink=sink(site))
+    assert places(site) == site.good_places()
+    assert Counter(site.letters()) == Counter(site.bad())
 
 
 def test_rows_of_an_iceberg_table_are_written_again_after_a_rewind(site: DeliverySite) -> None:
@@ -68,13 +37,13 @@ def test_rows_of_an_iceberg_table_are_written_again_after_a_rewind(site: Deliver
         site.until_committed(why=site.why)
         assert worker.terminate() == 0
         site.remove_members("w-0")
-        assert places(site) == good(site)
+        assert places(site) == site.good_places()
         file = site.folder / "rewind.yaml"
         file.write_text(json.dumps(site.config(sink=sink(site))))
         command = [sys.executable, "-m", "slackwater", "rewind", "--config", str(file), f"{site.topic}:2:60"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[0] == "removed 40 rows"
-        left = {place: 1 for place in good(site) if place < (2, 60) or place >= (3, 0)}
+        left = {place: 1 for place in site.good_places() if place < (2, 60) or place >= (3, 0)}
         assert places(site) == Counter(left)
 
 

@@ -5,32 +5,15 @@ from __future__ import annotations
 import json
 import signal
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from slackwater_operator.api.v1alpha1.consumer_group import load
-from tests.support.devbroker import DevBroker
-from tests.support.kafka import KafkaCluster
 from tests.support.peers.librdkafka import StoredRecord, read_topic
 from tests.support.waiting import wait_until
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 ORDERS = 3000
-
-
-@pytest.fixture
-def site(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
-    with DeliverySite(broker.bootstrap, tmp_path) as site:
-        yield site
-
-
-@pytest.fixture
-def site_of_devbroker(devbroker: DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
-    with DeliverySite(devbroker.bootstrap, tmp_path) as site:
-        yield site
 
 
 def customer(number: int) -> str:
@@ -105,9 +88,9 @@ def test_no_order_is_missing_and_those_of_a_customer_stay_in_order(site: Deliver
 
 
 def test_an_order_that_is_too_large_for_the_topic_becomes_a_dead_letter(
-    site_of_devbroker: DeliverySite,
+    dev_site: DeliverySite,
 ) -> None:
-    site = site_of_devbroker
+    site = dev_site
     output = f"{site.topic}-priced"
     site.create_topics(**{output: 3})
     site.write([(number % PARTITIONS, order(number)) for number in range(770, 790)])

@@ -46,27 +46,16 @@ def sink(database: PostgresDatabase, **more: Any) -> dict[str, object]:
     return {"format": "postgres", "table": "public.flights", "options": database.options(), **more}
 
 
-def good(site: DeliverySite) -> Counter[tuple[int, int]]:
-    """The places of the records that are no dead letters."""
-    return Counter(
-        {
-            (number % PARTITIONS, number // PARTITIONS): 1
-            for number, text in enumerate(site.produced)
-            if not text.startswith("bad")
-        }
-    )
-
-
 def test_workers_that_die_leave_each_record_once_in_the_table(
     site_of_each: DeliverySite, database: PostgresDatabase
 ) -> None:
     site = site_of_each
     site.produce(2000, bad_every=10)
     site.die_and_finish(sink=sink(database))
-    assert database.places() == good(site)
+    assert database.places() == site.good_places()
     texts = [text for (text,) in database.rows("select text from flights")]
     assert sorted(texts) == sorted(text for text in site.produced if text.startswith("v"))
-    assert Counter(site.letters()) == Counter(text for text in site.produced if text.startswith("bad"))
+    assert Counter(site.letters()) == Counter(site.bad())
 
 
 def test_workers_that_die_add_each_record_up_once(site: DeliverySite, database: PostgresDatabase) -> None:
@@ -96,7 +85,7 @@ def test_a_record_that_breaks_a_constraint_becomes_a_dead_letter(
     assert sorted((letter.value or b"").decode() for letter in letters) == ["v-301", "v-77"]
     for letter in letters:
         assert b'violates check constraint "flights_text_check"' in letter.headers["slackwater.error"]
-    assert database.places() == good(site) - Counter([(77 % PARTITIONS, 19), (301 % PARTITIONS, 75)])
+    assert database.places() == site.good_places() - Counter([(77 % PARTITIONS, 19), (301 % PARTITIONS, 75)])
 
 
 def test_the_example_adds_up_the_flights_of_each_hour(site: DeliverySite, database: PostgresDatabase) -> None:
@@ -149,11 +138,11 @@ def test_rows_of_a_postgres_table_are_written_again_after_a_rewind(
         site.until_committed(why=site.why)
         assert worker.terminate() == 0
         site.remove_members("w-0")
-        assert database.places() == good(site)
+        assert database.places() == site.good_places()
         file = site.folder / "rewind.yaml"
         file.write_text(json.dumps(site.config(sink=sink(database))))
         command = [sys.executable, "-m", "slackwater", "rewind", "--config", str(file), f"{site.topic}:2:60"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[0] == "removed 40 rows"
-        left = {place: 1 for place in good(site) if place < (2, 60) or place >= (3, 0)}
+        left = {place: 1 for place in site.good_places() if place < (2, 60) or place >= (3, 0)}
         assert database.places() == Counter(left)

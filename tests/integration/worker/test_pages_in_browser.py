@@ -20,7 +20,7 @@ from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.telemetry.http_server import HealthServer as OperatorServer
 from slackwater_operator.telemetry.metrics import Metrics as OperatorMetrics
 from slackwater_operator.telemetry.pages import group_page, overview_page
-from tests.support.browser import browse
+from tests.support.chromium.browser import browse
 from tests.support.workers.fakes import VirtualClock, worker_config
 
 pytestmark = pytest.mark.long

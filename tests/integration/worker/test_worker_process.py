@@ -11,7 +11,6 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +18,9 @@ import pytest
 
 from tests.integration.groups.consumer_harness import LONGER_THAN_A_TEST_MS
 from tests.support.devbroker import DevBroker
-from tests.support.kafka import KafkaCluster
 from tests.support.waiting import wait_until
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
 from tests.support.workers.process import WorkerProcess
-
-
-@pytest.fixture
-def site(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
-    with DeliverySite(broker.bootstrap, tmp_path) as site:
-        yield site
-
-
-@pytest.fixture
-def dev(devbroker: DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
-    """For what has nothing to do with the broker."""
-    with DeliverySite(devbroker.bootstrap, tmp_path) as site:
-        yield site
 
 
 def test_records_become_files_and_dead_letters(site: DeliverySite) -> None:
@@ -133,19 +118,19 @@ def test_a_kill_between_write_and_commit_duplicates_no_record(
     site.check()
 
 
-def test_kills_at_random_moments_lose_and_duplicate_no_record(dev: DeliverySite) -> None:
-    dev.produce(3000, bad_every=11)
+def test_kills_at_random_moments_lose_and_duplicate_no_record(dev_site: DeliverySite) -> None:
+    dev_site.produce(3000, bad_every=11)
     moments = random.Random(20260307)
     for _ in range(4):
-        worker = dev.worker(environment={"SLOW_MS": "20"})
+        worker = dev_site.worker(environment={"SLOW_MS": "20"})
         worker.until("batch")
         time.sleep(moments.uniform(0, 0.15))  # the moment of the kill
         worker.signal(signal.SIGKILL)
         assert worker.wait() == -signal.SIGKILL
-    last = dev.worker()
-    dev.until_done()
+    last = dev_site.worker()
+    dev_site.until_done()
     assert last.terminate() == 0
-    dev.check()
+    dev_site.check()
 
 
 def test_a_second_process_with_the_same_id_fences_the_first(site: DeliverySite) -> None:
@@ -190,36 +175,36 @@ def test_a_worker_that_slept_through_its_session_writes_nothing_when_it_wakes(si
     site.check()
 
 
-def test_the_gate_holds_the_join_until_it_is_opened(dev: DeliverySite) -> None:
-    dev.produce(10)
-    worker = dev.worker(joinGateMs=60_000)
+def test_the_gate_holds_the_join_until_it_is_opened(dev_site: DeliverySite) -> None:
+    dev_site.produce(10)
+    worker = dev_site.worker(joinGateMs=60_000)
     worker.phase("warm")
     assert not worker.named("joined")
     worker.ask("POST", "/join")
     worker.phase("running")
-    dev.until_done()
+    dev_site.until_done()
     assert worker.terminate() == 0
 
 
-def test_sigterm_before_the_join_works_at_once(dev: DeliverySite) -> None:
-    worker = dev.worker(joinGateMs=LONGER_THAN_A_TEST_MS)
+def test_sigterm_before_the_join_works_at_once(dev_site: DeliverySite) -> None:
+    worker = dev_site.worker(joinGateMs=LONGER_THAN_A_TEST_MS)
     worker.phase("warm")
     assert worker.terminate() == 0
     assert not worker.named("joined")
 
 
-def test_drain_gives_up_a_slow_batch_and_its_successor_does_it(dev: DeliverySite) -> None:
-    dev.produce(100)
-    slow = dev.worker(environment={"SLOW_MS": str(LONGER_THAN_A_TEST_MS)}, drainTimeoutMs=500)
+def test_drain_gives_up_a_slow_batch_and_its_successor_does_it(dev_site: DeliverySite) -> None:
+    dev_site.produce(100)
+    slow = dev_site.worker(environment={"SLOW_MS": str(LONGER_THAN_A_TEST_MS)}, drainTimeoutMs=500)
     slow.until("assigned")
     slow.phase("running")
     slow.until_status(lambda status: bool(status["in_flight"]))
     assert slow.terminate() == 0
-    assert not dev.rows()
-    quick = dev.worker()
-    dev.until_done()
+    assert not dev_site.rows()
+    quick = dev_site.worker()
+    dev_site.until_done()
     assert quick.terminate() == 0
-    dev.check()
+    dev_site.check()
 
 
 @pytest.mark.parametrize(
@@ -231,18 +216,18 @@ def test_drain_gives_up_a_slow_batch_and_its_successor_does_it(dev: DeliverySite
     ],
 )
 def test_a_handler_that_cannot_go_on_ends_with_4_and_commits_nothing(
-    dev: DeliverySite, handler: str, words: str
+    dev_site: DeliverySite, handler: str, words: str
 ) -> None:
-    dev.produce(40)
+    dev_site.produce(40)
     patience_ms = 1_000 if handler == "hangs" else 60_000
-    worker = dev.worker(
+    worker = dev_site.worker(
         handler=f"site_handler:{handler}", handlerTimeoutMs=patience_ms, retries=1, retryBackoffMs=10
     )
     assert worker.wait() == 4
     (error,) = worker.named("error")
     assert re.search(words, error["message"])
-    assert sum(dev.committed().values()) == 0
-    assert not dev.rows()
+    assert sum(dev_site.committed().values()) == 0
+    assert not dev_site.rows()
 
 
 @pytest.mark.parametrize(
@@ -257,9 +242,9 @@ def test_a_handler_that_cannot_go_on_ends_with_4_and_commits_nothing(
     ],
 )
 def test_a_fault_at_the_start_is_reported_in_one_line(
-    dev: DeliverySite, changes: dict[str, Any], code: int, words: str
+    dev_site: DeliverySite, changes: dict[str, Any], code: int, words: str
 ) -> None:
-    worker = dev.worker(**changes)
+    worker = dev_site.worker(**changes)
     assert worker.wait() == code
     (error,) = worker.named("error")
     assert words in error["message"]
@@ -268,15 +253,15 @@ def test_a_fault_at_the_start_is_reported_in_one_line(
     assert not worker.named("joined")
 
 
-def test_a_disk_that_takes_no_more_ends_with_4_and_leaves_nothing_half_written(dev: DeliverySite) -> None:
-    dev.produce(40)
-    worker = dev.worker(handler="site_handler:large")
+def test_a_full_disk_ends_with_4_and_leaves_nothing_half_written(dev_site: DeliverySite) -> None:
+    dev_site.produce(40)
+    worker = dev_site.worker(handler="site_handler:large")
     assert worker.wait() == 4
     (error,) = worker.named("error")
     assert "the sink cannot write" in error["message"]
     assert "File too large" in error["message"]
-    assert sum(dev.committed().values()) == 0
-    written = [path for path in dev.out.rglob("*") if path.is_file()]
+    assert sum(dev_site.committed().values()) == 0
+    written = [path for path in dev_site.out.rglob("*") if path.is_file()]
     assert [path for path in written if ".topics" not in path.parts] == [], "but the sink's note of topics"
 
 
@@ -328,10 +313,10 @@ def wait_for_line(worker: WorkerProcess, words: str) -> None:
     wait_until(lambda: re.search(words, worker.stderr), lambda: worker.why(""))
 
 
-def test_an_unreachable_broker_is_reported_in_one_line(tmp_path: Path, dev: DeliverySite) -> None:
+def test_an_unreachable_broker_is_reported_in_one_line(tmp_path: Path, dev_site: DeliverySite) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    worker = dev.worker(bootstrapServers=f"127.0.0.1:{port}", startTimeoutMs=1500)
+    worker = dev_site.worker(bootstrapServers=f"127.0.0.1:{port}", startTimeoutMs=1500)
     assert worker.wait() == 1
     (error,) = worker.named("error")
     assert f"127.0.0.1:{port}" in error["message"]

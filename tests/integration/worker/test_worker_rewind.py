@@ -6,8 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 
@@ -17,15 +16,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.worker_config import load
 from slackwater.runtime.errors import SinkError
 from slackwater.tools.starts import Start
-from tests.support.devbroker import DevBroker
-from tests.support.kafka import KafkaCluster
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
-
-
-@pytest.fixture
-def site(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
-    with DeliverySite(broker.bootstrap, tmp_path) as site:
-        yield site
 
 
 def rewind(site: DeliverySite, *starts: str) -> subprocess.CompletedProcess[str]:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.devbroker import DevBroker
-from tests.support.otlp import OtlpReceiver, otlp_receiver
 from tests.support.processes import reserve_ports
-from tests.support.tracing import PRODUCER
+from tests.support.telemetry.otlp import OtlpReceiver, otlp_receiver
+from tests.support.telemetry.tracing import PRODUCER
 from tests.support.waiting import wait_until
 from tests.support.workers.delivery_site import DeliverySite
 from tests.support.workers.takeover_site import TakeoverSite

@@ -21,7 +21,7 @@ from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks
 from tests.support.iceberg.catalogs import Catalog
 from tests.support.iceberg.reader import IcebergFiles
-from tests.support.sinks import OLD, Died, Steps, die, rows
+from tests.support.sinks import OLD, Died, Steps, at_once, die, rows
 
 RECORDS = 8
 """Of each partition."""
@@ -82,29 +82,20 @@ def write_at_once(lake: Catalog) -> IcebergFiles:
     """Three writers create the table and write a partition each. The rows of each have a column of their own:
     no creation replaces another's schema."""
     tps = [TopicPartition("flights", partition) for partition in range(3)]
-    errors: list[BaseException] = []
     barrier = threading.Barrier(len(tps))
 
     def work(tp: TopicPartition) -> None:
-        try:
-            sink, rng = lake.sink(), random.Random(tp.partition)
-            barrier.wait()
-            at = sink.marks([tp]).get(tp, {}).get(OLD, 0)
-            while at < RECORDS:
-                end = min(RECORDS, at + rng.randrange(1, 5))
-                own = {f"column{tp.partition}": pa.array(range(at, end), pa.int64())}
-                table = rows(range(at, end), tp.partition, **own)
-                sink.stage(table, {tp: Range(OLD, at, end, at or None)}).publish()
-                at = end
-        except BaseException as exc:
-            errors.append(exc)
+        sink, rng = lake.sink(), random.Random(tp.partition)
+        barrier.wait()
+        at = sink.marks([tp]).get(tp, {}).get(OLD, 0)
+        while at < RECORDS:
+            end = min(RECORDS, at + rng.randrange(1, 5))
+            own = {f"column{tp.partition}": pa.array(range(at, end), pa.int64())}
+            table = rows(range(at, end), tp.partition, **own)
+            sink.stage(table, {tp: Range(OLD, at, end, at or None)}).publish()
+            at = end
 
-    threads = [threading.Thread(target=work, args=(tp,)) for tp in tps]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    at_once(work, tps)
     table = lake.read()
     assert table.places() == Counter({(tp.partition, o): 1 for tp in tps for o in range(RECORDS)})
     assert [row for row in table.rows() if row[f"column{row['partition']}"] != row["offset"]] == []

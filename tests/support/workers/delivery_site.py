@@ -154,6 +154,17 @@ class DeliverySite(GroupSite):
             values.append((letter.value or b"").decode())
         return values
 
+    def bad(self) -> list[str]:
+        """The texts of the records that the handler rejects."""
+        return [text for text in self.produced if text.startswith("bad")]
+
+    def good_places(self) -> Counter[tuple[int, int]]:
+        """The places (partition, offset) of the records that become rows, each once."""
+        places = ((number % PARTITIONS, number // PARTITIONS) for number in range(len(self.produced)))
+        return Counter(
+            place for place, text in zip(places, self.produced, strict=True) if not text.startswith("bad")
+        )
+
     def until_done(self, timeout_s: float = 90) -> None:
         """Waits until the workers' events say that everything produced is committed.
 
@@ -176,8 +187,6 @@ class DeliverySite(GroupSite):
 
     def check(self) -> None:
         """Each record is a row or a dead letter, once."""
-        good = [text for text in self.produced if text.startswith("v")]
-        bad = [text for text in self.produced if text.startswith("bad")]
-        assert Counter(self.rows()) == Counter(good)
-        assert Counter(self.letters()) == Counter(bad)
+        assert Counter(self.rows()) == Counter(text for text in self.produced if text.startswith("v"))
+        assert Counter(self.letters()) == Counter(self.bad())
         assert self.committed() == self.ends

@@ -15,7 +15,7 @@ from slackwater_operator.planner.status_memory import DecisionRecord, Failed, Ro
 from slackwater_operator.policies.conditions import TYPES, ConditionsInput, conditions
 from slackwater_operator.policies.rollout.steps import StepState
 from slackwater_operator.policies.scaling.autoscaler import Autoscaler
-from slackwater_operator.policies.scaling.decision import ScalingDecision, ScalingPolicy
+from slackwater_operator.policies.scaling.types import ScalingDecision, ScalingPolicy
 from slackwater_operator.policies.takeover.types import RESTART, Moving
 
 TYPES_OF: dict[str, Any] = {

@@ -8,7 +8,7 @@ from benchmarks.scaling import LAG_PER_REPLICA, Outcome, SlackwaterRule, compare
 from benchmarks.scaling.group import START_MS, Change, Load, SimulatedGroup, Site
 from benchmarks.scaling.keda import KedaRule
 from benchmarks.scaling.loads import HOUR, LOADS, daily, flat, sine, spikes
-from slackwater_operator.policies.scaling.decision import ScalingPolicy
+from slackwater_operator.policies.scaling.types import ScalingPolicy
 
 
 def loads() -> list[object]:

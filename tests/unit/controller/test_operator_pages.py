@@ -35,7 +35,7 @@ def test_the_overview_names_each_group_its_cause_and_its_page() -> None:
     assert body.index("/groups/air/flights") < body.index("/groups/air/trains")
     row = body[body.index("/groups/air/flights") :]
     assert '<span class="bad">False</span>' in row
-    assert "1 min ago" in row
+    assert "1 min 40 s ago" in row
     assert "2 of 3 ready" in row
     assert "1,200" in row
     assert "&lt;w-1&gt; has failed" in row

@@ -15,7 +15,7 @@ from slackwater_operator.kubernetes.kopf_thread import Backoffs
 from slackwater_operator.kubernetes.lease import Lease, LeaseWatchdog
 from slackwater_operator.kubernetes.watch import settings
 from slackwater_operator.telemetry.logs import FewerRetries, JsonLines
-from tests.support.tracing import Recorded
+from tests.support.telemetry.tracing import Recorded
 
 
 def test_the_default_arguments_fit_a_pod() -> None:

@@ -88,8 +88,8 @@ def test_the_history_names_what_is_wanted_good_and_failed() -> None:
     rows = history.rows(revisions, kept, {"rollout": rollout, "revision": "aa"}, {"aa": 3}, NOW_MS)
     assert rows == [
         ("3", "bb", "1 min ago", "0", "flights:2", "wanted, failed"),
-        ("2", "aa", "2 h ago", "3", "flights:1", "good"),
-        ("1", "00", "2 h ago", "0", "flights:0", ""),
+        ("2", "aa", "2 h 1 min ago", "3", "flights:1", "good"),
+        ("1", "00", "2 h 1 min ago", "0", "flights:0", ""),
     ]
     assert history.rows([], [], {}, {}, NOW_MS) == []
 

@@ -233,7 +233,8 @@ def follow(message: dict[str, Any]) -> None:
     STATUS.holder, STATUS.is_leader, STATUS.member_id = POD, message["leader"], f"id-{POD}"
     STATUS.generation, STATUS.joined_ms = message["generation"], wall_ms()
     STATUS.assignment = [[topic, number] for topic, number in sorted(now)]
-    STATUS.generations = [*STATUS.generations, (message["generation"], False, STATUS.joined_ms)][-5:]
+    join = {"generation": message["generation"], "at_ms": STATUS.joined_ms, "kind": "joined", "reason": ""}
+    STATUS.joins = [*STATUS.joins, join][-5:]
     if gone:
         emit("revoked", partitions=gone, generation=message["generation"])
     joined = {"generation": message["generation"], "leader": message["leader"], "member_id": STATUS.member_id}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slackwater_operator.api.v1alpha1.consumer_group import MAX_NAME, MAX_NAME_TAKEOVER
-from slackwater_operator.api.v1alpha1.scaling import MAX_REPLICAS
+from slackwater_operator.api.v1alpha1.spec.scaling import MAX_REPLICAS
 from slackwater_operator.model import names
 from slackwater_operator.specs.statefulset import statefulset
 from tests.unit.specs.built_group import group

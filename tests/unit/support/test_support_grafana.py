@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import grafana
+from tests.support.chromium import grafana
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from slackwater.tracing.opening import tracing_of
 from slackwater.tracing.sdk import Availability, ReportedExporter, sampler_of
 from slackwater.tracing.settings import TraceSettings
 from slackwater.tracing.spans import NO_TRACING
-from tests.support.tracing import PRODUCER, Recorded
+from tests.support.telemetry.tracing import PRODUCER, Recorded
 from tests.support.workers.fakes import worker_config
 
 

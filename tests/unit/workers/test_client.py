@@ -59,7 +59,10 @@ def full_status() -> Status:
     status.assignment = [["flights", 2], ["late-flights-", 5]]
     status.lag = {"flights-2": 17, "late-flights--5": 0}
     status.started_ms, status.joined_ms, status.returned = 1_000, 3_000, True
-    status.generations = [(6, False, 2_500), (7, True, 3_000)]
+    status.joins = [
+        {"generation": 6, "at_ms": 2_500, "kind": "joined", "reason": "the worker has started"},
+        {"generation": 7, "at_ms": 3_000, "kind": "follow_up", "reason": ""},
+    ]
     status.rebalance = {"started_ms": 2_000, "ended_ms": None}
     status.restart = {
         "drain_ms": 100,
@@ -157,7 +160,8 @@ async def test_a_hanging_worker_times_out_and_delays_no_other(
         {"phase": "running", "generation": "x", "assignment": []},
         {"phase": "running", "generation": 1, "assignment": [["t"]]},
         {"phase": "running", "generation": 1, "assignment": [], "lag": {"no number": 3}},
-        {"phase": "running", "generation": 1, "assignment": [], "generations": [3]},
+        {"phase": "running", "generation": 1, "assignment": [], "joins": [3]},
+        {"phase": "running", "generation": 1, "assignment": [], "joins": [{"generation": 1, "at_ms": 1}]},
         {"phase": "running", "generation": 1, "assignment": [], "skipped": [{"partition": "t-0"}]},
         {
             "phase": "running",

@@ -17,30 +17,30 @@ from typing import Any, ClassVar
 from slackwater.kafka.protocol.assignors import JAVA_NAMES
 from slackwater_operator.api.v1alpha1 import fields, validation, yaml_file as yamlfile
 from slackwater_operator.api.v1alpha1.fields import FieldError, ResourceError, Rule, required, spec
-from slackwater_operator.api.v1alpha1.kafka import Kafka, Security, check_security, topic
-from slackwater_operator.api.v1alpha1.pipeline import (
+from slackwater_operator.api.v1alpha1.spec.kafka import Kafka, Security, check_security, topic
+from slackwater_operator.api.v1alpha1.spec.pipeline import (
     BATCH_OR_AGE,
     BATCH_OR_UPSERT,
     Delivery,
     Pipeline,
     Spark,
 )
-from slackwater_operator.api.v1alpha1.rollout import Preflight, Rollout, Takeover
-from slackwater_operator.api.v1alpha1.rollout_steps import check_steps
-from slackwater_operator.api.v1alpha1.scaling import (
+from slackwater_operator.api.v1alpha1.spec.rollout import Preflight, Rollout, Takeover
+from slackwater_operator.api.v1alpha1.spec.rollout_steps import check_steps
+from slackwater_operator.api.v1alpha1.spec.scaling import (
     MAX_REPLICAS,
     Scaling,
     Schedule,
     check_replicas,
     check_scaling,
 )
-from slackwater_operator.api.v1alpha1.sink import Sink, check_sink
-from slackwater_operator.api.v1alpha1.telemetry import Telemetry
+from slackwater_operator.api.v1alpha1.spec.sink import Sink, check_sink
+from slackwater_operator.api.v1alpha1.spec.telemetry import Telemetry
+from slackwater_operator.api.v1alpha1.spec.value import Registry, Value, check_value
 from slackwater_operator.api.v1alpha1.validation import (
     DEFAULT_MAX_POLL_INTERVAL_MS,
     DEFAULT_SESSION_TIMEOUT_MS,
 )
-from slackwater_operator.api.v1alpha1.value import Registry, Value, check_value
 
 __all__ = [
     "ConsumerGroup",

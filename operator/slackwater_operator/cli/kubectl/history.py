@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from slackwater.clock import SYSTEM_CLOCK
-from slackwater.times import duration
+from slackwater.times import ago
 from slackwater_operator.cli.kubectl.cluster import Object, add_group, connected
 from slackwater_operator.cli.kubectl.undo import KeptRevision, kept
 from slackwater_operator.model import names
@@ -95,7 +95,7 @@ def rows(
         (
             str(numbers.get(name, "")),
             name,
-            f"{duration(max(0, now_ms - created[name]))} ago",
+            ago(created[name], now_ms),
             str(running.get(name, 0)),
             _image(templates.get(name, {})) or str(images.get(name) or ""),
             ", ".join(state for state, of in states.items() if of == name),

@@ -16,7 +16,7 @@ from rich.tree import Tree
 
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka.structs import TopicPartition
-from slackwater.times import duration
+from slackwater.times import age, ago
 from slackwater_operator.cli.kubectl.cluster import (
     POLL_EVERY_S,
     Cluster,
@@ -137,7 +137,7 @@ def _is_trouble(condition: Mapping[str, Any]) -> bool:
 
 def _condition(condition: Mapping[str, Any], now_ms: int) -> Text:
     since_ms = time_ms(condition.get("lastTransitionTime"))
-    since = f" for {duration(max(0, now_ms - since_ms))}" if since_ms is not None else ""
+    since = f" for {age(since_ms, now_ms)}" if since_ms is not None else ""
     good = WELL.get(condition["type"]) == condition["status"]
     style = _BAD if _is_trouble(condition) else _WELL if good else _BUSY
     head = f"{condition['type']}={condition['status']}{since}: "
@@ -166,7 +166,7 @@ def _add_pod(branch: Tree, pod: Object, report: WorkerStatus | str, now_ms: int)
     if restarts:
         parts.append(f"{restarts} restarts")
     if started_ms is not None:
-        parts.append(f"started {duration(max(0, now_ms - started_ms))} ago")
+        parts.append(f"started {ago(started_ms, now_ms)}")
     line = _line(f"Pod {metadata['name']}", ", ".join(parts), _WELL if phase == "Running" else _BUSY)
     node = branch.add(line)
     if isinstance(report, str):

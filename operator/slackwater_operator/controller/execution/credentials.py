@@ -9,7 +9,7 @@ from typing import Any
 
 from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.net.security.settings import Security
-from slackwater_operator.api.v1alpha1.kafka import Kafka
+from slackwater_operator.api.v1alpha1.spec.kafka import Kafka
 from slackwater_operator.kafka.cluster_dns import depends_on_namespace
 from slackwater_operator.kafka.clusters import ClusterIdentity
 from slackwater_operator.kubernetes.errors import KubeError

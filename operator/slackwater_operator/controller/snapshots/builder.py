@@ -12,8 +12,8 @@ from slackwater_operator.api.v1alpha1.consumer_group import (
     ConsumerGroup,
 )
 from slackwater_operator.api.v1alpha1.fields import FieldError, ResourceError
-from slackwater_operator.api.v1alpha1.kafka import Kafka
-from slackwater_operator.api.v1alpha1.rollout import TAKEOVER
+from slackwater_operator.api.v1alpha1.spec.kafka import Kafka
+from slackwater_operator.api.v1alpha1.spec.rollout import TAKEOVER
 from slackwater_operator.api.v1alpha1.validation import DEFAULT_MAX_POLL_INTERVAL_MS
 from slackwater_operator.controller.analysis_watch import Ask
 from slackwater_operator.controller.execution.credentials import identity

@@ -8,6 +8,7 @@ from typing import Any
 
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka.structs import TopicPartition
+from slackwater.times import duration
 from slackwater_operator.controller.session import Session
 from slackwater_operator.local.machine.worker import Worker
 from slackwater_operator.local.report.returns import Restart, Takeover
@@ -68,14 +69,12 @@ class OperationReport:
     @property
     def summary(self) -> str:
         """The operation and its cost, in one line."""
-        seconds = (self.ended_ms - self.began_ms) / 1000
         rebalances = f"{self.rebalances} rebalance{'' if self.rebalances == 1 else 's'}"
         pauses = [takeover.longest_ms for takeover in self.takeovers if takeover.longest_ms is not None]
-        paused = f", no partition paused for more than {max(pauses)} ms" if pauses else ""
-        return (
-            f"{self.text}: done in {seconds:.1f} s, {rebalances}, no partition unowned for more than "
-            f"{self.longest_unowned_ms / 1000:.1f} s{paused}"
-        )
+        paused = f", no partition paused for more than {duration(max(pauses))}" if pauses else ""
+        took, unowned = duration(self.ended_ms - self.began_ms), duration(self.longest_unowned_ms)
+        done = f"{self.text}: done in {took}, {rebalances}"
+        return f"{done}, no partition unowned for more than {unowned}{paused}"
 
 
 @dataclass

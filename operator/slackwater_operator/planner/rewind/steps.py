@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from slackwater.times import duration
 from slackwater_operator.model import names
 from slackwater_operator.model.names import short_hash
 from slackwater_operator.planner.actions import ApplyObject, DeleteObject
@@ -174,7 +175,7 @@ def _await_stop(context: PlanningContext, rewind: RewindMemory) -> None:
         context.rewind_waits = f"{waits_for} is still a member of the Kafka group"
     longest_ms = termination_grace_ms(snapshot.group) + snapshot.group.session_timeout_ms + _STOP_MARGIN_MS
     if snapshot.now_ms - rewind.since_ms > longest_ms:
-        why = f"the group could not be stopped in {longest_ms // 1000} s: {context.rewind_waits}"
+        why = f"the group could not be stopped in {duration(longest_ms)}: {context.rewind_waits}"
         context.rewinding = False
         _end(context, rewind, FAILED, f"{why}; nothing was removed")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from slackwater_operator.model.status_values import mapping, text, whole
 from slackwater_operator.policies.rollout.steps import StepState
 
 
@@ -27,24 +27,19 @@ def dump_step(state: StepState) -> dict[str, Any]:
 
 def parse_step(stored: object) -> StepState | None:
     """Reads it from the status; None where it is not valid."""
-    fields = stored if isinstance(stored, Mapping) else {}
-    revision, version, index = fields.get("revision"), fields.get("steps"), _whole(fields.get("index"))
+    fields = mapping(stored)
+    revision, version, index = fields.get("revision"), fields.get("steps"), whole(fields.get("index"))
     if not isinstance(revision, str) or not isinstance(version, str) or index is None or index < 0:
         return None
-    promoted, message = fields.get("promoted"), fields.get("message")
     return StepState(
         revision,
         version,
         index,
-        _whole(fields.get("sinceMs")) or 0,
-        promoted if isinstance(promoted, str) else "",
-        _whole(fields.get("heldSinceMs")),
-        _whole(fields.get("measuredMs")) or 0,
-        max(0, _whole(fields.get("failures")) or 0),
-        max(0, _whole(fields.get("inconclusive")) or 0),
-        message if isinstance(message, str) else "",
+        whole(fields.get("sinceMs")) or 0,
+        text(fields.get("promoted")),
+        whole(fields.get("heldSinceMs")),
+        whole(fields.get("measuredMs")) or 0,
+        max(0, whole(fields.get("failures")) or 0),
+        max(0, whole(fields.get("inconclusive")) or 0),
+        text(fields.get("message")),
     )
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

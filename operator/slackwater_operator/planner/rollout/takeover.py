@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from slackwater.times import duration
 from slackwater_operator.model import names
 from slackwater_operator.model.group import WorkerView
 from slackwater_operator.model.statefulsets import NO_ORDINALS, Ordinals, StatefulSetSnapshot, next_suffix
@@ -506,7 +507,7 @@ def _note_taken_over(context: PlanningContext, moving: Moving) -> None:
         gap = max(0, joined_ms - ended_ms) if ended_ms is not None and joined_ms is not None else None
         if gap is not None:
             context.gaps_ms = (*context.gaps_ms, gap)[-GAPS_KEPT:]
-        away = f", out of the group for {gap / 1000:.1f} s" if gap is not None else ""
+        away = f", out of the group for {duration(gap)}" if gap is not None else ""
         context.tell("TakenOver", f"{member}: {name} has started after its predecessor stopped{away}")
         context.taken_over.append("restarted")
         return

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from slackwater.times import duration
 from slackwater_operator.model.group import GroupView, MemberView
 
 
@@ -225,5 +226,5 @@ def gives_way(
     if min(rivals) < uid:
         return f"of two that run at the same time the smaller uid keeps the group.id, and this one's is {uid}"
     if contest.lasted_ms >= patience_ms:
-        return f"they have not given way for {contest.lasted_ms // 1000} s, as one that came first does not"
+        return f"they have not given way for {duration(contest.lasted_ms)}, as one that came first does not"
     return ""

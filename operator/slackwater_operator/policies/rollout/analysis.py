@@ -18,7 +18,7 @@ class MetricRule:
 
     Attributes:
         name: its name.
-        figure: a figure of the group (`api.v1alpha1.rollout_steps.FIGURES`); "" for a query.
+        figure: a figure of the group (`api.v1alpha1.spec.rollout_steps.FIGURES`); "" for a query.
         query: a PromQL query; "" for a figure.
         least: the smallest value with which it holds; None for no such limit.
         most: the largest value; None for no such limit.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slackwater_operator.api.v1alpha1.rollout_steps import (
+from slackwater_operator.api.v1alpha1.spec.rollout_steps import (
     DEAD_LETTER_RATE,
     HANDLER_FAILURES,
     LAG,

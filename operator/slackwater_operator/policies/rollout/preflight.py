@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater.kafka.untrusted import json_object, one_line
+from slackwater.times import duration
+from slackwater_operator.model.status_values import mapping, objects
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.policies.backoff import delay_ms
 from slackwater_operator.policies.object_events import ObjectEvent, cut, job_pod_not_created, pod_held_up
@@ -105,10 +107,10 @@ def preflight_view(
     """
     if job is None:
         return PreflightView(None)
-    status = _mapping(job.get("status"))
+    status = mapping(job.get("status"))
     held = {
         condition.get("type"): condition
-        for condition in _items(status.get("conditions"))
+        for condition in objects(status.get("conditions"))
         if condition.get("status") == "True"
     }
     done = held.get("Complete") is not None or bool(status.get("succeeded"))
@@ -121,7 +123,7 @@ def preflight_view(
     line = _last_line(message) or _last_line(log)
     if failed is not None and not line and exit_code is None:
         line = str(failed.get("message") or failed.get("reason") or "")
-    created_ms = time_ms(_mapping(job.get("metadata")).get("creationTimestamp"))
+    created_ms = time_ms(mapping(job.get("metadata")).get("creationTimestamp"))
     gone = failed is not None or (bool(exit_code) and not done)
     # Its pod was deleted, evicted, or lost with its node.
     lost = pod is None and failed is not None and failed.get("reason") == "BackoffLimitExceeded"
@@ -151,7 +153,7 @@ def decide_preflight(
         )
     if now_ms - observed.created_ms > timeout_ms:
         why = observed.waiting or observed.last_line or "it has not come to its end"
-        reason = f"the preflight took more than {timeout_ms // 1000} s: {why}"
+        reason = f"the preflight took more than {duration(timeout_ms)}: {why}"
         return PreflightDecision("timeout", reason, again=observed.environment)
     lasts = now_ms - observed.created_ms >= BLOCKED_AFTER_MS
     return PreflightDecision(
@@ -189,16 +191,16 @@ def failure_of(observed: PreflightView) -> str:
 def _container(pod: Mapping[str, Any] | None) -> tuple[int | None, str, str]:
     """Exit code, termination message and reason to wait of the container `worker`, or of a
     container before it."""
-    status = _mapping((pod or {}).get("status"))
+    status = mapping((pod or {}).get("status"))
     waiting = _unscheduled(status)
-    started = [*_items(status.get("initContainerStatuses")), *_items(status.get("containerStatuses"))]
+    started = [*objects(status.get("initContainerStatuses")), *objects(status.get("containerStatuses"))]
     for container in started:
-        state = _mapping(container.get("state"))
-        ended = _mapping(state.get("terminated"))
+        state = mapping(container.get("state"))
+        ended = mapping(state.get("terminated"))
         if ended.get("exitCode"):
             code = int(ended["exitCode"])
             return (128 - code if 128 < code < 160 else code), str(ended.get("message") or ""), ""
-        held = _mapping(state.get("waiting"))
+        held = mapping(state.get("waiting"))
         reason = str(held.get("reason") or "")
         if reason and reason not in ("ContainerCreating", "PodInitializing"):
             waiting = f"{reason}: {_last_line(str(held.get('message') or ''))}".rstrip(": ")
@@ -207,20 +209,20 @@ def _container(pod: Mapping[str, Any] | None) -> tuple[int | None, str, str]:
 
 def _started(pod: Mapping[str, Any] | None) -> bool:
     """Whether the container runs, or has run."""
-    status = _mapping((pod or {}).get("status"))
-    states = [_mapping(container.get("state")) for container in _items(status.get("containerStatuses"))]
+    status = mapping((pod or {}).get("status"))
+    states = [mapping(container.get("state")) for container in objects(status.get("containerStatuses"))]
     return any("running" in state or "terminated" in state for state in states)
 
 
 def _condition(pod: Mapping[str, Any] | None, kind: str) -> str:
-    conditions = _items(_mapping((pod or {}).get("status")).get("conditions"))
+    conditions = objects(mapping((pod or {}).get("status")).get("conditions"))
     return next(
         (str(condition.get("status")) for condition in conditions if condition.get("type") == kind), ""
     )
 
 
 def _unscheduled(status: Mapping[str, Any]) -> str:
-    for condition in _items(status.get("conditions")):
+    for condition in objects(status.get("conditions")):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return cut(
                 f"{condition.get('reason') or 'Unschedulable'}: {condition.get('message') or ''}".rstrip(": ")
@@ -245,11 +247,3 @@ def _message(line: str) -> str:
         return line
     message = record.get("message") or record.get("error")
     return str(message) if message else line
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _items(value: object) -> list[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

@@ -14,6 +14,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from slackwater.times import duration
 from slackwater_operator.model.group import GroupView, WorkerView
 
 HOPELESS = 3
@@ -49,7 +50,7 @@ class RolloutPolicy:
     def allowance(self) -> str:
         """The budget in words."""
         share = f"{self.session_budget:.0%} of session.timeout.ms {self.session_timeout_ms}"
-        return f"{self.budget_ms / 1000:.1f} s ({share})"
+        return f"{duration(self.budget_ms)} ({share})"
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ def refusal(policy: RolloutPolicy, gaps_ms: Sequence[int]) -> str:
     share = math.ceil(expected * 100 / policy.session_timeout_ms)
     or_share = f", or spec.rollout.sessionBudget to {share}%" if share <= 90 else ""
     return (
-        f"a restart is expected to take {expected / 1000:.1f} s (the longest of {len(gaps_ms)} measured), "
+        f"a restart is expected to take {duration(expected)} (the longest of {len(gaps_ms)} measured), "
         f"more than {policy.allowance}; raise spec.kafka.properties[session.timeout.ms] to "
         f"{session}{or_share}"
     )
@@ -271,11 +272,11 @@ def _go_on(policy: RolloutPolicy, observed: RolloutInput, still: list[RestartVie
 
 def _begin(policy: RolloutPolicy, observed: RolloutInput, names: list[str], alone: str) -> RolloutDecision:
     expected = (
-        f"expected to take {max(observed.gaps_ms) / 1000:.1f} s"
+        f"expected to take {duration(max(observed.gaps_ms))}"
         if observed.gaps_ms
         else ("no restart measured yet")
     )
-    why = f"the group is Stable with all workers; {expected} of {policy.budget_ms / 1000:.1f} s{alone}"
+    why = f"the group is Stable with all workers; {expected} of {duration(policy.budget_ms)}{alone}"
     return RolloutDecision(
         "restart", tuple(names), reason=why, summary=f"restart of {', '.join(names)}{alone}"
     )
@@ -347,7 +348,7 @@ def failure(policy: RolloutPolicy, observed: RolloutInput, restart: RestartView,
     away_ms = _away_ms(observed, restart, worker)
     if not joined and away_ms is not None and away_ms > policy.budget_ms:
         failing = f" (it has failed {worker.failures} times)" if worker.failures else ""
-        away = f"{worker.name} has been out of the group for {away_ms / 1000:.1f} s{failing}"
+        away = f"{worker.name} has been out of the group for {duration(away_ms)}{failing}"
         return f"{away}, more than {policy.allowance}{because}"
     if worker.failures >= HOPELESS and not worker.running:
         return f"{worker.name} has failed {worker.failures} times in a row{because}"

@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from slackwater.times import duration
 from slackwater_operator.policies.rollout.analysis import (
     FAILED,
     INCONCLUSIVE,
@@ -203,8 +204,8 @@ def _completed(policy: StepsPolicy, observed: StepsInput, state: StepState) -> s
     if step.workers is not None:
         return f"{observed.updated} of {observed.workers} workers have the revision"
     if step.pauses:
-        return f"{seconds_text(step.duration_ms or 0)} are over"
-    return f"all metrics have held for {seconds_text(step.duration_ms or 0)} ({state.message})"
+        return f"the pause of {duration(step.duration_ms or 0)} is over"
+    return f"all metrics have held for {duration(step.duration_ms or 0)} ({state.message})"
 
 
 def _at(policy: StepsPolicy, observed: StepsInput, state: StepState) -> StepsDecision | None:
@@ -238,7 +239,7 @@ def _pause(
     over_ms = state.since_ms + duration_ms
     if observed.now_ms >= over_ms:
         return None
-    hold = f"{where}: paused for {seconds_text(duration_ms)}"
+    hold = f"{where}: paused for {duration(duration_ms)}"
     return StepsDecision(state, limit, hold, waits=True, paused=True, wake_ms=over_ms)
 
 
@@ -284,10 +285,3 @@ def _take_in(
         message=judgement.message[:1024],
     )
     return counted, [(judgement.result, f"{_name(policy, state)}: {judgement.message}")]
-
-
-def seconds_text(duration_ms: int) -> str:
-    """A duration for people: `90 s`, `5 min`."""
-    if duration_ms >= 60_000 and duration_ms % 60_000 == 0:
-        return f"{duration_ms // 60_000} min"
-    return f"{duration_ms / 1000:g} s"

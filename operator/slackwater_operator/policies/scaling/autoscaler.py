@@ -12,21 +12,20 @@ from typing import Any
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.schedule import Floor, floor_at
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
-from slackwater_operator.policies.scaling.decision import (
+from slackwater_operator.model.status_values import mapping, number, two_digits, whole
+from slackwater_operator.policies.scaling.decision import decide_manual, decide_scaling
+from slackwater_operator.policies.scaling.needs import throughput
+from slackwater_operator.policies.scaling.rates import RateWindow, Sample
+from slackwater_operator.policies.scaling.step_limits import StepHistory, limited
+from slackwater_operator.policies.scaling.too_few import TooFew
+from slackwater_operator.policies.scaling.types import (
     ManualInput,
     PartitionLoad,
     ScalingDecision,
     ScalingInput,
     ScalingPolicy,
     Step,
-    decide_manual,
-    decide_scaling,
-    throughput,
 )
-from slackwater_operator.policies.scaling.numbers import mapping, number, two_digits, whole
-from slackwater_operator.policies.scaling.rates import RateWindow, Sample
-from slackwater_operator.policies.scaling.step_limits import StepHistory, limited
-from slackwater_operator.policies.scaling.too_few import TooFew
 
 CEILING_MS = 600_000
 """For how long a number of workers that lowered the throughput is not tried again."""
@@ -374,18 +373,18 @@ class Autoscaler:
     def restore(self, status: Mapping[str, Any], *, now_ms: int) -> None:
         """Reads `status.scaling` as returned by `dump`; missing and invalid values stay unknown."""
         step = mapping(status.get("lastStep"))
-        before, after, at_ms = (whole(step.get(name)) for name in ("before", "after", "at"))
+        before, after, at_ms = (whole(step.get(name), 0) for name in ("before", "after", "at"))
         if before is not None and after is not None and at_ms is not None:
             self._history.add(before, after, at_ms)
-            consumed = number(step.get("consumedPerS"))
-            self._last_step = Step(before, after, consumed, at_ms, whole(step.get("tookMs")))
+            consumed = number(step.get("consumedPerS"), 0)
+            self._last_step = Step(before, after, consumed, at_ms, whole(step.get("tookMs"), 0))
         ceiling = mapping(status.get("ceiling"))
-        replicas, until_ms = whole(ceiling.get("replicas")), whole(ceiling.get("untilMs"))
+        replicas, until_ms = whole(ceiling.get("replicas"), 0), whole(ceiling.get("untilMs"), 0)
         if replicas is not None and until_ms is not None:
             self._ceiling, self._ceiling_until_ms = replicas, min(until_ms, now_ms + CEILING_MS)
         self._too_few.restore(mapping(status.get("tooFew")), step, now_ms)
-        settle_ms, lost_ms = whole(status.get("settleMs")), whole(status.get("lostMs"))
-        capacity = number(status.get("capacityPerS"))
+        settle_ms, lost_ms = whole(status.get("settleMs"), 0), whole(status.get("lostMs"), 0)
+        capacity = number(status.get("capacityPerS"), 0)
         if settle_ms is not None:
             self._took_ms.append(settle_ms)
         if lost_ms is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from slackwater_operator.policies.scaling.numbers import duration
+from slackwater.times import duration
 
 PODS, PERCENT = "Pods", "Percent"
 MAX, MIN, DISABLED = "Max", "Min", "Disabled"

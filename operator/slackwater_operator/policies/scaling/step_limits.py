@@ -14,7 +14,7 @@ from slackwater_operator.policies.scaling.behavior import (
     RatePolicy,
     ScalingBehavior,
 )
-from slackwater_operator.policies.scaling.decision import ScalingDecision
+from slackwater_operator.policies.scaling.types import ScalingDecision
 
 
 class StepHistory:

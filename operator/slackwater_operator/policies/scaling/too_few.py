@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slackwater_operator.policies.scaling import numbers
+from slackwater_operator.model.status_values import whole
 
 MISTAKE_MS = 300_000
 """How soon a step up must follow a step down for that one to have been a mistake."""
@@ -62,10 +62,10 @@ class TooFew:
 
     def restore(self, status: Mapping[str, Any], last_step: Mapping[str, Any], now_ms: int) -> None:
         """Reads `status.scaling.tooFew` and the last step; missing and invalid values stay unknown."""
-        replicas, until_ms = numbers.whole(status.get("replicas")), numbers.whole(status.get("untilMs"))
+        replicas, until_ms = whole(status.get("replicas"), 0), whole(status.get("untilMs"), 0)
         if replicas is not None and until_ms is not None:
-            hold_ms = min(numbers.whole(status.get("holdMs")) or HOLD_MS, MOST_HOLD_MS)
+            hold_ms = min(whole(status.get("holdMs"), 0) or HOLD_MS, MOST_HOLD_MS)
             self._replicas, self._until_ms, self._hold_ms = replicas, min(until_ms, now_ms + hold_ms), hold_ms
-        before, after, at_ms = (numbers.whole(last_step.get(name)) for name in ("before", "after", "at"))
+        before, after, at_ms = (whole(last_step.get(name), 0) for name in ("before", "after", "at"))
         if before is not None and after is not None and at_ms is not None and 0 < after < before:
             self._down_at_ms = at_ms

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from slackwater.times import duration
 from slackwater_operator.api.v1alpha1.schedule import Floor, floor_at
-from slackwater_operator.policies.scaling.decision import ScalingPolicy, most_need
-from slackwater_operator.policies.scaling.numbers import duration
+from slackwater_operator.policies.scaling.needs import most_need
+from slackwater_operator.policies.scaling.types import ScalingPolicy
 
 _UNTIL = {
     "unknown": "a step when the lag and the rates of all partitions are known",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from slackwater.times import duration
 from slackwater_operator.model.group import WorkerView
 from slackwater_operator.policies.rollout.restarts import (
     HOPELESS,
@@ -69,11 +70,6 @@ def no_room(worker: WorkerView | None) -> bool:
 def crashes(worker: WorkerView | None) -> bool:
     """Whether it fails repeatedly."""
     return worker is not None and not worker.running and worker.failures >= HOPELESS
-
-
-def ago(now_ms: int, since_ms: int) -> str:
-    """How long ago, in words."""
-    return f"{(now_ms - since_ms) / 1000:.0f} s"
 
 
 @dataclass(frozen=True)
@@ -223,8 +219,8 @@ class Case:
         if since_ms is not None and self.observed.now_ms - since_ms >= wanted_ms:
             return ""
         return (
-            f"must run without errors for {wanted_ms / 1000:.0f} "
-            f"s{' as the first of its revision' if first else ''}"
+            f"must run without errors for {duration(wanted_ms)}"
+            f"{' as the first of its revision' if first else ''}"
         )
 
     def rollout_input(self, worker: WorkerView) -> RolloutInput:

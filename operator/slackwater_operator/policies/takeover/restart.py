@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from slackwater.times import duration
 from slackwater_operator.model.group import WorkerView
 from slackwater_operator.policies.rollout.restarts import RestartView, failure, refusal, stop_summary
 from slackwater_operator.policies.takeover.context import STANDBY, Case, crashes, gone, unknown
@@ -105,7 +106,7 @@ def after_retiring(case: Case, member: TakeoverMember) -> TakeoverDecision | Non
         if not new.running and stable and case.observed.now_ms - began_ms >= allowed_ms:
             # Checked against warmTimeout as well, which may be shorter than the session's budget.
             did = "joined, but does not run" if new.generation >= 0 else "has not joined"
-            why = f"{case.new_pod(member)} {did} within {allowed_ms / 1000:.0f} s"
+            why = f"{case.new_pod(member)} {did} within {duration(allowed_ms)}"
             because = f" ({new.trouble})" if new.trouble else ""
             return case.stop(
                 member, f"{why}: it is {new.phase or 'not responding'}{because}", f"{why}{because}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from slackwater.times import age, duration
 from slackwater_operator.model.group import WorkerView
 from slackwater_operator.policies.takeover.context import (
     GETTING_READY,
@@ -16,7 +17,6 @@ from slackwater_operator.policies.takeover.context import (
     STANDBY,
     WARM,
     Case,
-    ago,
     crashes,
     gone,
     no_room,
@@ -187,10 +187,10 @@ def _not_ready(case: Case, member: TakeoverMember, old: WorkerView) -> TakeoverD
             return TakeoverDecision(WITHDRAW, member.ordinal, reason=reason, summary=reason)
         return case.wait(reason, ordinal=member.ordinal)
     if not late:
-        allowed = f"{case.policy.warm_timeout_ms / 1000:.0f} s"
-        waited = f"for {ago(case.observed.now_ms, since_ms)} of {allowed}"
+        allowed = duration(case.policy.warm_timeout_ms)
+        waited = f"for {age(since_ms, case.observed.now_ms)} of {allowed}"
         return case.wait(f"{pod} {state}, {waited}", f"{pod} {state}", ordinal=member.ordinal)
-    why = f"{pod} was not in standby within {case.policy.warm_timeout_ms / 1000:.0f} s: it {state}"
+    why = f"{pod} was not in standby within {duration(case.policy.warm_timeout_ms)}: it {state}"
     if case.policy.fallback == FALL_BACK_TO_RESTART and _restart_helps(new):
         return retire_first(case, member, why)
     return case.stop(member, why)
@@ -287,7 +287,7 @@ def _silent(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDeci
         return case.wait("spec.rollout.paused is true", ordinal=member.ordinal)
     if case.observed.group is None or not case.observed.group.stable:
         return case.wait(f"{waits}, and the group is not Stable", ordinal=member.ordinal)
-    return case.tell(member, f"{waits}, for {ago(case.observed.now_ms, since_ms)}", predecessor=True)
+    return case.tell(member, f"{waits}, for {age(since_ms, case.observed.now_ms)}", predecessor=True)
 
 
 def _joins(case: Case, member: TakeoverMember) -> TakeoverDecision:
@@ -298,7 +298,7 @@ def _joins(case: Case, member: TakeoverMember) -> TakeoverDecision:
     if not (case.overdue() or unasked):
         return case.wait(reason, ordinal=member.ordinal)
     because = f": {member.new.trouble}" if member.new is not None and member.new.trouble else ""
-    late = f"{reason} for {ago(now_ms, note.told_ms or note.since_ms)}, and has not taken over{because}"
+    late = f"{reason} for {age(note.told_ms or note.since_ms, now_ms)}, and has not taken over{because}"
     return case.stop(member, late, f"{case.new_pod(member)} does not take over{because}")
 
 

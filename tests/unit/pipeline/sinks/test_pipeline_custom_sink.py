@@ -7,7 +7,6 @@ import random
 import re
 import sqlite3
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -26,7 +25,7 @@ from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import ConfigError, HandlerError, HandlerLoadError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, Sink, SinkFencedError
 from tests.support import sinks
-from tests.support.sinks import OLD, A, B, Died, Steps, die, marks, put, rows
+from tests.support.sinks import OLD, A, B, Died, Steps, at_once, die, marks, put, rows
 from tests.support.workers.fakes import Bench
 
 ROOT = Path(__file__).parents[4]
@@ -510,18 +509,7 @@ def test_sqlite_as_a_sink_of_a_worker_keeps_to_its_thread(tmp_path: Path) -> Non
     """A connection of sqlite3 belongs to the thread that has opened it; a worker has several."""
     file = tmp_path / "flights.db"
     sink = CustomSink("g", "flights.sqlite:SqliteSink", [str(ROOT / "examples")], options={"file": str(file)})
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            write_all(sink, random.Random(1))
-        except BaseException as exc:
-            errors.append(exc)
-
-    writer = threading.Thread(target=work)
-    writer.start()
-    writer.join()
-    assert errors == []
+    at_once(partial(write_all, sink), [random.Random(1)])
     assert places(file) == EACH_ONCE
 
 

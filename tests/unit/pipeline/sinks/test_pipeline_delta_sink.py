@@ -38,7 +38,7 @@ from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, S
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks
 from tests.support.delta import DeltaFolder
-from tests.support.sinks import NEW, OLD, A, B, Died, Steps, die, marks, put, rows
+from tests.support.sinks import NEW, OLD, A, B, Died, Steps, at_once, die, marks, put, rows
 
 RECORDS = 20
 """Of each partition."""
@@ -132,30 +132,21 @@ def test_an_offset_that_is_set_back_writes_nothing_twice(tmp_path: Path) -> None
 def test_workers_that_create_the_table_at_once_write_each_record_once(tmp_path: Path) -> None:
     """The rows of each have a column of their own: no creation replaces another's schema."""
     tps = [TopicPartition("flights", partition) for partition in range(3)]
-    errors: list[BaseException] = []
 
-    def work(folder: Path, tp: TopicPartition, barrier: threading.Barrier) -> None:
-        try:
-            sink, rng = DeltaSink("g", str(folder)), random.Random(tp.partition)
-            at = sink.marks([tp]).get(tp, {}).get(OLD, 0)
-            barrier.wait()
-            while at < RECORDS:
-                end = min(RECORDS, at + rng.randrange(1, 9))
-                own = {f"column{tp.partition}": pa.array(range(at, end), pa.int64())}
-                table = rows(range(at, end), tp.partition, **own)
-                sink.stage(table, {tp: Range(OLD, at, end, at or None)}).publish()
-                at = end
-        except BaseException as exc:
-            errors.append(exc)
+    def work(folder: Path, barrier: threading.Barrier, tp: TopicPartition) -> None:
+        sink, rng = DeltaSink("g", str(folder)), random.Random(tp.partition)
+        at = sink.marks([tp]).get(tp, {}).get(OLD, 0)
+        barrier.wait()
+        while at < RECORDS:
+            end = min(RECORDS, at + rng.randrange(1, 9))
+            own = {f"column{tp.partition}": pa.array(range(at, end), pa.int64())}
+            table = rows(range(at, end), tp.partition, **own)
+            sink.stage(table, {tp: Range(OLD, at, end, at or None)}).publish()
+            at = end
 
     for turn in range(5):
         folder, barrier = tmp_path / str(turn), threading.Barrier(len(tps))
-        threads = [threading.Thread(target=work, args=(folder, tp, barrier)) for tp in tps]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert errors == []
+        at_once(partial(work, folder, barrier), tps)
         table = DeltaFolder(folder)
         assert table.places() == Counter({(tp.partition, o): 1 for tp in tps for o in range(RECORDS)})
         assert [row for row in table.rows() if row[f"column{row['partition']}"] != row["offset"]] == []

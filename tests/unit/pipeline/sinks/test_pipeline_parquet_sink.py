@@ -10,7 +10,6 @@ import random
 import shutil
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Collection
 from functools import partial
@@ -30,7 +29,7 @@ from slackwater.pipeline.sinks.parquet.sink import ParquetSink, file_stem
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks
-from tests.support.sinks import NEW, OLD, A, B, Died, Steps, die, marks, put, rows
+from tests.support.sinks import NEW, OLD, A, B, Died, Steps, at_once, die, marks, put, rows
 
 RECORDS = 40
 """Of each partition."""
@@ -185,25 +184,16 @@ def test_a_commit_that_does_not_count_is_not_read_even_if_its_checkpoint_is_seen
 
 def test_three_workers_at_once_write_each_record_once(tmp_path: Path) -> None:
     tps = [TopicPartition("flights", partition) for partition in range(3)]
-    errors: list[BaseException] = []
 
     def work(tp: TopicPartition) -> None:
-        try:
-            sink = ParquetSink("g", str(tmp_path))
-            at = sink.marks([tp]).get(tp, {}).get(OLD, 0)
-            rng = random.Random(tp.partition)
-            while at < RECORDS:
-                stage(sink, {tp: at}, rng.randrange(1, 4)).publish()
-                at = sink.marks([tp])[tp][OLD]
-        except BaseException as exc:
-            errors.append(exc)
+        sink = ParquetSink("g", str(tmp_path))
+        at = sink.marks([tp]).get(tp, {}).get(OLD, 0)
+        rng = random.Random(tp.partition)
+        while at < RECORDS:
+            stage(sink, {tp: at}, rng.randrange(1, 4)).publish()
+            at = sink.marks([tp])[tp][OLD]
 
-    threads = [threading.Thread(target=work, args=(tp,)) for tp in tps]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    at_once(work, tps)
     assert places(tmp_path) == Counter({(tp.partition, o): 1 for tp in tps for o in range(RECORDS)})
 
 

@@ -9,7 +9,7 @@ from slackwater_operator.controller.operation_traces import OperationTraces
 from slackwater_operator.model.worker_status import RestartTimes, WorkerStatus
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import Memory, RolloutMemory, UnderWay
-from tests.support.tracing import PRODUCER, Recorded
+from tests.support.telemetry.tracing import PRODUCER, Recorded
 from tests.support.workers.fakes import VirtualClock
 from tests.unit.planner.plans.test_plan_simulated import image, settled
 from tests.unit.planner.simulation.simulated_cluster import Simulation, spec

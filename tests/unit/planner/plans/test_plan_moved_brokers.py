@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.api.v1alpha1.kafka import Kafka, Security
+from slackwater_operator.api.v1alpha1.spec.kafka import Kafka, Security
 from slackwater_operator.planner.actions import DeletePod
 from slackwater_operator.planner.connection import in_force, remembered
 from slackwater_operator.planner.status_memory import KafkaMemory, parse

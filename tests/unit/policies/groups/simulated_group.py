@@ -10,7 +10,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.model.group import GroupView, MemberView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.policies.scaling.autoscaler import Autoscaler
-from slackwater_operator.policies.scaling.decision import ScalingDecision, ScalingPolicy
+from slackwater_operator.policies.scaling.types import ScalingDecision, ScalingPolicy
 
 TICK_MS = 500
 

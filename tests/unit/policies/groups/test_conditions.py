@@ -24,12 +24,12 @@ from slackwater_operator.policies.rollout.preflight import (
     preflight_view,
     retry_delay_ms,
 )
-from slackwater_operator.policies.scaling.decision import (
+from slackwater_operator.policies.scaling.decision import decide_scaling
+from slackwater_operator.policies.scaling.types import (
     PartitionLoad,
     ScalingDecision,
     ScalingInput,
     ScalingPolicy,
-    decide_scaling,
 )
 from slackwater_operator.policies.stalls import HOT, IDLE, MARKERS, SPARE, STUCK, Stall, StallWatch
 
@@ -76,7 +76,7 @@ def test_a_stuck_consumer_is_named_with_its_partition() -> None:
     result = next(stall for stall in stalls((0, BEHIND), (5 * MINUTE, LATER)) if stall.kind == STUCK)
     assert (result.partitions, result.members) == ((T0,), ("w-0",))
     assert result.message.startswith(
-        "t-0 (assigned to w-0) has lag, but no offset was committed for more than 300 s"
+        "t-0 (assigned to w-0) has lag, but no offset was committed for more than 5 min"
     )
     assert STUCK not in kinds((0, BEHIND), (5 * MINUTE - 1, LATER))
 
@@ -420,7 +420,7 @@ def test_a_preflight_that_takes_too_long_fails_and_says_what_kept_it() -> None:
     assert decide_preflight(view, now_ms=NOW + 300_000).action == "wait"
     late = decide_preflight(view, now_ms=NOW + 300_001)
     assert (late.action, late.failed) == ("timeout", True)
-    assert late.reason == "the preflight took more than 300 s: ImagePullBackOff"
+    assert late.reason == "the preflight took more than 5 min: ImagePullBackOff"
     assert decide_preflight(replace(view, succeeded=True), now_ms=NOW + 900_000).action == "pass"
 
 
@@ -562,7 +562,7 @@ def test_an_explanation_in_full() -> None:
         "State:",
         "  workers: 4 wanted, 4 there, 4 ready",
         "  Kafka: 4 members, generation 12, lag about 1,200",
-        "  revision abc: Rolling for 1 min",
+        "  revision abc: Rolling for 1 min 35 s",
         "  flights-2 is restarting, for 3 s",
         "  Ready=True Settled (for 5 min): 3 workers in the group; every partition is assigned",
         "",
@@ -570,7 +570,7 @@ def test_an_explanation_in_full() -> None:
         "  scaling: raw 3.1 -> capped 4 -> applied 4 (held: settling): 4 kept: the last change has to settle",
         "  last step: 3 to 4, 12 s ago, took 9.1 s",
         "  12 s ago: scaling up: 3 to 4: need 3.10",
-        "  1 min ago: rollout restart: restart of flights-1",
+        "  1 min 30 s ago: rollout restart: restart of flights-1",
         "",
         "Otherwise:",
         "  a step when the last change was 30 s ago",

@@ -78,7 +78,7 @@ def test_a_pause_ends_after_its_duration() -> None:
     assert rollout.after(59_999).paused
     decision = rollout.after(1)
     assert (decision.limit, decision.hold) == (None, "")
-    assert decision.news == (("step", "step 2 of 2 is complete: 1 min are over"),)
+    assert decision.news == (("step", "step 2 of 2 is complete: the pause of 1 min is over"),)
 
 
 def test_a_pause_without_a_duration_ends_when_it_is_promoted() -> None:

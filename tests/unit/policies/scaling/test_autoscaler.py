@@ -20,9 +20,8 @@ from slackwater_operator.policies.scaling.autoscaler import (
     JUDGED_MS,
     Autoscaler,
 )
-from slackwater_operator.policies.scaling.decision import ScalingPolicy
-from slackwater_operator.policies.scaling.numbers import two_digits
 from slackwater_operator.policies.scaling.too_few import HOLD_MS, MISTAKE_MS
+from slackwater_operator.policies.scaling.types import ScalingPolicy
 from tests.unit.policies.groups.simulated_group import SimulatedGroup
 
 START = 1_000_000
@@ -398,10 +397,3 @@ def test_the_schedule_is_worked_out_when_it_can_have_changed() -> None:
     assert scaler.floor(329_999) is first
     scaler.policy = replace(scaler.policy, windows=(replace(window, min_replicas=5),))
     assert scaler.floor(310_000).replicas == 5
-
-
-@pytest.mark.parametrize(
-    ("number", "rounded"), [(0, 0), (4_137.0, 4_100), (99.6, 100), (0.1234, 0.12), (7.26, 7.3), (12.4, 12)]
-)
-def test_figures_are_rounded_to_two_digits(number: float, rounded: float) -> None:
-    assert two_digits(number) == pytest.approx(rounded)

@@ -14,9 +14,9 @@ from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.policies.resource_policies import scaling_policy
 from slackwater_operator.policies.scaling.autoscaler import Autoscaler
 from slackwater_operator.policies.scaling.behavior import RatePolicy, ScalingBehavior, ScalingRules
-from slackwater_operator.policies.scaling.decision import ScalingDecision, ScalingPolicy
 from slackwater_operator.policies.scaling.step_limits import StepHistory, limited
 from slackwater_operator.policies.scaling.too_few import HOLD_MS, MISTAKE_MS, MOST_HOLD_MS, TooFew
+from slackwater_operator.policies.scaling.types import ScalingDecision, ScalingPolicy
 from slackwater_operator.policies.scaling.what_if import scaling_otherwise
 from tests.support.operator.bad_resources import good
 

@@ -11,7 +11,7 @@ from slackwater_operator.model.group import GroupView, MemberView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.policies.rollout.rebalance_causes import ForcedWatch
 from slackwater_operator.policies.scaling.autoscaler import Autoscaler
-from slackwater_operator.policies.scaling.decision import ScalingPolicy
+from slackwater_operator.policies.scaling.types import ScalingPolicy
 from slackwater_operator.policies.stalls import StallWatch
 
 GROUPS = 1_000

@@ -11,18 +11,17 @@ from hypothesis import given, strategies as st
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.schedule import Floor
 from slackwater_operator.model.group import GroupView
-from slackwater_operator.policies.scaling.decision import (
+from slackwater_operator.policies.scaling.decision import decide_manual, decide_scaling
+from slackwater_operator.policies.scaling.rates import Capacity, RateWindow, Sample
+from slackwater_operator.policies.scaling.step_up import worth
+from slackwater_operator.policies.scaling.types import (
     ManualInput,
     PartitionLoad,
     ScalingDecision,
     ScalingInput,
     ScalingPolicy,
     Step,
-    decide_manual,
-    decide_scaling,
-    worth,
 )
-from slackwater_operator.policies.scaling.rates import Capacity, RateWindow, Sample
 
 STABLE = GroupView("Stable")
 BY_LAG = ScalingPolicy(min_replicas=1, max_replicas=12, lag_per_replica=1_000)

@@ -116,7 +116,7 @@ RESTARTS = [
         **AWAY,
         workers={"f-b-3": not_in(B, 3, "warming", generation=7)},
         more={"moving": away(WARM_MS)},
-        says="f-b-3 joined, but does not run within 60 s: it is warming",
+        says="f-b-3 joined, but does not run within 1 min: it is warming",
     ),
     Case(
         "it may warm up for a shorter time than the budget, and has not joined",

@@ -14,7 +14,7 @@ from slackwater.kafka.errors import CommitFailedError
 from slackwater.runtime.errors import HandlerError
 from slackwater.runtime.interfaces import SinkFencedError
 from slackwater.runtime.telemetry.batch_trace import MOST_CHILDREN, MOST_LINKS
-from tests.support.tracing import PRODUCER, Recorded, links_of
+from tests.support.telemetry.tracing import PRODUCER, Recorded, links_of
 from tests.support.workers.fakes import START_MS, Bench
 
 

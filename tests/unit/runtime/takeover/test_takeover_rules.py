@@ -135,7 +135,7 @@ def test_a_membership_is_taken_back_when_nothing_was_committed_for_long(
     rule.observe("b", 1_000 + still_ms - 1)
     assert rule.due(100_000) == "", "what was seen last is what counts, not the time"
     rule.observe("b", 1_000 + still_ms)
-    assert f"committed nothing for {still_ms / 1000:.1f} s" in rule.due(1_000 + still_ms)
+    assert f"committed nothing for {still_ms // 1000} s" in rule.due(1_000 + still_ms)
     rule.observe("c", 100_000)
     assert rule.due(100_001) == ""
 

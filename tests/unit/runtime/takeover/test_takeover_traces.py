@@ -7,7 +7,7 @@ from opentelemetry.trace import StatusCode
 
 from slackwater.runtime.takeover.http_client import Reply
 from slackwater.tracing.context import parse
-from tests.support.tracing import PRODUCER, Recorded
+from tests.support.telemetry.tracing import PRODUCER, Recorded
 from tests.unit.runtime.takeover.takeover_bench import DEADLINE_MS, MEMBER, OTHER, POD, Scene
 
 TAKE_OVER, HAND_OVER = f"take over {MEMBER}", f"hand over {MEMBER}"

@@ -94,6 +94,24 @@ def retyped(rows: pa.Table, leaf: Callable[[pa.DataType], pa.DataType | None]) -
     return pa.table(columns, schema=pa.schema(fields))
 
 
+def common_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type for values of ``kind`` where it is the same in Delta, Iceberg and PostgreSQL: half floats,
+    timestamps, dates, texts and bytes. None: it depends on the table."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_float16(kind):
+        return pa.float32()
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if types.is_date(kind):
+        return pa.date32()
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    bytes_of = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
+    return pa.binary() if any(is_bytes(kind) for is_bytes in bytes_of) else None
+
+
 def check_case(fields: Sequence[pa.Field], who: str) -> None:
     """Raises RecordsError for names of columns, or of fields within them, that differ only in case. ``who``
     does not tell upper from lower case, such as ``Delta Lake does``."""

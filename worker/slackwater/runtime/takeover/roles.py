@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 from slackwater.runtime.takeover.group_observer import MemberView
+from slackwater.times import duration
 
 
 class Role(Enum):
@@ -154,7 +155,7 @@ class TakeBack:
         still = self._observed_ms - self._unchanged_since_ms
         if still < self._still_ms:
             return ""
-        return f"its successor does not answer, and has committed nothing for {still / 1000:.1f} s"
+        return f"its successor does not answer, and has committed nothing for {duration(still)}"
 
 
 class Unfenced:

@@ -18,6 +18,7 @@ from pathlib import Path
 from slackwater.clock import Clock
 from slackwater.runtime.config.worker_config import TakeoverConfig
 from slackwater.runtime.errors import ConfigError
+from slackwater.times import duration
 
 KEY_BYTES = 32
 """The least length of a key: that of SHA-256's output (RFC 2104, section 3)."""
@@ -146,7 +147,7 @@ class Verifier:
         now = self._clock.wall_ms()
         if abs(now - at_ms) > WINDOW_MS:
             raise Unauthorized(
-                f"the request was signed {abs(now - at_ms) // 1000} s {'ago' if now > at_ms else 'ahead'}; "
+                f"the request was signed {duration(abs(now - at_ms))} {'ago' if now > at_ms else 'ahead'}; "
                 "the machines' clocks must agree to a minute"
             )
         with self._lock:

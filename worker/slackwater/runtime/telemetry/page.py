@@ -17,7 +17,7 @@ from slackwater.runtime.telemetry.html import (
     paragraphs,
     table,
 )
-from slackwater.times import ago, duration, moment
+from slackwater.times import age, ago, duration, moment
 
 if TYPE_CHECKING:
     from slackwater.runtime.config.worker_config import WorkerConfig
@@ -36,7 +36,7 @@ def worker_page(status: Mapping[str, Any], config: WorkerConfig, now_ms: int) ->
     """The page. ``status``: the document of /status. ``now_ms``: wall clock."""
     phase = str(status["phase"])
     since_ms = status["running_since_ms"] or status["waiting_since_ms"]
-    lasting = f" for {duration(now_ms - since_ms)}" if since_ms else ""
+    lasting = f" for {age(since_ms, now_ms)}" if since_ms else ""
     lead: list[Text | str] = [
         Text(f"{phase}{lasting}", _TONES.get(phase, "busy")),
         f"Consumer group {status['group']}, pod {status['pod']}, {_membership(status)}",

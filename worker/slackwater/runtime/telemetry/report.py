@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LAG_EVERY_MS = 1000.0
 KEPT = 20
-"""How many generations /status names, and how many times that records were skipped."""
+"""How many joins /status names, and how many times that records were skipped."""
 RETENTION = "retention"
 """Why records are skipped: the log begins behind them, by retention or DeleteRecords."""
 
@@ -95,7 +95,6 @@ class Report:
         status.joined_ms, status.returned = self._restart.joined_ms, kind == "returned"
         if self.record is not None:
             self.record.joined(joined.generation)
-        status.generations = [*status.generations, (joined.generation, joined.follow_up, now_ms)][-KEPT:]
         first = "" if status.joins else "the worker has started"
         join = {"generation": joined.generation, "at_ms": now_ms, "kind": kind}
         status.joins = [*status.joins, {**join, "reason": joined.reason or first}][-KEPT:]

@@ -57,10 +57,11 @@ class Status:
     joined_ms: int | None = None
     returned: bool = False
     """Whether the last join was a return without a rebalance."""
-    generations: list[tuple[int, bool, int]] = field(default_factory=list)
-    """The last ones joined: number, whether it was a cooperative rebalance's second half, when."""
     joins: list[dict[str, Any]] = field(default_factory=list)
-    """The same with ``kind`` (``joined``, ``follow_up``, ``returned``) and the worker's ``reason``."""
+    """The last generations joined: ``generation``, ``at_ms``, ``kind`` and the worker's ``reason``.
+
+    Kinds: ``joined``, ``follow_up`` (the second half of a cooperative rebalance) and ``returned`` (without a
+    rebalance)."""
     rebalance: dict[str, int | None] | None = None
     """``started_ms`` and ``ended_ms`` of the last one."""
     restart: dict[str, Any] | None = None
@@ -124,7 +125,6 @@ class Status:
             "waiting_since_ms": self.phase_since_ms if self.phase == "warm" else None,
             "running_since_ms": self.phase_since_ms if self.phase == "running" else None,
             "returned": self.returned,
-            "generations": self.generations,
             "joins": self.joins,
             "rebalance": self.rebalance,
             "restart": self.restart,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from slackwater.pipeline.sinks.table_schema import check_case, retyped
+from slackwater.pipeline.sinks.table_schema import check_case, common_type, retyped
 from slackwater.runtime.errors import HandlerError, RecordsError
 
 if TYPE_CHECKING:
@@ -27,20 +27,10 @@ def _delta_type(kind: pa.DataType) -> pa.DataType | None:
     types = pa.types
     if types.is_unsigned_integer(kind):
         return {8: pa.int16(), 16: pa.int32()}.get(kind.bit_width, pa.int64())
-    if types.is_timestamp(kind):
-        return pa.timestamp("us", "UTC" if kind.tz else None)
     if types.is_decimal(kind):
         return pa.decimal128(kind.precision, kind.scale) if 0 <= kind.scale <= kind.precision <= 38 else None
-    if types.is_float16(kind):
-        return pa.float32()
-    if types.is_date(kind):
-        return pa.date32()
-    if types.is_large_string(kind) or types.is_string_view(kind):
-        return pa.string()
-    if types.is_large_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
-        return pa.binary()
-    held = (types.is_integer, types.is_floating, types.is_boolean, types.is_string, types.is_binary)
-    return kind if any(is_held(kind) for is_held in held) else None
+    held = (types.is_integer, types.is_floating, types.is_boolean)
+    return common_type(kind) or (kind if any(is_held(kind) for is_held in held) else None)
 
 
 def check_names(fields: Sequence[pa.Field], kept: Collection[str] = ()) -> None:

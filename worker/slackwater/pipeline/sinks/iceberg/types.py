@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slackwater.pipeline.sinks.table_schema import retyped
+from slackwater.pipeline.sinks.table_schema import common_type, retyped
 from slackwater.runtime.errors import RecordsError
 
 if TYPE_CHECKING:
@@ -48,22 +48,12 @@ def _iceberg_type(kind: pa.DataType) -> pa.DataType | None:
     if types.is_integer(kind):
         least = kind.bit_width + types.is_unsigned_integer(kind)
         return pa.int32() if least <= 32 else pa.int64()
-    if types.is_timestamp(kind):
-        return pa.timestamp("us", "UTC" if kind.tz else None)
     if types.is_decimal(kind):
         return pa.decimal128(kind.precision, kind.scale) if 0 <= kind.scale <= kind.precision <= 38 else None
-    if types.is_float16(kind):
-        return pa.float32()
-    if types.is_date(kind):
-        return pa.date32()
     if types.is_time(kind):
         return pa.time64("us")
-    if types.is_large_string(kind) or types.is_string_view(kind):
-        return pa.string()
-    if types.is_large_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
-        return pa.binary()
-    held = (types.is_floating, types.is_boolean, types.is_string, types.is_binary)
-    return kind if any(is_held(kind) for is_held in held) else None
+    held = (types.is_floating, types.is_boolean)
+    return common_type(kind) or (kind if any(is_held(kind) for is_held in held) else None)
 
 
 def _kept_type(kind: pa.DataType) -> pa.DataType | None:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline.sinks.table_schema import retyped
+from slackwater.pipeline.sinks.table_schema import common_type, retyped
 from slackwater.runtime.errors import RecordsError
 
 if TYPE_CHECKING:
@@ -79,27 +79,10 @@ def _leaf(kind: pa.DataType) -> pa.DataType | None:
         return {8: pa.int16(), 16: pa.int32(), 32: pa.int64()}.get(kind.bit_width, pa.decimal128(20, 0))
     if types.is_int8(kind):
         return pa.int16()
-    if types.is_float16(kind):
-        return pa.float32()
-    if types.is_timestamp(kind):
-        return pa.timestamp("us", "UTC" if kind.tz else None)
     if types.is_time(kind):
         return pa.time64("us")
-    if types.is_date(kind):
-        return pa.date32()
-    if types.is_large_string(kind) or types.is_string_view(kind):
-        return pa.string()
-    if types.is_large_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
-        return pa.binary()
-    held = (
-        types.is_integer,
-        types.is_floating,
-        types.is_decimal,
-        types.is_boolean,
-        types.is_string,
-        types.is_binary,
-    )
-    return kind if any(is_held(kind) for is_held in held) else None
+    held = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean)
+    return common_type(kind) or (kind if any(is_held(kind) for is_held in held) else None)
 
 
 def sql_type(kind: pa.DataType) -> str:

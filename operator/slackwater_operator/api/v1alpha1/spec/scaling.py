@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from slackwater_operator.api.v1alpha1 import fields, validation
 from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, required, spec
-from slackwater_operator.api.v1alpha1.scaling_behavior import Behavior, Fallback
+from slackwater_operator.api.v1alpha1.spec.scaling_behavior import Behavior, Fallback
 
 MAX_REPLICAS = 1_000
 """Greater than any number of partitions; limits the effect of a mistyped number."""

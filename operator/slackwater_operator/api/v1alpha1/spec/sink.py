@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from slackwater_operator.api.v1alpha1 import fields
 from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, spec
-from slackwater_operator.api.v1alpha1.kafka import topic as topic_field
+from slackwater_operator.api.v1alpha1.spec.kafka import topic as topic_field
 
 _FOLDER = r"(file://)?/[^:]*[^:\s]|[^/:\s]([^:]*[^:\s])?"
 _NAME = r"[a-zA-Z0-9][a-zA-Z0-9._-]*"

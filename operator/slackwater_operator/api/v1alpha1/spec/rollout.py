@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from slackwater_operator.api.v1alpha1 import fields
 from slackwater_operator.api.v1alpha1.fields import Rule, spec
-from slackwater_operator.api.v1alpha1.rollout_steps import MAX_STEPS, STEPS_RULE, Analysis, Step
-from slackwater_operator.api.v1alpha1.scaling import MAX_REPLICAS
+from slackwater_operator.api.v1alpha1.spec.rollout_steps import MAX_STEPS, STEPS_RULE, Analysis, Step
+from slackwater_operator.api.v1alpha1.spec.scaling import MAX_REPLICAS
 
 RESTART, TAKEOVER = "Restart", "Takeover"
 """spec.rollout.strategy."""

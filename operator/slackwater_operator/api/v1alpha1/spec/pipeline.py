@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from slackwater_operator.api.v1alpha1 import fields
 from slackwater_operator.api.v1alpha1.fields import Rule, required, spec
-from slackwater_operator.api.v1alpha1.kafka import topic
-from slackwater_operator.api.v1alpha1.sink import Sink
-from slackwater_operator.api.v1alpha1.value import Value
+from slackwater_operator.api.v1alpha1.spec.kafka import topic
+from slackwater_operator.api.v1alpha1.spec.sink import Sink
+from slackwater_operator.api.v1alpha1.spec.value import Value
 
 _HANDLER = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 _IMAGE = r"[a-zA-Z0-9][a-zA-Z0-9._:/@-]*"

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from slackwater_operator.api.v1alpha1 import fields
 from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, required, spec
-from slackwater_operator.api.v1alpha1.kafka import SECRET
+from slackwater_operator.api.v1alpha1.spec.kafka import SECRET
 
 MAX_SCHEMA = 100_000
 """The length limit of a schema. It is part of the worker's ConfigMap, which may have 1 MiB."""

@@ -17,7 +17,12 @@ from slackwater_operator.local.machine.events import WorkerEvent
 from slackwater_operator.local.run import LocalRun, OperationError
 from slackwater_operator.local.source import read_source
 from slackwater_operator.policies.takeover import context as takeover_case
-from tests.integration.commands.local_run_files import Feed, create_topic, rows_by_partition, write_group
+from tests.integration.commands.local_run.group_files import (
+    Feed,
+    create_topic,
+    rows_by_partition,
+    write_group,
+)
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.waiting import wait_until_async

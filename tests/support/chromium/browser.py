@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.grafana import DRAW_TIMEOUT_S, DrawingFailed, program, renderer
+from tests.support.chromium.grafana import DRAW_TIMEOUT_S, DrawingFailed, program, renderer
 
 SCRIPT = Path(__file__).with_name("browse.js")
 

@@ -10,7 +10,7 @@ import pytest
 from slackwater_operator.api.v1alpha1.consumer_group import load
 from slackwater_operator.local.launch import Launch
 from slackwater_operator.local.run import LocalRun, OperationError
-from tests.integration.commands.local_run_files import Feed, create_topic, write_group
+from tests.integration.commands.local_run.group_files import Feed, create_topic, write_group
 from tests.support.devbroker import DevBroker
 from tests.support.waiting import wait_until_async
 

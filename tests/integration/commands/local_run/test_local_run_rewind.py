@@ -11,8 +11,13 @@ from slackwater_operator.api.v1alpha1.consumer_group import load
 from slackwater_operator.local.launch import Launch
 from slackwater_operator.local.source import read_source
 from slackwater_operator.model import names
-from tests.integration.commands.local_run_files import Feed, create_topic, rows_by_partition, write_group
-from tests.integration.commands.test_local_run_story import caught_up
+from tests.integration.commands.local_run.group_files import (
+    Feed,
+    create_topic,
+    rows_by_partition,
+    write_group,
+)
+from tests.integration.commands.local_run.test_local_run_story import caught_up
 from tests.support.devbroker import DevBroker
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from slackwater_operator.api.v1alpha1 import fields
 from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, required, spec
-from slackwater_operator.api.v1alpha1.scaling import MAX_REPLICAS
+from slackwater_operator.api.v1alpha1.spec.scaling import MAX_REPLICAS
 
 MAX_STEPS = 20
 MAX_METRICS = 10

@@ -17,7 +17,7 @@ import pytest
 
 from slackwater.kafka import KafkaAdmin
 from slackwater_operator.api.v1alpha1.consumer_group import load
-from tests.integration.commands.local_run_files import Feed, create_topic, write_group
+from tests.integration.commands.local_run.group_files import Feed, create_topic, write_group
 from tests.support.devbroker import DevBroker
 from tests.support.processes import reserve_ports
 from tests.support.waiting import wait_until

@@ -1,0 +1,1 @@
+"""Pages and dashboards in a headless Chromium."""
