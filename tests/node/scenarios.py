@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tests.support.controlplane import path_of, until
+from tests.support.controlplane import until
 from tests.support.controlplane.api import Json
 from tests.support.node import images
 from tests.support.node.site import NodeSite, order, small
@@ -77,9 +77,3 @@ def gaps(group: Group, since: int) -> list[int]:
 
 def seconds(values_ms: list[int]) -> str:
     return f"{min(values_ms) / 1000:.1f} to {max(values_ms) / 1000:.1f} s"
-
-
-def may_go(site: NodeSite, name: str) -> int:
-    """How many pods the PodDisruptionBudget lets go now."""
-    budget = site.plane.api.get(path_of("policy/v1", "poddisruptionbudgets", site.namespace, name))
-    return int((budget or {}).get("status", {}).get("disruptionsAllowed", 0))

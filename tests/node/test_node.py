@@ -19,7 +19,6 @@ from tests.node.scenarios import (
     NEW_IMAGE,
     RATE,
     gaps,
-    may_go,
     running,
     seconds,
     settled,
@@ -206,7 +205,7 @@ def test_a_drain_honours_the_budget(site: NodeSite, report: Report) -> None:
         def drain() -> None:
             # As `kubectl drain`: the second pod while the first is not back.
             uids = group.uids()
-            until(lambda: len(group.ready_pods()) == 2 and may_go(site, "drained") == 1, "a settled budget")
+            until(lambda: len(group.ready_pods()) == 2 and group.evictable() == 1, "a settled budget")
             for pod in uids:
                 evict(site, pod, refused)
             until(lambda: set(group.uids().values()).isdisjoint(uids.values()), "other pods", 120)
@@ -228,7 +227,7 @@ def test_kubectl_drain_and_uncordon(site: NodeSite, report: Report) -> None:
         said: list[str] = []
 
         def drain() -> None:
-            until(lambda: len(group.ready_pods()) == 2 and may_go(site, "cordoned") == 1, "a settled budget")
+            until(lambda: len(group.ready_pods()) == 2 and group.evictable() == 1, "a settled budget")
             flags = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=12s")
             try:
                 said.append(site.plane.kubectl("drain", NAME, *flags, check=False))
@@ -238,7 +237,7 @@ def test_kubectl_drain_and_uncordon(site: NodeSite, report: Report) -> None:
             finally:
                 site.plane.kubectl("uncordon", NAME)
             group.await_settled(2)
-            until(lambda: len(group.ready_pods()) == 2 and may_go(site, "cordoned") == 1, "a settled budget")
+            until(lambda: len(group.ready_pods()) == 2 and group.evictable() == 1, "a settled budget")
 
         cost = under_load(group, drain)
         print(said[0])

@@ -34,7 +34,7 @@ WORKER = f"docker.io/slackwater/worker:{VERSION}"
 
 RELEASED = ROOT / "tests" / "e2e" / "chart" / "released"
 """The chart of the release before."""
-S3_URL = "http://s3.data.svc"
+S3_URL = "http://s3.data.svc.cluster.local"
 """Where the node's S3 is, for pods."""
 
 _UNRELEASED = {"0.0.1": "924a464"}
