@@ -203,7 +203,7 @@ def create(site: NodeSite, folder: Path) -> None:
         "--docker-username=shop", "--docker-password=sesame",
     )  # fmt: skip
     in_shop(site, "create", "configmap", "airports", f"--from-file={airports}")
-    in_shop(site, "create", "serviceaccount", "flights")
+    in_shop(site, "create", "serviceaccount", "lake-writer")
 
 
 def test_no_example_is_left_out() -> None:
