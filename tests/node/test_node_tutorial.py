@@ -95,7 +95,7 @@ def test_the_first_group_as_pasted(site: NodeSite, report: Report, tmp_path: Pat
             assert group.verify(produced).exact
         if "slackwater restart" in block.text:
             assert said.split()[0] == said.split()[-1], f"another generation: {said}"
-    assert not group.pods(), "the last block deletes the group"
+    until(lambda: not group.pods(), "the last block deletes the group")
     report.add(
         "[the tutorial](../tutorials/first-group.md) pasted block by block, the Spark image pulled",
         f"Ready {ready_s:.0f} s after `kubectl apply`, the first record in "

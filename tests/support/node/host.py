@@ -47,11 +47,12 @@ _KILL_TIMEOUT_S = 30.0
 class Guard:
     """Makes the bridge and sets the sysctls; undoes this, and what the node has made since, at the end.
 
-    A context manager. ``directory``: the node's files, whose mounts are undone, too.
+    A context manager. ``directory``: the node's files, whose mounts are undone, too. ``lock``: what
+    :func:`exclusive` gave; it is held until all is undone.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, lock: int) -> None:
+        self._directory, self._lock = directory, lock
 
     def __enter__(self) -> Self:
         undo()
@@ -61,6 +62,7 @@ class Guard:
             stdin=subprocess.PIPE,
             cwd=Path(__file__).parents[3],
             start_new_session=True,
+            pass_fds=[self._lock],
         )
         try:
             _make_network()
@@ -264,11 +266,11 @@ def _output(*command: str) -> str:
 
 
 @contextlib.contextmanager
-def exclusive() -> Iterator[None]:
-    """One node on a machine at a time; waits for the other one's end."""
+def exclusive() -> Iterator[int]:
+    """One node on a machine at a time; waits for the other one's end. Gives the lock's file descriptor."""
     with Path("/run/slackwater-node.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield lock.fileno()
 
 
 def main() -> None:

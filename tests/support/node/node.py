@@ -80,8 +80,8 @@ class Node:
         programs = node_binaries()
         self.directory.mkdir(parents=True, exist_ok=True)
         # Undone in the reverse order: the parts end first, then the guard undoes what they have left.
-        self._stack.enter_context(exclusive())
-        self._stack.enter_context(Guard(self.directory))
+        lock = self._stack.enter_context(exclusive())
+        self._stack.enter_context(Guard(self.directory, lock))
         self.containerd = Containerd(self.directory)
         self._stack.callback(self.containerd.close)
         self.containerd.start()
