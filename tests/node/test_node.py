@@ -43,7 +43,7 @@ def test_the_chart_as_the_readme_has_it(site: NodeSite, report: Report) -> None:
     said = site.plane.helm("test", "slackwater", "--namespace", NAMESPACE, "--logs", "--timeout", "120s")
     assert "2 of 2 operators are ready" in said, said
     manifest = site.manifest("orders/autoscaled.yaml")
-    del manifest["spec"]["scaling"]["schedules"]  # six workers in working hours: this node has room for three
+    del manifest["spec"]["scaling"]["schedules"]  # six workers in working hours
     site.make_topic("orders", 6)
     started = time.monotonic()
     group = site.apply(manifest, partitions=6)
