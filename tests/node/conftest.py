@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka import KafkaCluster
+from tests.support.kafka.secured import SecuredKafka
 from tests.support.node import host, images
 from tests.support.node.images import REGISTRY
 from tests.support.node.node import Node
@@ -54,20 +54,24 @@ def node() -> Iterator[Node]:
 
 
 @pytest.fixture(scope="session")
-def node_kafka(node: Node) -> Iterator[KafkaCluster]:
-    """A broker that the pods reach."""
+def node_kafka(node: Node) -> Iterator[SecuredKafka]:
+    """A broker that the pods reach, at a plain listener and at those with TLS and logins."""
     config = {"group.initial.rebalance.delay.ms": "150"}
-    with KafkaCluster(1, config, host=host.ADDRESS) as cluster:
-        yield cluster
+    with SecuredKafka(config, host=host.ADDRESS, names=("kafka.kafka.svc",)) as kafka:
+        yield kafka
 
 
 @pytest.fixture(scope="session")
-def site(node: Node, node_kafka: KafkaCluster, report: Report) -> NodeSite:
-    """The chart installed as README says it, from images of this checkout; a namespace for groups."""
+def site(node: Node, node_kafka: SecuredKafka, report: Report) -> NodeSite:
+    """The chart installed as README says it: the operator's image is pulled from the registry, then; a
+    namespace for groups, whose images are on the node.
+    """
     product = images.product()
-    node.load(product["operator"], product["worker"], images.users("1.0"), images.users("1.1"))
-    for name in (images.OPERATOR, images.WORKER):
-        node.containerd.tag(name, name.replace("docker.io", REGISTRY))
+    names = [f"{REGISTRY}/slackwater/{part}:{images.VERSION}" for part in ("operator", "worker")]
+    for name, part in zip(names, ("operator", "worker"), strict=True):
+        node.registry.push(product[part], name)
+    node.containerd.remove(*names, *(product[part].name for part in ("operator", "worker")))
+    node.load(images.users("1.0"), images.users("1.1"))
     site = NodeSite(node, node_kafka, "shop", NAMESPACE, node.directory / "data")
     site.prepare()
     started = time.monotonic()

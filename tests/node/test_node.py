@@ -10,89 +10,32 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.node.conftest import NAMESPACE, Report
-from tests.support.controlplane import ApiError, path_of, until
+from tests.node.scenarios import (
+    NEW_IMAGE,
+    RATE,
+    gaps,
+    running,
+    seconds,
+    settled,
+    under_load,
+    with_handler,
+)
+from tests.support.controlplane import ApiError, until
 from tests.support.controlplane.api import Json
 from tests.support.controlplane.build import kubectl
 from tests.support.node import images
+from tests.support.node.node import NAME
 from tests.support.node.phases import PHASES, RestartPhases, restart_phases
-from tests.support.node.site import CLAIM, NodeSite, order, small
-from tests.support.operator import chart
+from tests.support.node.site import NodeSite, flight, order
 from tests.support.processes import OwnedProcess
 from tests.support.site import Group, Pauses, now_ms
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
-
-NEW_IMAGE = images.users("1.1").name
-RATE = 200
-
-
-@contextmanager
-def running(site: NodeSite, example: str, name: str, workers: int, **spec: Any) -> Iterator[Group]:
-    """A group like an example, in the size of this node, settled; removed afterwards."""
-    with settled(site, site.manifest(example, name, replicas=workers, **spec), workers) as group:
-        yield group
-
-
-@contextmanager
-def settled(site: NodeSite, manifest: Json, workers: int) -> Iterator[Group]:
-    """The group, with three partitions a worker; removed afterwards."""
-    group = site.apply(small(manifest), partitions=3 * workers)
-    try:
-        group.await_settled(workers)
-        group.await_condition("RolledOut")
-        yield group
-    finally:
-        site.remove(group)
-
-
-def with_handler(site: NodeSite, manifest: Json, name: str, text: str) -> Json:
-    """The group with the function ``as_table`` of a module that comes from a ConfigMap."""
-    config_map = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name},
-        "data": {"own.py": text},
-    }
-    site.plane.kubectl("-n", site.namespace, "apply", "-f", "-", stdin=yaml.safe_dump(config_map))
-    manifest["spec"]["pipeline"].update(handlerPath=["/own", "/app"], handler="own:as_table")
-    pod = manifest["spec"]["template"]["spec"]
-    pod["volumes"].append({"name": "own", "configMap": {"name": name}})
-    pod["containers"][0]["volumeMounts"].append({"name": "own", "mountPath": "/own"})
-    return manifest
-
-
-def under_load(group: Group, act: Callable[[], None]) -> str:
-    """What ``act`` costs: rebalances, lost, doubled. No record may be lost or doubled."""
-    since = now_ms()
-    with group.load(rate=RATE, value=order) as load:
-        until(lambda: min(group.committed().values()) > 0, "commits of every partition")
-        act()
-        produced = load.stop()
-    group.await_handled(produced)
-    verdict = group.verify(produced)
-    assert verdict.exact, verdict
-    return f"{group.rebalances(since)} rebalances; {verdict.produced} records, 0 lost, 0 doubled"
-
-
-def gaps(group: Group, since: int) -> list[int]:
-    """The gaps of the restarts, ms."""
-    restarts = group.restarts(since)
-    assert all(restart.same_generation for restart in restarts), restarts
-    gaps = [restart.gap_ms for restart in restarts]
-    assert all(gap is not None for gap in gaps), restarts
-    return sorted(gap for gap in gaps if gap is not None)
-
-
-def seconds(values_ms: list[int]) -> str:
-    return f"{min(values_ms) / 1000:.1f} to {max(values_ms) / 1000:.1f} s"
 
 
 def test_the_chart_as_the_readme_has_it(site: NodeSite, report: Report) -> None:
@@ -100,7 +43,7 @@ def test_the_chart_as_the_readme_has_it(site: NodeSite, report: Report) -> None:
     said = site.plane.helm("test", "slackwater", "--namespace", NAMESPACE, "--logs", "--timeout", "120s")
     assert "2 of 2 operators are ready" in said, said
     manifest = site.manifest("orders/autoscaled.yaml")
-    del manifest["spec"]["scaling"]["schedules"]  # six workers in working hours: this node has room for three
+    del manifest["spec"]["scaling"]["schedules"]  # six workers in working hours
     site.make_topic("orders", 6)
     started = time.monotonic()
     group = site.apply(manifest, partitions=6)
@@ -262,7 +205,7 @@ def test_a_drain_honours_the_budget(site: NodeSite, report: Report) -> None:
         def drain() -> None:
             # As `kubectl drain`: the second pod while the first is not back.
             uids = group.uids()
-            until(lambda: len(group.ready_pods()) == 2 and may_go(site, "drained") == 1, "a settled budget")
+            until(lambda: len(group.ready_pods()) == 2 and group.evictable() == 1, "a settled budget")
             for pod in uids:
                 evict(site, pod, refused)
             until(lambda: set(group.uids().values()).isdisjoint(uids.values()), "other pods", 120)
@@ -277,10 +220,34 @@ def test_a_drain_honours_the_budget(site: NodeSite, report: Report) -> None:
         )
 
 
-def may_go(site: NodeSite, name: str) -> int:
-    """How many pods the PodDisruptionBudget lets go now."""
-    budget = site.plane.api.get(path_of("policy/v1", "poddisruptionbudgets", site.namespace, name))
-    return int((budget or {}).get("status", {}).get("disruptionsAllowed", 0))
+def test_kubectl_drain_and_uncordon(site: NodeSite, report: Report) -> None:
+    """One node: what is evicted waits for its return, and the budget keeps the other worker there."""
+    with running(site, "orders/takeover.yaml", "cordoned", 2, rollout={"strategy": "Restart"}) as group:
+        since = now_ms()
+        said: list[str] = []
+
+        def drain() -> None:
+            until(lambda: len(group.ready_pods()) == 2 and group.evictable() == 1, "a settled budget")
+            flags = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=12s")
+            try:
+                said.append(site.plane.kubectl("drain", NAME, *flags, check=False))
+                waiting = [pod for pod in group.pods() if not pod["spec"].get("nodeName")]
+                assert len(waiting) == 1, "one worker is evicted, and waits for a node"
+                assert len(group.ready_pods()) == 1, "the other one works on"
+            finally:
+                site.plane.kubectl("uncordon", NAME)
+            group.await_settled(2)
+            until(lambda: len(group.ready_pods()) == 2 and group.evictable() == 1, "a settled budget")
+
+        cost = under_load(group, drain)
+        print(said[0])
+        assert "Cannot evict pod as it would violate the pod's disruption budget" in said[0]
+        assert group.rebalances(since) == 0, group.tell()
+        (gap,) = gaps(group, since)
+        report.add(
+            "`kubectl drain` of the only node, given up after 12 s, and `kubectl uncordon`",
+            f"1 of 2 workers evicted, the other one kept by the budget; {cost}; gap {gap / 1000:.1f} s",
+        )
 
 
 def evict(site: NodeSite, pod: str, refused: list[str]) -> None:
@@ -320,35 +287,10 @@ def worker_status(port: int) -> dict[str, Any] | None:
         return dict(json.load(answer))
 
 
-@pytest.mark.parametrize(
-    ("example", "topics", "workers"),
-    [("orders/to-topic.yaml", {"orders": 6, "orders.dlq": 1, "orders.priced": 6}, 3)],
-    ids=["orders/to-topic"],
-)
-def test_an_example_verbatim(
-    site: NodeSite, report: Report, example: str, topics: dict[str, int], workers: int
-) -> None:
-    for topic, partitions in topics.items():
-        site.make_topic(topic, partitions)
-    group = site.apply(site.manifest(example), partitions=topics["orders"])
-    group.await_settled(workers)
-    group.await_condition("Ready")
-    report.add(f"`examples/{example}` unchanged", f"{workers} workers Ready")
-    site.remove(group)
-
-
-SAME = """\
-def as_table(df):
-    return df.select("topic", "partition", "offset", "value")
-"""
-
-
 def test_spark_in_the_pod(site: NodeSite, report: Report) -> None:
     site.node.load(images.spark_users())
     manifest = site.manifest("flights/spark-local.yaml", "sparks", replicas=1)
-    volume = manifest["spec"]["template"]["spec"]["volumes"][0]
-    volume["persistentVolumeClaim"]["claimName"] = CLAIM
-    with settled(site, with_handler(site, manifest, "spark-handler", SAME), 1) as group:
+    with settled(site, manifest, 1) as group:
         since = now_ms()
 
         def restart() -> None:
@@ -357,30 +299,9 @@ def test_spark_in_the_pod(site: NodeSite, report: Report) -> None:
             until(lambda: group.uids().get("sparks-0", uid) != uid, "another pod", 120)
             group.await_settled(1)
 
-        cost = under_load(group, restart)
+        cost = under_load(group, restart, value=flight)
         assert group.rebalances(since) == 0, group.tell()
         report.add(
             "a worker with Spark and a JVM in its pod, restarted",
             f"{cost}; gap {seconds(gaps(group, since))}",
         )
-
-
-def test_upgrade_of_the_chart(site: NodeSite, report: Report) -> None:
-    """`helm upgrade --reuse-values --wait` with workers that go on meanwhile."""
-    with running(site, "orders/takeover.yaml", "upgraded", 2, rollout={"strategy": "Restart"}) as group:
-        since = now_ms()
-        uids = group.uids()
-        path = path_of("v1", "pods", NAMESPACE)
-        operators = {pod["metadata"]["uid"] for pod in site.plane.api.list(path)}
-
-        def upgrade() -> None:
-            site.plane.helm(
-                "upgrade", "slackwater", str(chart.CHART), "--namespace", NAMESPACE, "--reuse-values",
-                "--wait", "--set", "logLevel=debug",
-            )  # fmt: skip
-            assert {pod["metadata"]["uid"] for pod in site.plane.api.list(path)} - operators, "new operators"
-
-        cost = under_load(group, upgrade)
-        assert group.uids() == uids, "no worker is restarted"
-        assert group.rebalances(since) == 0, group.tell()
-        report.add("`helm upgrade` of the operator", f"no worker restarted; {cost}")

@@ -71,7 +71,13 @@ def _found() -> Path | None:
 
 
 class PostgresServer:
-    """A server on a port of 127.0.0.1 and on a socket, until the block ends or the test process does."""
+    """A server on a port of 127.0.0.1 and on a socket, until the block ends or the test process does.
+
+    ``address``: one more that it listens on. ``network``: who may log in with a password there.
+    """
+
+    def __init__(self, address: str = "", network: str = "") -> None:
+        self._address, self._network = address, network
 
     def __enter__(self) -> PostgresServer:
         self._bin = programs()
@@ -85,13 +91,17 @@ class PostgresServer:
             self._user = ["setpriv", *ids, "--clear-groups"]
         self._numbers = itertools.count(1)
         self._settings = dict(_SETTINGS)
+        if self._address:
+            self._settings["listen_addresses"] += f",{self._address}"
         self._free: list[str] = []
         """Names of databases that no test uses."""
         self._run(
             "initdb", "--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8",
             "--username=postgres", "--pgdata", str(self._data),
         )  # fmt: skip
-        (self._data / "pg_hba.conf").write_text(_ACCESS)
+        (self._data / "pg_hba.conf").write_text(
+            _ACCESS + (f"host all all {self._network} scram-sha-256\n" if self._network else "")
+        )
         (self.port,) = reserve_ports(1)
         self._log = (self.folder / "log").open("w+b")
         self.start()

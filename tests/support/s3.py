@@ -64,14 +64,17 @@ def _install(folder: Path) -> None:
 
 
 class S3Server:
-    """moto's server on a port of 127.0.0.1, until the block ends or the test process does."""
+    """moto's server on a port of ``host``, until the block ends or the test process does."""
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self.host = host
 
     def __enter__(self) -> S3Server:
         (self.port,) = reserve_ports(1)
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{self.host}:{self.port}"
         self._output = tempfile.TemporaryFile()
         self._process = OwnedProcess(
-            [str(installed()), "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
+            [str(installed()), "-m", "moto.server", "-H", self.host, "-p", str(self.port)],
             output=self._output.fileno(),
         )
         wait_until(self._answers, "moto answers")
@@ -133,7 +136,7 @@ class S3Server:
 
         return S3FileSystem(
             access_key="test-key-id", secret_key="test-secret-key", region="us-east-1",
-            endpoint_override=f"127.0.0.1:{self.port}", scheme="http",
+            endpoint_override=f"{self.host}:{self.port}", scheme="http",
         )  # fmt: skip
 
     def options(self, url: str = "", **more: str) -> dict[str, str]:

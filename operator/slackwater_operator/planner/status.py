@@ -174,7 +174,8 @@ def _broken_pods(context: PlanningContext) -> list[Trouble]:
     first = broken[0]
     more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
     pod = first.pod or first.name
-    return [Trouble("WorkerFailing", f"{pod}{more}: {first.trouble}; see kubectl logs {pod}")]
+    look = "logs" if first.failures else "describe pod"  # a pod that never ran has written nothing
+    return [Trouble("WorkerFailing", f"{pod}{more}: {first.trouble}; see kubectl {look} {pod}")]
 
 
 def _foreign_members(context: PlanningContext) -> list[Trouble]:

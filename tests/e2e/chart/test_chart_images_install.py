@@ -156,6 +156,17 @@ def test_the_commands_used_by_chart_and_operator_exist(opt: Path, tmp_path: Path
     assert {argument.partition("=")[0] for argument in arguments} <= known
 
 
+def test_libraries_of_a_slim_environment_load(tmp_path: Path) -> None:
+    """strip breaks what patchelf has changed: Spark's worker could not import numpy."""
+    folder = site_packages(tmp_path) / "numpy.libs"
+    shutil.copytree(Path(sysconfig.get_path("purelib")) / "numpy.libs", folder)
+    (tmp_path / "opt" / "slackwater" / "bin").mkdir()
+    (tmp_path / "opt" / "slackwater" / "bin" / "python").symlink_to(sys.executable)
+    run(["sh", str(IMAGES / "slim.sh"), str(tmp_path / "opt" / "slackwater")], cwd=tmp_path)
+    (library,) = folder.glob("*openblas*")
+    run([sys.executable, "-c", f"import ctypes; ctypes.CDLL({str(library)!r})"], cwd=tmp_path)
+
+
 USED = {
     "operator": (
         "slackwater.tracing.sdk slackwater_operator.cli.kubectl.plugin slackwater_operator.cli.local "

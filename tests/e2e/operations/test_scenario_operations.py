@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 
 import pytest
 
@@ -79,5 +80,37 @@ def test_evictions_wait_for_one_another(
         assert [restart.same_generation for restart in restarts] == [True] * 3, restarts
         for restart, after in itertools.pairwise(restarts):
             assert after.ended_ms > restart.joined_ms, "one at a time"
+        assert group.rebalances(since) == 0, group.tell()
+        assert group.verify(produced).exact
+
+
+@pytest.mark.long
+def test_a_ready_worker_waits_while_another_one_is_not_ready(
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
+) -> None:
+    """A worker that is not ready may always be evicted (AlwaysAllow), and counts against the budget then: two
+    evictions may follow each other, but only the first one takes a worker that handled records.
+    """
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
+        group = site.group(f"unready-{namespace}", partitions=4, replicas=2)
+        before = group.await_settled(2)
+        until(lambda: len(group.ready_pods()) == 2, "two ready pods", 120)
+        frozen, ready = (f"{group.name}-{ordinal}" for ordinal in range(2))
+        since = now_ms()
+        with group.load(rate=200) as load:
+            until(lambda: group.evictable() == 1, "a settled budget")
+            control_plane.pods.kill(namespace, frozen, signal.SIGSTOP)
+            until(lambda: group.ready_pods() == [ready], "one ready pod", 60)
+            with pytest.raises(ApiError) as refused:
+                control_plane.api.evict(namespace, ready)
+            assert refused.value.status == 429
+            control_plane.api.evict(namespace, frozen)
+            control_plane.pods.kill(namespace, frozen, signal.SIGCONT)
+            with pytest.raises(ApiError) as refused:
+                control_plane.api.evict(namespace, ready)
+            assert refused.value.status == 429
+            assert group.await_settled(2) == before
+            produced = load.stop()
+        group.await_handled(produced)
         assert group.rebalances(since) == 0, group.tell()
         assert group.verify(produced).exact

@@ -48,7 +48,7 @@ NOT_RUN = (
     NotRun(
         "how-to/install/install.md", "docker build", "no container engine; test_chart_images.py reads them"
     ),
-    NotRun("tutorials/first-group.md", "docker build", "no container engine"),
+    NotRun("tutorials/first-group.md", "docker build", "tests/node/test_node_tutorial.py runs it"),
     NotRun("how-to/repair/backfill.md", "spark-submit", "needs Spark on Kubernetes; the page says so"),
     NotRun("how-to/tables/compact.md", "deltalake.", "a fragment; sinks/test_compaction.py has the calls"),
     NotRun("how-to/tables/compact.md", "pyiceberg.", "a fragment; sinks/test_compaction.py has the calls"),

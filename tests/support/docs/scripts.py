@@ -24,8 +24,8 @@ ON_THE_CONTROL_PLANE = {
 NOT_ON_THE_CONTROL_PLANE = (
     ("README.md", "helm install", "tests/e2e/chart/test_chart_install.py installs the chart"),
     ("docs/how-to/install/install.md", "kubectl slackwater --help", "follows pip install"),
-    ("docs/tutorials/first-group.md", "kubectl apply -f flights.yaml", "the test applies a group of its own"),
-    ("docs/tutorials/first-group.md", "kubectl delete cg flights", "uninstall.md deletes the group"),
+    ("docs/tutorials/first-group.md", "kubectl apply -f flights.yaml", "node/test_node_tutorial.py does"),
+    ("docs/tutorials/first-group.md", "kubectl delete cg flights", "node/test_node_tutorial.py does"),
     ("docs/tutorials/first-pipeline.md", "kubectl apply -f group.yaml", "as in first-group.md"),
     (
         "docs/how-to/install/uninstall.md",

@@ -35,16 +35,24 @@ class SecuredKafka:
     """One broker with :data:`LISTENERS` besides the plain one; a context manager.
 
     :data:`USER` logs in with :data:`PASSWORD` by PLAIN and SCRAM; OAUTHBEARER takes any unsecured token.
-    ``authority`` signed the broker's certificates, and is the one that it trusts for clients'.
+    ``authority`` signed the broker's certificates, and is the one that it trusts for clients'. ``host``: the
+    address that it listens on. ``names``: further ones that its certificates are for.
     """
 
-    def __init__(self, config: dict[str, str] | None = None, *, brokers: int = 1) -> None:
+    def __init__(
+        self,
+        config: dict[str, str] | None = None,
+        *,
+        brokers: int = 1,
+        host: str = "127.0.0.1",
+        names: tuple[str, ...] = ("localhost",),
+    ) -> None:
         self.authority = Authority("the brokers' authority")
         self.folder = Path(tempfile.mkdtemp(prefix="slackwater-secured-"))
         self.ca_file = self.write("ca.pem", self.authority.pem)
-        here = self.authority.issue("broker", "localhost", "127.0.0.1")
+        here = self.authority.issue("broker", *names, host)
         elsewhere = self.authority.issue("broker", "kafka.example")
-        expired = self.authority.issue("broker", "localhost", "127.0.0.1", expired=True)
+        expired = self.authority.issue("broker", *names, host, expired=True)
         certificates = {"ELSEWHERE": elsewhere, "EXPIRED": expired}
         properties = dict(config or {})
         for listener, protocol in LISTENERS.items():
@@ -60,7 +68,9 @@ class SecuredKafka:
             f'--add-scram={mechanism}=[name={USER},password="{PASSWORD}",iterations=4096]'
             for mechanism in _SCRAM
         ]
-        self.cluster = KafkaCluster(brokers, properties, listeners=LISTENERS, format_arguments=tuple(users))
+        self.cluster = KafkaCluster(
+            brokers, properties, listeners=LISTENERS, format_arguments=tuple(users), host=host
+        )
 
     def _tls(self, listener: str, prefix: str, certificate: Issued) -> dict[str, str]:
         keys = self.write(f"{listener}.pem", certificate.both)

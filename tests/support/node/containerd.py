@@ -32,6 +32,8 @@ disabled_plugins = [{unused}]
   disable_apparmor = true
   # Without CAP_SYS_RESOURCE no score below the own one can be set (a pod's pause container would get -998).
   restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{run}/certs.d"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{plugins}"
     conf_dir = "{run}/cni"
@@ -111,6 +113,11 @@ class Containerd:
     def tag(self, name: str, other: str) -> None:
         """The image has another name, too."""
         self._ctr("images", "tag", "--force", name, other)
+
+    def remove(self, *names: str) -> None:
+        """The node does not have these images any more, and must pull them."""
+        for name in names:
+            self._ctr("images", "remove", "--sync", name, check=False)  # it may not be there
 
     def events(self) -> subprocess.Popen[str]:
         """``ctr events``: a line for each start and end of a task."""

@@ -39,6 +39,7 @@ SYSCTLS = {
 CHANGED_BY_KUBELET = ("vm.overcommit_memory", "vm.panic_on_oom", "kernel.panic", "kernel.panic_on_oops")
 _FOLDERS = ("/var/lib/cni", "/var/lib/kubelet", "/var/log/containers", "/var/log/pods")
 """Made by kubelet and containerd, whatever their settings are."""
+_PROCESSORS = Path("/sys/devices/system/node")
 _CGROUPS = ("kubepods", "k8s.io")
 _KILL_TIMEOUT_S = 30.0
 
@@ -46,11 +47,12 @@ _KILL_TIMEOUT_S = 30.0
 class Guard:
     """Makes the bridge and sets the sysctls; undoes this, and what the node has made since, at the end.
 
-    A context manager. ``directory``: the node's files, whose mounts are undone, too.
+    A context manager. ``directory``: the node's files, whose mounts are undone, too. ``lock``: what
+    :func:`exclusive` gave; it is held until all is undone.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, lock: int) -> None:
+        self._directory, self._lock = directory, lock
 
     def __enter__(self) -> Self:
         undo()
@@ -60,6 +62,7 @@ class Guard:
             stdin=subprocess.PIPE,
             cwd=Path(__file__).parents[3],
             start_new_session=True,
+            pass_fds=[self._lock],
         )
         try:
             _make_network()
@@ -79,6 +82,27 @@ class Guard:
         self._process.wait()
 
 
+@contextlib.contextmanager
+def more_processors(times: int) -> Iterator[None]:
+    """A kubelet that starts meanwhile counts each processor ``times`` times: the examples' requests fit then.
+
+    It reads them once, by the NUMA nodes of sysfs; each of these has all processors of the machine here.
+    """
+    fake = RUN / "processors"
+    for number in range(times):
+        node = fake / f"node{number}"
+        (node / "hugepages").mkdir(parents=True)
+        (node / "meminfo").write_text(f"Node {number} MemTotal: 1048576 kB\n")
+        (node / "distance").write_text(" ".join(["10"] * times))
+        for cpu in Path("/sys/devices/system/cpu").glob("cpu[0-9]*"):
+            (node / cpu.name).symlink_to(cpu)
+    subprocess.run(["mount", "--bind", str(fake), str(_PROCESSORS)], check=True)
+    try:
+        yield
+    finally:
+        _output("umount", str(_PROCESSORS))
+
+
 def observe() -> dict[str, object]:
     """What a node may change, as it is now."""
     return {
@@ -87,7 +111,7 @@ def observe() -> dict[str, object]:
         "namespaces": _network_namespaces(),
         "nft": [table for table in _output("nft", "list", "tables").splitlines() if "kube-proxy" in table],
         "iptables": _iptables_rules(),
-        "mounts": [mount for mount in _mounts() if mount.startswith((str(RUN), *_FOLDERS))],
+        "mounts": [mount for mount in _mounts() if mount.startswith((str(RUN), str(_PROCESSORS), *_FOLDERS))],
         "cgroups": [str(folder) for folder in _cgroups()],
         "folders": [folder for folder in (*_FOLDERS, str(RUN)) if Path(folder).exists()],
         "shims": _shims(),
@@ -100,7 +124,7 @@ def undo() -> None:
         return
     record = json.loads(RECORD.read_text())
     _end_processes()
-    unmount(record["directory"], str(RUN), "/var/lib/kubelet")
+    unmount(record["directory"], str(RUN), "/var/lib/kubelet", str(_PROCESSORS.parent))
     for name in set(_network_namespaces()) - set(record["namespaces"]):
         _output("ip", "netns", "delete", name)
     for name in _links_of_bridge():
@@ -242,11 +266,11 @@ def _output(*command: str) -> str:
 
 
 @contextlib.contextmanager
-def exclusive() -> Iterator[None]:
-    """One node on a machine at a time; waits for the other one's end."""
+def exclusive() -> Iterator[int]:
+    """One node on a machine at a time; waits for the other one's end. Gives the lock's file descriptor."""
     with Path("/run/slackwater-node.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield lock.fileno()
 
 
 def main() -> None:

@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from tests.support.controlplane.build import CACHE, ROOT, alone
+from tests.support.controlplane.build import CACHE, ROOT, alone, crane
+from tests.support.docs.blocks import blocks
 from tests.support.node.debian import NodeUnavailable
 from tests.support.node.host import unmount
 from tests.support.operator import containerfile
@@ -31,6 +32,13 @@ PAUSE = "registry.local/pause:1"
 OPERATOR = f"docker.io/slackwater/operator:{VERSION}"
 WORKER = f"docker.io/slackwater/worker:{VERSION}"
 
+RELEASED = ROOT / "tests" / "e2e" / "chart" / "released"
+"""The chart of the release before."""
+S3_URL = "http://s3.data.svc.cluster.local"
+"""Where the node's S3 is, for pods."""
+
+_UNRELEASED = {"0.0.1": "924a464"}
+"""The commits of charts that have no tag."""
 _BASE_PACKAGES = ("ca-certificates", "netbase", "python3.11", "python3.11-venv", "python3-pip", "tzdata")
 _BASE_HEADERS = ("libpython3.11-dev",)
 """python:3.11 has Python's headers, and the build of the record parser needs them."""
@@ -40,6 +48,9 @@ _RUN = Path("/run/slackwater-buildah")
 _TIMEOUT_S = 3600.0
 _DIGITS = 12
 """Of the hash in an archive's name."""
+_BUILD = (
+    "--isolation=oci", "--runtime=runc", "--network=host", "--layers", "--pull-never", "--format=oci",
+)  # fmt: skip
 # What lets pip and apt reach their indexes from here. Mounted for the build alone: it stays out of the image.
 _HOST_FILES = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
 
@@ -88,17 +99,19 @@ class Build:
         )
 
 
-def own(name: str, base: Build, folder: str) -> Build:
-    """A user's image, as docs/install.md says: the worker's with ``folder`` of examples/ in /app.
+def own(name: str, base: Build, *folders: str, environment: Mapping[str, str] | None = None) -> Build:
+    """A user's image, as docs/install.md says: the worker's with ``folders`` of examples/ in /app.
 
-    Its label makes images of two names two images.
+    ``environment``: variables of all its containers. Its label makes images of two names two images.
     """
-    text = f"FROM {base.name}\nCOPY {folder} /app/{folder}\nLABEL build={name}\n"
-    return Build(name, text, ROOT / "examples", (folder,), after=base)
+    copied = "".join(f"COPY {folder} /app/{folder}\n" for folder in folders)
+    variables = "".join(f"ENV {name}={value}\n" for name, value in (environment or {}).items())
+    text = f"FROM {base.name}\n{copied}{variables}LABEL build={name}\n"
+    return Build(name, text, ROOT / "examples", folders, after=base)
 
 
 def product(root: Path = ROOT, version: str = VERSION) -> dict[str, Build]:
-    """``operator``, ``worker`` and ``worker-spark`` of the checkout at ``root``."""
+    """``operator``, ``worker``, ``worker-delta`` and ``worker-spark`` of the checkout at ``root``."""
     base = _base()
     folder = root / "images"
     operator, worker = (
@@ -113,6 +126,7 @@ def product(root: Path = ROOT, version: str = VERSION) -> dict[str, Build]:
     return {
         "operator": build(f"operator:{version}", operator, (*copied, "operator")),
         "worker": build(f"worker:{version}", worker, copied),
+        "worker-delta": build(f"worker:{version}-delta", worker, copied, "delta"),
         "worker-spark": build(f"worker:{version}-spark", worker, copied, "spark"),
     }
 
@@ -145,14 +159,47 @@ def users(tag: str) -> Build:
 
 
 def spark_users() -> Build:
-    """The image of examples/flights, on the Spark worker."""
-    return own(f"{REGISTRY}/flights:1.0", product()["worker-spark"], "flights")
+    """The image of the tutorial on the Spark worker, with the handler of examples/enrichment besides."""
+    base = product()["worker-spark"]
+    (block,) = [block for block in blocks("dockerfile") if block.title == "flights.Containerfile"]
+    text = block.text.replace(f"{REGISTRY}/slackwater/worker:{VERSION}-spark", base.name)
+    name, folders = f"{REGISTRY}/flights:1.0", ("flights", "enrichment")
+    text += "COPY enrichment /app/enrichment\n"
+    return Build(name, text, ROOT / "examples", folders, after=base)
+
+
+def delta_users() -> Build:
+    """The image of examples/flights for sinks that need no Spark; its S3 is :data:`S3_URL`."""
+    place = {"AWS_ENDPOINT_URL": S3_URL, "AWS_ALLOW_HTTP": "true"}
+    keys = {"AWS_ACCESS_KEY_ID": "test-key-id", "AWS_SECRET_ACCESS_KEY": "test-secret-key"}
+    return own(f"{REGISTRY}/flights:1.5", product()["worker-delta"], "flights", environment={**place, **keys})
+
+
+def previous() -> tuple[Build, Build]:
+    """Operator and image of examples/orders of the release before, whose chart is in :data:`RELEASED`: built
+    from its commit. Raises :class:`NodeUnavailable` where this clone does not have it.
+    """
+    (package,) = RELEASED.glob("*.tgz")
+    version = package.stem.rpartition("-")[2]
+    source = FOLDER / f"source-{version}"
+    with alone(FOLDER):
+        if not source.exists():
+            with tempfile.TemporaryDirectory(dir=FOLDER) as scratch:
+                archive, unpacked = Path(scratch) / "source.tar", Path(scratch) / "source"
+                commit = _UNRELEASED.get(version, f"v{version}")
+                _run(["git", "-C", str(ROOT), "archive", f"--output={archive}", commit])
+                unpacked.mkdir()
+                _run(["tar", "-xf", str(archive), "-C", str(unpacked)])
+                unpacked.rename(source)
+    parts = product(source, version)
+    return parts["operator"], own(f"{REGISTRY}/orders:{version}", parts["worker"], "orders")
 
 
 def all_images() -> list[Build]:
     """What the tests of the node run."""
     parts = product()
-    return [pause(), parts["operator"], parts["worker"], users("1.0"), users("1.1"), spark_users()]
+    groups = [users("1.0"), users("1.1"), delta_users(), spark_users()]
+    return [pause(), parts["operator"], parts["worker"], *groups, *previous()]
 
 
 def made(build: Build) -> Path:
@@ -163,9 +210,36 @@ def made(build: Build) -> Path:
         try:
             return _archived(build)
         finally:
-            # buildah keeps its storage mounted, and a build that failed its container's root.
-            unmount(str(FOLDER.resolve() / "buildah"), str(_RUN))
-            shutil.rmtree(_RUN, ignore_errors=True)
+            _unmount_storage()
+
+
+def push(build: Build, target: str) -> None:
+    """Pushes an image to the registry of ``target``, ``HOST:PORT/NAME``, by plain HTTP."""
+    archive = made(build)
+    with tempfile.TemporaryDirectory(dir=FOLDER) as layout:
+        _run(["tar", "-xf", str(archive), "-C", layout])
+        _run([str(crane()), "push", "--insecure", layout, target])
+
+
+def docker(registry: str, arguments: Sequence[str]) -> None:
+    """``docker build -f FILE -t NAME FOLDER`` and ``docker push NAME``; ``registry`` stands for
+    :data:`REGISTRY`, which has the product's images for a build.
+    """
+    with alone(FOLDER):
+        try:
+            match list(arguments):
+                case ["build", *rest]:
+                    for build in product().values():
+                        if _has(build):
+                            _buildah("tag", build.name, build.name.replace("docker.io", REGISTRY))
+                    _buildah("build", *_BUILD, *_mounts(), *rest)
+                case ["push", name]:
+                    place = name.replace(REGISTRY, registry)
+                    _buildah("push", "--quiet", "--tls-verify=false", name, f"docker://{place}")
+                case _:
+                    raise ValueError(f"docker {arguments}")
+        finally:
+            _unmount_storage()
 
 
 def _archived(build: Build) -> Path:
@@ -191,7 +265,6 @@ def _built(build: Build) -> None:
         _built(build.after)
     if build.context == _BASE:
         _make_base_root(build.context)
-    mounts = [f"--volume={path}:{path}:ro" for path in _HOST_FILES if Path(path).exists()]
     arguments = [f"--build-arg={name}={value}" for name, value in build.arguments.items()]
     target = [f"--target={build.target}"] if build.target else []
     print(f"building {build.name}", file=sys.stderr, flush=True)
@@ -199,8 +272,7 @@ def _built(build: Build) -> None:
         file.write(build.text)
         file.flush()
         _buildah(
-            "build", "--isolation=oci", "--runtime=runc", "--network=host", "--layers", "--pull-never",
-            "--format=oci", *mounts, *arguments, *target, f"--file={file.name}", f"--tag={build.name}",
+            "build", *_BUILD, *_mounts(), *arguments, *target, f"--file={file.name}", f"--tag={build.name}",
             f"--label=slackwater.dev/content={build._digest()}", str(build.context),
         )  # fmt: skip
 
@@ -244,6 +316,16 @@ def _make_base_root(folder: Path) -> None:
         stdin=sources,
     )  # fmt: skip
     unfinished.rename(target)
+
+
+def _mounts() -> list[str]:
+    return [f"--volume={path}:{path}:ro" for path in _HOST_FILES if Path(path).exists()]
+
+
+def _unmount_storage() -> None:
+    """buildah keeps its storage mounted, and a build that failed its container's root."""
+    unmount(str(FOLDER.resolve() / "buildah"), str(_RUN))
+    shutil.rmtree(_RUN, ignore_errors=True)
 
 
 def _storage() -> list[str]:

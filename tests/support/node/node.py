@@ -25,15 +25,18 @@ from tests.support.controlplane.build import NodeBinaries, ToolsUnavailable, nod
 from tests.support.controlplane.cluster import ControlPlaneUnavailable, PodNetwork
 from tests.support.node.containerd import Containerd
 from tests.support.node.debian import NodeUnavailable, installed
-from tests.support.node.host import ADDRESS, PODS, SOCKET, Guard, exclusive
+from tests.support.node.host import ADDRESS, PODS, SOCKET, Guard, exclusive, more_processors
 from tests.support.node.images import Build
 from tests.support.node.pods import NodePods
+from tests.support.node.registry import registry
 from tests.support.processes import OwnedProcess
 
 NAME = "node-1"
 SERVICES = "10.97.0.0/24"
 DOMAIN = "cluster.local"
 _READY_TIMEOUT_S = 180.0
+_PROCESSORS = 5
+"""How many times each processor counts. `orders/secured.yaml` alone requests eight, the operators more."""
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
 
 
@@ -41,6 +44,7 @@ class Node:
     """The node and its control plane; a context manager.
 
     ``plane``: kubectl, helm, the API. ``pods``: what the containers did. ``directory``: its files.
+    ``registry``: what it pulls from.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -76,21 +80,23 @@ class Node:
         programs = node_binaries()
         self.directory.mkdir(parents=True, exist_ok=True)
         # Undone in the reverse order: the parts end first, then the guard undoes what they have left.
-        self._stack.enter_context(exclusive())
-        self._stack.enter_context(Guard(self.directory))
+        lock = self._stack.enter_context(exclusive())
+        self._stack.enter_context(Guard(self.directory, lock))
         self.containerd = Containerd(self.directory)
         self._stack.callback(self.containerd.close)
         self.containerd.start()
         self.pods = self._stack.enter_context(
             NodePods(self.containerd, self.directory / "pod-logs", self.directory / "kept-logs")
         )
+        self.registry = self._stack.enter_context(registry(self.directory / "registry"))
         network = PodNetwork(ADDRESS, SERVICES)
         self.plane = self._stack.enter_context(
             ControlPlane.start(self.directory / "plane", nodes=(), network=network)
         )
         self._stack.callback(self._end_parts)
-        self._launch_parts(programs)
-        until(self._ready, f"{NAME} ready", _READY_TIMEOUT_S)
+        with more_processors(_PROCESSORS):
+            self._launch_parts(programs)
+            until(self._ready, f"{NAME} ready", _READY_TIMEOUT_S)
 
     def _launch_parts(self, programs: NodeBinaries) -> None:
         kubeconfig = self.plane.user_kubeconfig("scheduler", "system:kube-scheduler")

@@ -1,4 +1,4 @@
-"""A namespace of the node with what the examples expect: ``kafka.kafka.svc`` and the claim ``orders``."""
+"""A namespace of the node with what the examples expect: ``kafka.kafka.svc``, the topics, the claims."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.controlplane.api import Json
 from tests.support.controlplane.build import ROOT
 from tests.support.kafka import KafkaCluster
+from tests.support.kafka.secured import SecuredKafka
 from tests.support.node.host import ADDRESS
 from tests.support.node.node import NAME, Node
 from tests.support.node.pods import NodePods
 from tests.support.site import Group
 
 EXAMPLES = ROOT / "examples"
-CLAIM = "orders"
+CLAIMS = ("orders", "flights", "flights-sqlite", "payments")
+"""The volume claims of the examples; all are one folder."""
 
 
 @dataclass
@@ -29,13 +31,18 @@ class NodeSite:
     """One namespace, made by :meth:`prepare`; the operator is the chart's, in ``operator_namespace``."""
 
     node: Node
-    kafka: KafkaCluster
+    secured: SecuredKafka
     namespace: str
     operator_namespace: str
     folder: Path
     install_s: float = 0.0
     """How long ``helm install --wait`` took."""
     _topics: set[str] = field(default_factory=set)
+
+    @property
+    def kafka(self) -> KafkaCluster:
+        """The brokers."""
+        return self.secured.cluster
 
     @property
     def plane(self) -> ControlPlane:
@@ -53,15 +60,14 @@ class NodeSite:
         return {pod: self.pods.logs(namespace, pod) for pod in self.pods.pods_of(namespace)}
 
     def prepare(self) -> None:
-        """Makes the namespace (Pod Security ``restricted``), the Service of Kafka and the claim."""
-        port = int(self.kafka.bootstrap.rpartition(":")[2])
+        """Makes the namespace (Pod Security ``restricted``), the Service of Kafka and the claims."""
+        ports = {9092: self.kafka.bootstrap, 9093: self.secured.at("LOGIN_TLS")}
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o755)
         documents = [
-            _namespace("kafka"),
-            _namespace(self.namespace, {"pod-security.kubernetes.io/enforce": "restricted"}),
-            *_kafka_service(port),
-            *_volume(self.folder, self.namespace),
+            namespace(self.namespace, {"pod-security.kubernetes.io/enforce": "restricted"}),
+            *outside("kafka", "kafka", {port: _port(address) for port, address in ports.items()}),
+            *(document for claim in CLAIMS for document in _volume(self.folder, self.namespace, claim)),
         ]
         self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
         until(
@@ -75,6 +81,15 @@ class NodeSite:
             admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
             admin.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
             self._topics.add(name)
+
+    def fresh_topic(self, name: str, partitions: int) -> None:
+        """Makes a topic that has no records: removed first where it is there."""
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
+        if name in admin.list_topics(timeout=60).topics:
+            admin.delete_topics([name])[name].result(60)
+            until(lambda: name not in admin.list_topics(timeout=60).topics, f"the end of {name}")
+        self._topics.discard(name)
+        self.make_topic(name, partitions)
 
     def manifest(self, example: str, name: str = "", **spec: Any) -> Json:
         """``orders/takeover.yaml``, for one: with another name, topic and folder, and fields of ``spec``."""
@@ -111,6 +126,17 @@ def order(number: int) -> bytes:
     return json.dumps(fields).encode()
 
 
+def flight(number: int) -> bytes:
+    """A record as the handlers of examples/flights read it; its ``flight`` is the number."""
+    fields = {
+        "year": 2013, "month": 1, "day": 1, "dep_time": 517, "sched_dep_time": 515, "dep_delay": number % 90,
+        "arr_time": 830, "sched_arr_time": 819, "arr_delay": 11, "carrier": "UA", "flight": number,
+        "tailnum": "N14228", "origin": "EWR", "dest": "IAH", "air_time": 227, "distance": 1400, "hour": 5,
+        "minute": 15, "time_hour": "2013-01-01T10:00:00Z",
+    }  # fmt: skip
+    return json.dumps(fields).encode()
+
+
 def small(manifest: Json, cpu: str = "50m") -> Json:
     """The same with less reserved CPU: a node of two processors has room for more of them."""
     container = manifest["spec"]["template"]["spec"]["containers"][0]
@@ -118,20 +144,26 @@ def small(manifest: Json, cpu: str = "50m") -> Json:
     return manifest
 
 
-def _namespace(name: str, labels: Mapping[str, str] | None = None) -> Json:
+def namespace(name: str, labels: Mapping[str, str] | None = None) -> Json:
+    """A namespace."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels or {})}}
 
 
-def _kafka_service(port: int) -> list[Json]:
-    """``kafka.kafka.svc:9092`` is the broker, which runs beside the node."""
-    place = {"name": "kafka", "namespace": "kafka"}
-    label = {"kubernetes.io/service-name": "kafka"}
+def outside(name: str, home: str, ports: Mapping[int, int]) -> list[Json]:
+    """The Service ``name`` in the namespace ``home`` for what runs beside the node, at these ports of it."""
+    place = {"name": name, "namespace": home}
+    label = {"kubernetes.io/service-name": name}
     return [
+        namespace(home),
         {
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": place,
-            "spec": {"ports": [{"name": "kafka", "port": 9092, "targetPort": port}]},
+            "spec": {
+                "ports": [
+                    {"name": f"p{port}", "port": port, "targetPort": target} for port, target in ports.items()
+                ]
+            },
         },
         {
             "apiVersion": "discovery.k8s.io/v1",
@@ -139,12 +171,16 @@ def _kafka_service(port: int) -> list[Json]:
             "metadata": {**place, "labels": label},
             "addressType": "IPv4",
             "endpoints": [{"addresses": [ADDRESS], "conditions": {"ready": True}}],
-            "ports": [{"name": "kafka", "port": port}],
+            "ports": [{"name": f"p{port}", "port": target} for port, target in ports.items()],
         },
     ]
 
 
-def _volume(folder: Path, namespace: str) -> list[Json]:
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def _volume(folder: Path, home: str, claim: str) -> list[Json]:
     """A local volume, on which the kubelet applies fsGroup; its root belongs to root at first."""
     here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [NAME]}
     common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
@@ -152,7 +188,7 @@ def _volume(folder: Path, namespace: str) -> list[Json]:
         {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
-            "metadata": {"name": CLAIM},
+            "metadata": {"name": f"{home}-{claim}"},
             "spec": {
                 **common,
                 "capacity": {"storage": "5Gi"},
@@ -163,7 +199,11 @@ def _volume(folder: Path, namespace: str) -> list[Json]:
         {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": {"name": CLAIM, "namespace": namespace},
-            "spec": {**common, "volumeName": CLAIM, "resources": {"requests": {"storage": "5Gi"}}},
+            "metadata": {"name": claim, "namespace": home},
+            "spec": {
+                **common,
+                "volumeName": f"{home}-{claim}",
+                "resources": {"requests": {"storage": "5Gi"}},
+            },
         },
     ]

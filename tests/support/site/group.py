@@ -180,6 +180,11 @@ class Group:
         """The names of the workers' pods that are ready."""
         return [pod["metadata"]["name"] for pod in self.pods() if _is_ready(pod)]
 
+    def evictable(self) -> int:
+        """How many pods the PodDisruptionBudget lets go now."""
+        path = path_of("policy/v1", "poddisruptionbudgets", self.site.namespace, self.name)
+        return int((self._api.get(path) or {}).get("status", {}).get("disruptionsAllowed", 0))
+
     def workers(self) -> dict[str, Json]:
         """``GET /status`` of each worker that answers, by pod."""
         workers: dict[str, Json] = {}

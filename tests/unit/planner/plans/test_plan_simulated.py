@@ -306,6 +306,15 @@ async def test_a_pod_that_cannot_be_created_is_named_with_the_cause() -> None:
     assert simulation.condition("Degraded")["status"] == "False"
 
 
+async def test_a_pod_without_room_is_to_be_described_as_it_has_no_log() -> None:
+    simulation, operator = await started()
+    simulation.room = 3
+    simulation.change(replicas=4)
+    await operator.run(lambda: simulation.condition("Degraded").get("reason") == "WorkerFailing")
+    message = "flights-3: Unschedulable: 0/1 nodes: no room; see kubectl describe pod flights-3"
+    assert simulation.condition("Degraded")["message"] == message
+
+
 @pytest.mark.parametrize("bad", ["crashes", "hangs"])
 async def test_a_revision_that_does_not_come_up_is_taken_back(bad: str) -> None:
     simulation, operator = await started()
