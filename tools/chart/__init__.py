@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ DEFAULTS = CHART / "files" / "defaults.yaml"
 REMOVABLE = frozenset({"resources", "podSecurityContext", "securityContext"})
 """Values of which a user may take parts away by null: their defaults must not come back."""
 BEGIN, END = "<!-- values: made by `python -m tools.chart` -->", "<!-- end of values -->"
+_KINDS = {"array", "boolean", "integer", "number", "object", "string"}
 _KEY = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z][A-Za-z0-9]*):")
 
 
@@ -32,10 +33,11 @@ class UndocumentedValue(ValueError):
 
 @dataclass(frozen=True)
 class Value:
-    """One value of the chart: its path (`image.tag`), its comment and its default."""
+    """One value of the chart: its path (`image.tag`), its comment, its type by the schema, its default."""
 
     path: str
     about: str
+    kind: str
     default: Any
 
 
@@ -61,13 +63,14 @@ def values() -> list[Value]:
     """All values with their comments, in their order.
 
     Raises:
-        UndocumentedValue: one has none.
+        UndocumentedValue: one has no comment, or no type in values.schema.json.
     """
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
-    return list(_documented(text, yaml.safe_load(text)))
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    return list(_documented(text, yaml.safe_load(text), schema))
 
 
-def _documented(text: str, tree: dict[str, Any]) -> Iterator[Value]:
+def _documented(text: str, tree: dict[str, Any], schema: Mapping[str, Any]) -> Iterator[Value]:
     # A leaf is a key whose value isn't a mapping, or whose comment speaks of it as a whole.
     path: list[str] = []
     comment: list[str] = []
@@ -87,17 +90,30 @@ def _documented(text: str, tree: dict[str, Any]) -> Iterator[Value]:
         for key in path:
             value = value[key]
         if comment:
-            yield Value(".".join(path), " ".join(comment), value)
+            yield Value(".".join(path), " ".join(comment), _kind(schema, path), value)
             whole = depth
         elif not isinstance(value, dict) or not value:
             raise UndocumentedValue(f"values.yaml: {'.'.join(path)} has no comment right above it")
         comment = []
 
 
+def _kind(schema: Mapping[str, Any], path: Sequence[str]) -> str:
+    """The type of a value, as the schema has it; of an enumeration and of alternatives all types."""
+    for key in path:
+        schema = schema.get("properties", {}).get(key, {})
+    alternatives = schema.get("anyOf", [schema])
+    kinds = {str(alternative.get("type", "")) for alternative in alternatives}
+    if "enum" in schema:
+        kinds = {"string" if isinstance(value, str) else "other" for value in schema["enum"]}
+    if not kinds <= _KINDS:
+        raise UndocumentedValue(f"values.schema.json: {'.'.join(path)} has no type")
+    return " or ".join(sorted(kinds))
+
+
 def table(documented: list[Value]) -> str:
     """The values as a table of Markdown."""
-    rows = [f"| `{v.path}` | {_cell(v.about)} | {_default(v.default)} |" for v in documented]
-    return "\n".join(["| value | what | default |", "|---|---|---|", *rows])
+    rows = [f"| `{v.path}` | {v.kind} | {_cell(v.about)} | {_default(v.default)} |" for v in documented]
+    return "\n".join(["| value | type | what | default |", "|---|---|---|---|", *rows])
 
 
 def _cell(text: str) -> str:

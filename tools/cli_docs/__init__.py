@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slackwater import cli
-from slackwater_operator.cli import check, operator_options
+from slackwater_operator.cli import operator_options
 from slackwater_operator.cli.kubectl import plugin
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
@@ -26,7 +26,7 @@ Exit codes of all commands: 0, 1 for an error, 2 for wrong arguments or input, 1
 
 def render() -> str:
     """The whole page."""
-    programs = (cli.complete_parser(), plugin.parser(), operator_options.parser({}), check.parser())
+    programs = (cli.complete_parser(), plugin.parser(), operator_options.parser({}))
     return (
         "\n".join([HEAD, *(part for program in programs for part in _program(program))]).rstrip("\n") + "\n"
     )

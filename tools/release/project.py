@@ -9,17 +9,15 @@ from pathlib import Path
 import yaml
 from setuptools.config.pyprojecttoml import read_configuration
 
+from tools import addresses
+
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "slackwater"
 CHANGELOG = ROOT / "CHANGELOG.md"
 DISTRIBUTIONS = ("worker", "operator")
 """Folders with a pyproject.toml."""
 
-REPOSITORY = "https://github.com/slackwater/slackwater"
-"""Stands for the repository's address, which nobody has registered yet: what the workflow publishes has the
-address of the repository that it runs in."""
-SITE = "https://slackwater.dev"
-"""Stands for the address of the documentation, likewise."""
+REPOSITORY, SITE = addresses.REPOSITORY, addresses.SITE
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 

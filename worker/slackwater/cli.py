@@ -14,6 +14,7 @@ import sys
 from importlib import import_module
 from typing import Any, NoReturn
 
+from slackwater import completion
 from slackwater.extras import explained
 from slackwater.version import VERSION
 
@@ -31,7 +32,6 @@ COMMANDS = {
 }
 ENTRY_POINTS = "slackwater.commands"
 INTERRUPTED = 130
-SHELLS = ("bash", "fish", "zsh")
 
 
 class Parser(argparse.ArgumentParser):
@@ -59,25 +59,8 @@ def _parser() -> tuple[argparse.ArgumentParser, Any]:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     version = subparsers.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
-    completion = subparsers.add_parser(
-        "completion",
-        help="print a script that completes this command in a shell",
-        description="Prints a script, which a shell's start-up file reads: "
-        'eval "$(slackwater completion bash)", for zsh the same after compinit, for fish '
-        "slackwater completion fish | source.",
-    )
-    completion.add_argument("shell", choices=SHELLS, metavar="bash|fish|zsh")
-    completion.set_defaults(run=_completion)
+    completion.register(subparsers, "slackwater", complete_parser)
     return parser, subparsers
-
-
-def _completion(args: argparse.Namespace) -> int:
-    from slackwater.completion import script
-
-    parser, subparsers = _parser()
-    _register(subparsers, [])
-    print(script(parser, args.shell))
-    return 0
 
 
 def _version(_: argparse.Namespace) -> int:

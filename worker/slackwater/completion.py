@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from slackwater.extras import CLI
-from slackwater.runtime.errors import ConfigError
+
+SHELLS = ("bash", "fish", "zsh")
 
 _NOTHING = "{ true }"
 """For zsh: completes a positional argument to nothing. Without an action zsh offers no options either."""
 
 
+def register(subparsers: Any, program: str, complete_parser: Callable[[], argparse.ArgumentParser]) -> None:
+    """Adds the subcommand ``completion``.
+
+    Args:
+        subparsers: of the program's parser.
+        program: its name on a command line.
+        complete_parser: makes the parser with all commands; called when the script is asked for.
+    """
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "completion",
+        help="print a script that completes this command in a shell",
+        description="Prints a script, which a shell's start-up file reads: "
+        f'eval "$({program} completion bash)", for zsh the same after compinit, for fish '
+        f"{program} completion fish | source.",
+    )
+    parser.add_argument("shell", choices=SHELLS, metavar="bash|fish|zsh")
+
+    def run(args: argparse.Namespace) -> int:
+        print(script(complete_parser(), args.shell))
+        return 0
+
+    parser.set_defaults(run=run)
+
+
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
     """The script for ``bash``, ``fish`` or ``zsh``. Raises ConfigError where shtab is not installed."""
+    from slackwater.runtime.errors import ConfigError
+
     try:
         import shtab
     except ModuleNotFoundError as exc:

@@ -6,6 +6,7 @@ Prints a line for each and ends with 1 when one of them is bad. It doesn't wait:
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import sys
@@ -15,7 +16,6 @@ from typing import Any
 
 import aiohttp
 
-from slackwater.cli import Parser
 from slackwater.commands.arguments import whole_number
 from slackwater.kafka.untrusted import one_line
 from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
@@ -54,40 +54,36 @@ class Wanted:
     namespaces: Sequence[str]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 where all is well, 1 where something isn't or cannot be asked, 2 for a wrong
-    command line or kubeconfig.
-
-    Args:
-        arguments: of the command line, without `check`.
-    """
-    args = parser().parse_args(arguments)
-    wanted = Wanted(os.environ.get("POD_NAMESPACE", "default"), args.selector, args.expect, args.namespace)
-    return asyncio.run(_print(wanted))
-
-
-def parser() -> Parser:
-    """The parser of the command line."""
-    made = Parser(
-        prog="slackwater-operator check",
+def register(subparsers: Any) -> None:
+    """Adds the subcommand to `slackwater-operator`."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "check",
+        help="check whether an installed operator is ready",
         description="Checks that the operator is ready and that the API server knows its resource.",
     )
-    made.add_argument("--selector", required=True, help="label selector of the operator's pods")
-    made.add_argument(
+    parser.add_argument("--selector", required=True, help="label selector of the operator's pods")
+    parser.add_argument(
         "--expect",
         type=whole_number(),
         default=1,
         metavar="N",
-        help="the number of pods that must be ready",
+        help="the number of pods that must be ready (default: 1)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--namespace",
         action="append",
         default=[],
         metavar="NS",
         help="a namespace to list ConsumerGroups in (repeatable; default: all)",
     )
-    return made
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Returns the exit code: 0 where all is well, 1 where something isn't or cannot be asked, 2 for a wrong
+    kubeconfig."""
+    wanted = Wanted(os.environ.get("POD_NAMESPACE", "default"), args.selector, args.expect, args.namespace)
+    return asyncio.run(_print(wanted))
 
 
 async def _print(wanted: Wanted) -> int:
@@ -152,7 +148,3 @@ async def _served(kube: Kube, namespace: str | None) -> Result:
     except KubeError as error:
         return Result(False, f"{KIND}s {where} cannot be listed: {error}")
     return Result(True, f"the API server has {len(groups)} {KIND}s {where}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

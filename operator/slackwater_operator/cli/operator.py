@@ -6,6 +6,7 @@ another replica may lead now: the process ends at once, whatever it was doing.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import gc
@@ -16,11 +17,13 @@ import sys
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from slackwater.cli import flush_output
 from slackwater.clock import SYSTEM_CLOCK
+from slackwater.runtime.errors import ConfigError
 from slackwater.tracing.opening import tracing_of
 from slackwater.tracing.settings import TraceSettings
 from slackwater.tracing.spans import NO_TRACING, Tracing
-from slackwater_operator.cli.operator_options import Options, parse
+from slackwater_operator.cli.operator_options import Options, options_of, parser
 from slackwater_operator.controller.controller import Controller
 from slackwater_operator.controller.settings import Settings
 from slackwater_operator.kubernetes.client import Kube
@@ -48,13 +51,12 @@ LEASE_REQUEST_S = 3.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the operator until SIGTERM or SIGINT. Returns the exit code."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if arguments[:1] == ["check"]:
-        from slackwater_operator.cli import check
-
-        return check.main(arguments[1:])
-    options = parse(arguments, os.environ)
+    """Runs the subcommand, or without one the operator until SIGTERM or SIGINT. Returns the exit code."""
+    commands = parser(os.environ)
+    args = commands.parse_args(sys.argv[1:] if arguments is None else list(arguments))
+    if args.command:
+        return _run_command(args)
+    options = options_of(commands, args, os.environ)
     tracing = _tracing(options)
     logs.set_up(options.log_level, options.log_format, tracing.fields)
     try:
@@ -64,6 +66,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     finally:
         tracing.close(TRACES_CLOSE_MS)
+
+
+def _run_command(args: argparse.Namespace) -> int:
+    try:
+        return int(args.run(args))
+    except ConfigError as error:
+        print(f"slackwater-operator: error: {error}", file=sys.stderr)
+        return error.exit_code
+    finally:
+        flush_output()
 
 
 def _tracing(options: Options) -> Tracing:

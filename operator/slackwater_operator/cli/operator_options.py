@@ -10,11 +10,13 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from slackwater import completion
 from slackwater.cli import Parser
 from slackwater.extras import OTEL
 from slackwater.tracing.opening import disabled
 from slackwater.tracing.settings import is_endpoint
 from slackwater.version import VERSION
+from slackwater_operator.cli import check
 
 PREFIX = "SLACKWATER_"
 LEASE = "slackwater-operator"
@@ -85,7 +87,17 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
         SystemExit: 2 after one line that says what is wrong; 0 after `--help`.
     """
     options = parser(environment)
-    args = options.parse_args(arguments)
+    return options_of(options, options.parse_args(arguments), environment)
+
+
+def options_of(
+    options: argparse.ArgumentParser, args: argparse.Namespace, environment: Mapping[str, str]
+) -> Options:
+    """What ``options``, the parser, has read, checked.
+
+    Raises:
+        SystemExit: 2 after one line that says what is wrong.
+    """
     named = args.namespace or [
         namespace.strip() for namespace in environment.get(PREFIX + "NAMESPACE", "").split(",")
     ]
@@ -133,16 +145,19 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
 
 
 def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
-    """The parser of the operator's command line, with the defaults that ``environment`` gives."""
+    """The parser of the operator's command line, with the defaults that ``environment`` gives.
+
+    A subcommand sets ``run``, which takes the arguments and returns the exit code.
+    """
     made = Parser(
         prog="slackwater-operator",
         allow_abbrev=False,
         description="Manages the ConsumerGroups of a Kubernetes cluster. Each option can also be set in "
         f"the environment: {PREFIX}HTTP_PORT is --http-port.",
-        epilog="`slackwater-operator check` checks whether an installed operator is ready.",
+        epilog="Without COMMAND the operator runs until SIGTERM.",
     )
     given = _Environment(made, environment)
-    made.add_argument("--version", action="version", version=VERSION)
+    made.add_argument("--version", action="version", version=VERSION, help="print the version")
     made.add_argument(
         "--namespace", action="append", metavar="NS", help="a namespace to watch (repeatable; default: all)"
     )
@@ -193,6 +208,9 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     given.text("--prometheus-url", "", "URL", "send the queries of spec.rollout.analysis to this Prometheus")
     given.choice("--log-level", "info", LEVELS, "lowest level that is logged")
     given.choice("--log-format", "text", ("text", "json"), "format of the log (on stderr)")
+    subparsers = made.add_subparsers(dest="command", metavar="COMMAND")
+    check.register(subparsers)
+    completion.register(subparsers, made.prog, lambda: parser({}))
     return made
 
 

@@ -44,7 +44,7 @@ def register(subparsers: Any) -> None:
     """Adds the subcommand `demo`."""
     demo = subparsers.add_parser(
         "demo",
-        help="run the example on this machine and check its output",
+        help="run the example of real flights on this machine, and check its output",
         description="Processes real flights in a consumer group, and restarts, kills and scales its workers "
         f"meanwhile. Creates the folder {FOLDER} in the current folder; a later run empties it once the "
         "broker listens. Exits with 0 only if nothing was lost or duplicated and no operation caused an "

@@ -1,4 +1,4 @@
-"""``slackwater completion``: the scripts in the shells themselves. zsh and fish where they are installed."""
+"""The scripts of the command ``completion`` in the shells: bash; zsh and fish where they are installed."""
 
 from __future__ import annotations
 
@@ -17,20 +17,28 @@ import pytest
 BASH = """
 source {script}
 COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
-$(complete -p slackwater | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+$(complete -p {program} | sed 's/.*-F \\([^ ]*\\).*/\\1/')
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 
 
-def script_of(shell: str) -> str:
-    command = [sys.executable, "-m", "slackwater", "completion", shell]
+MODULES = {"slackwater": "slackwater", "slackwater-operator": "slackwater_operator.cli.operator"}
+
+
+def command_of(program: str, shell: str) -> list[str]:
+    return [sys.executable, "-m", MODULES[program], "completion", shell]
+
+
+def script_of(program: str, shell: str) -> str:
+    command = command_of(program, shell)
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def in_bash(script: Path, line: str) -> set[str]:
     """What bash offers for the last word of ``line``."""
-    program = BASH.format(script=script, words=line if line[-1] != " " else f"{line}''")
-    command = ["bash", "--norc", "-c", program]
+    words = line if line[-1] != " " else f"{line}''"
+    source = BASH.format(script=script, words=words, program=line.split()[0])
+    command = ["bash", "--norc", "-c", source]
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
@@ -80,34 +88,46 @@ LINES = [
     ("slackwater topics --part", "--partitions"),
     ("slackwater lag --outp", "--output"),
     ("slackwater completion fi", "fish"),
+    ("slackwater-operator ch", "check"),
+    ("slackwater-operator --admission-p", "--admission-port"),
+    ("slackwater-operator check --sel", "--selector"),
+    ("slackwater-operator completion zs", "zsh"),
 ]
 
 
 @pytest.mark.parametrize("shell", INSTALLED)
 def test_a_shell_completes_commands_options_and_values(tmp_path: Path, shell: str) -> None:
-    script = tmp_path / "script"
-    script.write_text(script_of(shell))
+    for program in MODULES:
+        (tmp_path / program).write_text(script_of(program, shell))
     for line, completed in LINES:
-        assert COMPLETERS[shell](script, line) == {completed}, line
+        assert COMPLETERS[shell](tmp_path / line.split()[0], line) == {completed}, line
 
 
 def test_the_files_of_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "script"
-    script.write_text(script_of("bash"))
+    script.write_text(script_of("slackwater", "bash"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "group.yaml").touch()
     assert in_bash(script, "slackwater try -f gr") == {"group.yaml"}
 
 
+COMMANDS = {
+    "slackwater": ("topics", "try", "replay", "backfill", "local", "worker"),
+    "slackwater-operator": ("check", "completion"),
+}
+
+
 @pytest.mark.parametrize("shell", COMPLETERS)
-def test_each_script_has_every_command(shell: str) -> None:
-    script = script_of(shell)
-    for command in ("topics", "try", "replay", "backfill", "local", "worker"):
+@pytest.mark.parametrize("program", MODULES)
+def test_each_script_has_every_command(program: str, shell: str) -> None:
+    script = script_of(program, shell)
+    for command in COMMANDS[program]:
         assert command in script
 
 
-def test_a_shell_without_a_script() -> None:
-    command = [sys.executable, "-m", "slackwater", "completion", "cmd"]
+@pytest.mark.parametrize("program", MODULES)
+def test_a_shell_without_a_script(program: str) -> None:
+    command = command_of(program, "cmd")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "'cmd'" in done.stderr

@@ -313,3 +313,28 @@ def test_addresses_of_a_wheel_are_read_from_its_metadata(tmp_path: Path) -> None
     with zipfile.ZipFile(wheel, "w") as opened:
         opened.writestr("a-1.dist-info/METADATA", "Name: a\nProject-URL: Source, https://x/y\n\nText")
     assert packages.addresses(wheel) == ["https://x/y"]
+
+
+# --- the addresses
+
+
+def test_every_file_has_the_addresses_of_one_place() -> None:
+    """The repository of no other owner, so that a fork sees each file that it has to change."""
+    files = [
+        *(project.ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml")),
+        *(
+            project.ROOT / folder / name
+            for folder in project.DISTRIBUTIONS
+            for name in ("pyproject.toml", "README.md")
+        ),
+        *(path for path in project.CHART.rglob("*.y*ml") if path.is_file()),
+        *(project.ROOT / "docs").rglob("*.md"),
+    ]
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        for address in re.findall(
+            r"https://(?:github\.com/[\w.-]+/slackwater|(?:[\w-]+\.)?slackwater\.[a-z]+)\b", text
+        ):
+            assert address in (project.REPOSITORY, project.SITE), (
+                f"{path}: {address}, not as in tools/addresses.py"
+            )

@@ -60,14 +60,16 @@ def register(subparsers: Any) -> None:
     parser.add_argument("--handler", default="", metavar="MODULE:FUNCTION", help="instead of the group's")
     parser.add_argument("--remote", default=None, metavar="sc://HOST:PORT", help="a Spark Connect server")
     parser.add_argument(
-        "--name", type=_name, help="tells backfills apart (default: made of --from, --to and the table)"
+        "--name",
+        type=_name,
+        help="what tells this backfill from others (default: made of --from, --to and the table)",
     )
     parser.add_argument(
         "--batch-rows",
         default=DEFAULT_MOST,
         type=whole_number(1, 2**31 - 1),
         metavar="N",
-        help="the most records of a commit",
+        help="commit after at most N records",
     )
     parser.add_argument(
         "--tasks",

@@ -87,7 +87,9 @@ def _add(commands: Any, name: str, text: str, run: Any, *, output: bool = False)
     )
     chosen.add_argument("--until", type=_time, metavar="TIME", help="written before this time")
     if output:
-        parser.add_argument("--output", choices=("text", "json"), default="text", help="(default: text)")
+        parser.add_argument(
+            "--output", choices=("text", "json"), default="text", help="output format (default: text)"
+        )
     parser.set_defaults(run=run)
     return parser
 

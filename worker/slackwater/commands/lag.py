@@ -40,7 +40,9 @@ def register(subparsers: Any) -> None:
     )
     add_options(parser)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="group.id (default: all, summed up)")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="(default: text)")
+    parser.add_argument(
+        "--output", choices=("text", "json"), default="text", help="output format (default: text)"
+    )
     parser.set_defaults(run=run)
 
 

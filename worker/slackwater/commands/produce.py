@@ -35,7 +35,7 @@ def register(subparsers: Any) -> None:
         "--key-separator",
         type=separator,
         metavar="TEXT",
-        help="what stands before it in a line is the record's key",
+        help="separates the key from the value in each line (default: records without keys)",
     )
     parser.add_argument(
         "--partition", type=whole_number(), metavar="N", help="send all records to this partition"

@@ -38,7 +38,7 @@ def register(subparsers: Any) -> None:
     parser.add_argument("starts", nargs="+", metavar=SYNTAX, type=_start_of, help="where to begin")
     parser.add_argument("-f", "--follow", action="store_true", help="go on as records come")
     parser.add_argument(
-        "--limit", type=whole_number(1), default=None, metavar="N", help="print at most so many"
+        "--limit", type=whole_number(1), default=None, metavar="N", help="print at most N records"
     )
     parser.add_argument(
         "--output",

@@ -40,7 +40,9 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "topics", nargs="*", type=topic_name, metavar="TOPIC", help="only these (default: all)"
     )
-    parser.add_argument("--create", type=topic_name, metavar="TOPIC", help="create this topic instead")
+    parser.add_argument(
+        "--create", type=topic_name, metavar="TOPIC", help="create this topic instead of listing topics"
+    )
     parser.add_argument(
         "--partitions", type=whole_number(1), metavar="N", help="of --create (default: the broker's)"
     )
@@ -50,7 +52,9 @@ def register(subparsers: Any) -> None:
         metavar="N",
         help="of --create (default: the broker's)",
     )
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="(default: text)")
+    parser.add_argument(
+        "--output", choices=("text", "json"), default="text", help="output format (default: text)"
+    )
     parser.set_defaults(run=run)
 
 

@@ -45,9 +45,15 @@ def add_group(parser: argparse.ArgumentParser) -> None:
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that name a cluster: `--namespace`, `--context`."""
     parser.add_argument(
-        "-n", "--namespace", default="", metavar="NS", help="default: the namespace of the context"
+        "-n",
+        "--namespace",
+        default="",
+        metavar="NS",
+        help="namespace of the ConsumerGroup (default: the context's)",
     )
-    parser.add_argument("--context", default="", metavar="NAME", help="kubeconfig context")
+    parser.add_argument(
+        "--context", default="", metavar="NAME", help="kubeconfig context (default: the current one)"
+    )
 
 
 class Cluster:
