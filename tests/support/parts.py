@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tests.support import grafana, postgres, s3
+from tests.support import grafana, postgres
 from tests.support.controlplane import build
 from tests.support.docs import site
 from tests.support.iceberg import rest
@@ -21,6 +21,7 @@ from tests.support.java import programs
 from tests.support.kafka.jars import RELEASES, KafkaUnavailable, kafka_libs
 from tests.support.node import debian, images
 from tests.support.spark import SparkUnavailable, kafka_source_jars, use_archive
+from tests.support.stores import azure, s3
 
 if TYPE_CHECKING:
     import pytest
@@ -49,6 +50,8 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "spark": use_archive,
     "spark-kafka": kafka_source_jars,
     "s3": s3.installed,
+    "azure": azure.installed,
+    "google": build.fake_gcs_server,
     "iceberg": rest.classpath,
     "postgres": postgres.programs,
     "kubectl": build.kubectl,
@@ -67,11 +70,12 @@ UNAVAILABLE = (
     SparkUnavailable,
     postgres.PostgresUnavailable,
     s3.MotoUnavailable,
+    azure.AzuriteUnavailable,
     grafana.GrafanaUnavailable,
     site.SiteUnavailable,
     debian.NodeUnavailable,
 )
-LONG = {"keda", "grafana", "node"}
+LONG = {"azure", "google", "keda", "grafana", "node"}
 """Parts that only tests marked ``long`` or ``node`` need."""
 OF_MARKERS = {
     "controlplane": ("kubectl", "controlplane"),

@@ -24,7 +24,8 @@ from tests.support.iceberg.catalogs import Catalog, sql_catalog
 from tests.support.iceberg.others import OTHERS, append, compact, delete, expire_all
 from tests.support.iceberg.rest import TOKEN, RestCatalogServer
 from tests.support.iceberg.sweeps import ALL, RECORDS
-from tests.support.s3 import BUCKET, S3Gate, S3Server
+from tests.support.stores.gate import BUCKET, StoreGate
+from tests.support.stores.s3 import S3Server
 from tests.support.sinks import OLD, A, B, marks, put, rows
 
 CALLS: list[tuple[Any, str]] = [
@@ -108,7 +109,7 @@ def test_three_workers_at_once_write_each_record_once(lake: Catalog) -> None:
 
 
 @rest_catalog
-@pytest.mark.parametrize("action", [S3Gate.LOSE, S3Gate.REFUSE])
+@pytest.mark.parametrize("action", [StoreGate.LOSE, StoreGate.REFUSE])
 def test_an_answer_or_a_request_that_is_lost_leaves_each_record_once(
     server: RestCatalogServer, lake: Catalog, action: str
 ) -> None:
@@ -124,11 +125,11 @@ def test_an_answer_or_a_request_that_is_lost_leaves_each_record_once(
                 commits.append(path)
                 if len(commits) == turn:
                     return action
-            return S3Gate.PASS
+            return StoreGate.PASS
 
-        with S3Gate(server, passing) as gate:
+        with StoreGate(server, passing) as gate:
             sink = lake.sink(options=server.options(gate.url))
-            with contextlib.nullcontext() if action == S3Gate.LOSE else pytest.raises(SinkError):
+            with contextlib.nullcontext() if action == StoreGate.LOSE else pytest.raises(SinkError):
                 write_all(sink)
         assert len(commits) >= turn
         write_all(lake.sink())
@@ -232,16 +233,16 @@ def on_s3(s3: S3Server, folder: Path, warehouse: str = f"s3://{BUCKET}/warehouse
 def test_a_table_on_s3_has_each_record_once(s3: S3Server, tmp_path: Path) -> None:
     lake = on_s3(s3, tmp_path)
     assert lake.sink().probe() == lake.table
-    assert s3.keys(BUCKET) == ["warehouse/"], "pyarrow keeps the folder"
+    assert s3.keys() == ["warehouse/"], "pyarrow keeps the folder"
     write_all(lake.sink(partition_by=["partition"]))
     assert lake.read().places() == ALL
     sink = lake.sink()
     assert sink.rewind({A: (OLD, 2)}) == RECORDS - 2
     write_all(sink)
     assert lake.read().places() == ALL
-    before = set(s3.keys(BUCKET))
+    before = set(s3.keys())
     sink.probe()
-    assert {key for key in s3.keys(BUCKET) if not key.endswith("/")} == before - {"warehouse/"}
+    assert {key for key in s3.keys() if not key.endswith("/")} == before - {"warehouse/"}
 
 
 @pytest.mark.parts("s3")

@@ -11,7 +11,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from tests.support.devbroker import DevBroker
-from tests.support.s3 import BUCKET, S3Server
+from tests.support.stores.gate import BUCKET
+from tests.support.stores.s3 import S3Server
 from tests.support.workers.delivery_site import DeliverySite
 
 pytestmark = pytest.mark.parts("s3")

@@ -1,0 +1,20 @@
+import java.io.File;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.hdfs.MiniDFSCluster;
+
+/** HDFS for tests: a name node on the given port of 127.0.0.1, a data node, and their files in the given folder. */
+public final class MiniHdfs {
+  private MiniHdfs() {}
+
+  public static void main(String[] arguments) throws Exception {
+    try (MiniDFSCluster cluster =
+        new MiniDFSCluster.Builder(new Configuration(), new File(arguments[1]))
+            .nameNodePort(Integer.parseInt(arguments[0]))
+            .numDataNodes(1)
+            .build()) {
+      cluster.waitActive();
+      System.out.println("ready");
+      Thread.currentThread().join();
+    }
+  }
+}
