@@ -21,7 +21,7 @@ from tests.support.java import programs
 from tests.support.kafka.jars import RELEASES, KafkaUnavailable, kafka_libs
 from tests.support.node import debian, images
 from tests.support.spark import SparkUnavailable, kafka_source_jars, use_archive
-from tests.support.stores import azure, s3
+from tests.support.stores import azure, hdfs, s3
 
 if TYPE_CHECKING:
     import pytest
@@ -52,6 +52,7 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "s3": s3.installed,
     "azure": azure.installed,
     "google": build.fake_gcs_server,
+    "hdfs": hdfs.classpath,
     "iceberg": rest.classpath,
     "postgres": postgres.programs,
     "kubectl": build.kubectl,
@@ -75,7 +76,7 @@ UNAVAILABLE = (
     site.SiteUnavailable,
     debian.NodeUnavailable,
 )
-LONG = {"azure", "google", "keda", "grafana", "node"}
+LONG = {"azure", "google", "hdfs", "keda", "grafana", "node"}
 """Parts that only tests marked ``long`` or ``node`` need."""
 OF_MARKERS = {
     "controlplane": ("kubectl", "controlplane"),

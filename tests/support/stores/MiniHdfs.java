@@ -2,7 +2,10 @@ import java.io.File;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
 
-/** HDFS for tests: a name node on the given port of 127.0.0.1, a data node, and their files in the given folder. */
+/**
+ * HDFS for tests: a name node on the given port of 127.0.0.1 and a data node, with their files in the given folder.
+ * Prints the port of WebHDFS when it is ready.
+ */
 public final class MiniHdfs {
   private MiniHdfs() {}
 
@@ -13,7 +16,7 @@ public final class MiniHdfs {
             .numDataNodes(1)
             .build()) {
       cluster.waitActive();
-      System.out.println("ready");
+      System.out.println("web " + cluster.getNameNode().getHttpAddress().getPort());
       Thread.currentThread().join();
     }
   }

@@ -13,7 +13,17 @@ from pyarrow.fs import FileSystem
 from tests.support.stores.gate import HasPort
 
 
-class StoreServer(HasPort, Protocol):
+class Readable(Protocol):
+    """A store whose objects can be read."""
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """The keys of all objects that begin with ``prefix``."""
+
+    def read(self, key: str) -> bytes:
+        """The content of an object."""
+
+
+class StoreServer(HasPort, Readable, Protocol):
     """An object store of its own for a test, on a port of 127.0.0.1, with the bucket ``BUCKET``."""
 
     scheme: str
@@ -29,12 +39,6 @@ class StoreServer(HasPort, Protocol):
 
     def is_copy(self, method: str, path: str) -> bool:
         """Whether a request puts an object in its place that was staged."""
-
-    def keys(self, prefix: str = "") -> list[str]:
-        """The keys of all objects that begin with ``prefix``."""
-
-    def read(self, key: str) -> bytes:
-        """The content of an object."""
 
     def delete(self, key: str) -> None:
         """Deletes an object."""
@@ -63,7 +67,7 @@ class Objects:
         obstore.delete(self._bucket, key)
 
 
-def download(server: StoreServer, prefix: str, folder: Path) -> Path:
+def download(server: Readable, prefix: str, folder: Path) -> Path:
     """Copies all objects whose keys begin with ``prefix/`` into ``folder``."""
     for key in server.keys(f"{prefix}/"):
         target = folder / key.removeprefix(f"{prefix}/")
