@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tests.support import grafana, postgres
+from tests.support import apicurio, grafana, postgres
 from tests.support.controlplane import build
 from tests.support.docs import site
 from tests.support.iceberg import rest
@@ -53,6 +53,7 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "azure": azure.installed,
     "google": build.fake_gcs_server,
     "hdfs": hdfs.classpath,
+    "registry": apicurio.installed,
     "iceberg": rest.classpath,
     "postgres": postgres.programs,
     "kubectl": build.kubectl,
@@ -70,13 +71,14 @@ UNAVAILABLE = (
     KafkaUnavailable,
     SparkUnavailable,
     postgres.PostgresUnavailable,
+    apicurio.ApicurioUnavailable,
     s3.MotoUnavailable,
     azure.AzuriteUnavailable,
     grafana.GrafanaUnavailable,
     site.SiteUnavailable,
     debian.NodeUnavailable,
 )
-LONG = {"azure", "google", "hdfs", "keda", "grafana", "node"}
+LONG = {"azure", "google", "hdfs", "keda", "grafana", "node", "registry"}
 """Parts that only tests marked ``long`` or ``node`` need."""
 OF_MARKERS = {
     "controlplane": ("kubectl", "controlplane"),

@@ -71,6 +71,7 @@ class AzureServer:
     """Azurite on a port of 127.0.0.1, until the block ends or the test process does."""
 
     scheme = "az"
+    iceberg_scheme = "abfs"
     part_mark = "comp=block&"
 
     def __enter__(self) -> AzureServer:
@@ -136,4 +137,15 @@ class AzureServer:
             "azure_storage_account_name": ACCOUNT,
             "azure_storage_account_key": KEY,
             **more,
+        }
+
+    def iceberg_properties(self) -> dict[str, str]:
+        """Properties of pyiceberg for this server."""
+        return {
+            "adls.account-name": ACCOUNT,
+            "adls.account-key": KEY,
+            "adls.blob-storage-authority": f"127.0.0.1:{self.port}",
+            "adls.dfs-storage-authority": f"127.0.0.1:{self.port}",
+            "adls.blob-storage-scheme": "http",
+            "adls.dfs-storage-scheme": "http",
         }

@@ -21,9 +21,14 @@ class HasPort(Protocol):
 
 
 class HttpThread:
-    """An HTTP server on a port of 127.0.0.1; ``handle`` answers each request, in a thread of its connection."""
+    """An HTTP server on a port of 127.0.0.1; ``handle`` answers each request, in a thread of its connection.
 
-    def __init__(self, handle: Callable[[http.server.BaseHTTPRequestHandler], None]) -> None:
+    ``port``: 0 for a free one.
+    """
+
+    def __init__(
+        self, handle: Callable[[http.server.BaseHTTPRequestHandler], None], port: int = 0
+    ) -> None:
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
@@ -42,7 +47,7 @@ class HttpThread:
                     raise AttributeError(name)
                 return lambda: handle(self)
 
-        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._http.daemon_threads = True
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()

@@ -28,11 +28,16 @@ class StoreServer(HasPort, Readable, Protocol):
 
     scheme: str
     """Of its addresses."""
+    iceberg_scheme: str
+    """Of its addresses, as pyiceberg has them."""
     part_mark: str
     """What a request has that sends a part of an object."""
 
     def options(self, url: str = "", **more: str) -> dict[str, str]:
         """Storage options for this server, or for a gate at ``url``."""
+
+    def iceberg_properties(self) -> dict[str, str]:
+        """Properties of pyiceberg for this server."""
 
     def refusing_credentials(self) -> AbstractContextManager[dict[str, str]]:
         """Within the block no credentials are accepted. Gives storage options with those to use."""

@@ -67,6 +67,7 @@ class S3Server:
     """
 
     scheme = "s3"
+    iceberg_scheme = "s3"
     part_mark = "partNumber="
     """What a request has that sends a part of an object."""
 
@@ -156,4 +157,13 @@ class S3Server:
             "aws_secret_access_key": "test-secret-key",
             "aws_region": "us-east-1",
             **more,
+        }
+
+    def iceberg_properties(self) -> dict[str, str]:
+        """Properties of pyiceberg for this server."""
+        return {
+            "s3.endpoint": self.url,
+            "s3.access-key-id": "test-key-id",
+            "s3.secret-access-key": "test-secret-key",
+            "s3.region": "us-east-1",
         }
