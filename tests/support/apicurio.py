@@ -1,7 +1,7 @@
 """Apicurio Registry for tests, a schema registry product with Confluent's API: the real one, as a process.
 
-Its jars come from Maven Central, pinned by their hash, and are kept in ``.cache/apicurio``, with the Java 21 of
-``requirements/jdk.txt``, which it needs. Schemas are in memory.
+Its jars come from Maven Central, pinned by their hash, and are kept in ``.cache/apicurio``, with the Java 21
+of ``requirements/jdk.txt``, which it needs. Schemas are in memory.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class ApicurioUnavailable(RuntimeError):
 
 
 def installed() -> Path:
-    """The folder with the registry and its Java (160 and 130 MB to fetch the first time). Safe to call from many
-    processes at once. Raises :class:`ApicurioUnavailable`."""
+    """The folder with the registry and its Java (160 and 50 MB to fetch the first time). Safe to call from
+    many processes at once. Raises :class:`ApicurioUnavailable`."""
     key = hashlib.sha256(_SHA256.encode() + _JDK.read_bytes()).hexdigest()[:12]
     return made_once(CACHE / "apicurio" / key, _install)
 
@@ -61,10 +61,12 @@ def _install(folder: Path) -> None:
             raise ApicurioUnavailable(f"{_URL} has the SHA-256 {digest}, not {_SHA256}")
         with tarfile.open(archive) as tar:
             tar.extractall(made / "app", filter="data")
-        # Not moved afterwards: its scripts are not used.
         venv.create(made / "jdk", with_pip=True)
         done = subprocess.run(
-            [made / "jdk" / "bin" / "python", "-m", "pip", "install", "--quiet", "--require-hashes", "-r", _JDK],
+            [
+                made / "jdk" / "bin" / "python", "-m", "pip", "install", "--quiet", "--require-hashes",
+                "-r", _JDK,
+            ],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
@@ -82,8 +84,8 @@ def _public_key() -> str:
 class ApicurioServer:
     """The registry on a port of 127.0.0.1, until the block ends or the test process does.
 
-    ``port``: that of one that was there before; 0: another one. ``login``: whether requests need a token (which
-    nobody has).
+    ``port``: that of one that was there before; 0: another one. ``login``: whether requests need a token
+    (which nobody has).
     """
 
     def __init__(self, port: int = 0, *, login: bool = False) -> None:

@@ -26,7 +26,12 @@ from tests.support.registry import framed
 
 pytestmark = [pytest.mark.parts("registry"), pytest.mark.long]
 
-PLACE = {"type": "record", "name": "Place", "namespace": "air", "fields": [{"name": "code", "type": "string"}]}
+PLACE = {
+    "type": "record",
+    "name": "Place",
+    "namespace": "air",
+    "fields": [{"name": "code", "type": "string"}],
+}
 OLD = {
     "type": "record",
     "name": "Flight",
@@ -92,7 +97,12 @@ def test_avro_of_several_writers_is_read_as_the_readers_schema(
     ]
     assert sorted(rejected) == [3, 4]
     assert rejected[3] == "Avro value: the schema registry does not know the schema id 9999"
-    reader = {"type": "record", "name": "Flight", "namespace": "air", "fields": [{"name": "number", "type": "long"}]}
+    reader = {
+        "type": "record",
+        "name": "Flight",
+        "namespace": "air",
+        "fields": [{"name": "number", "type": "long"}],
+    }
     decoder = make("avro", registry, reader_schema=json.dumps(reader))
     value = framed(new, written(NEW, {"number": 3, "origin": {"code": "LGA"}, "delay": None}))
     assert decode(decoder, value) == ([{"number": 3}], {})

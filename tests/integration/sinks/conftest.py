@@ -10,6 +10,7 @@ from tests.support.stores.choice import STORES
 from tests.support.stores.objects import StoreServer
 from tests.support.stores.s3 import S3Server
 
+
 @pytest.fixture(scope="module", params=STORES.values())
 def store(request: pytest.FixtureRequest) -> Iterator[StoreServer]:
     """Each of the object stores; a test that is for some of them says which (``indirect``)."""

@@ -1,4 +1,5 @@
-"""A Delta table in an object store: writers that end, stop or lose an answer at any request, and stores that refuse.
+"""A Delta table in an object store: writers that end, stop or lose an answer at any request, and stores that
+refuse.
 
 The gate in front of the store is in this process: a call of deltalake that held the interpreter's lock while
 it waits would never get its answer.

@@ -1,5 +1,5 @@
-"""Iceberg tables in a REST catalog, which is Iceberg's own, and in object stores: writers that end, stop or lose an
-answer, and catalogs and stores that refuse."""
+"""Iceberg tables in a REST catalog, which is Iceberg's own, and in object stores: writers that end, stop or
+lose an answer, and catalogs and stores that refuse."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.support.iceberg.catalogs import Catalog, sql_catalog
 from tests.support.iceberg.others import OTHERS, append, compact, delete, expire_all
 from tests.support.iceberg.rest import TOKEN, RestCatalogServer
 from tests.support.iceberg.sweeps import ALL, RECORDS
+from tests.support.sinks import OLD, A, B, marks, put, rows
 from tests.support.stores.gate import BUCKET, StoreGate
 from tests.support.stores.objects import StoreServer
 from tests.support.stores.s3 import S3Server
-from tests.support.sinks import OLD, A, B, marks, put, rows
 
 CALLS: list[tuple[Any, str]] = [
     (RestCatalog, "create_namespace"),
@@ -239,7 +239,8 @@ def test_a_table_in_a_store_has_each_record_once(store: StoreServer, tmp_path: P
 
 def files(store: StoreServer) -> set[str]:
     """Without the folders, which pyarrow keeps as objects."""
-    return {key for key in store.keys() if not key.endswith("/") and "." in key.rpartition("/")[2]}
+    keys = store.keys()
+    return {key for key in keys if not key.endswith("/") and "." in key.rpartition("/")[2]}
 
 
 def test_a_worker_that_dies_at_any_step_leaves_each_record_once_in_a_store(

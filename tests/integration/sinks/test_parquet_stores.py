@@ -1,6 +1,8 @@
-"""Parquet files in an object store: writers that end, stop or lose an answer at any request, and stores that refuse.
+"""Parquet files in an object store: writers that end, stop or lose an answer at any request, and stores that
+refuse.
 
-The reader is pyarrow's own file system for the store, which lists the address and leaves out names with a dot.
+The reader is pyarrow's own file system for the store, which lists the address and leaves out names with a
+dot.
 """
 
 from __future__ import annotations

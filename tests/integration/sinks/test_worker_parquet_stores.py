@@ -32,7 +32,11 @@ def check(site: DeliverySite, store: StoreServer, key: str) -> None:
 def test_workers_that_die_leave_each_record_once_in_the_store(site: DeliverySite, store: StoreServer) -> None:
     site.produce(1000, bad_every=10)
     site.die_and_finish(
-        sink={"format": "parquet", "path": f"{store.scheme}://{BUCKET}/dying/flights", "options": store.options()}
+        sink={
+            "format": "parquet",
+            "path": f"{store.scheme}://{BUCKET}/dying/flights",
+            "options": store.options(),
+        }
     )
     check(site, store, "dying/flights")
 

@@ -101,9 +101,7 @@ KEDA = GoTools(
         for name, part in (("keda", "operator"), ("keda-adapter", "adapter"))
     },
 )
-GCS = GoTools(
-    ROOT / "tools" / "gcs", "-s -w", {"fake-gcs-server": "github.com/fsouza/fake-gcs-server"}
-)
+GCS = GoTools(ROOT / "tools" / "gcs", "-s -w", {"fake-gcs-server": "github.com/fsouza/fake-gcs-server"})
 RELEASE = GoTools(
     ROOT / "tools" / "release",
     "-s -w",

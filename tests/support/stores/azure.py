@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from obstore.store import from_url
 from pyarrow.fs import AzureFileSystem
 
 from tests.support.kafka.jars import CACHE, ROOT, made_once
@@ -38,7 +37,10 @@ class AzuriteUnavailable(RuntimeError):
 
 
 def installed() -> Path:
-    """Azurite's program for blobs. Safe to call from many processes at once. Raises :class:`AzuriteUnavailable`."""
+    """Azurite's program for blobs. Safe to call from many processes at once.
+
+    Raises :class:`AzuriteUnavailable`.
+    """
     key = hashlib.sha256((SOURCE / "package-lock.json").read_bytes()).hexdigest()[:12]
     folder = made_once(CACHE / "azurite" / key, _install)
     return folder / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
@@ -52,7 +54,10 @@ def _install(folder: Path) -> None:
             shutil.copyfile(SOURCE / name, made / name)
         done = subprocess.run(
             # No package's script is run.
-            [_program("npm"), "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
+            [
+                _program("npm"), "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund",
+                "--loglevel=error",
+            ],
             cwd=made, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT_S, check=False,
         )  # fmt: skip
         if done.returncode:
@@ -88,9 +93,7 @@ class AzureServer:
             output=self._output.fileno(), cwd=Path(self._folder.name),
         )  # fmt: skip
         wait_until(self._answers, "Azurite answers")
-        config = self.options()
-        allow_http = {"allow_http": config.pop("azure_allow_http")}
-        objects = Objects(from_url(f"az://{BUCKET}", config=config, client_options=allow_http))  # type: ignore[call-overload]
+        objects = Objects(f"{self.scheme}://{BUCKET}", self.options())
         self.keys, self.read, self.delete = objects.keys, objects.read, objects.delete
         self.file_system().create_dir(BUCKET)
         return self

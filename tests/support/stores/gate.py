@@ -26,9 +26,7 @@ class HttpThread:
     ``port``: 0 for a free one.
     """
 
-    def __init__(
-        self, handle: Callable[[http.server.BaseHTTPRequestHandler], None], port: int = 0
-    ) -> None:
+    def __init__(self, handle: Callable[[http.server.BaseHTTPRequestHandler], None], port: int = 0) -> None:
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
@@ -126,9 +124,7 @@ class StoreGate:
         if action == self.REFUSE:
             client.close_connection = True
             return
-        answer, content = ask(
-            self._server.port, client.command, client.path, body, dict(client.headers)
-        )
+        answer, content = ask(self._server.port, client.command, client.path, body, dict(client.headers))
         if action == self.LOSE:
             client.close_connection = True
             return

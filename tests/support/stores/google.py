@@ -10,7 +10,6 @@ import sys
 import tempfile
 from types import TracebackType
 
-from obstore.store import from_url
 from pyarrow.fs import GcsFileSystem
 
 from tests.support.controlplane import build
@@ -22,7 +21,8 @@ from tests.support.waiting import wait_until
 
 
 class GoogleServer:
-    """fake-gcs-server and the XML API, each on a port of 127.0.0.1, until the block or the test process ends."""
+    """fake-gcs-server and the XML API, each on a port of 127.0.0.1, until the block ends or the test
+    process does."""
 
     scheme = "gs"
     iceberg_scheme = "gs"
@@ -49,9 +49,7 @@ class GoogleServer:
             self._json_port, "POST", "/storage/v1/b?project=test", json.dumps({"name": BUCKET}).encode(),
             {"Content-Type": "application/json"},
         )  # fmt: skip
-        config = self.options()
-        allow_http = {"allow_http": config.pop("google_allow_http")}
-        objects = Objects(from_url(f"gs://{BUCKET}", config=config, client_options=allow_http))  # type: ignore[call-overload]
+        objects = Objects(f"{self.scheme}://{BUCKET}", self.options())
         self.keys, self.read, self.delete = objects.keys, objects.read, objects.delete
         return self
 
@@ -78,9 +76,7 @@ class GoogleServer:
 
     def file_system(self) -> GcsFileSystem:
         """pyarrow's own client, as a reader that knows nothing of Slackwater has it."""
-        return GcsFileSystem(
-            anonymous=True, endpoint_override=f"127.0.0.1:{self._json_port}", scheme="http"
-        )
+        return GcsFileSystem(anonymous=True, endpoint_override=f"127.0.0.1:{self._json_port}", scheme="http")
 
     def options(self, url: str = "", **more: str) -> dict[str, str]:
         """Storage options for this server, or for a gate at ``url``."""

@@ -1,8 +1,8 @@
-"""The XML API of Google Cloud Storage in front of fake-gcs-server: ``python -m ... PORT PORT_OF_FAKE_GCS_SERVER``.
+"""The XML API of Google Cloud Storage in front of fake-gcs-server: ``python -m ... PORT PORT_OF_THE_SERVER``.
 
-fake-gcs-server (``tools/gcs/go.mod``) has the JSON API with preconditions. obstore and deltalake write by the XML
-API, of which it has the reads, deletes and listings (without ``start-after``, which is added here). Writes are
-translated:
+fake-gcs-server (``tools/gcs/go.mod``) has the JSON API with preconditions. obstore and deltalake write by the
+XML API, of which it has reads, deletes and listings (without ``start-after``, which is added here). Writes
+are translated:
 
 - ``PUT`` of an object with ``x-goog-if-generation-match`` is an upload with ``ifGenerationMatch``, which
   fake-gcs-server checks and carries out at once;
@@ -90,9 +90,7 @@ class XmlApi:
         )
 
     @staticmethod
-    def _answer(
-        client: http.server.BaseHTTPRequestHandler, status: int, body: bytes, **headers: str
-    ) -> None:
+    def _answer(client: http.server.BaseHTTPRequestHandler, status: int, body: bytes, **headers: str) -> None:
         client.send_response_only(status)
         for name, value in headers.items():
             client.send_header(name, value)

@@ -24,8 +24,8 @@ _PROGRAM, _POM = _FOLDER / "MiniHdfs.java", _FOLDER / "pom.xml"
 
 
 def classpath() -> str:
-    """The program and its jars (106 MB), fetched and compiled the first time. Safe to call from many processes
-    at once. Raises KafkaUnavailable without Maven or a Java compiler."""
+    """The program and its jars (106 MB), fetched and compiled the first time. Safe to call from many
+    processes at once. Raises KafkaUnavailable without Maven or a Java compiler."""
     jars = _key(_POM)
     libs = made_once(
         CACHE / f"hadoop-{jars}" / "libs",
@@ -56,7 +56,8 @@ class HdfsServer:
         with self._output.open("wb") as output:
             self._process = OwnedProcess(
                 [
-                    str(find_java()), "-Xmx256m", *QUICK_JAVA, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+                    str(find_java()), "-Xmx256m", *QUICK_JAVA,
+                    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
                     "-cp", classpath(), "MiniHdfs", str(self.port), f"{self._folder.name}/data",
                 ],
                 output=output,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
 import obstore
-from obstore.store import ObjectStore
 from pyarrow.fs import FileSystem
 
+from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
 from tests.support.stores.gate import HasPort
 
 
@@ -53,10 +54,10 @@ class StoreServer(HasPort, Readable, Protocol):
 
 
 class Objects:
-    """The objects of a bucket."""
+    """The objects at an address, with storage ``options`` as a user gives them to a sink."""
 
-    def __init__(self, bucket: ObjectStore) -> None:
-        self._bucket = bucket
+    def __init__(self, address: str, options: Mapping[str, str]) -> None:
+        self._bucket = StoreAddress(address, options).open()
 
     def keys(self, prefix: str = "") -> list[str]:
         """The keys of all objects that begin with ``prefix``."""

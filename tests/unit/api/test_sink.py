@@ -56,7 +56,8 @@ def test_both_formats_take_an_object_store(format_: str, path: str) -> None:
 def test_only_delta_takes_hdfs(path: str) -> None:
     assert sink(format="delta", path=path).path == path
     assert problem(path=path) == (
-        ".path: is on HDFS, which requires format delta; set format to delta, or to spark with the path in options"
+        ".path: is on HDFS, which requires format delta; set format to delta, "
+        "or to spark with the path in options"
     )
 
 

@@ -263,4 +263,6 @@ def test_schemas_that_cannot_be_used_are_named(files: list[FileDescriptorProto])
         with pytest.raises(ConfigError, match=r"url: the registry does not give .* format=serialized"):
             decode(decoder, framed(1, b"\0"))
         server.register("w", "AAAA", "PROTOBUF")
-        assert "schema id 2 cannot be used: it is no file descriptor" in decode(decoder, framed(2, b"\0"))[1][0]
+        assert (
+            "schema id 2 cannot be used: it is no file descriptor" in decode(decoder, framed(2, b"\0"))[1][0]
+        )

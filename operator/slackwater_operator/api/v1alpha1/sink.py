@@ -151,7 +151,8 @@ class Sink:
         "The folder to write to. In a pod: an absolute path on a volume that all workers mount (see "
         "template). Locally, a relative path starts at the current folder. Or an object "
         "store: s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY or "
-        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY. With format delta also HDFS: hdfs://HOST:PORT/PATH. "
+        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY. With format delta also HDFS: "
+        "hdfs://HOST:PORT/PATH. "
         "Required with formats parquet and delta.",
         absent="",
     )

@@ -19,8 +19,8 @@ DEFAULTS = {
     "s3.connect-timeout": "5",
     "s3.request-timeout": "30",
 }
-"""Properties that the user may set otherwise: no call may wait for minutes, and no store needs a package beside
-pyarrow (pyiceberg would take adlfs for Azure)."""
+"""Properties that the user may set otherwise: no call may wait for minutes, and no store needs a package
+beside pyarrow (pyiceberg would take adlfs for Azure)."""
 _DATABASE_LIMITS = {"connect_timeout": "5", "tcp_user_timeout": "30000"}
 """Of PostgreSQL's client: s, ms."""
 _CONNECT_TRIES = 3

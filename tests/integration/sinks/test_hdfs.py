@@ -1,12 +1,16 @@
 """A Delta table on HDFS, which deltalake writes by hdfs-native: a commit is a rename to a name that is free.
+And files of a format of Spark.
 
 The reader asks WebHDFS for the files, and knows nothing of deltalake.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import random
+import subprocess
+import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -25,6 +30,7 @@ from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks
 from tests.support.delta import DeltaFolder
+from tests.support.kafka.jars import ROOT
 from tests.support.processes import reserve_ports
 from tests.support.sinks import OLD, A, Died, Steps, die, rows
 from tests.support.stores.hdfs import HdfsServer
@@ -142,3 +148,28 @@ def test_a_name_node_that_is_away_is_named() -> None:
     ):
         with pytest.raises(SinkError, match=r"hdfs://.*; check that the store can be reached from here"):
             call()
+
+
+SPARK = """
+import sys
+from pyspark.sql import SparkSession
+from slackwater.pipeline.sinks.spark import spark_sink
+from tests.support.sinks import put, rows
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+sink = spark_sink(lambda: spark, "parquet", options={"path": sys.argv[1]})
+put(sink, rows(range(3)), 0)
+put(sink, rows(range(3, 8)), 3)
+"""
+
+
+def test_a_format_of_spark_writes_its_files(table: Table) -> None:
+    """In a process of its own: a process has one session of Spark."""
+    done = subprocess.run(
+        [sys.executable, "-c", SPARK, table.address], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    files = [key for key in table.hdfs.keys(f"{table.key}/") if key.endswith(".parquet")]
+    assert len(files) == 2
+    tables = [pq.read_table(io.BytesIO(table.hdfs.read(key))) for key in files]
+    assert sorted(offset for read in tables for offset in read["offset"].to_pylist()) == list(range(8))
