@@ -243,12 +243,14 @@ def files(store: StoreServer) -> set[str]:
     return {key for key in keys if not key.endswith("/") and "." in key.rpartition("/")[2]}
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_at_any_step_leaves_each_record_once_in_a_store(
     store: StoreServer, tmp_path: Path
 ) -> None:
     assert sweeps.die_at_each_step(in_store(store, tmp_path), sweeps.CALLS, after=True) > 8
 
 
+@pytest.mark.long
 def test_a_worker_that_goes_on_after_its_successor_has_written_to_a_store_changes_nothing(
     store: StoreServer, tmp_path: Path
 ) -> None:
