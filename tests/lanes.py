@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -156,7 +156,8 @@ class Run:
         )
         self._running.add(process)
         if self._stopped:
-            process.send_signal(signal.SIGINT)
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGINT)
         code = await process.wait()
         self._running.discard(process)
         return code
@@ -174,9 +175,12 @@ class Run:
 
     def _stop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Pytest ends what its fixtures have begun upon a SIGINT. A second signal doesn't wait for that."""
-        for process in self._running:
-            process.send_signal(signal.SIGKILL if self._stopped else signal.SIGINT)
+        number = signal.SIGKILL if self._stopped else signal.SIGINT
         self._stopped = True
+        for process in self._running:
+            # A process that has just ended stays among those that run until its lane goes on.
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
 
 
 def _output(folder: Path, lane: Lane) -> Path:

@@ -28,10 +28,11 @@ from tests.support.node.host import ADDRESS, PODS
 from tests.support.node.node import NAME
 from tests.support.node.site import EXAMPLES, NodeSite, flight, order, outside
 from tests.support.postgres import PostgresServer
-from tests.support.s3 import BUCKET, S3Server
 from tests.support.site import Load, Produced
 from tests.support.site.load import ends
 from tests.support.site.sink import verify
+from tests.support.stores.objects import download
+from tests.support.stores.s3 import S3Server
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 
@@ -109,7 +110,7 @@ def sqlite(parts: Parts, produced: Sequence[Produced]) -> int:
 
 def delta(parts: Parts, produced: Sequence[Produced]) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        return len(DeltaFolder(parts.s3.download(BUCKET, "flights", Path(folder))).rows())
+        return len(DeltaFolder(download(parts.s3, "flights", Path(folder))).rows())
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,6 @@ def parts(site: NodeSite, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         server.use_tls()
         server.sql("postgres", "create role flights login password 'sesame'")
         server.sql("postgres", "create database lake owner flights")
-        s3.make_bucket(BUCKET)
         services = [*outside("postgres", "data", {5432: server.port}), *outside("s3", "data", {80: s3.port})]
         site.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(services))
         site.plane.kubectl("label", "node", NAME, "pool=accounting")

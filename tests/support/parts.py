@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tests.support import postgres, s3
+from tests.support import apicurio, postgres
 from tests.support.chromium import grafana
 from tests.support.controlplane import build
 from tests.support.docs import site
@@ -22,6 +22,7 @@ from tests.support.java import programs
 from tests.support.kafka.jars import RELEASES, KafkaUnavailable, kafka_libs
 from tests.support.node import debian, images
 from tests.support.spark import SparkUnavailable, kafka_source_jars, use_archive
+from tests.support.stores import azure, hdfs, s3
 
 if TYPE_CHECKING:
     import pytest
@@ -50,6 +51,10 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "spark": use_archive,
     "spark-kafka": kafka_source_jars,
     "s3": s3.installed,
+    "azure": azure.installed,
+    "google": build.fake_gcs_server,
+    "hdfs": hdfs.classpath,
+    "registry": apicurio.installed,
     "iceberg": rest.classpath,
     "postgres": postgres.programs,
     "kubectl": build.kubectl,
@@ -67,12 +72,14 @@ UNAVAILABLE = (
     KafkaUnavailable,
     SparkUnavailable,
     postgres.PostgresUnavailable,
+    apicurio.ApicurioUnavailable,
     s3.MotoUnavailable,
+    azure.AzuriteUnavailable,
     grafana.GrafanaUnavailable,
     site.SiteUnavailable,
     debian.NodeUnavailable,
 )
-LONG = {"keda", "grafana", "node"}
+LONG = {"azure", "google", "hdfs", "keda", "grafana", "node", "registry"}
 """Parts that only tests marked ``long`` or ``node`` need."""
 OF_MARKERS = {
     "controlplane": ("kubectl", "controlplane"),

@@ -180,6 +180,9 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "a table in Google's store": {"spec/pipeline/sink": {"format": "delta", "path": "gs://lake/flights"}},
     "a table in Azure's store": {"spec/pipeline/sink": {"format": "delta", "path": "az://lake/flights"}},
+    "a table on HDFS": {
+        "spec/pipeline/sink": {"format": "delta", "path": "hdfs://namenode:8020/lake/flights"}
+    },
     "a table in Azure's store, with its account": {
         "spec/pipeline/sink": {
             "format": "delta",

@@ -1,4 +1,4 @@
-"""What several tests of sinks have: an S3 server."""
+"""What several tests of sinks have: object stores."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.s3 import BUCKET, S3Server
+from tests.support.stores.choice import STORES
+from tests.support.stores.objects import StoreServer
+from tests.support.stores.s3 import S3Server
+
+
+@pytest.fixture(scope="module", params=STORES.values())
+def store(request: pytest.FixtureRequest) -> Iterator[StoreServer]:
+    """Each of the object stores; a test that is for some of them says which (``indirect``)."""
+    with request.param() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[S3Server]:
     with S3Server() as server:
-        server.make_bucket(BUCKET)
         yield server

@@ -1,5 +1,5 @@
-"""Iceberg tables in a REST catalog, which is Iceberg's own, and on S3: writers that end, stop or lose an
-answer, and catalogs and stores that refuse."""
+"""Iceberg tables in a REST catalog, which is Iceberg's own, and in object stores: writers that end, stop or
+lose an answer, and catalogs and stores that refuse."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from tests.support.iceberg.catalogs import Catalog, sql_catalog
 from tests.support.iceberg.others import OTHERS, append, compact, delete, expire_all
 from tests.support.iceberg.rest import TOKEN, RestCatalogServer
 from tests.support.iceberg.sweeps import ALL, RECORDS
-from tests.support.s3 import BUCKET, S3Gate, S3Server
 from tests.support.sinks import OLD, A, B, marks, put, rows
+from tests.support.stores.gate import BUCKET, StoreGate
+from tests.support.stores.objects import StoreServer
+from tests.support.stores.s3 import S3Server
 
 CALLS: list[tuple[Any, str]] = [
     (RestCatalog, "create_namespace"),
@@ -108,7 +110,7 @@ def test_three_workers_at_once_write_each_record_once(lake: Catalog) -> None:
 
 
 @rest_catalog
-@pytest.mark.parametrize("action", [S3Gate.LOSE, S3Gate.REFUSE])
+@pytest.mark.parametrize("action", [StoreGate.LOSE, StoreGate.REFUSE])
 def test_an_answer_or_a_request_that_is_lost_leaves_each_record_once(
     server: RestCatalogServer, lake: Catalog, action: str
 ) -> None:
@@ -124,11 +126,11 @@ def test_an_answer_or_a_request_that_is_lost_leaves_each_record_once(
                 commits.append(path)
                 if len(commits) == turn:
                     return action
-            return S3Gate.PASS
+            return StoreGate.PASS
 
-        with S3Gate(server, passing) as gate:
+        with StoreGate(server, passing) as gate:
             sink = lake.sink(options=server.options(gate.url))
-            with contextlib.nullcontext() if action == S3Gate.LOSE else pytest.raises(SinkError):
+            with contextlib.nullcontext() if action == StoreGate.LOSE else pytest.raises(SinkError):
                 write_all(sink)
         assert len(commits) >= turn
         write_all(lake.sink())
@@ -207,58 +209,68 @@ def test_a_catalog_that_does_not_answer_is_not_waited_for(
             sink.marks([A])
 
 
-# ---- S3
+# ---- object stores
 
 
-def on_s3(s3: S3Server, folder: Path, warehouse: str = f"s3://{BUCKET}/warehouse", url: str = "") -> Catalog:
-    catalog = sql_catalog(
-        folder,
-        warehouse,
-        **{
-            "s3.endpoint": url or s3.url,
-            "s3.access-key-id": "test-key-id",
-            "s3.secret-access-key": "test-secret-key",
-            "s3.region": "us-east-1",
-        },
-    )
+def in_store(store: StoreServer, folder: Path, warehouse: str = f"{BUCKET}/warehouse") -> Catalog:
+    """A SQL catalog whose tables are in ``store``."""
+    address = f"{store.iceberg_scheme}://"
+    catalog = sql_catalog(folder, f"{address}{warehouse}", **store.iceberg_properties())
     return Catalog(
         folder / "catalog.db",
         catalog.options,
-        lambda path: s3.request("GET", f"/{path.removeprefix('s3://')}"),
+        lambda path: store.read(path.removeprefix(f"{address}{BUCKET}/")),
     )
 
 
-@pytest.mark.parts("s3")
-def test_a_table_on_s3_has_each_record_once(s3: S3Server, tmp_path: Path) -> None:
-    lake = on_s3(s3, tmp_path)
+def test_a_table_in_a_store_has_each_record_once(store: StoreServer, tmp_path: Path) -> None:
+    lake = in_store(store, tmp_path)
     assert lake.sink().probe() == lake.table
-    assert s3.keys(BUCKET) == ["warehouse/"], "pyarrow keeps the folder"
     write_all(lake.sink(partition_by=["partition"]))
     assert lake.read().places() == ALL
     sink = lake.sink()
     assert sink.rewind({A: (OLD, 2)}) == RECORDS - 2
     write_all(sink)
     assert lake.read().places() == ALL
-    before = set(s3.keys(BUCKET))
+    before = files(store)
     sink.probe()
-    assert {key for key in s3.keys(BUCKET) if not key.endswith("/")} == before - {"warehouse/"}
+    assert files(store) == before
+
+
+def files(store: StoreServer) -> set[str]:
+    """Without the folders, which pyarrow keeps as objects."""
+    keys = store.keys()
+    return {key for key in keys if not key.endswith("/") and "." in key.rpartition("/")[2]}
+
+
+@pytest.mark.long
+def test_a_worker_that_dies_at_any_step_leaves_each_record_once_in_a_store(
+    store: StoreServer, tmp_path: Path
+) -> None:
+    assert sweeps.die_at_each_step(in_store(store, tmp_path), sweeps.CALLS, after=True) > 8
+
+
+@pytest.mark.long
+def test_a_worker_that_goes_on_after_its_successor_has_written_to_a_store_changes_nothing(
+    store: StoreServer, tmp_path: Path
+) -> None:
+    turns, fenced = sweeps.go_on_after_a_successor(in_store(store, tmp_path), sweeps.CALLS, after=False)
+    assert turns > 8
+    assert fenced > 3
 
 
 @pytest.mark.parts("s3")
 def test_a_bucket_that_is_missing_and_wrong_credentials_are_named(s3: S3Server, tmp_path: Path) -> None:
-    lake = on_s3(s3, tmp_path, "s3://nowhere/warehouse")
+    lake = in_store(s3, tmp_path, "nowhere/warehouse")
     sink = lake.sink()
     for call in (sink.probe, lambda: put(sink, rows([0]), 0)):
         with pytest.raises(SinkError, match="bucket.*; create what is missing, or correct sink.options"):
             call()
-    lake = on_s3(s3, tmp_path)
+    lake = in_store(s3, tmp_path)
     lake.begin()
-    s3.check_credentials(True)
-    try:
+    with s3.refusing_credentials():
         sink = lake.sink()
         for call in (sink.probe, lambda: put(sink, rows([0]), 0)):
             with pytest.raises(SinkError, match="; check the credentials") as caught:
                 call()
             assert "test-secret-key" not in str(caught.value)
-    finally:
-        s3.check_credentials(False)

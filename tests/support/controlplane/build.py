@@ -3,8 +3,8 @@
 etcd, kube-apiserver and kube-controller-manager are built from the Go modules that
 ``tools/controlplane/go.mod`` pins (about six minutes on two cores the first time), and so are the programs
 of a node. CoreDNS is built from ``tools/coredns``, Prometheus and promtool from ``tools/prometheus/go.mod``,
-KEDA from ``tools/keda/go.mod``, the tools of a release from ``tools/release/go.mod``. helm and kubectl come
-out of a wheel on PyPI whose hash is pinned in
+KEDA from ``tools/keda/go.mod``, an emulator of Google Cloud Storage from ``tools/gcs/go.mod``, the tools of a
+release from ``tools/release/go.mod``. helm and kubectl come out of a wheel on PyPI whose hash is pinned in
 ``requirements/kubectl.txt``. Safe to call from many processes at once.
 ``tests/support/parts.py`` makes them before the first test starts.
 """
@@ -101,6 +101,7 @@ KEDA = GoTools(
         for name, part in (("keda", "operator"), ("keda-adapter", "adapter"))
     },
 )
+GCS = GoTools(ROOT / "tools" / "gcs", "-s -w", {"fake-gcs-server": "github.com/fsouza/fake-gcs-server"})
 RELEASE = GoTools(
     ROOT / "tools" / "release",
     "-s -w",
@@ -147,6 +148,11 @@ def promtool() -> Path:
 def keda() -> tuple[Path, Path]:
     """KEDA's operator and its metrics adapter. Raises :class:`ToolsUnavailable`."""
     return built(KEDA, "keda"), built(KEDA, "keda-adapter")
+
+
+def fake_gcs_server() -> Path:
+    """An emulator of Google Cloud Storage. Raises :class:`ToolsUnavailable`."""
+    return built(GCS, "fake-gcs-server")
 
 
 def actionlint() -> Path:

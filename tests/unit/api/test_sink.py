@@ -52,6 +52,15 @@ def test_both_formats_take_an_object_store(format_: str, path: str) -> None:
     assert (made.path, made.options) == (path, {"AWS_REGION": "eu-central-1"})
 
 
+@pytest.mark.parametrize("path", ["hdfs://namenode:8020/lake/flights", "hdfs://cluster/lake/flights"])
+def test_only_delta_takes_hdfs(path: str) -> None:
+    assert sink(format="delta", path=path).path == path
+    assert problem(path=path) == (
+        ".path: is on HDFS, which requires format delta; set format to delta, "
+        "or to spark with the path in options"
+    )
+
+
 @pytest.mark.parametrize("format_", ["parquet", "delta"])
 @pytest.mark.parametrize(
     "path",
@@ -64,7 +73,8 @@ def test_both_formats_take_an_object_store(format_: str, path: str) -> None:
         "s3:///flights",
         "S3://lake/flights",
         "s3a://lake/flights",
-        "hdfs://lake/flights",
+        "hdfs://lake",
+        "hdfs:///flights",
         "https://lake.example/flights",
         "s3://lake/my flights",
         "s3://user:password@lake/flights",

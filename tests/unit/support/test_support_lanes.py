@@ -117,6 +117,16 @@ async def test_a_signal_ends_all_it_began(number: signal.Signals, tmp_path: Path
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
+async def test_a_signal_reaches_all_though_one_process_has_just_ended(tmp_path: Path) -> None:
+    ended = await asyncio.create_subprocess_exec("true")
+    waits = await asyncio.create_subprocess_exec("sleep", "600")
+    await ended.wait()
+    run = Run(tmp_path, _stopped=True)
+    run._running = [ended, waits]  # type: ignore[assignment]  # in this order
+    run._stop(asyncio.get_running_loop())
+    assert await waits.wait() == -signal.SIGKILL
+
+
 def selected(step: Step) -> set[Path]:
     """The files of tests that its arguments name."""
     paths = [word for word in step.arguments[2:] if not word.startswith("-")] or ["tests"]

@@ -256,5 +256,13 @@ def test_schemas_that_cannot_be_used_are_named(files: list[FileDescriptorProto])
         make(schema_file="/none")
     with registry() as server:
         server.register("v", "no base64!", "PROTOBUF")
-        with pytest.raises(ConfigError, match="does not give Protobuf schemas with format=serialized"):
+        with pytest.raises(ConfigError, match=r"url: the registry does not give .* format=serialized"):
             make(registry=RegistryConfig((server.url,), subject="v"))
+        # No dead letters of all records: it is the registry's fault.
+        decoder = make(schema=inline(files), registry=RegistryConfig((server.url,)))
+        with pytest.raises(ConfigError, match=r"url: the registry does not give .* format=serialized"):
+            decode(decoder, framed(1, b"\0"))
+        server.register("w", "AAAA", "PROTOBUF")
+        assert (
+            "schema id 2 cannot be used: it is no file descriptor" in decode(decoder, framed(2, b"\0"))[1][0]
+        )

@@ -158,7 +158,8 @@ def test_a_registry_that_fails_is_given_up_in_time(status: int) -> None:
         clock = Clock()
         asked = client(server.url, timeout_ms=30_000, clock=clock)
         with pytest.raises(
-            WorkerError, match=f"30000 ms: .* answers HTTP {status}; the batch was not committed"
+            WorkerError,
+            match=f"30000 ms: .* answers HTTP {status}, 'Schema 1 not found'; the batch was not committed",
         ):
             asked.schema(1)
         assert 20 < clock.now - 1000 <= 30

@@ -223,7 +223,7 @@ def test_options_that_cannot_be_used_are_named(options: dict[str, str], words: s
 
 
 def test_hdfs_and_options_of_a_folder_are_refused(tmp_path: Any) -> None:
-    with pytest.raises(ConfigError, match=r"sink.path: hdfs://h/x cannot hold .* HDFS is not supported"):
+    with pytest.raises(ConfigError, match=r"sink.path: hdfs://h/x cannot hold .* On HDFS use format delta"):
         ParquetSink("g", "hdfs://h/x")
     with pytest.raises(ConfigError, match="sink.options: are not for a folder"):
         ParquetSink("g", str(tmp_path), options={"AWS_REGION": "x"})

@@ -61,7 +61,7 @@ def _files(config: ValueConfig, registry: Registry | None) -> tuple[list[FileDes
 
 
 def _registered_files(registered: Registered) -> list[FileDescriptorProto]:
-    """Raises ValueError."""
+    """Raises ValueError and ConfigError."""
     own = _file(registered.text)
     referred = []
     for name, text in registered.references:
@@ -78,7 +78,7 @@ def _file(text: str) -> FileDescriptorProto:
     try:
         return FileDescriptorProto.FromString(serialized(text))
     except DecodeError:
-        raise ValueError("the registry does not give Protobuf schemas with format=serialized") from None
+        raise ValueError("it is no file descriptor") from None
 
 
 def _message(files: list[FileDescriptorProto], name: str | None) -> Descriptor:

@@ -16,6 +16,7 @@ _NAME = r"[a-zA-Z0-9][a-zA-Z0-9._-]*"
 _KEY = r"/[^\s/?#][^\s?#]*"
 _OBJECT_STORE = rf"(s3|gs|az)://{_NAME}{_KEY}|abfss://{_NAME}@[a-z0-9]+\.dfs\.core\.windows\.net{_KEY}"
 _OBJECT_STORE_SCHEME = r"(s3|gs|az|abfss)://"
+_HDFS = rf"hdfs://{_NAME}(:[0-9]+)?{_KEY}"
 _COLUMN = r"\S(.*\S)?"
 _PART = r"[^.\s]([^.]*[^.\s])?"
 _TABLE = rf"{_PART}(\.{_PART})+"
@@ -43,6 +44,9 @@ _IS_CREDENTIAL = (
 
 _NEEDS_PATH = (
     "is required with formats parquet and delta; set it, or set format to iceberg or postgres and give table"
+)
+_HDFS_AND_FORMAT = (
+    "is on HDFS, which requires format delta; set format to delta, or to spark with the path in options"
 )
 _NO_PATH = "requires format parquet or delta; remove it, or set format"
 _NO_TABLE = "requires format iceberg or postgres; remove it, or set format"
@@ -73,6 +77,11 @@ class Sink:
     RULES: ClassVar[list[Rule]] = [
         Rule("!(self.format in ['parquet', 'delta']) || has(self.path)", _NEEDS_PATH, ".path"),
         Rule("self.format in ['parquet', 'delta'] || !has(self.path)", _NO_PATH, ".path"),
+        Rule(
+            "self.format != 'parquet' || !has(self.path) || !self.path.matches(r'^hdfs://')",
+            _HDFS_AND_FORMAT,
+            ".path",
+        ),
         Rule("!(self.format in ['iceberg', 'postgres']) || has(self.table)", _NEEDS_TABLE, ".table"),
         Rule("self.format in ['iceberg', 'postgres'] || !has(self.table)", _NO_TABLE, ".table"),
         Rule(
@@ -135,14 +144,16 @@ class Sink:
     path: str = spec(
         "path",
         fields.text(
-            pattern=f"{_FOLDER}|{_OBJECT_STORE}",
+            pattern=f"{_FOLDER}|{_OBJECT_STORE}|{_HDFS}",
             example="/data/flights or file:///data/flights (a folder), or s3://lake/flights "
             "(also gs://, az:// and abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY)",
         ),
         "The folder to write to. In a pod: an absolute path on a volume that all workers mount (see "
         "template). Locally, a relative path starts at the current folder. Or an object "
         "store: s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY or "
-        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY. Required with formats parquet and delta.",
+        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY. With format delta also HDFS: "
+        "hdfs://HOST:PORT/PATH. "
+        "Required with formats parquet and delta.",
         absent="",
     )
     table: str = spec(
@@ -281,6 +292,7 @@ def check_sink(sink: Sink) -> None:
     problems = [
         ("path", is_folder and not sink.path, _NEEDS_PATH),
         ("path", not is_folder and bool(sink.path), _NO_PATH),
+        ("path", sink.format == "parquet" and sink.path.startswith("hdfs://"), _HDFS_AND_FORMAT),
         ("table", is_table and not sink.table, _NEEDS_TABLE),
         ("table", not is_table and bool(sink.table), _NO_TABLE),
         ("table", sink.format == "iceberg" and not re.fullmatch(_ICEBERG_TABLE, sink.table), _ICEBERG_FORM),

@@ -14,8 +14,13 @@ if TYPE_CHECKING:
 
 TYPES = ("rest", "sql")
 """The catalogs that refuse a commit whose requirements do not hold any more, as the tests show."""
-DEFAULTS = {"s3.connect-timeout": "5", "s3.request-timeout": "30"}
-"""Properties that the user may set otherwise: no call may wait for minutes."""
+DEFAULTS = {
+    "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
+    "s3.connect-timeout": "5",
+    "s3.request-timeout": "30",
+}
+"""Properties that the user may set otherwise: no call may wait for minutes, and no store needs a package
+beside pyarrow (pyiceberg would take adlfs for Azure)."""
 _DATABASE_LIMITS = {"connect_timeout": "5", "tcp_user_timeout": "30000"}
 """Of PostgreSQL's client: s, ms."""
 _CONNECT_TRIES = 3

@@ -40,7 +40,11 @@ class StoreAddress:
             raise ConfigError(
                 f"{url} cannot hold Parquet files: give a folder, file:///..., or an address that begins "
                 f"with {', '.join(f'{name}://' for name in SCHEMES)}"
-                + (". HDFS is not supported" if scheme == "hdfs" else ""),
+                + (
+                    ". On HDFS use format delta, or format spark with the path in options"
+                    if scheme == "hdfs"
+                    else ""
+                ),
                 field="sink.path",
             )
         self.url = url.rstrip("/")

@@ -245,11 +245,18 @@ def _keep(cache: OrderedDict[int, V], key: int, value: V, most: int) -> None:
 
 
 def serialized(text: str) -> bytes:
-    """The bytes of a schema that was asked for with ``format=serialized``. Raises ValueError."""
+    """The bytes of a schema that was asked for with ``format=serialized``.
+
+    Raises ConfigError for a registry that does not give them: no value could be decoded.
+    """
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:
-        raise ValueError("the registry does not give Protobuf schemas with format=serialized") from None
+        raise ConfigError(
+            "the registry does not give Protobuf schemas with format=serialized, in base64; use a registry "
+            "that does, such as Confluent's",
+            field=_URL,
+        ) from None
 
 
 def _schema(document: dict[str, Any], name: str) -> tuple[str, str]:

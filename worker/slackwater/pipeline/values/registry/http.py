@@ -95,13 +95,14 @@ class RegistryConnection:
         body = self._body(response, url, timeout)
         if response.will_close:
             self.close()
-        if response.status >= 500 or response.status in _TRY_AGAIN:
-            raise RegistryAwayError(f"{url} answers HTTP {response.status}")
         try:
             document = json.loads(body)
         except (ValueError, RecursionError):
             document = None
-        return Answer(url, response.status, document)
+        answer = Answer(url, response.status, document)
+        if response.status >= 500 or response.status in _TRY_AGAIN:
+            raise RegistryAwayError(f"{url} answers HTTP {response.status}{answer.said}")
+        return answer
 
     def _body(self, response: http.client.HTTPResponse, url: str, timeout: float) -> bytes:
         deadline = time.monotonic() + timeout

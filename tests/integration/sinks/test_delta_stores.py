@@ -1,4 +1,5 @@
-"""A Delta table on S3: writers that end, stop or lose an answer at any request, and stores that refuse.
+"""A Delta table in an object store: writers that end, stop or lose an answer at any request, and stores that
+refuse.
 
 The gate in front of the store is in this process: a call of deltalake that held the interpreter's lock while
 it waits would never get its answer.
@@ -23,8 +24,10 @@ from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support.delta import DeltaFolder
 from tests.support.processes import reserve_ports
-from tests.support.s3 import BUCKET, S3Gate, S3Server
-from tests.support.store_writers import (
+from tests.support.stores.choice import only
+from tests.support.stores.gate import BUCKET, StoreGate
+from tests.support.stores.objects import StoreServer, download
+from tests.support.stores.writers import (
     ALL,
     ID,
     NO_RETRIES,
@@ -41,19 +44,17 @@ from tests.support.store_writers import (
     write_at_once,
 )
 
-pytestmark = pytest.mark.parts("s3")
-
 
 @pytest.fixture
-def table(s3: S3Server, tmp_path: Path) -> Table:
-    return Table(s3, tmp_path)
+def table(store: StoreServer, tmp_path: Path) -> Table:
+    return Table(store, tmp_path)
 
 
 class Table:
     """A table of its own for a test, and copies of it."""
 
-    def __init__(self, s3: S3Server, scratch: Path) -> None:
-        self.s3, self._scratch = s3, scratch
+    def __init__(self, store: StoreServer, scratch: Path) -> None:
+        self.store, self._scratch = store, scratch
         self.settings: dict[str, Any] = {}
         """Of the sink, beside its options."""
         self.begin()
@@ -61,14 +62,15 @@ class Table:
     def begin(self) -> None:
         """From now on: another table, that is not there yet."""
         self.key = f"tables/{uuid.uuid4().hex}"
+        self.address = f"{self.store.scheme}://{BUCKET}/{self.key}"
 
     def sink(self, url: str = "", **options: str) -> DeltaSink:
-        given = self.s3.options(url, **options)
-        return DeltaSink("g", f"s3://{BUCKET}/{self.key}", options=given, **self.settings)
+        given = self.store.options(url, **options)
+        return DeltaSink("g", self.address, options=given, **self.settings)
 
     def read(self) -> DeltaFolder:
         folder = self._scratch / uuid.uuid4().hex
-        return DeltaFolder(self.s3.download(BUCKET, self.key, folder))
+        return DeltaFolder(download(self.store, self.key, folder))
 
     def check(self, why: str) -> None:
         """Whether each record is there, and was added up, once."""
@@ -103,7 +105,7 @@ def test_a_worker_that_ends_at_any_request_leaves_each_record_once(
     for turn in itertools.count(1):
         table.begin()
         requests = Requests(turn, kind)
-        with S3Gate(table.s3, ending(requests)) as gate, contextlib.suppress(SinkError):
+        with StoreGate(table.store, ending(requests)) as gate, contextlib.suppress(SinkError):
             write_all(table.sink(gate.url, **NO_RETRIES))
         write_all(table.sink(), 4)
         table.check(f"ended at request {turn}")
@@ -126,9 +128,9 @@ def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
         def passing(number: int, method: str, path: str, requests: Requests = requests) -> str:
             if requests.next(method) == 0:
                 write_all(table.sink(), 4)
-            return S3Gate.PASS
+            return StoreGate.PASS
 
-        with S3Gate(table.s3, passing) as gate:
+        with StoreGate(table.store, passing) as gate:
             try:
                 write_all(table.sink(gate.url))
             except SinkFencedError:
@@ -149,9 +151,9 @@ def test_an_answer_that_is_lost_is_borne(table: Table, kind: str, settings: dict
         requests = Requests(turn, kind)
 
         def passing(number: int, method: str, path: str, requests: Requests = requests) -> str:
-            return S3Gate.LOSE if requests.next(method) == 0 else S3Gate.PASS
+            return StoreGate.LOSE if requests.next(method) == 0 else StoreGate.PASS
 
-        with S3Gate(table.s3, passing) as gate:
+        with StoreGate(table.store, passing) as gate:
             write_all(table.sink(gate.url))
         table.check(f"request {turn}")
         if requests.over:
@@ -176,10 +178,10 @@ def test_a_table_that_another_worker_creates_first_keeps_its_columns(table: Tabl
         if method == "PUT" and not created:
             created.append(path)
             put(table.sink(), TPS[0], "other")
-        return S3Gate.PASS
+        return StoreGate.PASS
 
     created: list[str] = []
-    with S3Gate(table.s3, passing) as gate:
+    with StoreGate(table.store, passing) as gate:
         put(table.sink(gate.url), TPS[1], "own")
     assert created[0].endswith("/_delta_log/00000000000000000000.json")
     read = table.read()
@@ -203,10 +205,10 @@ def test_a_rewind_whose_answer_is_lost_tells_how_many_rows_it_removed(table: Tab
     def passing(number: int, method: str, path: str) -> str:
         first = method == "PUT" and path.endswith(f"{version + 1:020d}.json") and not lost
         lost.extend([path] * first)
-        return S3Gate.LOSE if first else S3Gate.PASS
+        return StoreGate.LOSE if first else StoreGate.PASS
 
     lost: list[str] = []
-    with S3Gate(table.s3, passing) as gate:
+    with StoreGate(table.store, passing) as gate:
         assert table.sink(gate.url).rewind({TPS[0]: (ID, 2)}) == RECORDS - 2
     assert len(lost) == 1
     assert table.read().version == version + 1
@@ -216,12 +218,11 @@ def test_a_rewind_whose_answer_is_lost_tells_how_many_rows_it_removed(table: Tab
 def test_marks_are_found_in_a_checkpoint(table: Table, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     old = table.sink()
     write_all(old)
-    uri = f"s3://{BUCKET}/{table.key}"
-    DeltaTable(uri, storage_options=table.s3.options()).create_checkpoint()
+    DeltaTable(table.address, storage_options=table.store.options()).create_checkpoint()
     gone = [f"{number:020d}.json" for number in range(table.read().version)]
     gone += ["_last_checkpoint"] if case == "without a hint" else []
     for name in gone:
-        table.s3.request("DELETE", f"/{BUCKET}/{table.key}/_delta_log/{name}")
+        table.store.delete(f"{table.key}/_delta_log/{name}")
     if case == "larger than a piece":
         monkeypatch.setattr(store, "_PIECE", 100)
     assert table.sink().marks(TPS) == old.marks(TPS) == {tp: {ID: RECORDS} for tp in TPS}
@@ -230,8 +231,8 @@ def test_marks_are_found_in_a_checkpoint(table: Table, case: str, monkeypatch: p
 def test_another_table_in_the_same_place_is_noticed(table: Table) -> None:
     sink = table.sink()
     write_all(sink)
-    for key in table.s3.keys(BUCKET, table.key):
-        table.s3.request("DELETE", f"/{BUCKET}/{key}")
+    for key in table.store.keys(table.key):
+        table.store.delete(key)
     with pytest.raises(SinkFencedError):
         sink.stage(
             rows(TPS[0], RECORDS, RECORDS + 1), {TPS[0]: Range(ID, RECORDS, RECORDS + 1, RECORDS)}
@@ -242,31 +243,34 @@ def test_another_table_in_the_same_place_is_noticed(table: Table) -> None:
 
 def test_the_probe_leaves_nothing(table: Table) -> None:
     sink = table.sink()
-    assert sink.probe() == f"s3://{BUCKET}/{table.key}"
-    assert table.s3.keys(BUCKET, table.key) == []
+    assert sink.probe() == table.address
+    assert table.store.keys(table.key) == []
     write_all(sink)
-    before = table.s3.keys(BUCKET)
+    before = table.store.keys()
     sink.probe()
-    assert table.s3.keys(BUCKET) == before
+    assert table.store.keys() == before
 
 
 # ---- stores that refuse
 
 
+@only("s3", "azure")
 def test_wrong_credentials_are_named(table: Table) -> None:
-    check_wrong_credentials(table.s3, table.sink(), f"the Delta table s3://{BUCKET}/{table.key}")
+    check_wrong_credentials(table.store, table.sink, f"the Delta table {table.address}")
 
 
+@only("s3", "azure")
 def test_a_missing_bucket_is_named(table: Table) -> None:
-    sink = DeltaSink("g", "s3://missing/key", options=table.s3.options())
-    check_missing_bucket(sink, "the Delta table s3://missing/key")
+    address = f"{table.store.scheme}://missing/key"
+    sink = DeltaSink("g", address, options=table.store.options())
+    check_missing_bucket(sink, f"the Delta table {address}")
 
 
 def test_a_store_that_is_away_is_named(table: Table) -> None:
     (port,) = reserve_ports(1)
     sink = table.sink(f"http://127.0.0.1:{port}", **NO_RETRIES)
-    check_unreachable(sink, f"the Delta table s3://{BUCKET}/{table.key}")
+    check_unreachable(sink, f"the Delta table {table.address}")
 
 
 def test_a_store_that_does_not_answer_is_left_after_the_time_that_is_set(table: Table) -> None:
-    check_time_limit(table.s3, lambda url: table.sink(url, timeout="1s", **NO_RETRIES))
+    check_time_limit(table.store, lambda url: table.sink(url, timeout="1s", **NO_RETRIES))

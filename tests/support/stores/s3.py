@@ -1,4 +1,4 @@
-"""An S3 server for tests: moto as a process of its own, with conditional puts, and a gate in front of it.
+"""An S3 server for tests: moto as a process of its own, with conditional puts.
 
 moto is installed once into ``.cache/moto`` from ``requirements/moto.txt``: its botocore and the packages of
 ``requirements/dev.txt`` need different versions of python-dateutil.
@@ -6,16 +6,14 @@ moto is installed once into ``.cache/moto`` from ``requirements/moto.txt``: its 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import http.client
-import http.server
 import subprocess
 import tempfile
-import threading
 import urllib.request
 import venv
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -23,13 +21,12 @@ from urllib.parse import quote
 
 from tests.support.kafka.jars import CACHE, ROOT, made_once
 from tests.support.processes import OwnedProcess, reserve_ports
+from tests.support.stores.gate import BUCKET
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem
 
-BUCKET = "lake"
-"""The bucket of the tests of sinks."""
 LOCK = ROOT / "requirements" / "moto.txt"
 _HEADERS = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=test-key-id/20260101/us-east-1/s3/aws4_request, "
@@ -64,7 +61,15 @@ def _install(folder: Path) -> None:
 
 
 class S3Server:
-    """moto's server on a port of ``host``, until the block ends or the test process does."""
+    """moto's server on a port of ``host``, until the block ends or the test process does.
+
+    It has the bucket ``BUCKET``, and so have the servers of the other stores, which have the same methods.
+    """
+
+    scheme = "s3"
+    iceberg_scheme = "s3"
+    part_mark = "partNumber="
+    """What a request has that sends a part of an object."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         self.host = host
@@ -78,6 +83,7 @@ class S3Server:
             output=self._output.fileno(),
         )
         wait_until(self._answers, "moto answers")
+        self.request("PUT", f"/{BUCKET}")
         return self
 
     def __exit__(
@@ -102,33 +108,39 @@ class S3Server:
         with urllib.request.urlopen(request) as answer:
             return bytes(answer.read())
 
-    def make_bucket(self, name: str) -> None:
-        """Makes a bucket."""
-        self.request("PUT", f"/{name}")
+    @contextlib.contextmanager
+    def refusing_credentials(self) -> Iterator[dict[str, str]]:
+        """Within the block no credentials are accepted. Gives storage options with those to use."""
+        # Requests need credentials of an account that is there, and none is.
+        self.request("POST", "/moto-api/reset-auth", b"0")
+        try:
+            yield {}
+        finally:
+            self.request("POST", "/moto-api/reset-auth", b"inf")
 
-    def check_credentials(self, check: bool) -> None:
-        """Whether requests need credentials of an account that is there; none is."""
-        self.request("POST", "/moto-api/reset-auth", b"0" if check else b"inf")
+    def is_copy(self, method: str, path: str) -> bool:
+        """Whether a request puts an object in its place that was staged."""
+        return method == "POST" and "uploadId=" in path
 
-    def keys(self, bucket: str, prefix: str = "") -> list[str]:
+    def keys(self, prefix: str = "") -> list[str]:
         """The keys of all objects that begin with ``prefix``."""
         keys: list[str] = []
         while True:
             after = f"&start-after={quote(keys[-1], safe='')}" if keys else ""
             listed = ET.fromstring(
-                self.request("GET", f"/{bucket}?list-type=2&prefix={quote(prefix)}{after}")
+                self.request("GET", f"/{BUCKET}?list-type=2&prefix={quote(prefix)}{after}")
             )
             keys += [element.text or "" for element in listed.iter(f"{_XML}Key")]
             if listed.findtext(f"{_XML}IsTruncated") != "true":
                 return keys
 
-    def download(self, bucket: str, prefix: str, folder: Path) -> Path:
-        """Copies all objects whose keys begin with ``prefix/`` into ``folder``."""
-        for key in self.keys(bucket, f"{prefix}/"):
-            target = folder / key.removeprefix(f"{prefix}/")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(self.request("GET", f"/{bucket}/{quote(key)}"))
-        return folder
+    def read(self, key: str) -> bytes:
+        """The content of an object."""
+        return self.request("GET", f"/{BUCKET}/{quote(key)}")
+
+    def delete(self, key: str) -> None:
+        """Deletes an object."""
+        self.request("DELETE", f"/{BUCKET}/{quote(key)}")
 
     def file_system(self) -> S3FileSystem:
         """pyarrow's own client, as a reader that knows nothing of Slackwater has it."""
@@ -150,81 +162,11 @@ class S3Server:
             **more,
         }
 
-
-class S3Gate:
-    """A proxy in front of an S3 server that calls ``passing(number, method, path)`` for each request, in a
-    thread of its own, before it goes on.
-
-    ``passing`` returns ``PASS``; ``REFUSE``: the server does not get the request; or ``LOSE``: it does, and
-    its answer is lost. In both cases the client's connection ends.
-    """
-
-    PASS, REFUSE, LOSE = "pass", "refuse", "lose"
-
-    def __init__(self, server: S3Server, passing: Callable[[int, str, str], str]) -> None:
-        self._server, self._passing = server, passing
-        self._lock = threading.Lock()
-        self.count = 0
-
-    def __enter__(self) -> S3Gate:
-        gate = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def handle_one_request(self) -> None:
-                try:
-                    super().handle_one_request()
-                except OSError:
-                    self.close_connection = True
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-            def __getattr__(self, name: str) -> Callable[[], None]:
-                if not name.startswith("do_"):
-                    raise AttributeError(name)
-                return lambda: gate._forward(self)
-
-        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._http.shutdown()
-        self._thread.join()
-        self._http.server_close()
-
-    def _forward(self, client: http.server.BaseHTTPRequestHandler) -> None:
-        body = client.rfile.read(int(client.headers.get("Content-Length") or 0))
-        with self._lock:
-            # Within the lock: while one request is held up, the client's others are, too.
-            self.count += 1
-            action = self._passing(self.count, client.command, client.path)
-        if action == self.REFUSE:
-            client.close_connection = True
-            return
-        server = http.client.HTTPConnection("127.0.0.1", self._server.port)
-        try:
-            server.request(client.command, client.path, body, dict(client.headers))
-            answer = server.getresponse()
-            content = answer.read()
-        finally:
-            server.close()
-        if action == self.LOSE:
-            client.close_connection = True
-            return
-        client.send_response_only(answer.status)
-        for name, value in answer.getheaders():
-            if name.lower() not in ("content-length", "transfer-encoding", "connection"):
-                client.send_header(name, value)
-        length = answer.headers["Content-Length"] if client.command == "HEAD" else str(len(content))
-        client.send_header("Content-Length", length or "0")
-        client.end_headers()
-        client.wfile.write(content)
+    def iceberg_properties(self) -> dict[str, str]:
+        """Properties of pyiceberg for this server."""
+        return {
+            "s3.endpoint": self.url,
+            "s3.access-key-id": "test-key-id",
+            "s3.secret-access-key": "test-secret-key",
+            "s3.region": "us-east-1",
+        }

@@ -1,4 +1,4 @@
-"""Workers that write Parquet files to S3: each record once, whichever of them dies."""
+"""Workers that write Parquet files to an object store: each record once, whichever of them dies."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import pyarrow.dataset as ds
 import pytest
 
 from tests.support.devbroker import DevBroker
-from tests.support.s3 import BUCKET, S3Server
+from tests.support.stores.gate import BUCKET
+from tests.support.stores.objects import StoreServer
 from tests.support.workers.delivery_site import DeliverySite
-
-pytestmark = pytest.mark.parts("s3")
 
 
 @pytest.fixture
@@ -23,27 +22,31 @@ def site(devbroker: DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
         yield site
 
 
-def check(site: DeliverySite, s3: S3Server, key: str) -> None:
+def check(site: DeliverySite, store: StoreServer, key: str) -> None:
     """Whether each record is a row or a dead letter, once."""
-    read = ds.dataset(f"{BUCKET}/{key}", filesystem=s3.file_system(), format="parquet").to_table()
+    read = ds.dataset(f"{BUCKET}/{key}", filesystem=store.file_system(), format="parquet").to_table()
     assert Counter(read["text"].to_pylist()) == Counter(text for text in site.produced if text[0] == "v")
     assert Counter(site.letters()) == Counter(text for text in site.produced if text[0] == "b")
 
 
-def test_workers_that_die_leave_each_record_once_in_the_store(site: DeliverySite, s3: S3Server) -> None:
+def test_workers_that_die_leave_each_record_once_in_the_store(site: DeliverySite, store: StoreServer) -> None:
     site.produce(1000, bad_every=10)
     site.die_and_finish(
-        sink={"format": "parquet", "path": f"s3://{BUCKET}/dying/flights", "options": s3.options()}
+        sink={
+            "format": "parquet",
+            "path": f"{store.scheme}://{BUCKET}/dying/flights",
+            "options": store.options(),
+        }
     )
-    check(site, s3, "dying/flights")
+    check(site, store, "dying/flights")
 
 
 def test_three_workers_of_which_one_is_killed_write_each_record_once(
-    site: DeliverySite, s3: S3Server
+    site: DeliverySite, store: StoreServer
 ) -> None:
     """Their credentials are in the environment, as in a pod."""
-    sink = {"format": "parquet", "path": f"s3://{BUCKET}/three", "maxAgeMs": 200}
-    environment = {name.upper(): value for name, value in s3.options().items()} | {"SLOW_MS": "10"}
+    sink = {"format": "parquet", "path": f"{store.scheme}://{BUCKET}/three", "maxAgeMs": 200}
+    environment = {name.upper(): value for name, value in store.options().items()} | {"SLOW_MS": "10"}
     properties = {**site.config()["properties"], "session.timeout.ms": "6000"}
     first, *others = workers = [
         site.worker(name, sink=sink, properties=properties, environment=environment)
@@ -57,4 +60,4 @@ def test_three_workers_of_which_one_is_killed_write_each_record_once(
     site.until_committed(why=site.why)
     for worker in others:
         assert worker.terminate() == 0
-    check(site, s3, "three")
+    check(site, store, "three")

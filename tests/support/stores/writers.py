@@ -13,8 +13,9 @@ import pytest
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import Range, Sink
-from tests.support.s3 import S3Gate, S3Server
 from tests.support.sinks import at_once
+from tests.support.stores.gate import HasPort, StoreGate
+from tests.support.stores.objects import StoreServer
 
 TPS = [TopicPartition("flights", partition) for partition in range(2)]
 ID = "nxyNPlt6TCGPAAEjRWeJqw"
@@ -76,11 +77,11 @@ class Requests:
 
 
 def ending(requests: Requests) -> Callable[[int, str, str], str]:
-    """For S3Gate: the worker ends at that request. The store gets it, and none after it."""
+    """For StoreGate: the worker ends at that request. The store gets it, and none after it."""
 
     def passing(number: int, method: str, path: str) -> str:
         at = requests.next(method)
-        return S3Gate.PASS if at < 0 else S3Gate.REFUSE if at else S3Gate.LOSE
+        return StoreGate.PASS if at < 0 else StoreGate.REFUSE if at else StoreGate.LOSE
 
     return passing
 
@@ -124,13 +125,10 @@ def check_no_secret(said: list[str]) -> None:
         assert "test-key-id" not in text
 
 
-def check_wrong_credentials(server: S3Server, sink: Sink, address: str) -> None:
-    """Whether each call names the table and what to do."""
-    server.check_credentials(True)
-    try:
-        said = failing_calls(sink)
-    finally:
-        server.check_credentials(False)
+def check_wrong_credentials(server: StoreServer, sink: Callable[..., Sink], address: str) -> None:
+    """Whether each call names the table and what to do. ``sink``: with storage options."""
+    with server.refusing_credentials() as options:
+        said = failing_calls(sink(**options))
     assert len(said) == 3
     _check_said(said, address, "check the credentials (environment or sink.options)")
 
@@ -156,15 +154,15 @@ def _check_said(said: list[str], address: str, advice: str) -> None:
         assert advice in text
 
 
-def check_time_limit(server: S3Server, sink: Callable[[str], Sink]) -> None:
+def check_time_limit(server: HasPort, sink: Callable[[str], Sink]) -> None:
     """Whether a store that does not answer is left. ``sink``: for a URL, with a time limit of a second."""
     ended = threading.Event()
 
     def passing(number: int, method: str, path: str) -> str:
         ended.wait()
-        return S3Gate.REFUSE
+        return StoreGate.REFUSE
 
-    with S3Gate(server, passing) as gate:
+    with StoreGate(server, passing) as gate:
         try:
             with pytest.raises(SinkError, match="check that the store can be reached from here"):
                 sink(gate.url).marks(TPS)
