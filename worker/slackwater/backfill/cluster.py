@@ -17,7 +17,7 @@ from slackwater.runtime.startup import warm_up
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from slackwater.handler import OffsetRange
     from slackwater.kafka.structs import TopicPartition
@@ -106,15 +106,16 @@ class Cluster:
         part: Mapping[TopicPartition, OffsetRange],
         info: Batch,
         store: Callable[[LettersOf], object],
+        append: Callable[[DataFrame], object],
     ) -> int:
-        """Handles ``part`` and has Spark write its rows, after ``store`` has stored its dead letters. Returns
-        how many rows there were.
+        """Handles ``part`` and has Spark write its rows by ``append``, after ``store`` has stored its dead
+        letters. Returns how many rows there were.
 
-        Raises SinkError where Spark cannot write them, what ``store`` raises, and as :meth:`run`.
+        Raises what ``append`` and ``store`` raise, and as :meth:`run`.
         """
         assert self._handler is not None
         return self._handler.write(
-            part, info, lambda dead: store(self._open_originals().letters(dead)), self._config.sink
+            part, info, lambda dead: store(self._open_originals().letters(dead)), append
         )
 
     def _runner(

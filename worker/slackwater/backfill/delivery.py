@@ -11,6 +11,9 @@ from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.handler import Batch as Info
 from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.records import concat
+from slackwater.pipeline.engines.spark_session import summary
+from slackwater.pipeline.sinks.delta.spark_sink import SparkDeltaSink
+from slackwater.pipeline.sinks.spark import append
 from slackwater.pipeline.trial import Trial
 from slackwater.runtime.delivery.batch import (
     Batch,
@@ -27,12 +30,14 @@ from slackwater.runtime.errors import (
     HandlerTimeoutError,
     RecordsError,
     RefreshFailed,
+    SinkError,
     WorkerError,
 )
 from slackwater.runtime.interfaces import SinkFencedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from slackwater.backfill.cluster import Cluster
     from slackwater.backfill.letters import Letters
@@ -119,7 +124,12 @@ class Delivery:
         if self._cluster.writes:
             stored: list[int] = []
             rows = self._handled(
-                lambda: self._cluster.write(part, info, lambda letters: stored.append(self._store(letters)))
+                lambda: self._cluster.write(
+                    part,
+                    info,
+                    lambda letters: stored.append(self._store(letters)),
+                    lambda frame: self._append(frame, part),
+                )
             )
             self._state.published(part)
             return Delivered(rows, sum(stored), 0)
@@ -134,13 +144,29 @@ class Delivery:
         self._publish(staged, part)
         return Delivered(rows.num_rows, count, rows.nbytes)
 
+    def _append(self, frame: DataFrame, part: Ranges) -> None:
+        """Has Spark write ``frame``, and the marks of ``part`` where the table keeps them. Raises
+        SinkFencedError, SinkError."""
+        if isinstance(self._state.sink, SparkDeltaSink):
+            self._state.sink.append(frame, self._state.ranges(part))
+            return
+        from pyspark.errors import AnalysisException
+
+        sink = self._config.sink
+        try:
+            append(frame, sink)
+        except AnalysisException as exc:  # of the writer: the handler's query was analysed before
+            raise SinkError(
+                f"Spark cannot write with the format {sink.spark_format}: {summary(exc)}"
+            ) from exc
+
     def _handled(self, call: Callable[[], T]) -> T:
         """The cluster's result. What passes by itself is tried again, as often as the group's retries say.
         Raises TransformError where records may be at fault, and WorkerError."""
         for attempt in range(self._config.retries + 1):
             try:
                 return call()
-            except (WorkerError, KafkaError):
+            except (WorkerError, KafkaError, SinkFencedError):
                 raise
             except Exception as exc:
                 failure = TransformError(f"{type(exc).__name__}: {exc}")
