@@ -27,6 +27,10 @@ def transform(df):
     return rows.select("topic", "partition", "offset", "v.id", error.alias("_error"))
 
 
+def accepting(df):
+    return transform(df).drop("_error")
+
+
 def number(value):
     return 10 // value
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
+from slackwater.pipeline.engines.kept_rows import keep
 from slackwater.pipeline.sinks.delta.spark_sink import SparkDeltaSink
 from slackwater.pipeline.sinks.delta.spark_table import SparkTable, Transaction
 from slackwater.runtime.interfaces import Range, SinkFencedError
@@ -58,6 +59,19 @@ def _table(parts: dict[Any, tuple[int, int]]) -> Any:
     import pyarrow as pa
 
     return pa.concat_tables([rows(range(*span), tp.partition) for tp, span in parts.items()])
+
+
+def put_kept(path: str, count: int) -> int:
+    """Writes rows that a handler has left in Spark, of two partitions, of which one is given up. Returns how
+    many results the session keeps then."""
+    import pyarrow as pa
+
+    records = pa.concat_tables([rows(range(count), tp.partition) for tp in (A, B)])
+    kept = keep(session(), session().createDataFrame(records), records)
+    staged = sink(path).stage(cast(pa.Table, kept), {tp: Range(OLD, 0, count, None) for tp in (A, B)})
+    staged.drop([B])
+    staged.publish()
+    return int(session().sparkContext._jsc.getPersistentRDDs().size())
 
 
 def repeat(path: str, ranges: dict[int, tuple[int, int, int | None]]) -> str:

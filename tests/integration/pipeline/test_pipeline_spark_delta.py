@@ -20,6 +20,7 @@ from tests.support.delta import DeltaFolder
 from tests.support.devbroker import DevBroker
 from tests.support.sinks import OLD, A, B, marks, put, rows
 from tests.support.spark import delta_conf
+from tests.support.workers.delivery_site import DeliverySite
 from tests.support.workers.group_site import GroupSite
 
 pytestmark = [pytest.mark.parts("spark", "spark-delta"), pytest.mark.timeout(300)]
@@ -72,6 +73,12 @@ def test_a_batch_without_rows_moves_marks_once_there_is_a_table(spark: SourceHos
     assert places(tmp_path) == Counter([(1, 0)])
 
 
+def test_rows_that_stay_in_spark_are_written_from_there(spark: SourceHost, tmp_path: Path) -> None:
+    assert spark.run(host.put_kept, str(tmp_path), 3) == 0
+    assert places(tmp_path) == Counter([(0, 0), (0, 1), (0, 2)])
+    assert spark.run(host.marks, str(tmp_path)) == {"0": 3, "1": 0}
+
+
 def test_a_suspended_worker_writes_nothing_after_its_heir(spark: SourceHost, tmp_path: Path) -> None:
     """Its data files are written, its commit is not."""
     ended = spark.run(_interrupted, str(tmp_path), 4, False, True)
@@ -92,6 +99,21 @@ def test_each_record_is_there_once_wherever_a_worker_stops(
         turn += 1
     assert turn > 2 * len(host.STEPS)
     assert set(ends) <= ({"SinkFencedError", "done"} if goes_on else {"Died"})
+
+
+@pytest.mark.long
+def test_workers_that_die_leave_each_record_once_in_the_table(devbroker: DevBroker, tmp_path: Path) -> None:
+    with DeliverySite(devbroker.bootstrap, tmp_path) as site:
+        site.produce(400, bad_every=10)
+        site.die_and_finish(
+            engine="spark",
+            handler="site_handler:in_spark",
+            spark={"conf": {"spark.master": "local[2]", **delta_conf()}},
+            sink={"format": "spark", "sparkFormat": "delta", "options": {"path": str(site.out)}},
+        )
+        texts = DeltaTable(site.out).to_pyarrow_table()["text"].to_pylist()
+        assert sorted(texts) == sorted(text for text in site.produced if text.startswith("v"))
+        assert sorted(site.letters()) == sorted(text for text in site.produced if text.startswith("bad"))
 
 
 @pytest.mark.long
@@ -120,16 +142,18 @@ def test_a_backfill_goes_on_by_the_marks_in_the_table(
         write(site, range(90), rejected=30)
         site.commit({0: 7, 1: 8, 2: 9})
         sink = {"format": "spark", "sparkFormat": "delta", "options": {"path": str(site.out)}}
-        config = site.config(engine="spark", handler="site_handler:transform", sink=sink)
+        config = site.config(engine="spark", handler="site_handler:transform", sink=sink, retries=0)
 
         def run(begin: str, **options: Any) -> list[str]:
             return spark.run(backfill_host.run_with, config, [begin], {"batch_rows": 45, **options})
 
-        assert run(site.topic, end_after="refresh", after=2)[-1].startswith("EndedHere")
+        ended = run(site.topic, end_after="store", after=2)[-1]
+        assert "EndedHere" in ended, "after the second batch's dead letter is stored, and before its rows"
+        config["handler"] = "site_handler:accepting"
         version = DeltaTable(site.out).version()
         lines = run(site.topic)
         assert f"{site.topic}-0: from 0 up to 30 (not included), goes on at 15" in lines
-        assert lines[-1] == "1 batches, 44 rows, 1 letters"
+        assert lines[-1] == "1 batches, 44 rows, 0 letters", "what was rejected stays a dead letter"
         assert DeltaTable(site.out).version() == version + 1, "one commit a batch, and the ends are fixed"
         assert run(site.topic)[-1] == "0 batches, 0 rows, 0 letters"
         rows = DeltaTable(site.out).to_pyarrow_table()
@@ -142,6 +166,25 @@ def test_a_backfill_goes_on_by_the_marks_in_the_table(
         live.stage(rows.slice(0, 0), at).publish()
         refused = run("earliest", name="again")[-1]
         assert f"the group {site.group} has written {site.topic}-0 to this table up to offset 5" in refused
+
+
+def test_a_record_that_breaks_a_backfills_batch_becomes_a_dead_letter(
+    devbroker: DevBroker, spark: SourceHost, tmp_path: Path
+) -> None:
+    with GroupSite(
+        devbroker.bootstrap, tmp_path, handler=HANDLER, partitions=PARTITIONS, dead_letters=2
+    ) as site:
+        write(site, range(6))
+        config = site.config(
+            engine="spark",
+            handler="site_handler:decoded",
+            value={"format": "json", "schema": "id LONG, kind STRING"},
+            sink={"format": "spark", "sparkFormat": "delta", "options": {"path": str(site.out)}},
+        )
+        lines = spark.run(backfill_host.run_with, config, ["earliest"], {})
+        assert lines[-1] == "1 batches, 5 rows, 1 letters"
+        assert sorted(DeltaTable(site.out).to_pyarrow_table()["id"].to_pylist()) == list(range(1, 6))
+        assert [letter.source for letter in site.dead_letters()] == [(0, 0)]
 
 
 def _interrupted(path: str, turn: int, after: bool, goes_on: bool) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -107,15 +107,18 @@ class Cluster:
         info: Batch,
         store: Callable[[LettersOf], object],
         append: Callable[[DataFrame], object],
+        *,
+        without: Mapping[TopicPartition, Collection[int]],
     ) -> int:
         """Handles ``part`` and has Spark write its rows by ``append``, after ``store`` has stored its dead
-        letters. Returns how many rows there were.
+        letters. Rows of records whose offsets are in ``without`` are left out. Returns how many rows were
+        written.
 
         Raises what ``append`` and ``store`` raise, and as :meth:`run`.
         """
         assert self._handler is not None
         return self._handler.write(
-            part, info, lambda dead: store(self._open_originals().letters(dead)), append
+            part, info, lambda dead: store(self._open_originals().letters(dead)), append, without=without
         )
 
     def _runner(

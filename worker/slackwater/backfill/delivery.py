@@ -123,12 +123,14 @@ class Delivery:
         info = Info(dict(part), frozenset(ranges), self._config.group_id, INSTANCE)
         if self._cluster.writes:
             stored: list[int] = []
+            stored_before = self._stored_letters(part)
             rows = self._handled(
                 lambda: self._cluster.write(
                     part,
                     info,
                     lambda letters: stored.append(self._store(letters)),
                     lambda frame: self._append(frame, part),
+                    without=stored_before,
                 )
             )
             self._state.published(part)
@@ -184,15 +186,21 @@ class Delivery:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if not self._state.resumed or not self._config.by_record or not rows.num_rows:
+        if not rows.num_rows:
             return rows
-        for tp, span in part.items():
-            offsets = [at for at in self._state.owned[tp].letters or () if span.start <= at < span.end]
-            if offsets:
-                own = pc.and_(pc.equal(rows["topic"], tp.topic), pc.equal(rows["partition"], tp.partition))
-                dead = pc.is_in(rows["offset"], value_set=pa.array(offsets, pa.int64()))
-                rows = rows.filter(pc.invert(pc.and_(own, dead)))
+        for tp, offsets in self._stored_letters(part).items():
+            own = pc.and_(pc.equal(rows["topic"], tp.topic), pc.equal(rows["partition"], tp.partition))
+            dead = pc.is_in(rows["offset"], value_set=pa.array(offsets, pa.int64()))
+            rows = rows.filter(pc.invert(pc.and_(own, dead)))
         return rows
+
+    def _stored_letters(self, part: Ranges) -> dict[TopicPartition, list[int]]:
+        """The offsets of records that the run which this one resumes has stored as dead letters."""
+        if not self._state.resumed or not self._config.by_record:
+            return {}
+        letters = {tp: self._state.owned[tp].letters or () for tp in part}
+        offsets = {tp: [at for at in letters[tp] if span.start <= at < span.end] for tp, span in part.items()}
+        return {tp: of_partition for tp, of_partition in offsets.items() if of_partition}
 
     def _stage(self, rows: pa.Table, part: Ranges) -> Staged:
         try:

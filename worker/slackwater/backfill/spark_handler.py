@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from slackwater.backfill.frames import LogReader
@@ -47,9 +47,12 @@ class SparkHandler:
         batch: Batch,
         store: Callable[[Mapping[TopicPartition, list[tuple[int, str]]]], object],
         append: Callable[[DataFrame], object],
+        *,
+        without: Mapping[TopicPartition, Collection[int]],
     ) -> int:
         """Has Spark write the handler's rows for ``part``: ``append`` does, after ``store`` was called with
-        offset and error of the records that it rejects. Returns how many rows there were.
+        offset and error of the records that it rejects. Rows of records whose offsets are in ``without`` are
+        left out. Returns how many rows were written.
 
         Raises what ``append`` and ``store`` raise; else as :meth:`run`.
         """
@@ -58,16 +61,27 @@ class SparkHandler:
             frame = self._reader.read(spark, part)
             rows = self._reader.with_rejected(frame, handle(self._reader.good(frame)))
             if ERROR_COLUMN not in checked_names(rows, by_record=self._by_record):
-                return _written(rows, append)
+                return _written(_left_out(rows, without), append)
             kept = rows.persist()
             try:
                 rejected = kept.where(f"{ERROR_COLUMN} IS NOT NULL").select(*PLACE_COLUMNS, ERROR_COLUMN)
                 store(checked_output(rejected.toArrow(), offsets_of(part)).dead)
-                return _written(kept.where(f"{ERROR_COLUMN} IS NULL").drop(ERROR_COLUMN), append)
+                accepted = kept.where(f"{ERROR_COLUMN} IS NULL").drop(ERROR_COLUMN)
+                return _written(_left_out(accepted, without), append)
             finally:
                 kept.unpersist()
 
         return self._engine.query(batch, act)
+
+
+def _left_out(rows: DataFrame, without: Mapping[TopicPartition, Collection[int]]) -> DataFrame:
+    """``rows`` but for those of records whose offsets are in ``without``."""
+    from pyspark.sql.functions import coalesce, col, lit
+
+    for (topic, partition), offsets in without.items():
+        own = (col("topic") == topic) & (col("partition") == partition) & col("offset").isin(list(offsets))
+        rows = rows.where(~coalesce(own, lit(False)))
+    return rows
 
 
 def _written(rows: DataFrame, append: Callable[[DataFrame], object]) -> int:

@@ -19,7 +19,8 @@ from slackwater.pipeline.sinks.delta.marks import GroupMarks
 from slackwater.pipeline.sinks.delta.sink import DeltaSink
 from slackwater.pipeline.sinks.delta.spark_table import SparkTable, is_s3
 from slackwater.pipeline.sinks.staged import StagedRows
-from slackwater.runtime.errors import SinkError
+from slackwater.runtime.errors import SinkError, WorkerError
+from slackwater.runtime.interfaces import SinkFencedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,9 +69,17 @@ class SparkDeltaSink:
         return StagedRows(self._commit, rows, ranges)
 
     def append(self, frame: DataFrame, ranges: Mapping[TopicPartition, Range]) -> None:
-        """One commit: the rows of ``frame``, which Spark writes, and the marks of ``ranges``. Raises
-        SinkFencedError, SinkError."""
-        self._write(frame, ranges)
+        """One commit: the rows of ``frame``, which Spark writes, and the marks of ``ranges``.
+
+        Raises SinkFencedError, SinkError, and what Spark raises where it cannot make the rows.
+        """
+        from pyspark.errors import AnalysisException
+
+        table = self._table(self._open())
+        try:
+            self._write(table, frame, ranges)
+        except AnalysisException as exc:  # of the writer: the query of the rows was analysed before
+            raise table.error("write to", exc) from exc
 
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         """Deletes the rows and lowers the marks, as :meth:`DeltaSink.rewind`."""
@@ -88,16 +97,24 @@ class SparkDeltaSink:
     def _commit(self, staged: StagedRows) -> None:
         rows: Any = staged.rows
         kept = isinstance(rows, SparkRows)
-        frame = None
-        if rows.num_rows:
-            # One task: Spark makes a file of each.
-            frame = (rows.frame if kept else self._open().createDataFrame(rows)).coalesce(1)
-        self._write(frame, staged.ranges)
+        spark, frame = self._open(), None
+        table = self._table(spark)
+        try:
+            if rows.num_rows:
+                # One task: Spark makes a file of each.
+                frame = (rows.frame if kept else spark.createDataFrame(rows)).coalesce(1)
+            self._write(table, frame, staged.ranges)
+        except (WorkerError, SinkFencedError):
+            raise
+        except Exception as exc:
+            raise table.error("write to", exc) from exc
         if kept:
             rows.release()
 
-    def _write(self, frame: DataFrame | None, ranges: Mapping[TopicPartition, Range]) -> None:
-        table, ends = self._table(self._open()), self._marks.ends(ranges)
+    def _write(
+        self, table: SparkTable, frame: DataFrame | None, ranges: Mapping[TopicPartition, Range]
+    ) -> None:
+        ends = self._marks.ends(ranges)
         for _ in range(_TRIES):
             transaction = table.begin()
             self._marks.check(transaction.versions(list(ends)), ranges)

@@ -31,8 +31,8 @@ _CONFIGURATION = "delta."
 class Transaction:
     """One commit to a table that is made or refused as a whole.
 
-    It is refused if another one, made since :func:`begin`, has moved one of the transactions that this one
-    has asked for. All methods raise SinkError.
+    It is refused if another one, made since :meth:`SparkTable.begin`, has moved one of the transactions that
+    this one has asked for.
     """
 
     def __init__(self, table: SparkTable, log: Any, transaction: Any) -> None:
@@ -44,18 +44,29 @@ class Transaction:
         return bool(self._transaction.readVersion() < 0)
 
     def versions(self, app_ids: Sequence[str]) -> dict[str, int]:
-        """The versions of these application ids, as far as the table has them."""
-        versions = {app_id: int(self._transaction.txnVersion(app_id)) for app_id in app_ids}
+        """The versions of these application ids, as far as the table has them. Raises SinkError."""
+        try:
+            versions = {app_id: int(self._transaction.txnVersion(app_id)) for app_id in app_ids}
+        except Exception as exc:
+            raise self._table.error("read", exc) from exc
         return {app_id: version for app_id, version in versions.items() if version >= 0}
 
     def commit(self, rows: DataFrame | None, versions: Mapping[str, int]) -> bool:
         """Commits ``rows``, which Spark writes, and versions of application ids. False: another commit is in
-        the way, and nothing was written; what there is now is to be looked at."""
+        the way, and nothing was written; what there is now is to be looked at.
+
+        Raises SinkError for a commit that fails or may have failed, and what Spark raises where it cannot
+        write the rows, or not make them.
+        """
+        written = None
         try:
-            self._commit(*self._written(rows), versions)
+            written = self._written(rows)
+            self._commit(*written, versions)
         except Exception as exc:
             if _is_conflict(exc):
                 return False
+            if written is None:
+                raise
             raise self._table.error("write to", exc) from exc
         return True
 
