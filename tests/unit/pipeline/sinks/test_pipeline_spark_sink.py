@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -17,6 +18,7 @@ from slackwater.pipeline.engines.kept_rows import SparkRows
 from slackwater.pipeline.engines.spark import SparkEngine
 from slackwater.pipeline.sinks.delta.sink import DeltaSink
 from slackwater.pipeline.sinks.delta.spark_sink import SparkDeltaSink
+from slackwater.pipeline.sinks.delta.spark_table import Transaction
 from slackwater.pipeline.sinks.unmarked import UnmarkedSink
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.delivery.batch import checked_kept
@@ -255,3 +257,48 @@ def test_s3_is_refused_where_commits_are_not_exclusive() -> None:
         make_sink(delta("s3a://lake/t"), engine(other)).marks([A])
     with pytest.raises(SinkError, match="through a session of Spark Connect: name the server"):
         make_sink(delta("/t"), engine(object())).marks([A])
+
+
+class JavaError(Exception):
+    """What Py4J raises, of Java classes by their simple names, from the last one up."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__(f"an error occurred: {names[0]}")
+        kind = None
+        for name in reversed(names):
+            made = MagicMock()
+            made.getSimpleName.return_value, made.getSuperclass.return_value = name, kind
+            kind = made
+        self.java_exception = MagicMock()
+        self.java_exception.getClass.return_value = kind
+
+
+CONFLICT = ("ConcurrentTransactionException", "DeltaConcurrentModificationException")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "version", "now", "again"),
+    [
+        (CONFLICT, 3, 3, True),
+        (["DeltaAnalysisException"], -1, 0, True),  # another process has created the table meanwhile
+        (["DeltaAnalysisException"], -1, -1, False),
+        (["DeltaAnalysisException"], 3, 3, False),
+    ],
+)
+@pytest.mark.parametrize("at", ["writing", "committing"])
+def test_a_commit_that_another_one_has_outrun_is_tried_again(
+    at: str, kinds: Sequence[str], version: int, now: int, again: bool
+) -> None:
+    table, of_delta = MagicMock(), MagicMock()
+    of_delta.readVersion.return_value = version
+    table.begin.return_value.is_first = now < 0
+    table.error.return_value = SinkError("cannot write to")
+    write = table.write.return_value.writeAndReturnCommitData
+    (write if at == "writing" else of_delta.commit).side_effect = JavaError(*kinds)
+    transaction = Transaction(table, MagicMock(), of_delta)
+    if again:
+        assert transaction.commit(MagicMock(), {"a": 1}) is False
+        return
+    # What Spark raises while it makes the rows may be the handler's fault.
+    with pytest.raises(JavaError if at == "writing" else SinkError):
+        transaction.commit(MagicMock(), {"a": 1})

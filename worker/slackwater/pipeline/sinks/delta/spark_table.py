@@ -63,12 +63,16 @@ class Transaction:
             written = self._written(rows)
             self._commit(*written, versions)
         except Exception as exc:
-            if _is_conflict(exc):
+            if _is_conflict(exc) or self._is_outrun():
                 return False
             if written is None:
                 raise
             raise self._table.error("write to", exc) from exc
         return True
+
+    def _is_outrun(self) -> bool:
+        """Whether the table was created since this transaction, which was to create it, began."""
+        return self.is_first and not self._table.begin().is_first
 
     def _written(self, rows: DataFrame | None) -> tuple[Any, Any]:
         """Writes data files, which belong to no version of the table yet. Returns what is to be committed:
