@@ -133,6 +133,7 @@ def test_columns_that_the_table_lacks_are_an_error_without_mergeschema(
     assert set(DeltaFolder(tmp_path).columns) == {"topic", "partition", "offset", "n", "carrier"}
 
 
+@pytest.mark.long
 def test_a_backfill_goes_on_by_the_marks_in_the_table(
     devbroker: DevBroker, spark: SourceHost, tmp_path: Path
 ) -> None:
@@ -168,6 +169,7 @@ def test_a_backfill_goes_on_by_the_marks_in_the_table(
         assert f"the group {site.group} has written {site.topic}-0 to this table up to offset 5" in refused
 
 
+@pytest.mark.long
 def test_a_record_that_breaks_a_backfills_batch_becomes_a_dead_letter(
     devbroker: DevBroker, spark: SourceHost, tmp_path: Path
 ) -> None:
