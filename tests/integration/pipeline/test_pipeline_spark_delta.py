@@ -80,8 +80,9 @@ def test_rows_that_stay_in_spark_are_written_from_there(spark: SourceHost, tmp_p
 
 
 def test_a_suspended_worker_writes_nothing_after_its_heir(spark: SourceHost, tmp_path: Path) -> None:
-    """Its data files are written, its commit is not."""
-    ended = spark.run(_interrupted, str(tmp_path), 4, False, True)
+    """The data files of its second batch are written, the commit is not: with the first one, the table that
+    its heir has created would be enough to refuse it."""
+    ended = spark.run(_interrupted, str(tmp_path), 2 * len(host.STEPS), False, True)
     assert ended == "SinkFencedError"
     assert places(tmp_path) == ALL
 
