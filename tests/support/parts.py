@@ -21,7 +21,7 @@ from tests.support.iceberg import rest
 from tests.support.java import programs
 from tests.support.kafka.jars import RELEASES, KafkaUnavailable, kafka_libs
 from tests.support.node import debian, images
-from tests.support.spark import SparkUnavailable, kafka_source_jars, use_archive
+from tests.support.spark import SparkUnavailable, delta_jars, kafka_source_jars, use_archive
 from tests.support.stores import azure, hdfs, s3
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "java": _java,
     "spark": use_archive,
     "spark-kafka": kafka_source_jars,
+    "spark-delta": delta_jars,
     "s3": s3.installed,
     "azure": azure.installed,
     "google": build.fake_gcs_server,

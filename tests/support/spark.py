@@ -1,4 +1,5 @@
-"""What tests and benchmarks with Spark need: an archive of its classes, and the jars of its own Kafka source.
+"""What tests and benchmarks with Spark need: an archive of its classes, and the jars of its Kafka source and
+of Delta.
 
 The archive is the one that a worker's image has. Made once into ``.cache/``, in 20 s of CPU. With it a local
 session costs 6 s of CPU until its first answer in place of 11, and a Connect server 10 s in place of 16 (Java
@@ -24,6 +25,7 @@ QUICK = "-XX:TieredStopAtLevel=1"
 SUBMIT_VARIABLE = "SPARK_SUBMIT_OPTS"
 _ARCHIVE = "spark.jsa"
 KAFKA_SOURCE_VERSION = "4.2.0"
+DELTA_VERSION = "4.4.0"
 
 
 class SparkUnavailable(RuntimeError):
@@ -56,6 +58,34 @@ def kafka_source_jars() -> list[Path]:
     """
     folder = made_once(CACHE / f"spark-kafka-{KAFKA_SOURCE_VERSION}" / "jars", _fetch_kafka_source)
     return sorted(folder.glob("*.jar"))
+
+
+def delta_jars() -> list[Path]:
+    """With which Spark reads and writes Delta tables; Maven fetches them the first time.
+
+    Safe to call from many processes at once. Raises KafkaUnavailable.
+    """
+    folder = made_once(CACHE / f"spark-delta-{DELTA_VERSION}" / "jars", _fetch_delta)
+    return sorted(folder.glob("*.jar"))
+
+
+def delta_conf() -> dict[str, str]:
+    """The settings of a session that has :func:`delta_jars`."""
+    return {
+        "spark.jars": ",".join(map(str, delta_jars())),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
+
+
+def _fetch_delta(folder: Path) -> None:
+    fetch_jars(
+        Path(__file__).parent / "kafka" / "pom-spark-delta.xml",
+        folder,
+        f"Delta Lake {DELTA_VERSION} for Spark",
+        f"delta-spark_4.2_2.13-{DELTA_VERSION}.jar",
+    )
 
 
 def _fetch_kafka_source(folder: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from slackwater.backfill.bounds import bound_of
 from slackwater.backfill.delivery import Delivery
+from slackwater.backfill.report import TextReport
 from slackwater.backfill.run import Options, backfill
 from slackwater.backfill.target import config_for
 from slackwater.runtime.config.worker_config import parse
@@ -42,7 +43,7 @@ def run(
             config_for(live, sink=list(sink)),
             live,
             Options([bound_of(text) for text in begins], [bound_of(text) for text in ends], **options),
-            lines.append,
+            TextReport(lines.append),
             session(),
         )
     except Exception as exc:

@@ -24,11 +24,15 @@ class SourceHost:
     """Runs the functions below in a child that has a session; their results and errors come back.
 
     ``remote``: a server of Spark Connect; empty: a session of the child's own, with Spark's Kafka source.
+    ``conf``: settings of the latter.
     """
 
-    def __init__(self, remote: str = "") -> None:
+    def __init__(self, remote: str = "", conf: Mapping[str, str] | None = None) -> None:
         self._pool = ProcessPoolExecutor(
-            1, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(remote,)
+            1,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_start,
+            initargs=(remote, dict(conf or {})),
         )
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -39,7 +43,7 @@ class SourceHost:
         self._pool.shutdown()
 
 
-def _start(remote: str) -> None:
+def _start(remote: str, conf: Mapping[str, str]) -> None:
     global _spark
     from pyspark.sql import SparkSession
 
@@ -49,9 +53,9 @@ def _start(remote: str) -> None:
     if remote:
         _spark = SparkSession.builder.remote(remote).create()
     else:
-        jars = ",".join(map(str, kafka_source_jars()))
-        builder = SparkSession.builder.master("local[2]").config("spark.jars", jars)
-        for name, value in LOCAL.items():
+        jars = {} if "spark.jars" in conf else {"spark.jars": ",".join(map(str, kafka_source_jars()))}
+        builder = SparkSession.builder.master("local[2]")
+        for name, value in {**LOCAL, **jars, **conf}.items():
             builder = builder.config(name, value)
         _spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     register(_spark)

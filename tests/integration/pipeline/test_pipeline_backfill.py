@@ -8,54 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.sinks.parquet.sink import ParquetSink
-from slackwater.runtime.interfaces import Range
 from tests.integration.pipeline import backfill_host as host
+from tests.integration.pipeline.backfill_site import HANDLER, PARTITIONS, group_rows, ids, write
 from tests.integration.pipeline.spark_source_host import SourceHost
 from tests.support.devbroker import DevBroker
+from tests.support.peers.librdkafka import read_topic
+from tests.support.postgres import PostgresDatabase
 from tests.support.workers.group_site import GroupSite
 
 pytestmark = [pytest.mark.parts("spark", "spark-kafka"), pytest.mark.timeout(300)]
-
-PARTITIONS = 3
-HANDLER = '''
-import json
-
-import pyarrow as pa
-
-
-def transform(df):
-    from pyspark.sql import functions as F
-
-    fields = F.from_json(F.col("value").cast("string"), "id LONG, kind STRING").alias("v")
-    rows = df.select("topic", "partition", "offset", fields)
-    error = F.when(F.col("v.kind") == "rejected", F.concat(F.lit("rejected "), F.col("v.id").cast("string")))
-    return rows.select("topic", "partition", "offset", "v.id", error.alias("_error"))
-
-
-def number(value):
-    return 10 // value
-
-
-def decoded(df, batch):
-    """A value of 0 breaks the batch. The UDF is of this module: executors import it."""
-    from pyspark.sql import functions as F
-
-    assert batch.instance in ("backfill", ""), "that of the warm-up has none"
-    tenth = F.udf(number, "int")(F.col("value.id"))
-    return df.select("topic", "partition", "offset", "value.id", tenth.alias("tenth"))
-
-
-def arrow(table):
-    ids = [json.loads(value)["id"] for value in table["value"].to_pylist()]
-    if 0 in ids:
-        raise ValueError("id is 0")
-    return table.select(["topic", "partition", "offset"]).append_column("id", pa.array(ids, pa.int64()))
-'''
 
 
 @pytest.fixture(scope="module")
@@ -71,49 +35,6 @@ def site(devbroker: DevBroker, tmp_path: Path) -> Iterator[GroupSite]:
         devbroker.bootstrap, tmp_path, handler=HANDLER, partitions=PARTITIONS, dead_letters=2
     ) as made:
         yield made
-
-
-def write(site: GroupSite, ids: range, rejected: int = 0) -> None:
-    """JSON records in turn to each partition; each ``rejected``-th is one that the handler rejects."""
-    site.write(
-        (
-            (
-                number % PARTITIONS,
-                json.dumps(
-                    {"id": number, "kind": "rejected" if rejected and number % rejected == 0 else "good"}
-                ).encode(),
-            )
-            for number in ids
-        ),
-        headers={"h": b"x"},
-    )
-
-
-def ids(site: GroupSite) -> list[int]:
-    return sorted(row["id"] for row in site.output.rows("id"))
-
-
-def group_rows(site: GroupSite, count: int) -> ParquetSink:
-    """What a worker of the group has written to the table: the first ``count`` records of partition 0."""
-    sink = ParquetSink(site.group, str(site.out))
-    rows = pa.table(
-        {
-            "topic": [site.topic] * count,
-            "partition": pa.array([0] * count, pa.int32()),
-            "offset": pa.array(range(count), pa.int64()),
-            "id": pa.array(range(0, PARTITIONS * count, PARTITIONS), pa.int64()),
-        }
-    )
-    sink.stage(rows, {TopicPartition(site.topic, 0): Range(topic_id(site), 0, count, None)}).publish()
-    return sink
-
-
-def topic_id(site: GroupSite) -> str:
-    from slackwater.kafka import KafkaAdmin
-    from slackwater.runtime.delivery.stopped_partitions import id_text
-
-    with KafkaAdmin(site.bootstrap) as admin:
-        return id_text(admin.describe_topics([site.topic]).unwrap()[site.topic].topic_id)
 
 
 def test_each_record_is_once_in_the_table_after_crashes_and_the_group_is_left_alone(
@@ -215,3 +136,40 @@ def test_a_format_of_sparks_is_written_in_the_cluster_and_goes_on_by_committed_o
     site.commit({0: 5})
     refused = spark.run(host.run_with, config, ["earliest"], {"name": "again"})
     assert f"the group {site.group} has written {site.topic}-0 to this table up to offset 5" in refused[-1]
+
+
+def filled(site: GroupSite, spark: SourceHost, sink: list[str]) -> list[str]:
+    """What a backfill prints that is run again after it has ended behind its first batch."""
+    write(site, range(90))
+    site.commit({0: 7, 1: 8, 2: 9})
+    config = site.config(engine="arrow", handler="site_handler:whole")
+
+    def run(**options: Any) -> list[str]:
+        return spark.run(host.run_with, config, ["earliest"], {"sink": sink, "batch_rows": 30, **options})
+
+    assert run(end_after="publish")[-1].startswith("EndedHere")
+    lines = run()
+    assert lines[-1] == "2 batches, 60 rows, 0 letters"
+    assert not site.out.exists()
+    assert site.committed() == {0: 7, 1: 8, 2: 9}
+    return lines
+
+
+def test_a_table_of_postgres(site: GroupSite, spark: SourceHost, database: PostgresDatabase) -> None:
+    options = [f"options.{name}={value}" for name, value in database.options().items()]
+    filled(site, spark, ["format=postgres", "table=public.orders", *options])
+    assert sorted(number for (number,) in database.rows("select id from orders")) == list(range(90))
+
+
+def test_a_topic(site: GroupSite, spark: SourceHost) -> None:
+    target = f"{site.topic}.copy"
+    site.create_topics(**{target: 1})
+    filled(site, spark, ["format=kafka", f"topic={target}"])
+    values = [json.loads(record.value or b"") for record in read_topic(site.bootstrap, target)]
+    assert sorted(value["id"] for value in values) == list(range(90))
+
+
+def test_a_function_of_the_users(site: GroupSite, spark: SourceHost) -> None:
+    file = site.folder / "stored"
+    filled(site, spark, ["format=custom", "implementation=site_handler:store", f"options.file={file}"])
+    assert sorted(map(int, file.read_text().split())) == list(range(90))

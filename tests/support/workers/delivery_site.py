@@ -59,6 +59,13 @@ def transform(table):
     return place.append_column("text", text).append_column("_error", errors)
 
 
+def in_spark(df):
+    from pyspark.sql import functions as F
+    text = F.col("value").cast("string")
+    error = F.when(text.startswith("bad"), "is bad")
+    return df.select("topic", "partition", "offset", text.alias("text"), error.alias("_error"))
+
+
 def totals(table):
     # For mode merge: texts are kind-number; numbers are added up by the last digit.
     output = transform(table)

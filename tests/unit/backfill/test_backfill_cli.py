@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 
 from slackwater import cli
 from slackwater.backfill import run as backfill_run
-from slackwater.backfill.run import Counts, Options
+from slackwater.backfill.report import Counts, Plan, Progress, Report
+from slackwater.backfill.run import Options
+from slackwater.handler import OffsetRange
+from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.worker_config import WorkerConfig
 
 CONFIG = """
@@ -26,12 +30,14 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[tuple[WorkerConfig, WorkerCon
     """What the command has passed on."""
     calls: list[tuple[WorkerConfig, WorkerConfig, Options]] = []
 
-    def backfill(
-        config: WorkerConfig, live: WorkerConfig, options: Options, say: Any, *, progress: Any
-    ) -> Counts:
+    def backfill(config: WorkerConfig, live: WorkerConfig, options: Options, report: Report) -> Counts:
         calls.append((config, live, options))
-        say("a line")
-        return Counts(batches=2, rows=5, letters=1)
+        tp, counts = TopicPartition("orders", 0), Counts(offsets=6, batches=2, rows=5, letters=1)
+        report.plan(Plan("g", "m:f", "delta", "/lake", {tp: OffsetRange(3, 9)}, {tp: 4}))
+        report.failed(6, "bad")
+        report.progress(Progress(6, 8, counts, 2_000))
+        report.nothing("nothing is left to do")
+        return counts
 
     monkeypatch.setattr(backfill_run, "backfill", backfill)
     return calls
@@ -51,13 +57,39 @@ def test_all_options(tmp_path: Path, given: list[Any], capsys: pytest.CaptureFix
     )  # fmt: skip
     ((config, live, options),) = given
     assert code == 0
-    assert capsys.readouterr().out.splitlines() == ["a line", "batches: 2, rows: 5, dead letters: 1"]
+    assert capsys.readouterr().out.splitlines() == [
+        "backfill g with m:f to delta /lake",
+        "orders-0: from 3 up to 9 (not included), goes on at 4",
+        "a batch of 6 records failed; it is tried in smaller parts: bad",
+        " 75%  6 of 8 records, rows: 5, dead letters: 1, 3 records/s",
+        "nothing is left to do",
+        "batches: 2, rows: 5, dead letters: 1",
+    ]
     assert (config.sink.path, live.sink.path) == ("/old", "/data")
     assert (config.handler, config.spark.remote) == ("orders:other", "sc://spark:15002")
     assert [bound.text for bound in options.begins] == ["orders:0:5", "orders:1:6"]
     assert [bound.text for bound in options.ends] == ["latest"]
     assert (options.name, options.batch_rows, options.tasks) == ("x", 7, 3)
     assert (options.dead_letters, options.allow_overlap, options.dry_run) == ("none", True, True)
+
+
+def test_json_is_an_object_a_line(
+    tmp_path: Path, given: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert backfill(tmp_path, "--from", "earliest", "--output", "json") == 0
+    orders = {"topic": "orders", "partition": 0, "start": 3, "end": 9, "position": 4}
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {
+            "event": "plan", "group": "g", "handler": "m:f",
+            "sink": {"format": "delta", "place": "/lake"}, "ranges": [orders],
+        },
+        {"event": "failed", "records": 6, "why": "bad"},
+        {
+            "event": "progress", "done": 6, "total": 8, "rows": 5, "deadLetters": 1, "recordsPerSecond": 3,
+        },
+        {"event": "nothing", "why": "nothing is left to do"},
+        {"event": "end", "batches": 2, "records": 6, "rows": 5, "deadLetters": 1},
+    ]  # fmt: skip
 
 
 def test_defaults(tmp_path: Path, given: list[Any]) -> None:

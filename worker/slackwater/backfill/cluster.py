@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from slackwater.runtime.startup import warm_up
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from slackwater.handler import OffsetRange
     from slackwater.kafka.structs import TopicPartition
@@ -106,15 +106,19 @@ class Cluster:
         part: Mapping[TopicPartition, OffsetRange],
         info: Batch,
         store: Callable[[LettersOf], object],
+        append: Callable[[DataFrame], object],
+        *,
+        without: Mapping[TopicPartition, Collection[int]],
     ) -> int:
-        """Handles ``part`` and has Spark write its rows, after ``store`` has stored its dead letters. Returns
-        how many rows there were.
+        """Handles ``part`` and has Spark write its rows by ``append``, after ``store`` has stored its dead
+        letters. Rows of records whose offsets are in ``without`` are left out. Returns how many rows were
+        written.
 
-        Raises SinkError where Spark cannot write them, what ``store`` raises, and as :meth:`run`.
+        Raises what ``append`` and ``store`` raise, and as :meth:`run`.
         """
         assert self._handler is not None
         return self._handler.write(
-            part, info, lambda dead: store(self._open_originals().letters(dead)), self._config.sink
+            part, info, lambda dead: store(self._open_originals().letters(dead)), append, without=without
         )
 
     def _runner(

@@ -11,6 +11,9 @@ from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.handler import Batch as Info
 from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.records import concat
+from slackwater.pipeline.engines.spark_session import summary
+from slackwater.pipeline.sinks.delta.spark_sink import SparkDeltaSink
+from slackwater.pipeline.sinks.spark import append
 from slackwater.pipeline.trial import Trial
 from slackwater.runtime.delivery.batch import (
     Batch,
@@ -27,12 +30,14 @@ from slackwater.runtime.errors import (
     HandlerTimeoutError,
     RecordsError,
     RefreshFailed,
+    SinkError,
     WorkerError,
 )
 from slackwater.runtime.interfaces import SinkFencedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from slackwater.backfill.cluster import Cluster
     from slackwater.backfill.letters import Letters
@@ -118,8 +123,15 @@ class Delivery:
         info = Info(dict(part), frozenset(ranges), self._config.group_id, INSTANCE)
         if self._cluster.writes:
             stored: list[int] = []
+            stored_before = self._stored_letters(part)
             rows = self._handled(
-                lambda: self._cluster.write(part, info, lambda letters: stored.append(self._store(letters)))
+                lambda: self._cluster.write(
+                    part,
+                    info,
+                    lambda letters: stored.append(self._store(letters)),
+                    lambda frame: self._append(frame, part),
+                    without=stored_before,
+                )
             )
             self._state.published(part)
             return Delivered(rows, sum(stored), 0)
@@ -134,13 +146,29 @@ class Delivery:
         self._publish(staged, part)
         return Delivered(rows.num_rows, count, rows.nbytes)
 
+    def _append(self, frame: DataFrame, part: Ranges) -> None:
+        """Has Spark write ``frame``, and the marks of ``part`` where the table keeps them. Raises
+        SinkFencedError, SinkError."""
+        if isinstance(self._state.sink, SparkDeltaSink):
+            self._state.sink.append(frame, self._state.ranges(part))
+            return
+        from pyspark.errors import AnalysisException
+
+        sink = self._config.sink
+        try:
+            append(frame, sink)
+        except AnalysisException as exc:  # of the writer: the handler's query was analysed before
+            raise SinkError(
+                f"Spark cannot write with the format {sink.spark_format}: {summary(exc)}"
+            ) from exc
+
     def _handled(self, call: Callable[[], T]) -> T:
         """The cluster's result. What passes by itself is tried again, as often as the group's retries say.
         Raises TransformError where records may be at fault, and WorkerError."""
         for attempt in range(self._config.retries + 1):
             try:
                 return call()
-            except (WorkerError, KafkaError):
+            except (WorkerError, KafkaError, SinkFencedError):
                 raise
             except Exception as exc:
                 failure = TransformError(f"{type(exc).__name__}: {exc}")
@@ -158,15 +186,21 @@ class Delivery:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if not self._state.resumed or not self._config.by_record or not rows.num_rows:
+        if not rows.num_rows:
             return rows
-        for tp, span in part.items():
-            offsets = [at for at in self._state.owned[tp].letters or () if span.start <= at < span.end]
-            if offsets:
-                own = pc.and_(pc.equal(rows["topic"], tp.topic), pc.equal(rows["partition"], tp.partition))
-                dead = pc.is_in(rows["offset"], value_set=pa.array(offsets, pa.int64()))
-                rows = rows.filter(pc.invert(pc.and_(own, dead)))
+        for tp, offsets in self._stored_letters(part).items():
+            own = pc.and_(pc.equal(rows["topic"], tp.topic), pc.equal(rows["partition"], tp.partition))
+            dead = pc.is_in(rows["offset"], value_set=pa.array(offsets, pa.int64()))
+            rows = rows.filter(pc.invert(pc.and_(own, dead)))
         return rows
+
+    def _stored_letters(self, part: Ranges) -> dict[TopicPartition, list[int]]:
+        """The offsets of records that the run which this one resumes has stored as dead letters."""
+        if not self._state.resumed or not self._config.by_record:
+            return {}
+        letters = {tp: self._state.owned[tp].letters or () for tp in part}
+        offsets = {tp: [at for at in letters[tp] if span.start <= at < span.end] for tp, span in part.items()}
+        return {tp: of_partition for tp, of_partition in offsets.items() if of_partition}
 
     def _stage(self, rows: pa.Table, part: Ranges) -> Staged:
         try:

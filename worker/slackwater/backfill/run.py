@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,13 @@ from slackwater.backfill.cluster import Cluster
 from slackwater.backfill.commits import GroupOffsets, committed
 from slackwater.backfill.delivery import Delivery
 from slackwater.backfill.letters import TOPIC, make_letters
+from slackwater.backfill.report import Counts, Plan, Progress, Report
 from slackwater.backfill.slices import DEFAULT_MOST, BatchSize, Work
 from slackwater.backfill.state import State, group_of
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.runtime.delivery.batch import sink_error
 from slackwater.tools import clients
-from slackwater.tools.marks import UNMARKED, marks_in
+from slackwater.tools.marks import has_marks, marks_in
 from slackwater.tools.topics import topics_of
 
 if TYPE_CHECKING:
@@ -50,24 +51,12 @@ class Options:
     dry_run: bool = False
 
 
-@dataclass
-class Counts:
-    """What a run has done. ``offsets``: up to which it has got; ``rows``, ``letters``: that were written."""
-
-    offsets: int = 0
-    rows: int = 0
-    letters: int = 0
-    batches: int = 0
-
-
 def backfill(
     config: WorkerConfig,
     live: WorkerConfig,
     options: Options,
-    say: Callable[[str], object],
+    report: Report,
     session: SparkSession | None = None,
-    *,
-    progress: Callable[[int, int, str], object] | None = None,
 ) -> Counts:
     """Runs a backfill, or goes on with one.
 
@@ -75,8 +64,7 @@ def backfill(
         config: the group's, with the sink and the handler of the backfill.
         live: the group's.
         options: the command line's.
-        say: prints a line.
-        progress: shows how many records are done, of how many, and more in words; None: a line does.
+        report: is told what happens, but for the end.
         session: to use, and to leave open; None: the one that ``config`` says.
 
     Raises WorkerError and KafkaError.
@@ -105,17 +93,16 @@ def backfill(
         if not options.allow_overlap and target.same_target(config.sink, live.sink):
             written = _live_marks(live, ids, ranges, cluster)
             target.check_overlap(config.sink, work.left, written, live.group_id)
-        for line in _plan(config, group, ranges, positions):
-            say(line)
+        report.plan(Plan(group, config.handler, config.sink.format, _place(config), ranges, positions))
         if options.dry_run or work.done == work.total:
-            say("nothing is written" if options.dry_run else "nothing is left to do")
+            report.nothing("nothing is written" if options.dry_run else "nothing is left to do")
             return Counts()
         letters = make_letters(config, group, options.dead_letters)
         try:
             letters.begin(list(state.owned.values()))
             with cluster:
                 delivery = Delivery(config, state, letters, cluster, consumer)
-                return _run(delivery, state, work, ranges, options.batch_rows, say, progress or _line_by(say))
+                return _run(delivery, state, work, ranges, options.batch_rows, report)
         finally:
             letters.close()
 
@@ -126,8 +113,7 @@ def _run(
     work: Work,
     ranges: Ranges,
     most: int,
-    say: Callable[[str], object],
-    progress: Callable[[int, int, str], object],
+    report: Report,
 ) -> Counts:
     clock, counts, size = SYSTEM_CLOCK, Counts(), BatchSize(most)
     began = clock.mono_ms()
@@ -137,7 +123,7 @@ def _run(
         delivered = delivery.deliver(part, ranges, may_halve=size.can_halve(offsets))
         if delivered is None:
             size.failed(offsets)
-            say(f"a batch of {offsets:,} records failed; it is tried in smaller parts: {delivery.failure}")
+            report.failed(offsets, delivery.failure)
             continue
         _of_sink("fix the backfill's end", lambda: state.fix_ends(ranges))
         work.advance({tp: span.end for tp, span in part.items()})
@@ -146,44 +132,20 @@ def _run(
         counts.rows += delivered.rows
         counts.letters += delivered.letters
         counts.batches += 1
-        progress(work.done, work.total, _state(work, counts, clock.mono_ms() - began))
+        report.progress(Progress(work.done, work.total, replace(counts), clock.mono_ms() - began))
     return counts
 
 
-def _line_by(say: Callable[[str], object]) -> Callable[[int, int, str], object]:
-    return lambda done, total, text: say(f"{100 * done // max(1, total):3d}%  {text}")
-
-
-def _state(work: Work, counts: Counts, took_ms: float) -> str:
-    rate = counts.offsets / max(0.001, took_ms / 1000)
-    return (
-        f"{work.done:,} of {work.total:,} records, rows: {counts.rows:,}, dead letters: "
-        f"{counts.letters:,}, {rate:,.0f} records/s"
-    )
-
-
-def _plan(
-    config: WorkerConfig, group: str, ranges: Ranges, positions: Mapping[TopicPartition, int]
-) -> Iterator[str]:
+def _place(config: WorkerConfig) -> str:
     sink = config.sink
-    place = sink.path or sink.table or sink.topic or sink.spark_format or sink.implementation
-    yield f"backfill {group} with {config.handler} to {sink.format} {place}"
-    for tp, span in ranges.items():
-        at = min(positions.get(tp, span.start), span.end)
-        more = f", goes on at {at}" if at > span.start else ""
-        if at < span.start:
-            more = f"; {at} up to {span.start} are left out: an earlier run ended before --from, at {at}"
-        yield f"{tp}: from {span.start} up to {span.end} (not included){more}"
+    return sink.path or sink.table or sink.topic or sink.spark_format or sink.implementation
 
 
 def _sink(config: WorkerConfig, group: str, cluster: Cluster) -> Sink:
-    sink = config.sink
-    if sink.format == "spark":
+    if config.sink.format == "spark":
         from slackwater.pipeline.sinks.spark import spark_sink
 
-        return spark_sink(
-            lambda: cluster.spark, sink.spark_format, options=sink.options, partition_by=sink.partition_by
-        )
+        return spark_sink(replace(config, group_id=group), lambda: cluster.spark)
     from slackwater.pipeline import make_sink
 
     return make_sink(replace(config, group_id=group))
@@ -191,7 +153,7 @@ def _sink(config: WorkerConfig, group: str, cluster: Cluster) -> Sink:
 
 def _has_marks(config: WorkerConfig, cluster: Cluster) -> bool:
     if config.sink.format != "custom":
-        return config.sink.format not in UNMARKED
+        return has_marks(config)
     from slackwater.pipeline.sinks.custom.sink import CustomSink
 
     sink = _sink(config, config.group_id, cluster)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from slackwater.backfill.frames import LogReader
 from slackwater.handler import Batch
 from slackwater.pipeline.engines.decoding import DecodingEngine
+from slackwater.pipeline.engines.kept_rows import checked_names
 from slackwater.pipeline.engines.spark import SparkEngine
-from slackwater.pipeline.engines.spark_session import summary
-from slackwater.pipeline.sinks.spark import append
 from slackwater.runtime.delivery.batch import Output, checked_output
-from slackwater.runtime.errors import HandlerError, SinkError
 from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS
 
 if TYPE_CHECKING:
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
     from slackwater.handler import OffsetRange
     from slackwater.kafka.structs import TopicPartition
-    from slackwater.runtime.config.worker_config import SinkConfig
     from slackwater.runtime.interfaces import AnyEngine
 
 
@@ -49,51 +46,50 @@ class SparkHandler:
         part: Mapping[TopicPartition, OffsetRange],
         batch: Batch,
         store: Callable[[Mapping[TopicPartition, list[tuple[int, str]]]], object],
-        sink: SinkConfig,
+        append: Callable[[DataFrame], object],
+        *,
+        without: Mapping[TopicPartition, Collection[int]],
     ) -> int:
-        """Has Spark write the handler's rows for ``part``, after ``store`` was called with offset and error
-        of the records that it rejects. Returns how many rows there were.
+        """Has Spark write the handler's rows for ``part``: ``append`` does, after ``store`` was called with
+        offset and error of the records that it rejects. Rows of records whose offsets are in ``without`` are
+        left out. Returns how many rows were written.
 
-        Raises SinkError where they cannot be written, and what ``store`` raises; else as :meth:`run`.
+        Raises what ``append`` and ``store`` raise; else as :meth:`run`.
         """
 
         def act(spark: SparkSession, handle: Callable[[DataFrame], DataFrame]) -> int:
             frame = self._reader.read(spark, part)
             rows = self._reader.with_rejected(frame, handle(self._reader.good(frame)))
-            _check_columns(rows, by_record=self._by_record)
-            if ERROR_COLUMN not in rows.columns:
-                return _written(rows, sink)
+            if ERROR_COLUMN not in checked_names(rows, by_record=self._by_record):
+                return _written(_left_out(rows, without), append)
             kept = rows.persist()
             try:
                 rejected = kept.where(f"{ERROR_COLUMN} IS NOT NULL").select(*PLACE_COLUMNS, ERROR_COLUMN)
                 store(checked_output(rejected.toArrow(), offsets_of(part)).dead)
-                return _written(kept.where(f"{ERROR_COLUMN} IS NULL").drop(ERROR_COLUMN), sink)
+                accepted = kept.where(f"{ERROR_COLUMN} IS NULL").drop(ERROR_COLUMN)
+                return _written(_left_out(accepted, without), append)
             finally:
                 kept.unpersist()
 
         return self._engine.query(batch, act)
 
 
-def _check_columns(rows: DataFrame, *, by_record: bool) -> None:
-    for name in PLACE_COLUMNS:
-        if by_record and name not in rows.columns:
-            raise HandlerError(
-                f"the handler's result must have the column {name} (it has: {', '.join(rows.columns)}); each "
-                "row must carry the position of its record"
-            )
+def _left_out(rows: DataFrame, without: Mapping[TopicPartition, Collection[int]]) -> DataFrame:
+    """``rows`` but for those of records whose offsets are in ``without``."""
+    from pyspark.sql.functions import coalesce, col, lit
+
+    for (topic, partition), offsets in without.items():
+        own = (col("topic") == topic) & (col("partition") == partition) & col("offset").isin(list(offsets))
+        rows = rows.where(~coalesce(own, lit(False)))
+    return rows
 
 
-def _written(rows: DataFrame, sink: SinkConfig) -> int:
-    from pyspark.errors import AnalysisException
+def _written(rows: DataFrame, append: Callable[[DataFrame], object]) -> int:
     from pyspark.sql import Observation
     from pyspark.sql.functions import count, lit
 
     counted = Observation()
-    try:
-        observed = rows.observe(counted, count(lit(1)).alias("rows"))
-        append(observed, sink.spark_format, sink.options, sink.partition_by)
-    except AnalysisException as exc:  # of the writer: the handler's query was analysed before
-        raise SinkError(f"Spark cannot write with the format {sink.spark_format}: {summary(exc)}") from exc
+    append(rows.observe(counted, count(lit(1)).alias("rows")))
     return int(counted.get["rows"])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from slackwater.backfill.bounds import SYNTAX, bound_of
@@ -91,6 +92,12 @@ def register(subparsers: Any) -> None:
         help="write to the group's own table even where the group may have rows of these records",
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would be read, and write nothing")
+    parser.add_argument(
+        "--output",
+        choices=("text", "json"),
+        default="text",
+        help="text (the default), or a JSON object a line: the plan, each batch, and what was written",
+    )
     parser.set_defaults(run=run)
 
 
@@ -102,6 +109,7 @@ def _name(text: str) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns the exit code. Raises WorkerError with the code of a worker for the same error, KafkaError."""
+    from slackwater.backfill.report import JsonReport, Report, TextReport
     from slackwater.backfill.run import Options, backfill
     from slackwater.backfill.target import config_for
 
@@ -119,7 +127,12 @@ def run(arguments: argparse.Namespace) -> int:
         allow_overlap=arguments.allow_overlap,
         dry_run=arguments.dry_run,
     )
+    if arguments.output == "json":
+        report: Report = JsonReport(partial(print, flush=True))
+        report.end(backfill(config, live, options, report))
+        return EXIT_OK
     with ProgressLines() as lines:
-        counts = backfill(config, live, options, lines.say, progress=lines.progress)
-    print(f"batches: {counts.batches}, rows: {counts.rows}, dead letters: {counts.letters}")
+        report = TextReport(lines.say, lines.progress)
+        counts = backfill(config, live, options, report)
+    report.end(counts)
     return EXIT_OK

@@ -131,12 +131,7 @@ def make_sink(config: WorkerConfig, engine: AnyEngine | None = None) -> Sink:
     if sink.format == "spark":
         from slackwater.pipeline.sinks.spark import spark_sink
 
-        return spark_sink(
-            partial(_session_of, engine),
-            sink.spark_format,
-            options=sink.options,
-            partition_by=sink.partition_by,
-        )
+        return spark_sink(config, partial(_session_of, engine))
     table = _table(config)
     if not config.sink.schema:
         return table

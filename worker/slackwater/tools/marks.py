@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline.sinks.spark import table_path
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.errors import ConfigError
 from slackwater.runtime.interfaces import Sink
 from slackwater.tools.topics import topics_of
 
 UNMARKED = ("kafka", "spark")
-"""Formats of sinks that have no marks."""
+"""Formats of sinks that have no marks. Of ``spark``, Delta tables may have them."""
+
+
+def has_marks(config: WorkerConfig) -> bool:
+    """Whether the group's sink keeps marks; of a ``custom`` one only the sink knows."""
+    return config.sink.format not in UNMARKED or bool(table_path(config))
 
 
 def marks_of(config: WorkerConfig) -> dict[TopicPartition, int | None]:
@@ -27,7 +33,7 @@ def marks_of(config: WorkerConfig) -> dict[TopicPartition, int | None]:
     """
     from slackwater.pipeline import make_sink
 
-    if config.sink.format in UNMARKED:
+    if not has_marks(config):
         raise ConfigError(
             f"a sink of format {config.sink.format} has no marks; begin where the group has committed",
             field="sink.format",

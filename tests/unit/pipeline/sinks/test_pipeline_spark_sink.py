@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pytest
@@ -13,10 +16,15 @@ from slackwater.pipeline.engines.arrow import ArrowEngine
 from slackwater.pipeline.engines.decoding import DecodingEngine, with_rejected
 from slackwater.pipeline.engines.kept_rows import SparkRows
 from slackwater.pipeline.engines.spark import SparkEngine
+from slackwater.pipeline.sinks.delta.sink import DeltaSink
+from slackwater.pipeline.sinks.delta.spark_sink import SparkDeltaSink
+from slackwater.pipeline.sinks.delta.spark_table import Transaction
+from slackwater.pipeline.sinks.unmarked import UnmarkedSink
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.delivery.batch import checked_kept
 from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import AnyEngine, Range, Sink
+from slackwater.tools.marks import has_marks
 from tests.support.sinks import OLD, A, put, rows
 
 CHECKED = pa.schema(
@@ -190,3 +198,107 @@ def test_without_a_session_nothing_is_written(other: AnyEngine | None) -> None:
     with pytest.raises(SinkError, match="^the sink cannot remove rows from Spark's format orc: it does not"):
         made.rewind({A: (OLD, 0)})
     assert made.probe() == "Spark's format orc, which is not checked before there are rows"
+
+
+def delta(path: object, **more: Any) -> WorkerConfig:
+    place = {"format": "spark", "sparkFormat": "delta", "options": {"path": str(path)}}
+    document = {
+        "groupId": "g", "topics": ["t"], "bootstrapServers": "h:1", "handler": "m:f", "sink": place, **more,
+    }  # fmt: skip
+    return parse(document)
+
+
+def test_without_a_session_the_marks_of_a_delta_table_are_read_and_lowered_by_deltalake(
+    tmp_path: Path,
+) -> None:
+    """`slackwater rewind` has none."""
+    put(DeltaSink("g", str(tmp_path)), rows([0, 1, 2]), 0)
+    made = make_sink(delta(tmp_path))
+    assert made.marks([A]) == {A: {OLD: 3}}
+    assert made.rewind({A: (OLD, 1)}) == 2
+    assert make_sink(delta(tmp_path)).marks([A]) == {A: {OLD: 1}}
+    with pytest.raises(SinkError, match=r"cannot write to the Delta table .*: format spark is for workers"):
+        made.stage(rows([1]), {A: Range(OLD, 1, 2, 1)}).publish()
+
+
+@pytest.mark.parametrize(
+    ("config", "keeps"),
+    [
+        (delta("/t"), True),
+        (delta("/t", spark={"remote": "sc://h:1"}), False),  # its clients cannot add marks to a commit
+        (configured(), False),
+        (configured(sparkFormat="Delta", options={"Path": "/t"}), True),
+        (configured(sparkFormat="delta", options={}), False),
+    ],
+)
+def test_a_table_of_sparks_has_marks_if_it_is_one_of_delta(config: WorkerConfig, keeps: bool) -> None:
+    assert has_marks(config) is keeps
+    assert isinstance(make_sink(config), SparkDeltaSink if keeps else UnmarkedSink)
+
+
+class Settings:
+    """A local session with these settings, and without classes of Delta."""
+
+    _jsparkSession = None  # noqa: N815  (Spark's name)
+
+    def __init__(self, **settings: str) -> None:
+        self.conf = settings
+        self._jvm = MagicMock()
+
+
+def test_s3_is_refused_where_commits_are_not_exclusive() -> None:
+    made = make_sink(delta("s3a://lake/t"), engine(Settings()))
+    with pytest.raises(SinkError, match=r"Set spark\.delta\.logStore\.s3a\.impl in spark\.conf to io\.delta"):
+        made.marks([A])
+    with pytest.raises(SinkError, match="cannot remove rows from s3a://lake/t: on S3"):
+        made.rewind({})
+    other = Settings(**{"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"})
+    with pytest.raises(SinkError, match="Spark has no classes of Delta Lake: add the package"):
+        make_sink(delta("s3a://lake/t"), engine(other)).marks([A])
+    with pytest.raises(SinkError, match="through a session of Spark Connect: name the server"):
+        make_sink(delta("/t"), engine(object())).marks([A])
+
+
+class JavaError(Exception):
+    """What Py4J raises, of Java classes by their simple names, from the last one up."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__(f"an error occurred: {names[0]}")
+        kind = None
+        for name in reversed(names):
+            made = MagicMock()
+            made.getSimpleName.return_value, made.getSuperclass.return_value = name, kind
+            kind = made
+        self.java_exception = MagicMock()
+        self.java_exception.getClass.return_value = kind
+
+
+CONFLICT = ("ConcurrentTransactionException", "DeltaConcurrentModificationException")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "version", "now", "again"),
+    [
+        (CONFLICT, 3, 3, True),
+        (["DeltaAnalysisException"], -1, 0, True),  # another process has created the table meanwhile
+        (["DeltaAnalysisException"], -1, -1, False),
+        (["DeltaAnalysisException"], 3, 3, False),
+    ],
+)
+@pytest.mark.parametrize("at", ["writing", "committing"])
+def test_a_commit_that_another_one_has_outrun_is_tried_again(
+    at: str, kinds: Sequence[str], version: int, now: int, again: bool
+) -> None:
+    table, of_delta = MagicMock(), MagicMock()
+    of_delta.readVersion.return_value = version
+    table.begin.return_value.is_first = now < 0
+    table.error.return_value = SinkError("cannot write to")
+    write = table.write.return_value.writeAndReturnCommitData
+    (write if at == "writing" else of_delta.commit).side_effect = JavaError(*kinds)
+    transaction = Transaction(table, MagicMock(), of_delta)
+    if again:
+        assert transaction.commit(MagicMock(), {"a": 1}) is False
+        return
+    # What Spark raises while it makes the rows may be the handler's fault.
+    with pytest.raises(JavaError if at == "writing" else SinkError):
+        transaction.commit(MagicMock(), {"a": 1})

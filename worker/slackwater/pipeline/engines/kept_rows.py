@@ -114,7 +114,7 @@ def keep(spark: SparkSession, result: DataFrame, table: pa.Table) -> SparkRows:
     Raises HandlerError for a result that lacks ``topic``, ``partition`` or ``offset``, has them in a wrong
     type, or has a column twice; and what Spark raises.
     """
-    names = _checked_names(result)
+    names = checked_names(result)
     rejects = ERROR_COLUMN in names
     drop_unused()
     kept = KeptFrame(spark, _with_places(result))
@@ -128,8 +128,9 @@ def keep(spark: SparkSession, result: DataFrame, table: pa.Table) -> SparkRows:
         raise
 
 
-def _checked_names(result: DataFrame) -> list[str]:
-    """The names of the result's columns. Raises HandlerError."""
+def checked_names(result: DataFrame, *, by_record: bool = True) -> list[str]:
+    """The names of the result's columns. Runs no query. Raises HandlerError as :func:`checked_output` does
+    for a result without rows; ``by_record``: as there."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_type
 
@@ -137,7 +138,9 @@ def _checked_names(result: DataFrame) -> list[str]:
     fields = result.schema.fields
     types = [to_arrow_type(field.dataType) if field.name in checked else pa.null() for field in fields]
     names = [field.name for field in fields]
-    checked_output(pa.Table.from_arrays([pa.nulls(0, kind) for kind in types], names), {})
+    checked_output(
+        pa.Table.from_arrays([pa.nulls(0, kind) for kind in types], names), {}, by_record=by_record
+    )
     return names
 
 

@@ -25,9 +25,9 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote
 
 from slackwater import extras
+from slackwater.pipeline.sinks.delta.marks import GroupMarks
 from slackwater.pipeline.sinks.delta.modes import Append, Merge, Mode, Upsert
 from slackwater.pipeline.sinks.delta.store import DeltaStore
 from slackwater.pipeline.sinks.delta.table import MarkedTable
@@ -38,7 +38,6 @@ from slackwater.pipeline.sinks.delta.types import (
     check_partition_columns,
     with_delta_types,
 )
-from slackwater.pipeline.sinks.ranges import check_mark
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.errors import ConfigError, SinkError, WorkerError
@@ -54,7 +53,6 @@ _TRIES = 20
 """How often a batch is written anew because others change the schema or delete rows."""
 _MERGE_TRIES, _LONGEST_WAIT_S = 50, 0.5
 """The same in modes with a key, because of any other commit; and the wait before each further try."""
-_APP = "slackwater"
 
 
 class DeltaSink:
@@ -95,25 +93,13 @@ class DeltaSink:
         self._mode: Mode = (
             Merge(key, aggregates or {}) if mode == "merge" else Upsert(key) if mode == "upsert" else Append()
         )
-        self._prefix = f"{_APP}/{_quoted(group_id)}/"
+        self._marks = GroupMarks(group_id, self._store.uri)
         self._by, self._new_columns = list(partition_by), new_columns
-        self._unsaved: dict[TopicPartition, tuple[str, int]] = {}
-        """Topic ids and ends of batches without rows, as long as only rows can tell the columns of the table
-        that is to be created."""
 
     def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
         """The marks in the table's log. Raises SinkError, ConfigError."""
         self._refresh()
-        wanted = {(_quoted(tp.topic), str(tp.partition)): tp for tp in partitions}
-        marks: dict[TopicPartition, dict[str, int]] = {}
-        for app_id, end in self._table.transactions.items():
-            if app_id.startswith(self._prefix):
-                topic, topic_id, partition = app_id.removeprefix(self._prefix).split("/")
-                if (topic, partition) in wanted:
-                    marks.setdefault(wanted[topic, partition], {})[unquote(topic_id)] = end
-        for tp in partitions:
-            self._unsaved.pop(tp, None)
-        return marks
+        return self._marks.of(self._table.transactions, partitions)
 
     def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> StagedRows:
         """Fits the rows to the table, and writes nothing. Raises RecordsError, HandlerError, SinkError,
@@ -143,14 +129,14 @@ class DeltaSink:
         def attempt(batch: str) -> int:
             saved = self._table.transactions
             lowered = {
-                self._app_id(tp, topic_id): (tp, start)
+                self._marks.app_id(tp, topic_id): (tp, start)
                 for tp, (topic_id, start) in starts.items()
-                if saved.get(self._app_id(tp, topic_id), 0) > start
+                if saved.get(self._marks.app_id(tp, topic_id), 0) > start
             }
             if not lowered:
                 return 0
             for app_id, (tp, start) in lowered.items():
-                self._check_alone(app_id, tp, start)
+                self._marks.check_alone(saved, app_id, tp, start)
             predicate = " OR ".join(_rows_from(tp, start) for tp, start in lowered.values())
             versions = {app_id: start for app_id, (_, start) in lowered.items()}
             return self._table.delete(predicate, versions, batch)
@@ -177,7 +163,7 @@ class DeltaSink:
     def commit(self, staged: StagedRows) -> None:
         """Writes what is staged. Raises SinkFencedError, SinkError, RecordsError, HandlerError,
         ConfigError."""
-        ends = {self._app_id(tp, span.topic_id): span.end for tp, span in staged.ranges.items()}
+        ends = self._marks.ends(staged.ranges)
 
         def attempt(batch: str) -> int | None:
             rows = self._fitted(staged)
@@ -187,10 +173,10 @@ class DeltaSink:
             if rows.num_columns and {*self._by, *self._mode.key} <= set(rows.column_names):
                 self._table.create(rows.schema, self._by)
                 return None
-            self._unsaved |= {tp: (span.topic_id, span.end) for tp, span in staged.ranges.items()}
+            self._marks.keep(staged.ranges)
             return 0
 
-        self._until_committed(attempt, lambda: self._check_marks(staged.ranges))
+        self._until_committed(attempt, lambda: self._marks.check(self._table.transactions, staged.ranges))
 
     def _until_committed(self, attempt: Callable[[str], int | None], check: Callable[[], None]) -> int:
         """Calls ``attempt(id of the commit)``, and again if it returns None or another commit came first;
@@ -246,29 +232,6 @@ class DeltaSink:
                 field="sink.key",
             )
 
-    def _app_id(self, tp: TopicPartition, topic_id: str) -> str:
-        return f"{self._prefix}{_quoted(tp.topic)}/{_quoted(topic_id)}/{tp.partition}"
-
-    def _check_marks(self, ranges: Mapping[TopicPartition, Range]) -> None:
-        for tp, span in ranges.items():
-            topic_id, unsaved = self._unsaved.get(tp, (None, None))
-            mark = self._table.transactions.get(
-                self._app_id(tp, span.topic_id), unsaved if topic_id == span.topic_id else None
-            )
-            check_mark(tp, span, mark, self._store.uri)
-
-    def _check_alone(self, app_id: str, tp: TopicPartition, start: int) -> None:
-        for other, end in self._table.transactions.items():
-            app, _, place = other.partition("/")
-            if app == _APP and other != app_id and end > start:
-                group, topic, topic_id, partition = place.split("/")
-                if (topic, partition) == (_quoted(tp.topic), str(tp.partition)):
-                    raise SinkError(
-                        f"the sink cannot tell which rows of {tp} to remove: {self._store.uri} also "
-                        f"has rows of the group {unquote(group)}, topic id {unquote(topic_id) or 'unknown'}. "
-                        "Start the group with another sink.path"
-                    )
-
     def _fitted(self, staged: StagedRows) -> pa.Table:
         """The rows as the table will have them. Raises RecordsError, HandlerError."""
         kept = self._table.schema
@@ -284,10 +247,6 @@ class DeltaSink:
         check_key_types(rows.schema, self._mode.key)
         check_key_values(rows, self._mode.key if rows.num_rows else (), by)
         return rows
-
-
-def _quoted(text: str) -> str:
-    return quote(text, safe="", errors="surrogatepass")
 
 
 def _rows_from(tp: TopicPartition, start: int) -> str:

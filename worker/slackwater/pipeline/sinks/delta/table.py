@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.sinks.delta.log import TransactionLog
+from slackwater.pipeline.sinks.delta.marks import FORGETS, forgets
 from slackwater.pipeline.sinks.delta.store import DeltaStore
 from slackwater.runtime.errors import SinkError
 
@@ -28,7 +29,6 @@ _CLEAN_UP_EVERY = 100
 between two checkpoints."""
 SOURCE, TARGET = "source", "target"
 """In the expressions of a merge, the batch's rows and the table."""
-_FORGETS = "delta.setTransactionRetentionDuration"
 
 
 class MarkedTable:
@@ -97,11 +97,8 @@ class MarkedTable:
 
         log = TransactionLog(self._store.files())
         table = DeltaTable(self._store.uri, storage_options=self._store.options)
-        if _FORGETS in table.metadata().configuration:
-            raise SinkError(
-                f"the Delta table {self._store.uri} has the property {_FORGETS}, and so would forget which "
-                f"offsets it holds: run ALTER TABLE ... UNSET TBLPROPERTIES ('{_FORGETS}')"
-            )
+        if FORGETS in table.metadata().configuration:
+            raise forgets(self._store.uri)
         log.read_to(table.version())
         self._log = log
         return table

@@ -1,0 +1,141 @@
+"""A Delta table that Spark itself writes: rows and marks are one commit of delta-spark's.
+
+The marks are those of :class:`~slackwater.pipeline.sinks.delta.sink.DeltaSink`, so either sink goes on where
+the other one was. A commit asks for the marks of its partitions and moves them; delta-spark refuses it if
+another commit has moved one of them in between. So a worker that was stopped at any step, for however long,
+writes nothing that its successor has written.
+
+Where there is no session (``slackwater rewind``, a backfill's plan), the marks are read, and rows removed, by
+deltalake: it takes the store's credentials from the environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from slackwater.pipeline.engines.kept_rows import SparkRows
+from slackwater.pipeline.sinks.delta.marks import GroupMarks
+from slackwater.pipeline.sinks.delta.sink import DeltaSink
+from slackwater.pipeline.sinks.delta.spark_table import SparkTable, is_s3
+from slackwater.pipeline.sinks.staged import StagedRows
+from slackwater.runtime.errors import SinkError, WorkerError
+from slackwater.runtime.interfaces import SinkFencedError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from slackwater.kafka.structs import TopicPartition
+    from slackwater.runtime.interfaces import Range
+
+_TRIES = 20
+
+
+class SparkDeltaSink:
+    """Appends to the Delta table at ``path``, which the first batch creates.
+
+    Args:
+        group_id: the consumer group; each group has marks of its own in the table.
+        session: the session, as it is now; raises RuntimeError if there is none.
+        path: as Spark takes it.
+        options: of Spark's writer, such as ``mergeSchema``.
+        partition_by: columns of a table that is created.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        session: Callable[[], SparkSession],
+        path: str,
+        *,
+        options: Mapping[str, str],
+        partition_by: Sequence[str] = (),
+    ) -> None:
+        self._group_id, self._session, self._path = group_id, session, path
+        self._options, self._by = dict(options), list(partition_by)
+        self._marks = GroupMarks(group_id, path)
+
+    def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
+        """The marks in the table's log. Raises SinkError, ConfigError."""
+        try:
+            spark = self._session()
+        except RuntimeError:
+            return self._without_spark().marks(partitions)
+        return self._marks.of(self._table(spark).transactions(), partitions)
+
+    def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> StagedRows:
+        """Keeps the rows, and writes nothing."""
+        return StagedRows(self._commit, rows, ranges)
+
+    def append(self, frame: DataFrame, ranges: Mapping[TopicPartition, Range]) -> None:
+        """One commit: the rows of ``frame``, which Spark writes, and the marks of ``ranges``.
+
+        Raises SinkFencedError, SinkError, and what Spark raises where it cannot make the rows.
+        """
+        from pyspark.errors import AnalysisException
+
+        table = self._table(self._open())
+        try:
+            self._write(table, frame, ranges)
+        except AnalysisException as exc:  # of the writer: the query of the rows was analysed before
+            raise table.error("write to", exc) from exc
+
+    def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
+        """Deletes the rows and lowers the marks, as :meth:`DeltaSink.rewind`."""
+        if is_s3(self._path):
+            raise SinkError(
+                f"the sink cannot remove rows from {self._path}: on S3, deltalake, which would do it, and "
+                "Spark do not exclude each other's commits. Start the group with another path"
+            )
+        return self._without_spark().rewind(starts)
+
+    def probe(self) -> str:
+        """Checks nothing. Returns the name."""
+        return f"Spark's format delta at {self._path}, which is not checked before there are rows"
+
+    def _commit(self, staged: StagedRows) -> None:
+        rows: Any = staged.rows
+        kept = isinstance(rows, SparkRows)
+        spark, frame = self._open(), None
+        table = self._table(spark)
+        try:
+            if rows.num_rows:
+                # One task: Spark makes a file of each.
+                frame = (rows.frame if kept else spark.createDataFrame(rows)).coalesce(1)
+            self._write(table, frame, staged.ranges)
+        except (WorkerError, SinkFencedError):
+            raise
+        except Exception as exc:
+            raise table.error("write to", exc) from exc
+        if kept:
+            rows.release()
+
+    def _write(
+        self, table: SparkTable, frame: DataFrame | None, ranges: Mapping[TopicPartition, Range]
+    ) -> None:
+        ends = self._marks.ends(ranges)
+        for _ in range(_TRIES):
+            transaction = table.begin()
+            self._marks.check(transaction.versions(list(ends)), ranges)
+            if frame is None and transaction.is_first:
+                self._marks.keep(ranges)
+                return
+            if transaction.commit(frame, ends):
+                return
+        raise SinkError(
+            f"the sink cannot write to the Delta table {self._path} by Spark: other commits came first "
+            f"{_TRIES} times; stop what changes its schema or deletes rows"
+        )
+
+    def _open(self) -> SparkSession:
+        try:
+            return self._session()
+        except RuntimeError as exc:
+            raise SinkError(f"the sink cannot write to the Delta table {self._path} by Spark: {exc}") from exc
+
+    def _table(self, spark: SparkSession) -> SparkTable:
+        return SparkTable(spark, self._path, self._options, self._by)
+
+    def _without_spark(self) -> DeltaSink:
+        return DeltaSink(self._group_id, self._path)
