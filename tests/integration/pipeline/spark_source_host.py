@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -57,6 +58,8 @@ def _start(remote: str, conf: Mapping[str, str]) -> None:
         builder = SparkSession.builder.master("local[2]")
         for name, value in {**LOCAL, **jars, **conf}.items():
             builder = builder.config(name, value)
+        # A stream that waits reports it at once.
+        builder = builder.config("spark.sql.streaming.noDataProgressEventInterval", "100")
         _spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     register(_spark)
 
@@ -134,13 +137,41 @@ def decoded_differences(options: Mapping[str, str], ours: Mapping[str, str], sch
     }
 
 
-def stream(options: Mapping[str, str], folder: str) -> list[int]:
+def stream(options: Mapping[str, str], folder: str, source: str = OURS) -> list[int]:
     """Runs a stream to the present end of the log, into Parquet; the rows of each batch."""
-    read = _spark.readStream.format(OURS).options(**options).load()
+    read = _spark.readStream.format(source).options(**options).load()
     writer = read.writeStream.format("parquet").trigger(availableNow=True)
     query = writer.start(f"{folder}/out", checkpointLocation=f"{folder}/checkpoint")
     query.awaitTermination()
     return [progress.numInputRows for progress in query.recentProgress]
+
+
+def start_stream(name: str, source: str, options: Mapping[str, str], folder: str) -> None:
+    """Starts a stream that goes on until :func:`stop_streams`."""
+    read = _spark.readStream.format(source).options(**options).load()
+    read.writeStream.queryName(name).format("noop").start(checkpointLocation=f"{folder}/{name}")
+
+
+def progress(name: str) -> tuple[list[int], int]:
+    """The rows of each batch of a stream, and how many records it knows of that wait for more of them."""
+    (query,) = (query for query in _spark.streams.active if query.name == name)
+    reports = query.recentProgress
+    rows = [report.numInputRows for report in reports if report.numInputRows]
+    if not reports or reports[-1].numInputRows:
+        return rows, 0
+    (source,) = reports[-1].sources
+    ended, latest = json.loads(source.endOffset), json.loads(source.latestOffset)
+    return rows, sum(
+        offset - ended[topic][number]
+        for topic, partitions in latest.items()
+        for number, offset in partitions.items()
+    )
+
+
+def stop_streams() -> None:
+    """Ends all streams."""
+    for query in _spark.streams.active:
+        query.stop()
 
 
 def forget_last_batch(folder: str) -> None:

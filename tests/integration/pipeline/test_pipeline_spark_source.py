@@ -249,6 +249,51 @@ def test_a_stream_goes_on_from_its_checkpoint_and_commits_to_a_group(
     assert [(row["partition"], row["value"]) for row in since] == [(1, b"last")]
 
 
+def test_a_stream_waits_for_enough_records_as_sparks_kafka_source_does(
+    cluster: KafkaCluster, spark: SourceHost, tmp_path: Path
+) -> None:
+    topic = make_topic(cluster, "least", 1)
+    writer = producer(cluster, linger_ms=10_000)  # flush() sends all as a single batch
+    read = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    least = {**read, "minOffsetsPerTrigger": "60", "maxTriggerDelay": "1h"}
+    ways = {
+        "least": least,
+        "both": {**least, "maxOffsetsPerTrigger": "90"},
+        "soon": {**read, "minOffsetsPerTrigger": "1000", "maxTriggerDelay": "2s"},
+    }
+
+    def write(count: int) -> None:
+        for number in range(count):
+            writer.produce(topic, b"%d" % number)
+        writer.flush(30)
+
+    def reached(way: str, batches: list[int], waiting: int = 0) -> None:
+        for source in (host.OURS, host.PEER):
+            name = f"{way} {source}"
+            wait_until(
+                lambda: spark.run(host.progress, name) == (batches, waiting),  # noqa: B023
+                f"{name}: batches of {batches} and {waiting} records that wait",
+            )
+
+    write(6)
+    try:
+        for way, options in ways.items():
+            for source in (host.OURS, host.PEER):
+                spark.run(host.start_stream, f"{way} {source}", source, options, str(tmp_path))
+        for way in ways:
+            reached(way, [6])  # the first does not wait
+        write(30)
+        reached("least", [6], 30)
+        reached("both", [6], 30)
+        reached("soon", [6, 30])
+        write(90)
+        reached("least", [6, 120])
+        reached("both", [6, 90], 30)
+        reached("soon", [6, 30, 90])
+    finally:
+        spark.run(host.stop_streams)
+
+
 def test_errors_name_the_option_and_secrets_are_nowhere(cluster: KafkaCluster, spark: SourceHost) -> None:
     options = {
         "kafka.bootstrap.servers": cluster.bootstrap,

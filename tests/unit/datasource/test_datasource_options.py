@@ -25,7 +25,16 @@ def test_defaults_are_those_of_sparks_kafka_source() -> None:
     assert plain.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
     assert (plain.start, plain.end, plain.fail_on_data_loss, plain.min_partitions) == (None, None, True, 1)
     assert (plain.max_offsets_per_trigger, plain.commit_group, plain.value) == (None, None, None)
+    assert (plain.min_offsets_per_trigger, plain.max_trigger_delay_ms) == (None, 900_000)
     assert plain.topics.names == ("orders",)
+
+
+@pytest.mark.parametrize(
+    ("given", "ms"),
+    [("90", 90), ("250ms", 250), (" 30S ", 30_000), ("2min", 120_000), ("1h", 3_600_000), ("1500us", 1)],
+)
+def test_a_delay_is_written_as_in_sparks_kafka_source(given: str, ms: int) -> None:
+    assert options(minOffsetsPerTrigger="5", maxTriggerDelay=given).max_trigger_delay_ms == ms
 
 
 def test_names_are_read_in_any_case_as_spark_gives_them() -> None:
@@ -140,7 +149,16 @@ def test_value_options_become_the_workers_configuration() -> None:
             {"kafka.auto.offset.reset": "latest"},
             '"kafka.auto.offset.reset" cannot be used; set startingOffsets',
         ),
-        ({"minOffsetsPerTrigger": "5"}, '"minOffsetsPerTrigger" is not supported'),
+        (
+            {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"},
+            r'"minOffsetsPerTrigger" is 9, more than maxOffsetsPerTrigger \(5\)',
+        ),
+        ({"maxTriggerDelay": "5m"}, '"maxTriggerDelay" needs minOffsetsPerTrigger'),
+        (
+            {"minOffsetsPerTrigger": "9", "maxTriggerDelay": "5 weeks"},
+            "\"maxTriggerDelay\" must be a time such as .*, not '5 weeks'",
+        ),
+        ({"maxRecordsPerPartition": "5"}, '"maxRecordsPerPartition" is not supported'),
         ({"path": "/x"}, '"path" cannot be used: topics are named by subscribe'),
         ({"kafka.bootstrap.servers": " "}, '"kafka.bootstrap.servers" is missing'),
     ],
@@ -173,6 +191,7 @@ def test_without_topics() -> None:
         ({"startingOffsets": "latest"}, '"startingOffsets" must not be latest'),
         ({"commitGroup": "g"}, '"commitGroup" is for streams'),
         ({"maxOffsetsPerTrigger": "5"}, '"maxOffsetsPerTrigger" is for streams'),
+        ({"minOffsetsPerTrigger": "5"}, '"minOffsetsPerTrigger" is for streams'),
     ],
 )
 def test_what_is_not_for_batch_queries(given: dict[str, str], said: str) -> None:

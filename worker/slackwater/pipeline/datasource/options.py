@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -65,7 +66,9 @@ class SourceOptions:
 
     ``properties``: of the client, by Java's names. ``start``, ``end``: None: not set. ``columns``: which are
     read, in this order. ``later_than_all``: what a start by time does in a partition without such a record,
-    ``error`` or ``latest``. ``silence_ms``: how long a task waits for a record that should be there.
+    ``error`` or ``latest``. ``max_trigger_delay_ms``: how long a batch with fewer records than
+    ``min_offsets_per_trigger`` waits for more. ``silence_ms``: how long a task waits for a record that should
+    be there.
     """
 
     properties: Mapping[str, str] = field(repr=False)
@@ -77,6 +80,8 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     min_partitions: int = 1
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * 60_000
     commit_group: str | None = None
     silence_ms: int = 120_000
     value: ValueConfig | None = None
@@ -87,8 +92,12 @@ class SourceOptions:
             raise OptionError("startingOffsets", "must not be latest in a batch query: nothing would be read")
         if self.commit_group is not None:
             raise OptionError("commitGroup", "is for streams; remove it from the batch query")
-        if self.max_offsets_per_trigger is not None:
-            raise OptionError("maxOffsetsPerTrigger", "is for streams; remove it from the batch query")
+        for name, number in (
+            ("maxOffsetsPerTrigger", self.max_offsets_per_trigger),
+            ("minOffsetsPerTrigger", self.min_offsets_per_trigger),
+        ):
+            if number is not None:
+                raise OptionError(name, "is for streams; remove it from the batch query")
         return self
 
     def for_stream(self) -> SourceOptions:
@@ -101,13 +110,12 @@ class SourceOptions:
 _TIMES = ("startingTimestamp", "startingOffsetsByTimestamp", "endingTimestamp", "endingOffsetsByTimestamp")
 _KNOWN = (
     "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", *_TIMES,
-    "startingOffsetsByTimestampStrategy", "failOnDataLoss", "maxOffsetsPerTrigger", "minPartitions",
-    "includeHeaders", "columns", "groupId", "commitGroup", "kafkaConsumer.pollTimeoutMs",
+    "startingOffsetsByTimestampStrategy", "failOnDataLoss", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
+    "maxTriggerDelay", "minPartitions", "includeHeaders", "columns", "groupId", "commitGroup",
+    "kafkaConsumer.pollTimeoutMs",
 )  # fmt: skip
 _REFUSED = {
     "path": "cannot be used: topics are named by subscribe, subscribePattern or assign",
-    "minOffsetsPerTrigger": "is not supported; remove it, and set the interval of the trigger",
-    "maxTriggerDelay": "is not supported; remove it, and set the interval of the trigger",
     "maxRecordsPerPartition": "is not supported; remove it, and set minPartitions",
     "groupIdPrefix": "cannot be used: no group is joined. Remove it",
     "fetchOffset.numRetries": "is not supported; remove it, and set kafka.request.timeout.ms",
@@ -152,6 +160,13 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     end = _position(text, "ending")
     if "groupId" in text and not any(place and place.group for place in (start, end)):
         raise OptionError("groupId", "is for startingOffsets=group and endingOffsets=group; remove it")
+    most, least = _number(text, "maxOffsetsPerTrigger"), _number(text, "minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise OptionError(
+            "minOffsetsPerTrigger", f"is {least}, more than maxOffsetsPerTrigger ({most}); lower it"
+        )
+    if least is None and "maxTriggerDelay" in text:
+        raise OptionError("maxTriggerDelay", "needs minOffsetsPerTrigger; set that, too, or remove it")
     return SourceOptions(
         properties=properties,
         topics=_topics(text),
@@ -161,7 +176,9 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         later_than_all=strategy,
         fail_on_data_loss=_boolean(text, "failOnDataLoss", default=True),
         min_partitions=_number(text, "minPartitions") or 1,
-        max_offsets_per_trigger=_number(text, "maxOffsetsPerTrigger"),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_ms=_duration_ms(text, "maxTriggerDelay", default="15m"),
         commit_group=_group(text, "commitGroup"),
         silence_ms=_number(text, "kafkaConsumer.pollTimeoutMs") or 120_000,
         value=value,
@@ -327,6 +344,29 @@ def _number(text: Mapping[str, str], name: str, least: int = 1) -> int | None:
     if not (given.isascii() and given.isdigit() and least <= int(given[:20]) < 2**63):
         raise OptionError(name, f"must be a whole number from {least}, not {text[name]!r}")
     return int(given)
+
+
+_MICROSECONDS = {
+    "us": 1,
+    "": 1_000,
+    "ms": 1_000,
+    "s": 10**6,
+    "m": 60 * 10**6,
+    "min": 60 * 10**6,
+    "h": 3600 * 10**6,
+    "d": 86400 * 10**6,
+}
+"""Of the units that Spark's options of time have (``JavaUtils.timeStringAs``)."""
+
+
+def _duration_ms(text: Mapping[str, str], name: str, *, default: str) -> int:
+    given = text.get(name, default)
+    parts = re.fullmatch(r"([0-9]{1,12})([a-z]*)", given.strip().lower())
+    if parts is None or parts[2] not in _MICROSECONDS:
+        raise OptionError(
+            name, f"must be a time such as 500ms, 30s, 15m or 1h (without a unit: ms), not {given!r}"
+        )
+    return int(parts[1]) * _MICROSECONDS[parts[2]] // 1_000
 
 
 def _boolean(text: Mapping[str, str], name: str, *, default: bool) -> bool:

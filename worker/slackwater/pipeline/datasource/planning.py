@@ -43,3 +43,25 @@ def limited(starts: Mapping[TopicPartition, int], latest: Mapping[TopicPartition
         share = most * size / total
         ends[tp] = starts[tp] + min(size, ceil(share) if share < 1 else floor(share)) if size else latest[tp]
     return ends
+
+
+class BatchDelay:
+    """Decides whether a stream's batch waits for more records, as Spark's own Kafka source does
+    (``KafkaMicroBatchStream.delayBatch``). No clock of its own.
+
+    The time runs from the batch before, not from the first record that waits. So a query's first batch does
+    not wait, and neither does the first after a long silence.
+    """
+
+    def __init__(self, least_records: int, most_ms: float) -> None:
+        """A batch with fewer than ``least_records`` waits for at most ``most_ms``."""
+        self._least_records, self._most_ms = least_records, most_ms
+        self._began_ms: float | None = None
+
+    def waits(self, records: int, now_ms: float) -> bool:
+        """Whether a batch of ``records`` waits. If not, it begins now."""
+        began_ms = self._began_ms
+        if began_ms is not None and now_ms - began_ms < self._most_ms and records < self._least_records:
+            return True
+        self._began_ms = now_ms
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -21,7 +23,7 @@ from slackwater.pipeline.datasource.client import config_of, open_admin, without
 from slackwater.pipeline.datasource.commits import GroupCommits
 from slackwater.pipeline.datasource.offsets import Log, OffsetRange, Offsets, lost, starting, within
 from slackwater.pipeline.datasource.options import EARLIEST, LATEST, OptionError, Position, SourceOptions
-from slackwater.pipeline.datasource.planning import limited
+from slackwater.pipeline.datasource.planning import BatchDelay, limited
 from slackwater.pipeline.datasource.schema import arrow_schema
 from slackwater.pipeline.datasource.tasks import RangePartition, read_task, tasks
 
@@ -52,6 +54,8 @@ class StreamPlanner:
     def __init__(self, log_: Log, options: SourceOptions) -> None:
         self._log, self._options = log_, options
         self._target: Offsets | None = None
+        least = options.min_offsets_per_trigger
+        self._delay = BatchDelay(least, options.max_trigger_delay_ms) if least is not None else None
 
     def initial(self) -> Offsets:
         """Where a new query begins."""
@@ -68,8 +72,9 @@ class StreamPlanner:
         """The end of the log now."""
         return self._log.ends(self._partitions(), LATEST)
 
-    def latest(self, begun: Offsets, limit: ReadLimit) -> Offsets:
-        """Where a batch ends that begins at ``begun``."""
+    def latest(self, begun: Offsets, limit: ReadLimit, now_ms: float) -> Offsets:
+        """Where a batch ends that begins at ``begun``: there where it waits for more records. ``now_ms``:
+        monotonic clock."""
         newest = dict(self._target) if self._target is not None else self.newest()
         for tp, offset in begun.items():
             if tp not in newest:
@@ -79,10 +84,22 @@ class StreamPlanner:
             elif newest[tp] < offset:
                 # A target may be older than the checkpoint, which a query without it has written.
                 newest[tp] = offset
+        if isinstance(limit, ReadAllAvailable):
+            return newest
+        # With a target a batch that waits would end the query, and the rest would not be read.
+        delay = self._delay if self._target is None else None
+        if delay is not None and delay.waits(self._records(begun, newest), now_ms):
+            return begun
         if not isinstance(limit, ReadMaxRows):
             return newest
         starts = {**newest, **self._starts(begun, newest)}
         return limited(starts, newest, limit.max_rows)
+
+    def _records(self, begun: Offsets, newest: Offsets) -> int:
+        """How many there are between the two, by their offsets."""
+        new = [tp for tp in newest if tp not in begun]
+        starts = {**begun, **(self._log.ends(new, EARLIEST) if new else {})}
+        return sum(max(0, offset - starts[tp]) for tp, offset in newest.items())
 
     def ranges(self, begun: Offsets, ended: Offsets) -> list[OffsetRange]:
         """What the batch between the two reads."""
@@ -138,9 +155,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             planner.fix_target()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """``maxOffsetsPerTrigger``."""
-        most = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        """``maxOffsetsPerTrigger``, or ``minOffsetsPerTrigger``: only one limit can be named, and the planner
+        knows the other."""
+        most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def latestOffset(self, start: Document, limit: ReadLimit) -> Document:  # noqa: N802
         """Where the batch that begins at ``start`` ends. All before ``start`` has been processed."""
@@ -148,7 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._planning() as planner:
             if self._commits is not None:
                 self._commits.commit(begun)
-            return document_of(planner.latest(begun, limit))
+            return document_of(planner.latest(begun, limit, time.monotonic() * 1000))
 
     def reportLatestOffset(self) -> Document:  # noqa: N802
         """The end of the log, for the query's progress."""
