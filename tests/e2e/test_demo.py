@@ -112,7 +112,8 @@ def until_workers_run(command: Command) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_ends_all_its_processes(tmp_path: Path, number: signal.Signals) -> None:
     with started(tmp_path) as command:
         until_workers_run(command)

@@ -111,7 +111,11 @@ async def test_a_group_that_is_scaled_by_lag_resumes_with_as_many_workers_as_bef
     await die(scaled, suspend_and_resume)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
+@pytest.mark.parametrize(
+    "operation",
+    [*OPERATIONS[:-1], pytest.param(roll_back, marks=pytest.mark.long)],
+    ids=lambda operation: operation.__name__,
+)
 async def test_an_operation_completes_although_the_operator_is_killed_once(operation: Operation) -> None:
     await once_after_any_action(started, operation)
 
