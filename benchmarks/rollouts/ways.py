@@ -32,8 +32,8 @@ SPARK_CONF = {"spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {spark.QUICK}"
 """Of all ways: what docs/design/spark.md says of pods where restarts count more than batches. It starts
 soonest."""
 JVM_SESSION_BUDGET = "90%"
-"""Of ours, where the default is 60 %: a StatefulSet restarts whatever the session timeout is, and a restart of
-ours is not to be refused because Java starts slowly on a busy machine."""
+"""Of ours, where the default is 60 %: a StatefulSet restarts whatever the session timeout is, and a restart
+of ours is not to be refused because Java starts slowly on a busy machine."""
 
 
 @dataclass(frozen=True)

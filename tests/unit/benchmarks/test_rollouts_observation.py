@@ -184,7 +184,8 @@ def test_a_peer_in_python_has_the_rows_of_each_partition(journal: Path) -> None:
 
 
 class Watched:
-    """A handling and a consumer in one: notes what is called, and stops the peer after its first poll."""
+    """A handling and a consumer in one: notes what is called, and stops the peer there, after its first poll at the
+    latest."""
 
     def __init__(self, stop: str) -> None:
         self.calls: list[str] = []
@@ -194,7 +195,7 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         def call(*_: Any, **__: Any) -> None:
             self.calls.append(name)
-            if name == self._stop:
+            if name in (self._stop, "poll"):
                 self.peer._stopping.set()
 
         return call

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +11,7 @@ import pytest
 from benchmarks.rollouts import run, ways
 from benchmarks.rollouts.peer import Settings as PeerSettings
 from benchmarks.rollouts.ways import JVM, PYTHON, SPARK_CONF, WAYS, Settings
+from slackwater_operator.api.v1alpha1.consumer_group import parse
 from tests.support import spark
 from tests.support.site import ClusterSite
 
@@ -55,12 +55,13 @@ def test_ours_is_given_its_handler(kind: type[ways.Way], site: ClusterSite) -> N
         (JVM, "spark", "benchmarks.rollouts.work:handle_on_spark"),
     ):
         way = kind(site, Settings(handler=handler), f"roll-{kind.key}-{handler}")
-        spec = way.manifest("image:v1")["spec"]
+        manifest = way.manifest("image:v1")
+        spec = manifest["spec"]
         assert (spec["pipeline"]["engine"], spec["pipeline"]["handler"]) == (engine, function)
         assert spec["pipeline"].get("spark", {}) == ({"conf": SPARK_CONF} if handler == JVM else {})
         assert spec["rollout"].get("sessionBudget") == ("90%" if handler == JVM else None)
         assert spec["kafka"]["properties"]["session.timeout.ms"] == "45000"
-        json.dumps(spec)
+        assert parse(manifest).spec.pipeline.engine == engine, "the operator takes it"
 
 
 def test_spark_has_the_archive_of_the_workers_image(
