@@ -184,8 +184,8 @@ def test_a_peer_in_python_has_the_rows_of_each_partition(journal: Path) -> None:
 
 
 class Watched:
-    """A handling and a consumer in one: notes what is called, and stops the peer there, after its first poll at the
-    latest."""
+    """A handling and a consumer in one. It notes what is called, and stops the peer at ``stop``, or at its
+    first poll."""
 
     def __init__(self, stop: str) -> None:
         self.calls: list[str] = []
