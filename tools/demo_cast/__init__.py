@@ -88,7 +88,7 @@ def svg(lines: Sequence[Line], title: str) -> str:
             "</style>",
             f'<rect width="{width}" height="{height}" rx="8" fill="#20242c"/>',
             f'<text x="{_MARGIN}" y="{_MARGIN + 8}" style="fill: #8fbcbb">$ {html.escape(title)}</text>',
-            f'<svg y="{_MARGIN + _LINE - 8}" width="{width}" height="{height - 2 * _MARGIN - 8}"'
+            f'<svg y="{_MARGIN + _LINE - 8}" width="{width}" height="{height - 2 * _MARGIN}"'
             ' overflow="hidden">',
             f'<g transform="translate(0 {-_LINE - 8})"><g class="s">',
             *texts,
