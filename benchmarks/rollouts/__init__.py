@@ -6,6 +6,8 @@ All four hand the same records to the same handler (`work.py`) and put its rows 
 differs is who consumes and who restarts it. Prints a table, and draws the lag over time as SVG.
 
     python -m benchmarks.rollouts --svg lag.svg
+    python -m benchmarks.rollouts --handler jvm --ways a --json a.json      (then b, c and d)
+    python -m benchmarks.rollouts --from a.json b.json c.json d.json --svg lag.svg
 
 One ruler for all, outside of the consumers: files as they appear in the sink's folder (inotify), the group's
 generations from the broker's own log, offsets and lag from the brokers. `measure.py` has the definitions,

@@ -44,10 +44,10 @@ def statefulset(template: Mapping[str, Any], name: str, replicas: int) -> Json:
     }
 
 
-def peer_template(name: str, image: str, settings: Mapping[str, Any]) -> Json:
+def peer_template(name: str, image: str, settings: Mapping[str, Any], *, scratch: bool = False) -> Json:
     """The pod of a peer (`peer.py`) with these :class:`~benchmarks.rollouts.peer.Settings`. It is probed as
-    often as our workers are."""
-    container = {
+    often as our workers are. ``scratch``: whether it may write to /tmp, as Spark does; our workers may."""
+    container: Json = {
         "name": "consumer",
         "image": image,
         "env": [
@@ -64,18 +64,21 @@ def peer_template(name: str, image: str, settings: Mapping[str, Any]) -> Json:
             "capabilities": {"drop": ["ALL"]},
         },
     }
-    return {
-        "metadata": {"labels": {NAME_LABEL: name}},
-        "spec": {
-            "terminationGracePeriodSeconds": 30,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 1000,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [container],
+    pod: Json = {
+        "terminationGracePeriodSeconds": 30,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 1000,
+            "seccompProfile": {"type": "RuntimeDefault"},
         },
+        "containers": [container],
     }
+    if scratch:
+        container["workingDir"] = "/tmp"
+        container["env"].append({"name": "HOME", "value": "/tmp"})
+        container["volumeMounts"] = [{"name": "tmp", "mountPath": "/tmp"}]
+        pod["volumes"] = [{"name": "tmp", "emptyDir": {}}]
+    return {"metadata": {"labels": {NAME_LABEL: name}}, "spec": pod}
 
 
 def _from_pod(variable: str, field: str) -> Json:

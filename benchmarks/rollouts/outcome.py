@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
 from statistics import median
 from typing import Any
 
@@ -27,6 +28,7 @@ class Outcome:
         lost: records that are not in the output.
         repeated: rows that are in the output more than once, each time beyond the first.
         busy: the share of the machine's CPU time that was used, in the quiet span and in the roll.
+        starts_s: how long each new pod took from its container's start until it was ready.
     """
 
     key: str
@@ -40,11 +42,88 @@ class Outcome:
     lost: int
     repeated: int
     busy: tuple[float, float]
+    starts_s: Sequence[float]
 
     @property
     def quiet_pauses(self) -> list[Pause]:
         """The pauses of quiet times."""
         return measure.ending_in(self.pauses, self.quiet)
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON; :meth:`of` reads it."""
+        parts = {name: [astuple(item) for item in getattr(self, name)] for name in _ITEMS}
+        spans = {name: astuple(getattr(self, name)) for name in ("quiet", "roll")}
+        rest = {name: getattr(self, name) for name in _AS_IT_IS}
+        return {**rest, **spans, **parts}
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Outcome:
+        """The outcome of which :meth:`plain` was written. Raises KeyError and TypeError for anything else."""
+        fields: dict[str, Any] = {name: _unchangeable(plain[name]) for name in _AS_IT_IS}
+        fields |= {name: Span(*plain[name]) for name in ("quiet", "roll")}
+        fields |= {name: tuple(kind(*item) for item in plain[name]) for name, kind in _ITEMS.items()}
+        return cls(**fields)
+
+
+_ITEMS: Mapping[str, Any] = {"pauses": Pause, "handled": Handled, "samples": LagSample}
+_AS_IT_IS = ("key", "title", "generations", "lost", "repeated", "busy", "starts_s")
+
+
+def _unchangeable(value: Any) -> Any:
+    """JSON's lists as tuples."""
+    return tuple(map(_unchangeable, value)) if isinstance(value, list) else value
+
+
+@dataclass(frozen=True)
+class Results:
+    """The ways that were tried under one load.
+
+    Attributes:
+        handler: ``python`` or ``jvm``.
+        load: workers, partitions, rate, and cores, in words.
+        settings: of the run.
+        outcomes: one of each way.
+    """
+
+    handler: str
+    load: str
+    settings: Mapping[str, Any]
+    outcomes: Sequence[Outcome]
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON; :meth:`of` reads it."""
+        outcomes = [outcome.plain() for outcome in self.outcomes]
+        return {
+            "handler": self.handler, "load": self.load, "settings": self.settings, "outcomes": outcomes
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Results:
+        """The results of which :meth:`plain` was written. Raises KeyError and TypeError for anything else."""
+        outcomes = tuple(map(Outcome.of, plain["outcomes"]))
+        return cls(plain["handler"], plain["load"], plain["settings"], outcomes)
+
+
+def merged(parts: Sequence[Results]) -> Results:
+    """The results of several runs as one, by the keys of their ways.
+
+    Raises ValueError where the runs differ in more than their ways, where a way is in two of them, and
+    without a run.
+    """
+    if not parts:
+        raise ValueError("there are no results to merge")
+    first = parts[0]
+    for part in parts[1:]:
+        if (part.handler, part.load, part.settings) != (first.handler, first.load, first.settings):
+            raise ValueError(
+                f"runs of different settings cannot be compared: {first.handler}, {first.load}, "
+                f"{first.settings}; and {part.handler}, {part.load}, {part.settings}"
+            )
+    outcomes = sorted((o for part in parts for o in part.outcomes), key=lambda outcome: outcome.key)
+    for before, after in itertools.pairwise(outcomes):
+        if before.key == after.key:
+            raise ValueError(f"way ({after.key}) is in the results twice; leave one of the files out")
+    return Results(first.handler, first.load, first.settings, tuple(outcomes))
 
 
 @dataclass(frozen=True)
@@ -67,6 +146,7 @@ class Figures:
         quiet_lag: the highest lag of the quiet span.
         quiet_busy: the share of the machine's CPU time used in the quiet span.
         busy: the same in the roll.
+        start_s: the median of the new pods' starts, until they were ready.
     """
 
     key: str
@@ -86,6 +166,7 @@ class Figures:
     quiet_lag: int
     quiet_busy: float
     busy: float
+    start_s: float
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
@@ -127,4 +208,5 @@ def figures_of(outcome: Outcome, normal_ms: float) -> Figures:
         quiet_lag=measure.peak_lag(outcome.samples, outcome.quiet),
         quiet_busy=outcome.busy[0],
         busy=outcome.busy[1],
+        start_s=median(outcome.starts_s) if outcome.starts_s else 0.0,
     )

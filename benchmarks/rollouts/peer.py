@@ -1,8 +1,9 @@
 """A confluent-kafka consumer as its user would write it for Kubernetes, at the settings that suit it best.
 
 The first process of a pod; configured by its environment (:class:`Settings`). What it does to a batch is
-what ours does with the engine ``python``: one call of the handler with all that is there, one Parquet file
-for each partition (written, synced, renamed, the folder synced), one commit of all of them, then the next.
+what ours does with the engine ``python``, or ``spark`` for a handler on Spark (`peer_spark.py`): one call of
+the handler with all that is there, one Parquet file for each partition (written, synced, renamed, the folder
+synced), one commit of all of them, then the next.
 
 For it, so that a rollout costs it as little as can be:
 
@@ -10,7 +11,9 @@ For it, so that a rollout costs it as little as can be:
   commit, when its partitions are revoked, and at the end.
 - SIGTERM: the batch in hand is finished and committed, then ``close()``: a dynamic member leaves the group at
   once, a static one stays in it (KIP-345).
-- It imports everything before it joins: partitions never wait for a member that isn't ready to work.
+- It imports everything before it joins: partitions never wait for a member that isn't ready to work. With a
+  handler on Spark it has also opened the session by then, the worker's own with its settings, and has handled
+  a first small batch: a surge pod of a Deployment joins warm.
 - Ready when it holds partitions, so that the next pod goes only then.
 - ``poll`` until something is there, then ``consume`` what else is: ``consume`` alone waits for a full batch.
 """
@@ -23,11 +26,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import confluent_kafka
 import pyarrow as pa
@@ -53,7 +56,9 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """From the environment variable ``PEER``, JSON. ``instance``: the group.instance.id, empty: dynamic."""
+    """From the environment variable ``PEER``, JSON. ``static``: whether its group.instance.id is the pod's
+    name. ``spark_handler``: ``module:function`` that takes and gives a Spark data frame, on a local session
+    with ``spark_conf``; empty: the handler in Python."""
 
     bootstrap: str
     topic: str
@@ -61,6 +66,8 @@ class Settings:
     sink: str
     properties: dict[str, Any]
     static: bool = False
+    spark_handler: str = ""
+    spark_conf: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, text: str) -> Settings:
@@ -84,11 +91,59 @@ def consumer_properties(settings: Settings, pod: str) -> dict[str, Any]:
     }
 
 
-class Peer:
-    """One member, from its join to its close."""
+Parts = Mapping[tuple[str, int], Sequence[Record]]
+"""A batch: the records of each (topic, partition), in their order."""
 
-    def __init__(self, settings: Settings, pod: str) -> None:
-        self._settings = settings
+
+class Handling(Protocol):
+    """How the handler is called."""
+
+    def start(self) -> None:
+        """Returns when it is warm: the next batch takes no longer than a later one."""
+
+    def tables(self, parts: Parts) -> list[pa.Table]:
+        """The handler's rows of each part, in the parts' order."""
+
+    def close(self) -> None:
+        """Ends what :meth:`start` has started."""
+
+
+class PythonHandling:
+    """Calls `work.handle`."""
+
+    def start(self) -> None:
+        """There is nothing to start: it has been imported."""
+
+    def tables(self, parts: Parts) -> list[pa.Table]:
+        """One call with all records."""
+        rows = table_of(handle([record for part in parts.values() for record in part]), None, "work:handle")
+        tables, at = [], 0
+        for part in parts.values():
+            tables.append(rows.slice(at, len(part)))
+            at += len(part)
+        return tables
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+def handling_of(settings: Settings, pod: str) -> Handling:
+    """How the peer in the pod of that name calls the handler; nothing is started yet."""
+    if not settings.spark_handler:
+        return PythonHandling()
+    # Loaded here: a peer without Spark is to start with as few imports as before.
+    from benchmarks.rollouts.peer_spark import SparkHandling
+    from slackwater.pipeline.engines.spark import SparkEngine
+
+    engine = SparkEngine(settings.spark_handler, conf=settings.spark_conf)
+    return SparkHandling(engine, settings.group, pod if settings.static else "")
+
+
+class Peer:
+    """One member, from its start to its end. ``ready``: whether it has had partitions."""
+
+    def __init__(self, settings: Settings, pod: str, handling: Handling) -> None:
+        self._settings, self._handling = settings, handling
         self._folder = Path(settings.sink)
         self._consumer = confluent_kafka.Consumer(consumer_properties(settings, pod))
         self._uncommitted: dict[tuple[str, int], int] = {}
@@ -98,6 +153,16 @@ class Peer:
     def run(self) -> None:
         """Until SIGTERM."""
         signal.signal(signal.SIGTERM, lambda *_: self._stopping.set())
+        try:
+            self._handling.start()
+            say("warm")
+            if not self._stopping.is_set():
+                self._consume()
+        finally:
+            self._handling.close()
+        say("closed")
+
+    def _consume(self) -> None:
         self._consumer.subscribe(
             [self._settings.topic],
             on_assign=self._assigned,
@@ -113,7 +178,6 @@ class Peer:
         say("stopping")
         self._commit()
         self._consumer.close()
-        say("closed")
 
     # The client carries out the (incremental) assignment itself when the callbacks have returned.
 
@@ -149,12 +213,8 @@ class Peer:
         parts: dict[tuple[str, int], list[Record]] = {}
         for record in records:
             parts.setdefault((record.topic, record.partition), []).append(record)
-        rows = table_of(handle([message for part in parts.values() for message in part]), None, "work:handle")
-        at = 0
-        for (topic, partition), part in parts.items():
-            own = rows.slice(at, len(part))
-            at += len(part)
-            write(own, self._folder, f"{topic}-{partition}-{part[0].offset:020d}.parquet")
+        for (place, part), rows in zip(parts.items(), self._handling.tables(parts), strict=True):
+            write(rows, self._folder, f"{place[0]}-{place[1]}-{part[0].offset:020d}.parquet")
         sync_folder(self._folder)
         self._uncommitted |= {place: part[-1].offset + 1 for place, part in parts.items()}
         self._commit()
@@ -220,7 +280,8 @@ def main() -> None:
     say("started")
     settings = Settings.of(os.environ["PEER"])
     Path(settings.sink).mkdir(parents=True, exist_ok=True)
-    peer = Peer(settings, os.environ["POD_NAME"])
+    pod = os.environ["POD_NAME"]
+    peer = Peer(settings, pod, handling_of(settings, pod))
     serve(peer, os.environ["POD_IP"])
     peer.run()
 

@@ -11,8 +11,8 @@ from benchmarks.rollouts.measure import LagSample, Span
 
 COLOURS = ("#d55e00", "#e69f00", "#0072b2", "#009e73")
 """Okabe and Ito's, which people who don't see all colours can tell apart."""
-WIDTH, HEIGHT = 860, 420
-LEFT, RIGHT, TOP, BOTTOM = 70, 20, 134, 48
+WIDTH, HEIGHT = 860, 440
+LEFT, RIGHT, TOP, BOTTOM = 70, 20, 154, 48
 BEFORE_S, AFTER_S = 5.0, 5.0
 """How much is shown before the change, and after the last way's end."""
 Point = tuple[float, int]
@@ -46,7 +46,7 @@ def ticks(low: float, high: float, most: int) -> list[float]:
     return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def svg(lines: Sequence[Line], title: str) -> str:
+def svg(lines: Sequence[Line], title: str, subtitle: str = "") -> str:
     """The whole picture. Raises ValueError without a point."""
     if not any(line.points for line in lines):
         raise ValueError("there is nothing to draw: no line has a point")
@@ -57,6 +57,7 @@ def svg(lines: Sequence[Line], title: str) -> str:
         f"<title>{escape(title)}</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
         f'<text x="{LEFT}" y="24" font-size="14" font-weight="600">{escape(title)}</text>',
+        f'<text x="{LEFT}" y="42" fill="#666">{escape(subtitle)}</text>',
     ]
     scale = _Scale.over(lines)
     parts += [*_axes(scale), *_legend(lines)]
@@ -106,7 +107,7 @@ def _axes(scale: _Scale) -> Iterable[str]:
 
 def _legend(lines: Sequence[Line]) -> Iterable[str]:
     for at, (colour, line) in enumerate(zip(COLOURS, lines, strict=False)):
-        x, y = LEFT, 46 + at * 17
+        x, y = LEFT, 66 + at * 17
         yield f'<line x1="{x}" y1="{y - 4}" x2="{x + 22}" y2="{y - 4}" stroke="{colour}" stroke-width="3"/>'
         peak = max((lag for s, lag in line.points if s >= 0), default=0)
         text = f"{line.label}: at most {peak:,}, done in {line.done_s:.0f} s"

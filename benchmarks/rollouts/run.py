@@ -9,53 +9,106 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.rollouts import brokers, measure, plot, table
 from benchmarks.rollouts.brokers import LagWatch
 from benchmarks.rollouts.measure import Handled, Span
-from benchmarks.rollouts.outcome import Outcome, figures_of, normal_of
+from benchmarks.rollouts.outcome import Figures, Outcome, Results, figures_of, merged, normal_of
 from benchmarks.rollouts.sink_watch import SinkWatch
-from benchmarks.rollouts.ways import WAYS, Settings, Way
+from benchmarks.rollouts.ways import JVM, PYTHON, WAYS, Settings, Way
 from tests.support.controlplane import ControlPlane, ToolsUnavailable, until
 from tests.support.controlplane.cluster import ControlPlaneUnavailable
 from tests.support.kafka import KafkaCluster, KafkaUnavailable
 from tests.support.site import ClusterSite, Load, now_ms
 from tests.support.site.sink import verify
+from tests.support.spark import SparkUnavailable
 
 CALM_SAMPLES = 5
 """So many in a row, a second's, must be as in quiet times for the roll to count as done."""
 LAG_BACK_S = 0.5
 """A lag of no more than the records of so long is back, or of no more than there was in quiet times."""
-START_TIMEOUT_S, ROLL_TIMEOUT_S, CATCH_UP_TIMEOUT_S = 180.0, 900.0, 120.0
+CATCH_UP_TIMEOUT_S = 120.0
 BROKERS = 3
 LINGER_MS = 100
 """librdkafka sends a request for each batch of a partition, and each is replicated: with its default of 5 ms
 the brokers are busy with those."""
 
 
+@dataclass(frozen=True)
+class Mode:
+    """What goes with a kind of handler: the defaults, and how long the first pods and a roll may take.
+
+    ``title``: of the picture.
+    """
+
+    workers: int
+    rate: float
+    start_timeout_s: float
+    roll_timeout_s: float
+    title: str
+
+
+MODES = {
+    PYTHON: Mode(4, 600, 180.0, 900.0, "Lag over time"),
+    # Three Java processes that start at once on two cores take up to a minute. With these limits a way that
+    # fails says so within ten minutes, its Kafka and control plane included.
+    JVM: Mode(3, 300, 180.0, 300.0, "Lag over time, with a handler that needs a JVM"),
+}
+
+
+class Unusable(Exception):
+    """The options or the files of earlier results cannot be used; the message says why."""
+
+
 def main(arguments: list[str]) -> int:
     """Returns the exit code: 1 where records were lost, 2 where it cannot run here."""
     options = _parser().parse_args(arguments)
+    try:
+        results = _saved(options.saved) if options.saved else _tried(options)
+    except (Unusable, ControlPlaneUnavailable, ToolsUnavailable, KafkaUnavailable, SparkUnavailable) as exc:
+        print(f"rollouts: {exc}", file=sys.stderr)
+        return 2
+    _tell(results, options)
+    return 1 if any(outcome.lost for outcome in results.outcomes) else 0
+
+
+def _saved(paths: Sequence[Path]) -> Results:
+    """What earlier runs have saved. Raises Unusable for other files, and for runs that can't be compared."""
+    parts = []
+    for path in paths:
+        try:
+            parts.append(Results.of(json.loads(path.read_text())))
+        except (OSError, ValueError, KeyError, TypeError) as exc:
+            raise Unusable(f"{path} is not a file that --json has written: {exc!r}") from exc
+    try:
+        return merged(parts)
+    except ValueError as exc:
+        raise Unusable(str(exc)) from exc
+
+
+def _tried(options: argparse.Namespace) -> Results:
+    """Raises Unusable for options that do not go together, and what says that it cannot run here."""
+    mode = MODES[options.handler]
     settings = Settings(
-        workers=options.workers,
+        workers=options.workers or mode.workers,
         partitions=options.partitions,
         surge=options.surge,
         unavailable=options.unavailable,
         heartbeat_ms=options.heartbeat_ms,
         fetch_wait_ms=options.fetch_wait_ms,
+        handler=options.handler,
     )
+    rate = options.rate or mode.rate
     ways = [way for way in WAYS if way.key in options.ways]
     if not ways or settings.partitions < 2 * settings.workers:
-        print("rollouts: at least one of the ways abcd, and two partitions a worker", file=sys.stderr)
-        return 2
-    try:
-        outcomes = _run(ways, settings, options)
-    except (ControlPlaneUnavailable, ToolsUnavailable, KafkaUnavailable) as exc:
-        print(f"rollouts: {exc}", file=sys.stderr)
-        return 2
-    _tell(outcomes, settings, options)
-    return 1 if any(outcome.lost for outcome in outcomes) else 0
+        raise Unusable("at least one of the ways abcd, and two partitions a worker")
+    load = (
+        f"{settings.workers} workers, {settings.partitions} partitions, {rate:g} records a second, "
+        f"{os.cpu_count()} cores"
+    )
+    return Results(settings.handler, load, asdict(settings), _run(ways, settings, rate, options.quiet_s))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,9 +119,15 @@ def _parser() -> argparse.ArgumentParser:
         description=rollouts.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--workers", type=int, default=Settings.workers)
+    parser.add_argument(
+        "--handler", choices=tuple(MODES), default=PYTHON,
+        help="python: it starts within a second; jvm: each pod starts a Spark session of its own",
+    )  # fmt: skip
+    parser.add_argument("--workers", type=int, help=f"default: {_defaults('workers')}")
     parser.add_argument("--partitions", type=int, default=Settings.partitions)
-    parser.add_argument("--rate", type=float, default=600, help="records a second, 100 bytes each")
+    parser.add_argument(
+        "--rate", type=float, help=f"records a second, 100 bytes each; default: {_defaults('rate')}"
+    )
     parser.add_argument("--ways", default="abcd", help="which of the four, as abd")
     parser.add_argument(
         "--quiet-s", type=float, default=30, help="how long nothing happens before the change"
@@ -81,11 +140,19 @@ def _parser() -> argparse.ArgumentParser:
         help="how long a broker gathers records for an answer, of all members; 0: it answers at once",
     )  # fmt: skip
     parser.add_argument("--svg", type=Path, help="where to draw the lag over time")
-    parser.add_argument("--json", type=Path, help="where to write the figures and the lag")
+    parser.add_argument("--json", type=Path, help="where to write the figures and all that was observed")
+    parser.add_argument(
+        "--from", type=Path, nargs="+", dest="saved", metavar="FILE",
+        help="measure nothing: tables and picture of what earlier runs have written by --json",
+    )  # fmt: skip
     return parser
 
 
-def _run(ways: Sequence[type[Way]], settings: Settings, options: argparse.Namespace) -> list[Outcome]:
+def _defaults(name: str) -> str:
+    return ", ".join(f"{getattr(mode, name):g} ({handler})" for handler, mode in MODES.items())
+
+
+def _run(ways: Sequence[type[Way]], settings: Settings, rate: float, quiet_s: float) -> list[Outcome]:
     outcomes = []
     with (
         tempfile.TemporaryDirectory(prefix="slackwater-cp-") as folder,
@@ -98,7 +165,7 @@ def _run(ways: Sequence[type[Way]], settings: Settings, options: argparse.Namesp
     ):
         for kind in ways:
             way = kind(site, settings, f"roll-{kind.key}")
-            outcomes.append(_Trial(way, options.rate, options.quiet_s).run())
+            outcomes.append(_Trial(way, rate, quiet_s).run())
     return outcomes
 
 
@@ -108,6 +175,7 @@ class _Trial:
     def __init__(self, way: Way, rate: float, quiet_s: float) -> None:
         self._way, self._site, self._settings = way, way.site, way.settings
         self._rate, self._quiet_s = rate, quiet_s
+        self._mode = MODES[way.settings.handler]
         self._bootstrap = self._site.kafka.bootstrap
         self._lag: LagWatch
 
@@ -120,13 +188,14 @@ class _Trial:
         with SinkWatch(way.sink) as sink, LagWatch(self._bootstrap, name, partitions, name) as self._lag:
             try:
                 way.apply(way.image("v1"))
-                self._until_calm(way.image("v1"), lag=0, timeout_s=START_TIMEOUT_S)
+                self._until_calm(way.image("v1"), lag=0, timeout_s=self._mode.start_timeout_s)
                 way.settle()
                 weights = [1.0] * partitions
                 with Load(
                     self._bootstrap, name, rate=self._rate, weights=weights, linger_ms=LINGER_MS
                 ) as load:
                     quiet, roll, busy = self._roll()
+                    starts_s = way.starts_s()
                     time.sleep(2 * CALM_SAMPLES * brokers.EVERY_S)
                     produced = load.stop()
                 self._until_handled()
@@ -150,6 +219,7 @@ class _Trial:
             lost=report.lost,
             repeated=report.duplicated + report.strangers,
             busy=busy,
+            starts_s=starts_s,
         )
 
     def _roll(self) -> tuple[Span, Span, tuple[float, float]]:
@@ -164,7 +234,7 @@ class _Trial:
         since = float(now_ms())
         way.apply(way.image("v2"))
         back = max(lag, int(LAG_BACK_S * self._rate))
-        done = self._until_calm(way.image("v2"), lag=back, timeout_s=ROLL_TIMEOUT_S)
+        done = self._until_calm(way.image("v2"), lag=back, timeout_s=self._mode.roll_timeout_s)
         roll = Span(since, done)
         print(f"    rolled in {roll.seconds:.1f} s", flush=True)
         return quiet, roll, (_busy(before, between), _busy(between, _cpu_ticks()))
@@ -218,14 +288,12 @@ def _busy(before: tuple[int, int], after: tuple[int, int]) -> float:
     return (after[0] - before[0]) / max(1, after[1] - before[1])
 
 
-def _tell(outcomes: Sequence[Outcome], settings: Settings, options: argparse.Namespace) -> None:
+def _tell(results: Results, options: argparse.Namespace) -> None:
+    outcomes = results.outcomes
     normal = normal_of(outcomes)
     figures = [figures_of(outcome, normal) for outcome in outcomes]
-    load = (
-        f"{settings.workers} workers, {settings.partitions} partitions, {options.rate:g} records a second, "
-        f"{os.cpu_count()} cores"
-    )
-    print(f"\n{load}\n\n{table.main_table(figures)}\n\n{table.details(figures, normal)}", flush=True)
+    about = f"{results.load}; {starts_text(figures)}"
+    print(f"\n{about}\n\n{table.main_table(figures)}\n\n{table.details(figures, normal)}", flush=True)
     lines = [
         plot.Line(
             f"({outcome.key}) {outcome.title}",
@@ -235,13 +303,17 @@ def _tell(outcomes: Sequence[Outcome], settings: Settings, options: argparse.Nam
         for outcome in outcomes
     ]
     if options.svg:
-        options.svg.write_text(plot.svg(lines, f"Lag over time: {load}"))
+        options.svg.write_text(plot.svg(lines, MODES[results.handler].title, about))
     if options.json:
         report = {
-            "load": load,
-            "settings": settings.__dict__,
             "normal_ms": normal,
             "figures": [figure.plain() for figure in figures],
-            "lag": {line.label: line.points for line in lines},
+            **results.plain(),
         }
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+        options.json.write_text(json.dumps(report) + "\n")
+
+
+def starts_text(figures: Sequence[Figures]) -> str:
+    """How long a pod takes to start, over all ways."""
+    shortest, longest = (pick(round(figure.start_s) for figure in figures) for pick in (min, max))
+    return f"a pod starts in {shortest if shortest == longest else f'{shortest} to {longest}'} s"

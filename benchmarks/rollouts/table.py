@@ -13,7 +13,7 @@ MAIN = (
 DETAILS = (
     "way to roll", "a partition's worst pause, median", "pause at a change of process, median",
     "lost", "twice in the output", "quiet: worst pause", "quiet: partition-seconds a minute", "quiet: lag",
-    "CPU, quiet", "CPU, rolling",
+    "CPU, quiet", "CPU, rolling", "start of a pod, median",
 )  # fmt: skip
 
 
@@ -48,6 +48,7 @@ def details(figures: Sequence[Figures], normal_ms: float) -> str:
             f"{figure.quiet_lag:,}",
             f"{figure.quiet_busy:.0%}",
             f"{figure.busy:.0%}",
+            f"{figure.start_s:.0f} s",
         )
         for figure in figures
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import yaml
 
 from benchmarks.rollouts import manifests
 from benchmarks.rollouts.work import JOURNAL
+from slackwater.pipeline.engines.spark_session import ARCHIVE_VARIABLE
 from slackwater_operator.model.names import selector_text
+from tests.support import spark
 from tests.support.controlplane import Image, path_of, this_checkout
 from tests.support.controlplane.api import Json
 from tests.support.site import ClusterSite, Group
@@ -21,13 +24,22 @@ ROOT = Path(__file__).resolve().parents[2]
 FETCH_MIN_BYTES = 100_000
 """More than comes within the wait: answers are as far apart as that, and the machine is not busy with batches
 of a record or two."""
-HANDLER = "benchmarks.rollouts.work:handle"
+PYTHON, JVM = "python", "jvm"
+"""The kinds of handler: one in Python, and the same one on a Spark session of its own in each pod."""
+HANDLERS = {PYTHON: "benchmarks.rollouts.work:handle", JVM: "benchmarks.rollouts.work:handle_on_spark"}
+ENGINES = {PYTHON: "python", JVM: "spark"}
+SPARK_CONF = {"spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {spark.QUICK}"}
+"""Of all ways: what docs/design/spark.md says of pods where restarts count more than batches. It starts
+soonest."""
+JVM_SESSION_BUDGET = "90%"
+"""Of ours, where the default is 60 %: a StatefulSet restarts whatever the session timeout is, and a restart
+of ours is not to be refused because Java starts slowly on a busy machine."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """``surge``, ``unavailable``: of the Deployment, numbers or percentages. ``fetch_wait_ms``: how long a
-    broker gathers records for an answer."""
+    broker gathers records for an answer. ``handler``: ``python`` or ``jvm``."""
 
     workers: int = 4
     partitions: int = 12
@@ -36,6 +48,7 @@ class Settings:
     fetch_wait_ms: int = 100
     surge: str = "25%"
     unavailable: str = "25%"
+    handler: str = PYTHON
 
 
 class Way(ABC):
@@ -94,6 +107,10 @@ class Way(ABC):
         pods = self.pods()
         return len(pods) == self.settings.workers and all(_serves(pod, image) for pod in pods)
 
+    def starts_s(self) -> tuple[float, ...]:
+        """How long each of its pods took from its container's start until it was ready."""
+        return tuple(start_s(pod) for pod in self.pods() if "deletionTimestamp" not in pod["metadata"])
+
     def restarts(self) -> int:
         """How often a container was restarted in its pod, which no way does."""
         return sum(
@@ -111,11 +128,16 @@ class Way(ABC):
         return "\n".join(lines)
 
     def environment(self) -> dict[str, str]:
-        """Of every container of every way."""
+        """Of every container of every way. Spark has the archive of its classes that a worker's image has.
+
+        Raises SparkUnavailable where that cannot be made.
+        """
+        archive = {ARCHIVE_VARIABLE: str(spark.archive())} if self.settings.handler == JVM else {}
         return {
             "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": f"{ROOT}:{ROOT}/worker:{ROOT}/operator",
             JOURNAL: str(self.journal),
+            **archive,
         }
 
 
@@ -126,6 +148,17 @@ def _serves(pod: Json, image: str) -> bool:
         and "deletionTimestamp" not in pod["metadata"]
         and any((condition["type"], condition["status"]) == ("Ready", "True") for condition in conditions)
     )
+
+
+def start_s(pod: Json) -> float:
+    """From the start of a ready pod's container until it was ready, in seconds, which the API's times are."""
+    started = pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
+    ready = next(
+        condition["lastTransitionTime"]
+        for condition in pod["status"]["conditions"]
+        if condition["type"] == "Ready"
+    )
+    return (datetime.fromisoformat(ready) - datetime.fromisoformat(started)).total_seconds()
 
 
 class _Peers(Way):
@@ -162,7 +195,10 @@ class _Peers(Way):
                 "fetch.min.bytes": FETCH_MIN_BYTES,
             },
         }
-        return manifests.peer_template(self.name, image, settings)
+        needs_jvm = self.settings.handler == JVM
+        if needs_jvm:
+            settings |= {"spark_handler": HANDLERS[JVM], "spark_conf": SPARK_CONF}
+        return manifests.peer_template(self.name, image, settings, scratch=needs_jvm)
 
 
 class DeploymentOfPeers(_Peers):
@@ -203,6 +239,9 @@ class _Ours(Way):
         return selector_text(self.name)
 
     def manifest(self, image: str) -> Json:
+        kind = self.settings.handler
+        conf = {"spark": {"conf": SPARK_CONF}} if kind == JVM else {}
+        budget = {"sessionBudget": JVM_SESSION_BUDGET} if kind == JVM else {}
         return self.site.manifest(
             self.name,
             replicas=self.settings.workers,
@@ -216,11 +255,12 @@ class _Ours(Way):
             },
             pipeline={
                 "image": image,
-                "engine": "python",
-                "handler": HANDLER,
+                "engine": ENGINES[kind],
+                "handler": HANDLERS[kind],
                 "sink": {"path": str(self.sink)},
+                **conf,
             },
-            rollout={"strategy": self.strategy},
+            rollout={"strategy": self.strategy, **budget},
         )
 
     def settle(self) -> None:

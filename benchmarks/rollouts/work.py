@@ -1,5 +1,8 @@
 """What all four ways do with a record: the same function, called with the records of one poll.
 
+It exists twice, and both give the same rows: :func:`handle` in Python, and :func:`handle_on_spark`, which
+needs a JVM.
+
 It keeps a journal of what it was given, for counting what is handled twice: a file for each process in the
 folder ``ROLLOUTS_JOURNAL``, ``POD-PID``, with a line ``AT_NS PARTITION FIRST LAST`` for each partition of a
 call.
@@ -9,9 +12,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from slackwater.handler import Batch
 
 JOURNAL = "ROLLOUTS_JOURNAL"
 
@@ -62,7 +70,23 @@ def handle(records: Sequence[Record]) -> list[Mapping[str, Any]]:
             }
         )
         spans.setdefault(record.partition, [record.offset, record.offset])[1] = record.offset
-    if rows:
-        now = time.time_ns()
-        _journal.write("".join(f"{now} {p} {first} {last}\n" for p, (first, last) in spans.items()))
+    _note((partition, first, last) for partition, (first, last) in spans.items())
     return rows
+
+
+def handle_on_spark(records: DataFrame, batch: Batch) -> DataFrame:
+    """The same rows as :func:`handle` gives."""
+    _note((tp.partition, offsets.start, offsets.end - 1) for tp, offsets in batch.ranges.items())
+    return records.selectExpr(
+        "topic",
+        "`partition`",
+        "`offset`",
+        "CAST(TRIM(COALESCE(CAST(value AS STRING), '0')) AS BIGINT) AS number",
+    )
+
+
+def _note(spans: Iterable[tuple[int, int, int]]) -> None:
+    """Writes each (partition, first, last) of a call into the journal."""
+    now = time.time_ns()
+    if lines := "".join(f"{now} {partition} {first} {last}\n" for partition, first, last in spans):
+        _journal.write(lines)

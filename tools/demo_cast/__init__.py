@@ -16,7 +16,7 @@ from dataclasses import dataclass
 COLUMNS, ROWS = 100, 32
 FASTER = 8.0
 _LONGEST_PAUSE_S = 1.0
-_STAYS_S = 8.0
+_STAYS_S = 12.0
 """How long the last lines are shown before the animation begins again."""
 _LINE, _CHARACTER, _MARGIN = 18, 8.4, 16
 """Pixels: the height of a line, the width of a character, the margin."""

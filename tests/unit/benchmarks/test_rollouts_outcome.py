@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from benchmarks.rollouts import plot, table
+from benchmarks.rollouts import plot, run, table
 from benchmarks.rollouts.measure import Handled, LagSample, Pause, Span
-from benchmarks.rollouts.outcome import Outcome, figures_of, normal_of
+from benchmarks.rollouts.outcome import Outcome, Results, figures_of, merged, normal_of
 
 OUTCOME = Outcome(
     key="b",
@@ -33,7 +35,9 @@ OUTCOME = Outcome(
     lost=0,
     repeated=1,
     busy=(0.25, 0.5),
+    starts_s=(11.0, 14.0, 12.0),
 )
+RESULTS = Results("jvm", "3 workers", {"workers": 3, "surge": "25%"}, (OUTCOME,))
 
 
 def test_figures() -> None:
@@ -45,6 +49,7 @@ def test_figures() -> None:
     assert (figures.twice, figures.repeated, figures.done_s) == (2, 1, 20.0)
     assert (figures.quiet_worst_ms, figures.quiet_unserved_s) == (40, 0)
     assert (figures.quiet_busy, figures.busy) == (0.25, 0.5)
+    assert figures.start_s == 12
 
 
 def test_normal_is_one_for_all_ways() -> None:
@@ -63,7 +68,11 @@ def test_the_table() -> None:
     assert lines[0].startswith("| way to roll | rebalances |")
     assert lines[1] == "| --- |" + " ---: |" * 6
     assert lines[2] == "| (b) StatefulSet | 2 | 4.0 | 3.00 s | 700 | 2 | 20 s |"
-    assert "A pause counts from 40 ms on." in table.details([figures_of(OUTCOME, 40)], 40)
+    details = table.details([figures_of(OUTCOME, 40)], 40)
+    assert "A pause counts from 40 ms on." in details
+    head, _, row = details.splitlines()[2:]
+    assert head.count("|") == row.count("|")
+    assert (head.split("|")[-2].strip(), row.split("|")[-2].strip()) == ("start of a pod, median", "12 s")
 
 
 @pytest.mark.parametrize(
@@ -97,12 +106,18 @@ def test_ticks_are_round(high: float, expected: list[float]) -> None:
 
 def test_the_picture_is_svg_with_a_line_for_each_way() -> None:
     lines = [plot.Line(f"way {n} <&>", [(-5.0, 10), (0.0, 10), (8.0, 100 * n)], 7.5) for n in (1, 2, 3)]
-    root = ET.fromstring(plot.svg(lines, "a & b"))
+    root = ET.fromstring(plot.svg(lines, "a & b", "3 < 4 workers"))
     space = "{http://www.w3.org/2000/svg}"
+    behind = root.find(f"{space}rect")
+    assert behind is not None
+    assert behind.attrib == {"width": str(plot.WIDTH), "height": str(plot.HEIGHT), "fill": "#fff"}, (
+        "readable on a dark page, too"
+    )
     drawn = root.findall(f"{space}polyline")
     assert len({line.get("stroke") for line in drawn}) == 3
     assert len(root.findall(f"{space}circle")) == 3
     texts = [element.text for element in root.findall(f"{space}text")]
+    assert texts[:2] == ["a & b", "3 < 4 workers"]
     assert "way 2 <&>: at most 200, done in 8 s" in texts
     for line in drawn:
         for point in (line.get("points") or "").split():
@@ -116,3 +131,74 @@ def test_the_picture_is_svg_with_a_line_for_each_way() -> None:
 def test_a_picture_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing to draw"):
         plot.svg([plot.Line("a", [], 1.0)], "")
+
+
+def saved(folder: Path, name: str, results: Results) -> str:
+    path = folder / name
+    path.write_text(json.dumps(results.plain()))
+    return str(path)
+
+
+def test_results_are_read_back_as_they_were() -> None:
+    written = json.dumps(RESULTS.plain())
+    assert json.dumps(Results.of(json.loads(written)).plain()) == written
+    again = Outcome.of(json.loads(json.dumps(OUTCOME.plain())))
+    assert figures_of(again, 40) == figures_of(OUTCOME, 40)
+    assert list(again.samples) == list(OUTCOME.samples)
+    assert list(again.generations) == list(OUTCOME.generations)
+
+
+def test_runs_of_one_way_each_become_one_result() -> None:
+    other = replace(RESULTS, outcomes=(replace(OUTCOME, key="a"),))
+    assert [outcome.key for outcome in merged([RESULTS, other]).outcomes] == ["a", "b"]
+    with pytest.raises(ValueError, match=r"\(b\) is in the results twice"):
+        merged([RESULTS, RESULTS])
+    for different in (
+        replace(other, load="4 workers"),
+        replace(other, handler="python"),
+        replace(other, settings={}),
+    ):
+        with pytest.raises(ValueError, match="cannot be compared"):
+            merged([RESULTS, different])
+    with pytest.raises(ValueError, match="no results"):
+        merged([])
+
+
+def test_saved_results_make_one_table_and_one_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slower = replace(
+        OUTCOME,
+        key="d",
+        title="Takeover",
+        pauses=[*[Pause(0, at_ms - 90, at_ms) for at_ms in range(0, 30_000, 100)], Pause(0, 31_000, 34_000)],
+        starts_s=(19.0,),
+    )
+    files = [saved(tmp_path, "d", replace(RESULTS, outcomes=(slower,))), saved(tmp_path, "b", RESULTS)]
+    picture, together = tmp_path / "lag.svg", tmp_path / "all.json"
+    assert run.main(["--from", *files, "--svg", str(picture), "--json", str(together)]) == 0
+    said = capsys.readouterr().out
+    assert "3 workers; a pod starts in 12 to 19 s" in said
+    assert "| (b) StatefulSet | 2 | 4.0 |" in said
+    assert "A pause counts from 90 ms on." in said, "normal is what it is over all files"
+    assert said.index("(b) StatefulSet") < said.index("(d) Takeover")
+    drawn = picture.read_text()
+    assert "with a handler that needs a JVM" in drawn
+    assert "3 workers; a pod starts in 12 to 19 s" in drawn
+    assert drawn.count("<polyline") == 2
+    again = json.loads(together.read_text())
+    assert [figure["key"] for figure in again["figures"]] == ["b", "d"]
+    assert run.main(["--from", str(together)]) == 0, "merged results can be read, too"
+
+
+def test_files_that_do_not_go_together_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = saved(tmp_path, "b", RESULTS)
+    assert run.main(["--from", file, file]) == 2
+    assert "twice" in capsys.readouterr().err
+    other = tmp_path / "other.json"
+    other.write_text('{"outcomes": [{}]}')
+    assert run.main(["--from", str(other)]) == 2
+    assert run.main(["--from", str(tmp_path / "missing")]) == 2
+    assert capsys.readouterr().err.count("is not a file that --json has written") == 2

@@ -29,6 +29,13 @@ def test_each_line_appears_once_in_order() -> None:
     assert "<script" not in picture
 
 
+def test_the_end_can_be_read_before_it_begins_again() -> None:
+    picture = svg([Line(0.1, "a"), Line(8, "report")], "demo")
+    total_s = float(re.findall(r"scroll ([\d.]+)s", picture)[0])
+    shown = float(re.findall(r"0%, ([\d.]+)% { opacity: 0 } ", picture)[-1])
+    assert total_s * (1 - shown / 100) >= 10
+
+
 def test_a_line_of_state_replaces_the_one_before() -> None:
     lines = [Line(1, "  1.0 s  generation 1"), Line(3, "  3.0 s  generation 1"), Line(4, "  4.0 s  kill -9")]
     shown = rows(svg(lines, "demo"))

@@ -130,12 +130,12 @@ class SparkTable:
         """All application transactions of the table; none where there is no table. Raises SinkError."""
         try:
             snapshot = self._log().update(False, self.option(), self.option())
-            found: dict[str, int] = json.loads(
+            versions: dict[str, int] = json.loads(
                 self._delta("util").JsonUtils.mapper().writeValueAsString(snapshot.transactions())
             )
         except Exception as exc:
             raise self.error("read", exc) from exc
-        return found
+        return versions
 
     def write(self, log: Any, rows: DataFrame) -> Any:
         """Spark's command to append ``rows``."""

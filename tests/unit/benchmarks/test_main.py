@@ -1,0 +1,54 @@
+"""`python -m benchmarks` runs what is named, with its defaults, and nothing for a wrong command line."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks.__main__ import main
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
+    """The benchmarks that ran, with the command line that each could read. None of them really runs."""
+    ran: list[tuple[str, list[str]]] = []
+
+    def load(name: str) -> SimpleNamespace:
+        return SimpleNamespace(main=lambda: ran.append((name, sys.argv[1:])))
+
+    monkeypatch.setattr(importlib, "import_module", load)
+    return ran
+
+
+def test_those_named_run_with_their_defaults(
+    ran: list[tuple[str, list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "takeover", "records"])
+    assert main(["takeover", "records"]) == 0
+    assert ran == [("benchmarks.takeover", []), ("benchmarks.records", [])]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["pipeline", "--help"], 0, "python -m benchmarks.NAME --help"),
+        (["pipeline", "--records", "9"], 2, "--records"),
+        (["records", "nonsense"], 2, "there is no 'nonsense'; there are assignors, "),
+    ],
+)
+def test_nothing_runs_for_another_command_line(
+    ran: list[tuple[str, list[str]]],
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    text: str,
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    output = capsys.readouterr()
+    assert ended.value.code == code
+    assert text in output.out + output.err
+    assert ran == []
