@@ -45,6 +45,8 @@ _ROLLOUT = (
     ("RollingBack", ORANGE),
 )
 """The rollout's phases and their colours."""
+_ANALYSIS = (("successful", GREEN), ("inconclusive", YELLOW), ("failed", RED))
+"""The results of a measurement and their colours."""
 
 
 def _operator(name: str, more: str = "") -> str:
@@ -81,6 +83,14 @@ def _phase_number() -> str:
         for at, (name, _) in enumerate(_ROLLOUT, start=1)
     )
     return "max(" + " or ".join(phases) + ")"
+
+
+def _analysis_number() -> str:
+    results = (
+        _operator("rollout_analysis", f'result="{name}"') + f" * {at}"
+        for at, (name, _) in enumerate(_ANALYSIS, start=1)
+    )
+    return "max(" + " or ".join(results) + ")"
 
 
 def _numbered() -> list[tuple[int, tuple[str, str]]]:
@@ -424,6 +434,25 @@ _RESTARTS = Row(
             Kind.STATES,
             (Query(_phase_number(), "rollout"),),
             names=tuple((at, name, colour) for at, (name, colour) in enumerate(_ROLLOUT, start=1)),
+        ),
+        Panel(
+            "Steps of the rollout",
+            "How many of spec.rollout.steps are complete, and how many there are. Only while a rollout is at "
+            "them. In a pause or an analysis kubectl slackwater promote completes the present step.",
+            Kind.LINES,
+            (
+                Query(_one("rollout_steps_completed"), "complete"),
+                Query(_one("rollout_steps"), "all"),
+            ),
+            decimals=0,
+        ),
+        Panel(
+            "Analysis of the rollout",
+            "The last measurement of the present step. inconclusive: it had no result, so the rollout waits. "
+            "failed: a metric was out of range.",
+            Kind.STATES,
+            (Query(_analysis_number(), "analysis"),),
+            names=tuple((at, name, colour) for at, (name, colour) in enumerate(_ANALYSIS, start=1)),
         ),
     ),
 )

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from slackwater_operator.controller.session import Session
+from slackwater_operator.model.status_values import mapping, whole
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.rewind.memory import parse_rewind
+from slackwater_operator.planner.rollout.step_memory import parse_step
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.telemetry.metrics import GroupFigures
 
@@ -25,6 +27,9 @@ def figures(session: Session, snapshot: GroupSnapshot, plan: Plan) -> GroupFigur
     seconds = autoscaler.lag_seconds() if kafka is not None else {}
     drain = autoscaler.drain_seconds(replicas) if kafka is not None else None
     session_ms = snapshot.group.session_timeout_ms if snapshot.group is not None else 0
+    rollout = mapping(status.get("rollout"))
+    step = parse_step(rollout.get("step"))
+    steps = snapshot.group.spec.rollout.steps if snapshot.group is not None and step is not None else None
     return GroupFigures(
         lag_records={partition: float(value) for partition, value in lag.items() if value is not None},
         lag_seconds={partition: value for partition, value in seconds.items() if value is not None},
@@ -58,7 +63,11 @@ def figures(session: Session, snapshot: GroupSnapshot, plan: Plan) -> GroupFigur
         takeover_phase_seconds=_takeover_phases(session.workers),
         takeover_pause_seconds=_takeover_pauses(session.workers),
         rollout_pods={name: float(count) for name, count in _revisions(snapshot).items()},
-        rollout_phase=str((status.get("rollout") or {}).get("phase", "")),
+        rollout_phase=str(rollout.get("phase", "")),
+        rollout_phase_transitions=_phase_transition(rollout),
+        rollout_steps=len(steps) if steps is not None else None,
+        rollout_steps_completed=step.index if step is not None else None,
+        rollout_analysis=step.last_result if step is not None else "",
         conditions={
             condition["type"]: condition["status"]
             for condition in status.get("conditions") or []
@@ -77,6 +86,12 @@ def _transitions(status: Mapping[str, Any]) -> dict[tuple[str, str, str], float]
             key = (condition["type"], condition["status"], str(condition.get("reason", "")))
             transitions[key] = at_ms / 1000
     return transitions
+
+
+def _phase_transition(rollout: Mapping[str, Any]) -> dict[str, float]:
+    """When the rollout's phase began, in s since 1970, by the phase; empty where it has had no other one."""
+    phase, since_ms = rollout.get("phase"), whole(rollout.get("since"))
+    return {str(phase): since_ms / 1000} if phase and since_ms else {}
 
 
 def _desired(snapshot: GroupSnapshot, status: Mapping[str, Any]) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
+from slackwater_operator.api.v1alpha1.spec.rollout_steps import Step
 from slackwater_operator.local.backend import LocalBackend
 from slackwater_operator.local.machine.events import EXIT_BAD_CONFIG
 from slackwater_operator.local.machine.worker import STANDBY, Worker
@@ -14,6 +15,7 @@ from slackwater_operator.local.report.views import RunError
 from slackwater_operator.model import names
 from slackwater_operator.planner.rewind.memory import DONE
 from slackwater_operator.planner.rollout.revision import PREFLIGHT_SAYS
+from slackwater_operator.planner.rollout.step_memory import parse_step
 from slackwater_operator.planner.status_memory import (
     IDLE,
     PAUSED,
@@ -25,12 +27,14 @@ from slackwater_operator.planner.status_memory import (
 )
 
 _IN_PROGRESS = (ROLLING, ROLLING_BACK, PREFLIGHT)
+_PROMOTE_OR_ABORT = "SIGUSR1 promotes the step, SIGUSR2 aborts the rollout"
 _MAX_PREFLIGHTS = 2
 """How many preflights may fail because of their environment before any worker has run."""
 
 
 class RolloutEnded(Exception):
-    """The controller has ended a rollout before all workers had the new revision. The message says why."""
+    """A rollout has ended, or waits for a person, before all workers had the new revision. The message says
+    why, and how to go on."""
 
 
 class GroupState:
@@ -131,18 +135,41 @@ class GroupState:
     def rollout_left(self) -> str:
         """What a rollout still has to do, in words; "" when it is over.
 
+        A pause of spec.rollout.steps that has a duration is part of the rollout, which goes on by itself.
+
         Raises:
-            RolloutEnded: it has failed, and nothing is in progress any more.
+            RolloutEnded: it has failed, or does not go on by itself, and nothing is in progress any more.
         """
         unread = self.unread()
         if unread:
             return unread
         rollout = self.rollout
         phase = rollout.get("phase", IDLE)
-        if phase in (STOPPED, REFUSED, PAUSED) and not self.unsettled():
+        reason = str(rollout.get("reason") or phase)
+        if phase == PAUSED and not self._pause_ends() and not self.unsettled():
+            at_step = not self._holds_all and self._step() is not None
+            raise RolloutEnded(f"{reason} ({_PROMOTE_OR_ABORT})" if at_step else reason)
+        if phase in (STOPPED, REFUSED) and not self.unsettled():
             failed = rollout.get("failed") or {}
-            raise RolloutEnded(failed.get("reason") or rollout.get("reason") or phase)
-        return "" if phase == IDLE else rollout.get("reason") or phase
+            raise RolloutEnded(failed.get("reason") or reason)
+        return "" if phase == IDLE else reason
+
+    @property
+    def _holds_all(self) -> bool:
+        """Whether the user has paused the rollout as a whole, whatever its step."""
+        session = self._backend.session
+        return session is not None and session.snapshot is not None and session.snapshot.rollout_policy.paused
+
+    def _step(self) -> Step | None:
+        """The step of spec.rollout.steps that the rollout is at; None if it is at none."""
+        state, steps = parse_step(self.rollout.get("step")), self.group.spec.rollout.steps
+        return steps[state.index] if state is not None and state.index < len(steps) else None
+
+    def _pause_ends(self) -> bool:
+        """Whether the rollout is paused by a step for a time, after which it goes on."""
+        step = self._step()
+        timed = step is not None and step.pause is not None and step.pause.duration_ms is not None
+        return timed and not self._holds_all
 
     def fatal_error(self, *, max_failures: int, logs: Path) -> RunError | None:
         """Why the run cannot go on; None while it can.

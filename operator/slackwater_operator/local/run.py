@@ -180,6 +180,9 @@ class LocalRun:
     async def roll(self, source: Source | None = None, *, timeout_s: float | None = 900.0) -> OperationReport:
         """Rolls all workers by restart or takeover, as spec.rollout.strategy says.
 
+        A pause of spec.rollout.steps with a duration is waited for. One without ends this operation, and the
+        run goes on: `promote` and `abort` complete the rollout.
+
         Args:
             source: the resource to roll to, where it has changed; its name and groupId must not.
             timeout_s: how long it may take; None: without a limit.
@@ -187,6 +190,7 @@ class LocalRun:
         Raises:
             ValueError: the name or groupId is another.
             OperationError: refused or stopped; workers that had the new revision have the former one again.
+                Or paused: some workers have the new revision.
             RunError: the run has failed.
         """
         async with self._one_at_a_time:

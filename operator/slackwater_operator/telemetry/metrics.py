@@ -60,6 +60,11 @@ class GroupFigures:
         takeover_pause_seconds: by pod: the longest that a partition got no rows in its last takeover.
         rollout_pods: by revision.
         rollout_phase: `Idle`, `Rolling`, ...; empty: none.
+        rollout_phase_transitions: that phase -> when it began, in s since 1970.
+        rollout_steps: how many spec.rollout.steps has, while a rollout is at them.
+        rollout_steps_completed: how many of them are complete.
+        rollout_analysis: result of the present step's last measurement: `successful`, `failed`,
+            `inconclusive`; empty: none.
         conditions: type -> `True`, `False` or `Unknown`.
         condition_transitions: (type, status, reason) -> when the status last changed, in s since 1970.
     """
@@ -85,6 +90,10 @@ class GroupFigures:
     takeover_pause_seconds: Mapping[str, float] = field(default_factory=dict)
     rollout_pods: Mapping[str, float] = field(default_factory=dict)
     rollout_phase: str = ""
+    rollout_phase_transitions: Mapping[str, float] = field(default_factory=dict)
+    rollout_steps: int | None = None
+    rollout_steps_completed: int | None = None
+    rollout_analysis: str = ""
     conditions: Mapping[str, str] = field(default_factory=dict)
     condition_transitions: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
 
@@ -115,6 +124,10 @@ _GAUGES: dict[str, tuple[str, Labels]] = {
     ),
     "rollout_pods": ("Pods by revision of their template.", ("revision",)),
     "rollout_phase": ("1 for the phase that the rolling restart is in.", ("phase",)),
+    "rollout_phase_transition_time_seconds": ("Unix time at which this phase began.", ("phase",)),
+    "rollout_steps": ("Steps of spec.rollout.steps, while a rollout is at them.", ()),
+    "rollout_steps_completed": ("Steps of spec.rollout.steps that are complete.", ()),
+    "rollout_analysis": ("1 for the result of the analysis's last measurement.", ("result",)),
     "condition": ("1 for the status of each condition.", ("type", "status")),
     "condition_transition_time_seconds": (
         "Unix time of the last change of each condition's status.",
@@ -406,6 +419,7 @@ def samples(figures: GroupFigures) -> Iterator[tuple[str, Labels, float]]:
         ("restart_budget_ratio", figures.restart_budget_ratio),
         ("operator_takeover_pause_seconds", figures.takeover_pause_seconds),
         ("rollout_pods", figures.rollout_pods),
+        ("rollout_phase_transition_time_seconds", figures.rollout_phase_transitions),
     ):
         for label, value in by_label.items():
             yield name, (label,), value
@@ -413,6 +427,7 @@ def samples(figures: GroupFigures) -> Iterator[tuple[str, Labels, float]]:
         ("group_state", figures.state),
         ("scale_held", figures.scale_held),
         ("rollout_phase", figures.rollout_phase),
+        ("rollout_analysis", figures.rollout_analysis),
     ):
         if present:
             yield name, (present,), 1.0
@@ -437,4 +452,6 @@ def _single(figures: GroupFigures) -> tuple[tuple[str, float | None], ...]:
         ("group_orphaned_members", figures.orphaned_members),
         ("group_generation", figures.generation),
         ("scale_at_max", figures.scale_at_max),
+        ("rollout_steps", figures.rollout_steps),
+        ("rollout_steps_completed", figures.rollout_steps_completed),
     )

@@ -57,6 +57,10 @@ WITHOUT_SERIES = {
     "alert SlackwaterAdmissionCertificate": "this release serves no webhook, which would refuse its broken "
     "group; promtool tests the rule, and tests/e2e/chart/test_chart_install.py the webhook",
     "alert SlackwaterPartitionsStopped": "as the one before, of a log that ends before the position",
+    "alert SlackwaterRolloutHeld": "no rollout is held here for an hour; promtool tests the rule",
+    "group: Steps of the rollout (A)": "these rollouts have no steps; test_plan_steps.py has the metric",
+    "group: Steps of the rollout (B)": "as the one before",
+    "group: Analysis of the rollout (A)": "as the one before",
     "group: JVM heap (A)": "no Spark runs here; test_pipeline_spark.py has the metric",
     "group: Garbage collection (A)": "as the one before",
     "group: Memory (B)": "these pods are processes without a limit; the unit test has the metric",

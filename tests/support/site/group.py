@@ -16,6 +16,7 @@ from slackwater.kafka.errors import KafkaError
 from slackwater_operator.local.machine.events import WorkerEvent, parse_event
 from slackwater_operator.local.report.timeline import Restart, Takeover, Timeline
 from slackwater_operator.model import names
+from slackwater_operator.planner.status_memory import IDLE, PAUSED, REFUSED, STOPPED
 from tests.support.controlplane import ApiError, ControlPlane, ProcessEvent, path_of, until
 from tests.support.controlplane.api import Json
 from tests.support.site.load import Load, Produced, ends
@@ -25,6 +26,8 @@ from tests.support.site.sink import Verdict, handled, verify
 API_VERSION = "slackwater.dev/v1alpha1"
 PLURAL = "consumergroups"
 RESTARTED_AT = "slackwater.dev/restartedAt"
+_AT_REST = (IDLE, PAUSED, REFUSED, STOPPED)
+"""The phases of a rollout in which no worker is restarted or taken over."""
 
 
 class Brokers(Protocol):
@@ -201,7 +204,8 @@ class Group:
 
     def await_settled(self, replicas: int, timeout_s: float = 240.0) -> int:
         """Waits until Kafka's group is Stable with these ``replicas`` workers and nobody else, all running in
-        one generation, with every partition held; the generation."""
+        one generation, with every partition held, and no rollout moves a worker (:func:`is_at_rest`); the
+        generation."""
         wanted = {f"{self.name}-{ordinal}" for ordinal in range(replicas)}
 
         def settled() -> int | None:
@@ -209,7 +213,7 @@ class Group:
                 state, members = self.kafka_group()
             except KafkaError:  # a coordinator that moves
                 return None
-            if state != "Stable" or members != wanted:
+            if state != "Stable" or members != wanted or not is_at_rest(self.resource()):
                 return None
             workers = self.workers()
             generations = {worker["generation"] for worker in workers.values()}
@@ -418,6 +422,14 @@ class Group:
         for name, log in self.site.operator_logs().items():
             lines.append(f"--- log of {name}\n{log[-4000:]}")
         return "\n".join(lines)
+
+
+def is_at_rest(resource: Mapping[str, Any]) -> bool:
+    """Whether the operator has read the present spec, and no rollout, rollback or preflight is in progress
+    for it. Before a rollback begins, Kafka's group and the workers look settled, too."""
+    status = resource.get("status", {})
+    phase = (status.get("rollout") or {}).get("phase")
+    return phase in _AT_REST and status.get("observedGeneration") == resource["metadata"]["generation"]
 
 
 def _ordinal(name: str) -> int:

@@ -54,6 +54,8 @@ def operator_text() -> str:
         scale_at_max=True, restart_phase_seconds={("p", "join"): 1}, restart_budget_ratio={"p": 1},
         takeover_phase_seconds={("p", "join"): 1}, takeover_pause_seconds={"p": 1},
         rollout_pods={"r": 1}, rollout_phase="Idle", conditions={"Ready": "True"},
+        rollout_phase_transitions={"Idle": 1.0}, rollout_steps=2, rollout_steps_completed=1,
+        rollout_analysis="successful",
         condition_transitions={("Ready", "True", "Settled"): 1.0},
     ))  # fmt: skip
     metrics.rebalanced(group, "scale", 1.0)
@@ -67,7 +69,7 @@ def operator_text() -> str:
 
 def test_the_scrape_for_checking_names_is_complete() -> None:
     fields = {field.name for field in dataclasses.fields(operator_metrics.GroupFigures)}
-    assert len(fields) == 23, "add the new figure to operator_text()"
+    assert len(fields) == 27, "add the new figure to operator_text()"
     assert all(f"slackwater_{name}" in known() for name in operator_metrics._GAUGES)
 
 
@@ -240,7 +242,7 @@ def test_the_unit_of_a_panel_is_that_of_its_metrics(board: dict[str, Any]) -> No
 @each_board
 def test_an_axis_begins_at_zero_and_counts_have_no_decimals(board: dict[str, Any]) -> None:
     counts = re.compile(
-        r"slackwater_(group_(members|partitions|pods|orphaned_members|rebalances_total)|rollout_pods|"
+        r"slackwater_(group_(members|partitions|pods|orphaned_members|rebalances_total)|rollout_(pods|steps|steps_completed)|"
         r"assigned_partitions|leader|decisions_total|(operator_)?takeovers_total|condition)$"
     )
     assert [p["title"] for p in chart.panels(board) if not settings(p, "min")] in ([], ["Generation"])
@@ -296,7 +298,7 @@ def test_the_group_board_shows_the_important_figures() -> None:
     assert {"slackwater_group_lag_records", "slackwater_group_lag_seconds"} <= by_type["heatmap"]
     assert {
         "slackwater_group_state", "slackwater_group_rebalances_total", "slackwater_condition",
-        "slackwater_rollout_phase",
+        "slackwater_rollout_phase", "slackwater_rollout_analysis",
     } <= by_type["state-timeline"]  # fmt: skip
     assert {"slackwater_restart_phase_seconds", "slackwater_session_timeout_seconds"} <= by_type["barchart"]
     assert "slackwater_takeover_phase_seconds" in by_type["barchart"]
@@ -306,6 +308,7 @@ def test_the_group_board_shows_the_important_figures() -> None:
         "group_predicted_drain_seconds", "group_rebalance_seconds_bucket",
         "group_unowned_partition_seconds_total",
         "scale_workers", "scale_held", "group_members", "group_pods", "group_partitions", "rollout_pods",
+        "rollout_steps", "rollout_steps_completed",
         "batch_phase_seconds_bucket", "group_produced_per_second", "group_consumed_per_second",
         "takeover_pause_seconds", "operator_takeovers_total", "takeovers_total",
     ):  # fmt: skip

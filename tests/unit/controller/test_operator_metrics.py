@@ -49,6 +49,10 @@ FULL = GroupFigures(
     takeover_pause_seconds={"flights-b-0": 0.021},
     rollout_pods={"abc": 2, "def": 1},
     rollout_phase="Rolling",
+    rollout_phase_transitions={"Rolling": 1_700_000_100.0},
+    rollout_steps=3,
+    rollout_steps_completed=1,
+    rollout_analysis="successful",
     conditions={"Ready": "True", "Degraded": "Unknown"},
     condition_transitions={("Ready", "True", "Settled"): 1_700_000_000.0},
 )
@@ -80,6 +84,10 @@ def test_every_figure_has_its_series() -> None:
         "operator_takeover_pause_seconds": {"flights-b-0": 0.021},
         "rollout_pods": {"abc": 2, "def": 1},
         "rollout_phase": {"Rolling": 1},
+        "rollout_phase_transition_time_seconds": {"Rolling": 1_700_000_100},
+        "rollout_steps": {"": 3},
+        "rollout_steps_completed": {"": 1},
+        "rollout_analysis": {"successful": 1},
         "condition": {"True/Ready": 1, "Unknown/Degraded": 1},
         "condition_transition_time_seconds": {"Settled/True/Ready": 1_700_000_000},
     }
@@ -194,6 +202,6 @@ def test_each_metric_family_appears_once_with_its_type() -> None:
     metrics.show(("ns", "other"), FULL)
     types = [line.split()[2:] for line in metrics.text().decode().splitlines() if line.startswith("# TYPE")]
     names = [name for name, _ in types]
-    assert len(names) == len(set(names)) == 41
+    assert len(names) == len(set(names)) == 45
     assert ["slackwater_group_rebalances_total", "counter"] in types
     assert ["slackwater_group_rebalance_seconds", "histogram"] in types

@@ -131,6 +131,40 @@ async def test_a_revision_whose_preflight_fails_restarts_no_worker(make: Make) -
     assert (await bench.run.roll()).rebalances == 0, "a new try is a new revision"
 
 
+def stepped(**pause: str) -> dict[str, object]:
+    """A rollout of one worker, a pause, and the others."""
+    return {"preflight": {"enabled": False}, "steps": [{"setWorkers": 1}, {"pause": pause}]}
+
+
+async def test_a_rollout_goes_on_after_a_pause_with_a_duration(make: Make) -> None:
+    bench = await make(2, rollout=stepped(duration="2s"))
+    await bench.run.wait_until_stable(STABLE_S)
+    notices: list[str] = []
+    bench.run.on_notice(lambda notice: notices.append(notice.text))
+    report = await bench.run.roll()
+    assert (report.outcome, len(report.restarts)) == ("done", 2)
+    assert any("step 2 of 2: paused for 2 s" in text for text in notices), notices
+
+
+async def test_at_a_pause_without_a_duration_a_rollout_says_how_to_promote(make: Make) -> None:
+    bench = await make(2, rollout=stepped())
+    await bench.run.wait_until_stable(STABLE_S)
+    with pytest.raises(OperationError, match=r"step 2 of 2: paused until it is promoted \(SIGUSR1 promotes"):
+        await bench.run.roll()
+    assert bench.run.failure is None
+    assert [worker.phase for worker in bench.run.snapshot().workers] == ["running", "running"]
+    bench.run.promote()
+    await until(lambda: len({worker.revision for worker in bench.run.snapshot().workers}) == 1)
+
+
+async def test_a_rollout_that_the_file_pauses_ends_without_signals_that_would_not_help(make: Make) -> None:
+    bench = await make(2, rollout=stepped(duration="1s"))
+    await bench.run.wait_until_stable(STABLE_S)
+    paused = bench.source(2, rollout={**stepped(duration="1s"), "paused": True})
+    with pytest.raises(OperationError, match="the rollout is paused$"):
+        await bench.run.roll(paused)
+
+
 async def test_a_killed_worker_is_back_at_once_with_all_that_it_started(make: Make) -> None:
     bench = await make(3)
     await bench.run.wait_until_stable(STABLE_S)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.controlplane import build
 from tests.support.controlplane.api import until
+from tests.support.site.group import is_at_rest
 from tests.support.site.load import Produced, _order, ends
 from tests.support.site.recorder import Recorder, Sample
 from tests.support.site.sink import verify
@@ -51,6 +52,23 @@ def test_the_load_is_spread_by_weights_all_the_time() -> None:
     assert Counter(order) == {0: 250, 1: 250, 2: 500}
     assert Counter(order[:100])[2] in range(45, 56), "not one partition after the other"
     assert ends(produced((0, 0), (0, 4), (2, 1))) == {0: 5, 2: 2}
+
+
+@pytest.mark.parametrize(
+    ("generation", "status", "rests"),
+    [
+        (2, {"observedGeneration": 2, "rollout": {"phase": "Idle"}}, True),
+        (2, {"observedGeneration": 2, "rollout": {"phase": "Stopped"}}, True),
+        (2, {"observedGeneration": 1, "rollout": {"phase": "Idle"}}, False),
+        (2, {"observedGeneration": 2, "rollout": {"phase": "Rolling"}}, False),
+        (2, {"observedGeneration": 2, "rollout": {"phase": "RollingBack"}}, False),
+        (1, {}, False),
+    ],
+)
+def test_a_group_rests_when_the_operator_has_read_its_spec_and_moves_no_worker(
+    generation: int, status: dict[str, object], rests: bool
+) -> None:
+    assert is_at_rest({"metadata": {"generation": generation}, "status": status}) is rests
 
 
 def sample(at_ms: int, pods: set[str] | None, members: set[str] | None, replicas: int | None = 3) -> Sample:

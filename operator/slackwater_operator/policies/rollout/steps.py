@@ -103,6 +103,16 @@ class StepState:
         """What a measurement belongs to: another step has another key."""
         return f"{self.revision}/{self.version}/{self.index}/{self.since_ms}"
 
+    @property
+    def last_result(self) -> str:
+        """The result of this step's last measurement: `successful`, `failed` or `inconclusive`; "" before the
+        first one."""
+        if self.measured_ms <= self.since_ms:
+            return ""
+        if self.inconclusive:
+            return INCONCLUSIVE
+        return SUCCESSFUL if self.held_since_ms is not None else FAILED
+
 
 @dataclass(frozen=True)
 class StepsInput:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from slackwater_operator.controller.group_metrics import figures
 from slackwater_operator.planner.actions import DeletePod
 from slackwater_operator.policies.explanations import explain
 from slackwater_operator.policies.rollout.analysis import Measured
 from slackwater_operator.specs.revision_record import HISTORY_LIMIT
+from slackwater_operator.telemetry.metrics import GroupFigures
 from tests.unit.planner.simulation.simulated_cluster import Simulation
 from tests.unit.planner.simulation.simulated_operator import SimulatedOperator
 from tests.unit.planner.simulation.takeovers import image, rolled, said, settled, taking_over
@@ -41,6 +43,13 @@ def paused(simulation: Simulation) -> bool:
     return bool(simulation.status["rollout"]["phase"] == "Paused" and simulation.group.state == "Stable")
 
 
+async def shown(operator: SimulatedOperator) -> GroupFigures:
+    """The group's gauges, as its last reconciliation gives them."""
+    plan = operator.session.plan
+    assert plan is not None
+    return figures(operator.session, await operator.snapshot(), plan)
+
+
 def unchanged(simulation: Simulation) -> tuple[int, int]:
     return simulation.group.rebalances, simulation.group.generation
 
@@ -51,8 +60,12 @@ async def test_a_pause_holds_until_it_is_promoted(strategy: str) -> None:
     before = unchanged(simulation)
     simulation.change(pipeline=image("v2"))
     await operator.run(lambda: paused(simulation))
+    since_s = simulation.now_ms / 1000
     await operator.pass_time(600_000)
     assert served_by(simulation, "v2") == 1
+    gauges = await shown(operator)
+    assert (gauges.rollout_steps, gauges.rollout_steps_completed, gauges.rollout_analysis) == (2, 1, "")
+    assert gauges.rollout_phase_transitions == {"Paused": pytest.approx(since_s, abs=30)}
     assert simulation.status["rollout"]["reason"] == "step 2 of 2: paused until it is promoted"
     assert said(simulation, "RolloutPaused") == ["step 2 of 2: paused until it is promoted"]
     assert simulation.condition("RolledOut")["reason"] == "Paused"
@@ -63,6 +76,9 @@ async def test_a_pause_holds_until_it_is_promoted(strategy: str) -> None:
     await operator.run(lambda: rolled(simulation, "v2"))
     assert unchanged(simulation) == before, simulation.group.why
     assert "step" not in simulation.status["rollout"]
+    gauges = await shown(operator)
+    assert (gauges.rollout_steps, gauges.rollout_steps_completed) == (None, None)
+    assert list(gauges.rollout_phase_transitions) == ["Idle"]
 
 
 @both
@@ -123,6 +139,7 @@ async def test_a_prometheus_that_is_away_never_lets_it_go_on(strategy: str) -> N
     await operator.run(lambda: simulation.condition("Degraded").get("reason") == "AnalysisInconclusive")
     assert "Prometheus: away" in simulation.condition("Degraded")["message"]
     assert said(simulation, "AnalysisInconclusive")
+    assert (await shown(operator)).rollout_analysis == "inconclusive"
     await operator.pass_time(300_000)
     assert served_by(simulation, "v2") == 1
     assert paused(simulation)

@@ -135,6 +135,17 @@ def test_measurements_out_of_range_up_to_the_limit_begin_the_time_anew() -> None
     assert "(2 measurements out of range)" in rollout.measure(0.5).failed
 
 
+def test_the_last_result_is_that_of_the_last_measurement_of_the_step() -> None:
+    rollout = Rollout(ONE, ANALYSIS, UNTIL_PROMOTED, failure_limit=1)
+    rollout.decide(updated=1)
+    assert rollout.state.last_result == ""
+    for value, result in ((0.0, "successful"), (None, "inconclusive"), (0.5, "failed"), (0.0, "successful")):
+        rollout.measure(value)
+        assert rollout.state.last_result == result
+    rollout.measure(0.0)
+    assert (rollout.state.index, rollout.state.last_result) == (2, ""), "the pause measures nothing"
+
+
 def test_measurements_without_a_result_never_let_it_go_on() -> None:
     rollout = Rollout(ONE, ANALYSIS, inconclusive_limit=2)
     rollout.decide(updated=1)
