@@ -25,6 +25,7 @@ from slackwater.kafka.records import BatchHeader, iter_batches
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader
+from slackwater.kafka.wire.primitives import ZERO_UUID
 from tests.support.wire.scripted import Peer, scripted_broker
 
 Answer = m.ProduceResponsePartition | None
@@ -76,6 +77,8 @@ class OneBroker:
             return True
         self.before_answer()
         answer = self.script.pop(0) if self.script else m.ProduceResponsePartition(base_offset=50)
+        if topic.topic_id not in (self.topic_id, ZERO_UUID):
+            answer = ErrorCode.UNKNOWN_TOPIC_ID
         if answer is None:
             return False
         if isinstance(answer, int):
@@ -260,9 +263,11 @@ async def test_a_topic_made_anew_is_found_by_its_new_id() -> None:
     async with producing() as (producer, broker):
         await producer.send_and_wait("t", b"a")
         broker.topic_id = UUID(int=8)
-        broker.script = [ErrorCode.UNKNOWN_TOPIC_ID]
         await producer.send_and_wait("t", b"b")
-        assert broker.topic_ids == [UUID(int=7), UUID(int=7), UUID(int=8)]
+        # A retry may go out before the metadata is there; then it is refused with the former id once more.
+        assert broker.topic_ids[:2] == [UUID(int=7), UUID(int=7)]
+        assert broker.topic_ids[-1] == UUID(int=8)
+        assert set(broker.topic_ids) == {UUID(int=7), UUID(int=8)}
 
 
 async def test_an_older_broker_is_told_the_name() -> None:
