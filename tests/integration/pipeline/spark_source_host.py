@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 OURS, PEER = "slackwater", "kafka"
 TIMEOUT_S = 180.0
 _spark: Any = None
+_batches: dict[str, list[int]] = {}
+"""Stream -> rows of each of its batches."""
 
 
 class SourceHost:
@@ -148,18 +150,24 @@ def stream(options: Mapping[str, str], folder: str, source: str = OURS) -> list[
 
 def start_stream(name: str, source: str, options: Mapping[str, str], folder: str) -> None:
     """Starts a stream that goes on until :func:`stop_streams`."""
+
+    def count(rows: DataFrame, _: int) -> None:
+        # Not from recentProgress: Spark keeps 100 reports, and a stream that waits makes ten a second.
+        if number := rows.count():
+            _batches.setdefault(name, []).append(number)
+
     read = _spark.readStream.format(source).options(**options).load()
-    read.writeStream.queryName(name).format("noop").start(checkpointLocation=f"{folder}/{name}")
+    stream = read.writeStream.queryName(name).foreachBatch(count)
+    stream.start(checkpointLocation=f"{folder}/{name}")
 
 
 def progress(name: str) -> tuple[list[int], int]:
     """The rows of each batch of a stream, and how many records it knows of that wait for more of them."""
     (query,) = (query for query in _spark.streams.active if query.name == name)
-    reports = query.recentProgress
-    rows = [report.numInputRows for report in reports if report.numInputRows]
-    if not reports or reports[-1].numInputRows:
+    rows, report = _batches.get(name, []), query.lastProgress
+    if report is None or report.numInputRows:
         return rows, 0
-    (source,) = reports[-1].sources
+    (source,) = report.sources
     ended, latest = json.loads(source.endOffset), json.loads(source.latestOffset)
     return rows, sum(
         offset - ended[topic][number]
