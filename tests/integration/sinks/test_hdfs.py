@@ -123,10 +123,15 @@ SPARK = """
 import sys
 from pyspark.sql import SparkSession
 from slackwater.pipeline.sinks.spark import spark_sink
+from slackwater.runtime.config.worker_config import parse
 from tests.support.sinks import put, rows
 
+config = parse({
+    "groupId": "g", "topics": ["t"], "bootstrapServers": "h:1", "handler": "m:f",
+    "sink": {"format": "spark", "sparkFormat": "parquet", "options": {"path": sys.argv[1]}},
+})
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-sink = spark_sink(lambda: spark, "parquet", options={"path": sys.argv[1]})
+sink = spark_sink(config, lambda: spark)
 put(sink, rows(range(3)), 0)
 put(sink, rows(range(3, 8)), 3)
 """
