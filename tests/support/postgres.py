@@ -20,8 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.support.processes import OwnedProcess, reserve_ports
-from tests.support.waiting import wait_until
+from tests.support.processes import ServerProcess, reserve_ports
 
 _DEBIAN = Path("/usr/lib/postgresql")
 _PROGRAMS = ("initdb", "postgres", "pg_isready", "psql")
@@ -103,7 +102,6 @@ class PostgresServer:
             _ACCESS + (f"host all all {self._network} scram-sha-256\n" if self._network else "")
         )
         (self.port,) = reserve_ports(1)
-        self._log = (self.folder / "log").open("w+b")
         self.start()
         return self
 
@@ -111,21 +109,20 @@ class PostgresServer:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        self._log.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
         """Starts the server; returns when it accepts connections."""
         settings = {**self._settings, "port": str(self.port), "unix_socket_directories": str(self.folder)}
         given = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        self._process = OwnedProcess(
+        self._process = ServerProcess(
+            "PostgreSQL",
             [*self._user, str(self._bin / "postgres"), "-D", str(self._data), *given],
-            output=self._log,
             cwd=self.folder,
             end_signal="QUIT",
             then_remove=self.folder,
         )
-        wait_until(self._answers, self._why)
+        self._process.await_ready(self._answers)
 
     def stop(self, number: signal.Signals = signal.SIGQUIT) -> None:
         """Ends the server and all its connections at once, as a crash does."""
@@ -144,13 +141,8 @@ class PostgresServer:
         return certificate
 
     def _answers(self) -> bool:
-        if not self._process.running():
-            raise AssertionError(self._why())
         command = [str(self._bin / "pg_isready"), "-q", "-h", str(self.folder), "-p", str(self.port)]
         return subprocess.run(command, check=False).returncode == 0
-
-    def _why(self) -> str:
-        return f"PostgreSQL accepts connections: {(self.folder / 'log').read_text()[-3000:]}"
 
     def _run(self, program: str, *arguments: str) -> str:
         command = [*self._user, str(self._bin / program), *arguments]

@@ -10,9 +10,11 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 PORTS = range(20000, 32000)
 """Below the usual range of outgoing ports, so that no client's socket takes a stopped broker's port."""
@@ -88,6 +90,94 @@ class OwnedProcess:
         self._watchdog.wait()
         if self._watchdog.stdin is not None:
             self._watchdog.stdin.close()
+
+
+class ServerProcess(OwnedProcess):
+    """A server whose output is kept, so that the error of a start that fails shows the end of it.
+
+    ``name``: in errors, which are a ``failure``. ``log``: the file that the output is appended to; none: a
+    temporary one. ``options``: more of :class:`OwnedProcess`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        *,
+        log: Path | None = None,
+        failure: type[Exception] = AssertionError,
+        **options: Any,
+    ) -> None:
+        self._name, self._failure = name, failure
+        self._output = _opened(log)
+        self._begin = self._output.seek(0, os.SEEK_END)
+        super().__init__(command, output=self._output, **options)
+
+    @property
+    def output(self) -> str:
+        """What it has written since its start; until :meth:`wait` or :meth:`kill` have returned."""
+        # Not by seek(): the process writes at the file's position.
+        descriptor = self._output.fileno()
+        size = os.fstat(descriptor).st_size - self._begin
+        return os.pread(descriptor, size, self._begin).decode(errors="replace")
+
+    def check_running(self) -> None:
+        """Raises ``failure`` with the end of its output if it has ended."""
+        if not self.running():
+            code = self.process.returncode
+            raise self._failure(f"{self._name} has ended with exit code {code}:\n{self.output[-3000:]}")
+
+    def await_ready(
+        self,
+        ready: Callable[[], object],
+        timeout_s: float = TIMEOUT_S,
+        *,
+        every_s: float = 0.02,
+        not_yet: tuple[type[Exception], ...] = (OSError,),
+    ) -> None:
+        """Returns when ``ready()`` is true; ``not_yet``: what it raises before.
+
+        Raises ``failure`` with the end of the output if the process ends, or after ``timeout_s``. Whatever is
+        raised, the process is killed first.
+        """
+        last: Exception | None = None
+
+        def is_ready() -> bool:
+            nonlocal last
+            self.check_running()
+            try:
+                return bool(ready())
+            except not_yet as exc:
+                last = exc
+                return False
+
+        def why() -> str:
+            answer = f" (its last answer: {last})" if last else ""
+            return f"{self._name} is not ready within {timeout_s:g} s{answer}:\n{self.output[-3000:]}"
+
+        try:
+            wait_until(is_ready, why, timeout_s, every_s=every_s, failure=self._failure)
+        except BaseException:
+            self.kill()
+            raise
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Its exit code. Raises :class:`subprocess.TimeoutExpired`."""
+        code = super().wait(timeout_s)
+        self._output.close()
+        return code
+
+
+def _opened(log: Path | None) -> IO[bytes]:
+    if log is None:
+        return tempfile.TemporaryFile()
+    return log.open("a+b")
+
+
+def listens(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a connection to the port is accepted."""
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0
 
 
 _LOCKS = Path(tempfile.gettempdir()) / f"slackwater-test-ports-{os.getuid()}"

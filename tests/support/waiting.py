@@ -17,16 +17,17 @@ def wait_until(
     timeout_s: float = TIMEOUT_S,
     *,
     every_s: float = 0.02,
+    failure: type[Exception] = AssertionError,
 ) -> T:
     """The first true value of ``condition()``, which is asked every ``every_s``.
 
-    ``why`` says what was waited for, or shows the state that was reached. Raises AssertionError with it after
+    ``why`` says what was waited for, or shows the state that was reached. Raises ``failure`` with it after
     ``timeout_s``.
     """
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
         if time.monotonic() >= deadline:
-            raise AssertionError(_reason(why, timeout_s))
+            raise failure(_reason(why, timeout_s))
         time.sleep(every_s)
     return value
 

@@ -7,12 +7,10 @@ The reader asks WebHDFS for the files, and knows nothing of deltalake.
 from __future__ import annotations
 
 import io
-import itertools
 import random
 import subprocess
 import sys
 import uuid
-from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -27,20 +25,18 @@ from slackwater.pipeline.sinks.delta.log import TransactionLog
 from slackwater.pipeline.sinks.delta.sink import DeltaSink
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.runtime.errors import SinkError
-from slackwater.runtime.interfaces import Range, SinkFencedError
-from tests.support import sinks
+from slackwater.runtime.interfaces import Range
+from tests.support import sinks, sweeps
 from tests.support.delta import DeltaFolder
 from tests.support.kafka.jars import ROOT
 from tests.support.processes import reserve_ports
-from tests.support.sinks import OLD, A, Died, Steps, die, rows
+from tests.support.sinks import OLD, A, rows
 from tests.support.stores.hdfs import HdfsServer
 from tests.support.stores.objects import download
+from tests.support.sweeps import ALL, RECORDS
 
 pytestmark = [pytest.mark.parts("hdfs"), pytest.mark.long]
 
-RECORDS = 8
-"""Of each partition."""
-ALL = Counter({(partition, offset): 1 for partition in (0, 1) for offset in range(RECORDS)})
 CALLS: list[tuple[Any, str]] = [
     (deltalake, "write_deltalake"),
     (DeltaTable, "create"),
@@ -78,59 +74,32 @@ class Table:
     def sink(self) -> DeltaSink:
         return DeltaSink("g", self.address)
 
-    def places(self) -> Counter[tuple[int, int]]:
-        return DeltaFolder(download(self.hdfs, self.key, self._scratch / uuid.uuid4().hex)).places()
+    def read(self) -> DeltaFolder:
+        return DeltaFolder(download(self.hdfs, self.key, self._scratch / uuid.uuid4().hex))
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_worker_that_dies_at_any_step_leaves_each_record_once(table: Table, after: bool) -> None:
-    for turn in itertools.count(1):
-        table.begin()
-        rng, steps = random.Random(turn), Steps(turn, die, after=after)
-        try:
-            with steps.watching(CALLS):
-                write_all(table.sink(), rng)
-            break
-        except Died:
-            pass
-        write_all(table.sink(), rng)
-        assert table.places() == ALL, f"died at step {turn}"
-    assert turn > 8
+    assert sweeps.die_at_each_step(table, CALLS, after=after) > 8
 
 
 def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(table: Table) -> None:
-    fenced = 0
-    for turn in itertools.count(1):
-        table.begin()
-        rng = random.Random(turn)
-
-        def succeed(_: Steps, rng: random.Random = rng) -> None:
-            write_all(table.sink(), rng)
-
-        steps = Steps(turn, succeed, after=False)
-        try:
-            with steps.watching(CALLS):
-                write_all(table.sink(), rng)
-        except SinkFencedError:
-            fenced += 1
-        if steps.count < turn:
-            break
-        assert table.places() == ALL, f"stopped at step {turn}"
-    assert turn > 8
+    turns, fenced = sweeps.go_on_after_a_successor(table, CALLS, after=False)
+    assert turns > 8
     assert fenced > 3
 
 
 def test_three_workers_at_once_write_each_record_once(table: Table) -> None:
     sinks.write_at_once(table.sink, write_all)
-    assert table.places() == ALL
+    assert table.read().places() == ALL
 
 
 def test_rows_are_written_again_after_a_rewind(table: Table) -> None:
     write_all(table.sink(), random.Random(1))
     assert table.sink().rewind({A: (OLD, 2)}) == RECORDS - 2
-    assert sum(table.places().values()) == RECORDS + 2
+    assert sum(table.read().places().values()) == RECORDS + 2
     write_all(table.sink(), random.Random(2))
-    assert table.places() == ALL
+    assert table.read().places() == ALL
 
 
 def test_the_probe_leaves_nothing(table: Table) -> None:
@@ -154,10 +123,15 @@ SPARK = """
 import sys
 from pyspark.sql import SparkSession
 from slackwater.pipeline.sinks.spark import spark_sink
+from slackwater.runtime.config.worker_config import parse
 from tests.support.sinks import put, rows
 
+config = parse({
+    "groupId": "g", "topics": ["t"], "bootstrapServers": "h:1", "handler": "m:f",
+    "sink": {"format": "spark", "sparkFormat": "parquet", "options": {"path": sys.argv[1]}},
+})
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-sink = spark_sink(lambda: spark, "parquet", options={"path": sys.argv[1]})
+sink = spark_sink(config, lambda: spark)
 put(sink, rows(range(3)), 0)
 put(sink, rows(range(3, 8)), 3)
 """

@@ -18,23 +18,22 @@ from pyiceberg.catalog.rest import RestCatalog
 from slackwater.pipeline.sinks.iceberg import rest
 from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
-from tests.support import sinks
-from tests.support.iceberg import sweeps
-from tests.support.iceberg.catalogs import Catalog, sql_catalog
+from tests.support import sinks, sweeps
+from tests.support.iceberg.catalogs import SINK_CALLS, Catalog, sql_catalog
 from tests.support.iceberg.others import OTHERS, append, compact, delete, expire_all
 from tests.support.iceberg.rest import TOKEN, RestCatalogServer
-from tests.support.iceberg.sweeps import ALL, RECORDS
 from tests.support.sinks import OLD, A, B, marks, put, rows
 from tests.support.stores.gate import BUCKET, StoreGate
 from tests.support.stores.objects import StoreServer
 from tests.support.stores.s3 import S3Server
+from tests.support.sweeps import ALL, RECORDS
 
 CALLS: list[tuple[Any, str]] = [
     (RestCatalog, "create_namespace"),
     (RestCatalog, "create_table"),
     (RestCatalog, "load_table"),
     (RestCatalog, "commit_table"),
-    *sweeps.CALLS,
+    *SINK_CALLS,
 ]
 
 
@@ -106,7 +105,7 @@ def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(l
 
 @rest_catalog
 def test_three_workers_at_once_write_each_record_once(lake: Catalog) -> None:
-    sweeps.write_at_once(lake)
+    sweeps.create_at_once(lake)
 
 
 @rest_catalog
@@ -247,14 +246,14 @@ def files(store: StoreServer) -> set[str]:
 def test_a_worker_that_dies_at_any_step_leaves_each_record_once_in_a_store(
     store: StoreServer, tmp_path: Path
 ) -> None:
-    assert sweeps.die_at_each_step(in_store(store, tmp_path), sweeps.CALLS, after=True) > 8
+    assert sweeps.die_at_each_step(in_store(store, tmp_path), SINK_CALLS, after=True) > 8
 
 
 @pytest.mark.long
 def test_a_worker_that_goes_on_after_its_successor_has_written_to_a_store_changes_nothing(
     store: StoreServer, tmp_path: Path
 ) -> None:
-    turns, fenced = sweeps.go_on_after_a_successor(in_store(store, tmp_path), sweeps.CALLS, after=False)
+    turns, fenced = sweeps.go_on_after_a_successor(in_store(store, tmp_path), SINK_CALLS, after=False)
     assert turns > 8
     assert fenced > 3
 

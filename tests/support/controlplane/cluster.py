@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +31,7 @@ from tests.support.controlplane.api import Api, ApiError, Json, path_of, until
 from tests.support.controlplane.certificates import Authority, KeyPair, service_account_keys
 from tests.support.controlplane.images import ImageRegistry
 from tests.support.controlplane.pods import PodProcesses
-from tests.support.processes import OwnedProcess, reserve_ports
+from tests.support.processes import ServerProcess, reserve_ports
 
 ISSUER = "https://kubernetes.default.svc"
 SERVICE_RANGE = "10.96.0.0/24"
@@ -94,7 +93,7 @@ class ControlPlane:
         self._network = network
         self._host = "127.0.0.1" if network is None else network.address
         self._back_off_s = back_off_s
-        self._running: dict[str, OwnedProcess] = {}
+        self._running: dict[str, ServerProcess] = {}
         self._etcd_port = self._etcd_peer_port = self._port = 0
 
     @classmethod
@@ -340,10 +339,10 @@ class ControlPlane:
         self._await_ready()
 
     def _launch(self, part: str, command: Sequence[str], **environment: str) -> None:
-        with (self._directory / f"{part}.log").open("ab") as log:
-            self._running[part] = OwnedProcess(
-                list(command), env={**_plain_environment(), **environment}, output=log, cwd=self._directory
-            )
+        self._running[part] = ServerProcess(
+            part, list(command), env={**_plain_environment(), **environment}, cwd=self._directory,
+            log=self._directory / f"{part}.log", failure=ControlPlaneUnavailable,
+        )  # fmt: skip
 
     def _launch_etcd(self) -> None:
         client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._etcd_peer_port}"
@@ -430,21 +429,14 @@ class ControlPlane:
         )  # fmt: skip
 
     def _await_ready(self) -> None:
-        deadline, output = time.monotonic() + _START_TIMEOUT_S, ""
-        while True:
-            for part in ("etcd", "apiserver"):
-                if not self._running[part].running():
-                    raise ControlPlaneUnavailable(f"{part} ended:\n{self.log(part)[-3000:]}")
-            try:
-                # RBAC is loaded a moment after /readyz: until then even the administrator's are refused.
-                if self.api.request("GET", "/readyz") == "ok" and self._authorises():
-                    return
-            except (OSError, ApiError) as exc:
-                output = str(exc)
-            if time.monotonic() > deadline:
-                said = self.log("apiserver")[-3000:]
-                raise ControlPlaneUnavailable(f"the API server is not ready: {output}\n{said}")
-            time.sleep(0.05)
+        self._running["apiserver"].await_ready(
+            self._serves, _START_TIMEOUT_S, every_s=0.05, not_yet=(OSError, ApiError)
+        )
+
+    def _serves(self) -> bool:
+        self._running["etcd"].check_running()
+        # RBAC is loaded a moment after /readyz: until then even the administrator's are refused.
+        return bool(self.api.request("GET", "/readyz") == "ok") and self._authorises()
 
     def _authorises(self) -> bool:
         """Whether RBAC is in force: the controller-manager's own role is there and counts."""
@@ -473,8 +465,7 @@ class ControlPlane:
             until(lambda name=name: self._schedulable(name), f"node {name}", _START_TIMEOUT_S)  # type: ignore[misc]
 
     def _schedulable(self, name: str) -> bool:
-        if not self._running["kubelet"].running():
-            raise ControlPlaneUnavailable(f"the kubelet ended:\n{self.log('kubelet')[-3000:]}")
+        self._running["kubelet"].check_running()
         node = self.api.get(path_of("v1", "nodes", name=name))
         if node is None or node["spec"].get("taints"):
             return False

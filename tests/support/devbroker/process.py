@@ -7,14 +7,13 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.support.processes import OwnedProcess, reserve_ports
+from tests.support.processes import ServerProcess, reserve_ports
 
 
 class DevBroker:
@@ -36,7 +35,7 @@ class DevBroker:
         self._kept = data
         self._start_timeout_s = start_timeout_s
         self._folder: Path | None = None
-        self._owned: OwnedProcess | None = None
+        self._owned: ServerProcess | None = None
         self._port = 0
         self._control_port = 0
 
@@ -76,15 +75,10 @@ class DevBroker:
         command += ["--port", str(self._port), "--control-port", str(self._control_port)]
         for key, value in self._config.items():
             command += ["--set", f"{key}={value}"]
-        log = self._folder / "broker.log"
-        with log.open("ab") as output:
-            start = output.tell()
-            self._owned = OwnedProcess(command, output=output, then_remove=self._folder)
-        deadline = time.monotonic() + self._start_timeout_s
-        while '"listening"' not in (text := log.read_bytes()[start:].decode(errors="replace")):
-            if not self._owned.running() or time.monotonic() > deadline:
-                raise RuntimeError(f"the dev broker did not start:\n{text[-3000:]}")
-            time.sleep(0.02)
+        self._owned = process = ServerProcess(
+            "the dev broker", command, log=self._folder / "broker.log", then_remove=self._folder
+        )
+        process.await_ready(lambda: '"listening"' in process.output, self._start_timeout_s)
 
     @property
     def log(self) -> str:

@@ -6,6 +6,7 @@ A block with a title in its fence (```` ```python title="orders.py" ````) is a f
 from __future__ import annotations
 
 import re
+import shlex
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -87,6 +88,13 @@ def blocks(*languages: str) -> list[Block]:
         for block in _of(page)
         if block.language in languages
     ]
+
+
+def commands(block: Block) -> list[list[str]]:
+    """The commands of a block of shell, as words, without comments, variables and redirections."""
+    lines = re.sub(r"\\\n", " ", block.text).splitlines()
+    parted = [part for line in lines for part in re.split(r" \| | && ", line)]
+    return [words for part in parted if (words := shlex.split(part, comments=True))]
 
 
 def why_not_run(block: Block) -> str:

@@ -9,10 +9,20 @@ from typing import Any
 
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
+from pyiceberg.table.update import snapshot
 
+from slackwater.pipeline.sinks.iceberg import partitions
 from slackwater.pipeline.sinks.iceberg.sink import IcebergSink
+from slackwater.pipeline.sinks.staged import StagedRows
 from tests.support.iceberg.reader import IcebergFiles, read_local
 
+SINK_CALLS: list[tuple[Any, str]] = [
+    (snapshot, "write_manifest_list"),
+    (partitions, "write"),
+    (IcebergSink, "stage"),
+    (StagedRows, "publish"),
+]
+"""Calls that a sink makes, beside those of its catalog."""
 _numbers = itertools.count(1)
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import tempfile
+import contextlib
 import urllib.error
 import urllib.request
 from pathlib import Path
 from types import TracebackType
 
-from tests.support.java.programs import compile_java
-from tests.support.kafka.jars import CACHE, QUICK_JAVA, fetch_jars, find_java, made_once
-from tests.support.processes import OwnedProcess, reserve_ports
-from tests.support.waiting import wait_until
+from tests.support.java.programs import classpath_of
+from tests.support.kafka.jars import QUICK_JAVA, find_java
+from tests.support.processes import ServerProcess, reserve_ports
 
 _FOLDER = Path(__file__).parent
 _PROGRAM, _POM = _FOLDER / "IcebergRest.java", _FOLDER / "pom.xml"
@@ -21,22 +19,9 @@ TOKEN = "let-me-in-7f3a"
 
 
 def classpath() -> str:
-    """The program and its jars (33 MB), fetched and compiled the first time. Safe to call from many processes
-    at once. Raises KafkaUnavailable without Maven or a Java compiler."""
-    jars = _key(_POM)
-    libs = made_once(
-        CACHE / f"iceberg-{jars}" / "libs",
-        lambda folder: fetch_jars(_POM, folder, "Iceberg's REST catalog", _JAR),
-    )
-    classes = made_once(
-        CACHE / f"iceberg-{jars}" / f"classes-{_key(_PROGRAM)}",
-        lambda folder: compile_java(_PROGRAM, libs, folder),
-    )
-    return f"{classes}:{libs}/*"
-
-
-def _key(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+    """The program and its jars (33 MB), made the first time. Safe to call from many processes at once.
+    Raises KafkaUnavailable without Maven or a Java compiler."""
+    return classpath_of(_PROGRAM, _POM, "iceberg", "Iceberg's REST catalog", _JAR)
 
 
 class RestCatalogServer:
@@ -51,34 +36,25 @@ class RestCatalogServer:
     def __enter__(self) -> RestCatalogServer:
         (self.port,) = reserve_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
-        self._output = tempfile.TemporaryFile()
-        self._process = OwnedProcess(
+        self._process = ServerProcess(
+            "Iceberg's REST catalog",
             [
                 str(find_java()), "-Xmx128m", *QUICK_JAVA, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
                 "-cp", classpath(), "IcebergRest",
                 str(self.port), str(self.database), str(self._warehouse), TOKEN,
             ],
-            output=self._output.fileno(),
         )  # fmt: skip
-        wait_until(self._answers, "the catalog answers")
+        self._process.await_ready(self._answers)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.kill()
-        self._output.close()
 
     def _answers(self) -> bool:
-        if not self._process.running():
-            self._output.seek(0)
-            raise AssertionError(f"the catalog has ended: {self._output.read().decode()[-3000:]}")
-        try:
+        with contextlib.suppress(urllib.error.HTTPError):  # It wants the token.
             urllib.request.urlopen(f"{self.url}/v1/config").close()
-        except urllib.error.HTTPError:
-            return True  # It wants the token.
-        except OSError:
-            return False
         return True
 
     def options(self, url: str = "", **more: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ from tests.support.kafka.jars import (
     LEAST_JAVA,
     QUICK_JAVA,
     KafkaUnavailable,
+    fetch_jars,
     find_java,
     kafka_libs,
     made_once,
@@ -69,6 +70,24 @@ def compile_java(source: Path, libs: Path, folder: Path) -> None:
         if done.returncode:
             raise RuntimeError(f"{source.name} does not compile:\n{done.stdout}{done.stderr}")
         classes.rename(folder)
+
+
+def classpath_of(program: Path, pom: Path, cache: str, what: str, jar: str) -> str:
+    """Of a program that needs the jars of a pom of its own: fetched and compiled the first time.
+
+    ``cache``: how the name of their folder in the cache begins. ``what``: the jars, in errors. ``jar``: the
+    pattern of one of them. Safe to call from many processes at once. Raises as :func:`compiled` does, and
+    KafkaUnavailable without Maven.
+    """
+    both = CACHE / f"{cache}-{_key(pom)}"
+    libs = made_once(both / "libs", lambda folder: fetch_jars(pom, folder, what, jar))
+    key = f"classes-{_key(program)}"
+    classes = made_once(both / key, lambda folder: compile_java(program, libs, folder))
+    return f"{classes}:{libs}/*"
+
+
+def _key(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
 
 def _javac() -> str:

@@ -17,6 +17,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -32,7 +33,7 @@ from tests.support.kafka.jars import (
     kafka_libs,
     release_of,
 )
-from tests.support.processes import OwnedProcess, reserve_ports
+from tests.support.processes import ServerProcess, reserve_ports
 from tests.support.wire.rawclient import RawClient
 
 DEFAULTS: Mapping[str, str] = {
@@ -99,8 +100,8 @@ class KafkaCluster:
         self._start_timeout_s = start_timeout_s
         self._host = host
         self._folder: Path | None = None
-        self._running: dict[int, OwnedProcess] = {}
-        self._zookeeper: OwnedProcess | None = None
+        self._running: dict[int, ServerProcess] = {}
+        self._zookeeper: ServerProcess | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -244,6 +245,7 @@ class KafkaCluster:
         assert self._folder is not None
         # A broker waits for it as long as it takes to start.
         self._zookeeper = self._own(
+            "ZooKeeper",
             self._folder / "zookeeper.log",
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             str(self._folder / "zookeeper.properties"),
@@ -268,43 +270,37 @@ class KafkaCluster:
                 raise KafkaUnavailable(f"formatting the storage failed:\n{output[-3000:]}")
 
     def _launch(self, node: int) -> None:
-        self._running[node] = self._own(self._log(node), "kafka.Kafka", str(self._properties(node)))
+        self._running[node] = self._own(
+            f"broker {node}", self._log(node), "kafka.Kafka", str(self._properties(node))
+        )
 
-    def _own(self, log: Path, *arguments: str) -> OwnedProcess:
-        with log.open("ab") as output:
-            return OwnedProcess(
-                self._command(*arguments),
-                env={k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "LOG_DIR"))},
-                output=output,
-                cwd=self._folder,
-                then_remove=self._folder,
-            )
+    def _own(self, name: str, log: Path, *arguments: str) -> ServerProcess:
+        return ServerProcess(
+            name,
+            self._command(*arguments),
+            env={k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "LOG_DIR"))},
+            log=log,
+            failure=KafkaUnavailable,
+            cwd=self._folder,
+            then_remove=self._folder,
+        )
 
     def _await_ready(self, nodes: list[int]) -> None:
         """Waits until every broker of ``nodes`` names a coordinator that answers."""
-        deadline = time.monotonic() + self._start_timeout_s
         for node in nodes:
-            while not self._is_ready(node):
-                ended = [n for n, owned in self._running.items() if n in nodes and not owned.running()]
-                if ended:
-                    raise KafkaUnavailable(f"broker {ended[0]} ended:\n{self._log_end(ended[0])}")
-                if time.monotonic() > deadline:
-                    waited = f"within {self._start_timeout_s:.0f} s"
-                    raise KafkaUnavailable(f"broker {node} was not ready {waited}:\n{self._log_end(node)}")
-                time.sleep(0.1)
+            self._running[node].await_ready(
+                partial(self._is_ready, node, nodes), self._start_timeout_s,
+                every_s=0.1, not_yet=(OSError, DecodeError),
+            )  # fmt: skip
 
-    def _log_end(self, node: int) -> str:
-        return self._log(node).read_text(errors="replace")[-3000:]
-
-    def _is_ready(self, node: int) -> bool:
-        try:
-            with RawClient.to(self.address(node), timeout_s=2.0) as client:
-                alive = client.request(m.MetadataRequest(topics=[]), 9, timeout_s=5.0)
-                if len(alive.brokers) < len(self.pids):
-                    return False
-            return self.coordinator_of("readiness-probe", asked=node) is not None
-        except (OSError, DecodeError):
+    def _is_ready(self, node: int, started: list[int]) -> bool:
+        for other in started:
+            self._running[other].check_running()
+        with RawClient.to(self.address(node), timeout_s=2.0) as client:
+            alive = client.request(m.MetadataRequest(topics=[]), 9, timeout_s=5.0)
+        if len(alive.brokers) < len(self.pids):
             return False
+        return self.coordinator_of("readiness-probe", asked=node) is not None
 
     def coordinator_of(self, group: str, *, asked: int | None = None) -> int | None:
         """The node that coordinates ``group``, once it answers for it; None while nobody does."""

@@ -7,11 +7,10 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.support.controlplane.api import until
 from tests.support.node.debian import CNI_PLUGINS, NodeUnavailable
 from tests.support.node.host import ADDRESS, BRIDGE, CNI_STATE, PODS, RUN, SOCKET
 from tests.support.node.images import FOLDER, PAUSE, Build, made, pause
-from tests.support.processes import OwnedProcess
+from tests.support.processes import ServerProcess
 
 NAMESPACE = "k8s.io"
 TASKS = RUN / "containerd" / "io.containerd.runtime.v2.task" / NAMESPACE
@@ -71,7 +70,7 @@ class Containerd:
 
     def __init__(self, directory: Path) -> None:
         self._log = directory / "containerd.log"
-        self._process: OwnedProcess | None = None
+        self._process: ServerProcess | None = None
 
     def start(self) -> None:
         """Starts it; returns when it answers. Raises :class:`NodeUnavailable`."""
@@ -83,16 +82,12 @@ class Containerd:
         )
         (RUN / "cni").mkdir(exist_ok=True)
         (RUN / "cni" / "10-slackwater.conflist").write_text(json.dumps(_NETWORK))
-        with self._log.open("ab") as log:
-            self._process = OwnedProcess(["containerd", "--config", str(config)], output=log)
-        until(self._answers, "containerd", 60)
+        self._process = ServerProcess(
+            "containerd", ["containerd", "--config", str(config)], log=self._log, failure=NodeUnavailable
+        )
+        self._process.await_ready(lambda: self._ctr("version", check=False).returncode == 0, 60, every_s=0.05)
         self._remove_containers()
         self.load(pause())
-
-    def _answers(self) -> bool:
-        if self._process is None or not self._process.running():
-            raise NodeUnavailable(f"containerd ended:\n{self._log.read_text(errors='replace')[-3000:]}")
-        return self._ctr("version", check=False).returncode == 0
 
     def load(self, *builds: Build) -> None:
         """Brings images in, as if they had been pulled; built first where they are not there."""

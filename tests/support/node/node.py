@@ -29,7 +29,7 @@ from tests.support.node.host import ADDRESS, PODS, SOCKET, Guard, exclusive, mor
 from tests.support.node.images import Build
 from tests.support.node.pods import NodePods
 from tests.support.node.registry import registry
-from tests.support.processes import OwnedProcess
+from tests.support.processes import ServerProcess
 
 NAME = "node-1"
 SERVICES = "10.97.0.0/24"
@@ -50,7 +50,7 @@ class Node:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._stack = contextlib.ExitStack()
-        self._parts: dict[str, OwnedProcess] = {}
+        self._parts: dict[str, ServerProcess] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -122,17 +122,18 @@ class Node:
         self._launch("coredns", [str(programs.coredns), "-conf", str(self._corefile())])
 
     def _launch(self, part: str, command: Sequence[str]) -> None:
-        with (self.directory / f"{part}.log").open("ab") as log:
-            self._parts[part] = OwnedProcess(list(command), env=_ENVIRONMENT, output=log, cwd=self.directory)
+        self._parts[part] = ServerProcess(
+            part, list(command), env=_ENVIRONMENT, log=self.directory / f"{part}.log", cwd=self.directory,
+            failure=NodeUnavailable,
+        )  # fmt: skip
 
     def _end_parts(self) -> None:
         for owned in self._parts.values():
             owned.kill()
 
     def _ready(self) -> bool:
-        for part, owned in self._parts.items():
-            if not owned.running():
-                raise NodeUnavailable(f"{part} ended:\n{self.log(part)[-3000:]}")
+        for process in self._parts.values():
+            process.check_running()
         node = self.plane.api.get(path_of("v1", "nodes", name=NAME))
         if node is None or node["spec"].get("taints"):
             return False

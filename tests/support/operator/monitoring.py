@@ -19,8 +19,8 @@ from typing import Any
 
 import yaml
 
-from tests.support.controlplane import build, until
-from tests.support.processes import OwnedProcess, reserve_ports
+from tests.support.controlplane import build
+from tests.support.processes import ServerProcess, reserve_ports
 
 MODULE = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 CHECKSUM = "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
@@ -173,18 +173,18 @@ def prometheus(
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    with (directory / "log").open("wb") as log:
-        owned = OwnedProcess(
-            [
-                str(build.prometheus()), f"--config.file={directory / 'prometheus.yaml'}",
-                f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address=127.0.0.1:{port}",
-                "--log.level=warn",
-            ],
-            output=log, cwd=directory,
-        )  # fmt: skip
+    process = ServerProcess(
+        "Prometheus",
+        [
+            str(build.prometheus()), f"--config.file={directory / 'prometheus.yaml'}",
+            f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address=127.0.0.1:{port}",
+            "--log.level=warn",
+        ],
+        log=directory / "log", cwd=directory,
+    )  # fmt: skip
+    server = Prometheus(f"http://127.0.0.1:{port}", directory / "log")
+    process.await_ready(lambda: server.query("vector(1)"), 90)
     try:
-        server = Prometheus(f"http://127.0.0.1:{port}", directory / "log")
-        until(lambda: server.query("vector(1)"), "Prometheus", 90)
         yield server
     finally:
-        owned.kill()
+        process.kill()

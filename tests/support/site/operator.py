@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.controlplane import ControlPlane, until
-from tests.support.processes import OwnedProcess, reserve_ports
+from tests.support.controlplane import ControlPlane
+from tests.support.processes import ServerProcess, reserve_ports
 
 
 class OperatorProcess:
@@ -45,7 +44,7 @@ class OperatorProcess:
             "--http-host", "127.0.0.1", "--worker-image", worker_image, *arguments,
         ]  # fmt: skip
         self._port = 0
-        self._owned: OwnedProcess | None = None
+        self._owned: ServerProcess | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -77,24 +76,17 @@ class OperatorProcess:
         assert not self.running, f"{self.name} runs"
         self.kill()  # what is left of one that has ended
         self._port = reserve_ports(1)[0]
-        with self.log_path.open("ab") as log:
-            self._owned = OwnedProcess(
-                [
-                    sys.executable, "-m", "slackwater_operator.cli.operator",
-                    *self._arguments, "--http-port", str(self._port),
-                ],
-                env={**self._plane.environment(self._kubeconfig), "PYTHONUNBUFFERED": "1"},
-                output=log,
-            )  # fmt: skip
+        self._owned = ServerProcess(
+            self.name,
+            [
+                sys.executable, "-m", "slackwater_operator.cli.operator",
+                *self._arguments, "--http-port", str(self._port),
+            ],
+            env={**self._plane.environment(self._kubeconfig), "PYTHONUNBUFFERED": "1"},
+            log=self.log_path,
+        )  # fmt: skip
         if ready:
-            until(self._ready, f"{self.name} ready", timeout_s)
-
-    def _ready(self) -> bool:
-        assert self.running, f"the operator ended:\n{self.log[-3000:]}"
-        try:
-            return bool(self.get("/readyz") is not None)
-        except urllib.error.HTTPError:
-            return False
+            self._owned.await_ready(lambda: self.get("/readyz"), timeout_s)
 
     def kill(self) -> None:
         """SIGKILL; returns when it is gone. Nothing where it isn't running."""

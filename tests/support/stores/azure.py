@@ -10,7 +10,6 @@ import base64
 import contextlib
 import hashlib
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -20,10 +19,9 @@ from types import TracebackType
 from pyarrow.fs import AzureFileSystem
 
 from tests.support.kafka.jars import CACHE, ROOT, made_once
-from tests.support.processes import OwnedProcess, reserve_ports
+from tests.support.processes import ServerProcess, listens, reserve_ports
 from tests.support.stores.gate import BUCKET
 from tests.support.stores.objects import Objects
-from tests.support.waiting import wait_until
 
 SOURCE = ROOT / "tools" / "azurite"
 ACCOUNT = "devstoreaccount1"
@@ -82,17 +80,17 @@ class AzureServer:
     def __enter__(self) -> AzureServer:
         (self.port,) = reserve_ports(1)
         self._folder = tempfile.TemporaryDirectory()
-        self._output = tempfile.TemporaryFile()
-        self._process = OwnedProcess(
+        self._process = ServerProcess(
+            "Azurite",
             [
                 _program("node"), str(installed()), "--blobHost", "127.0.0.1", "--blobPort", str(self.port),
                 "--inMemoryPersistence", "--silent", "--disableTelemetry",
                 # A client may have a newer version of the API than Azurite.
                 "--skipApiVersionCheck",
             ],
-            output=self._output.fileno(), cwd=Path(self._folder.name),
+            cwd=Path(self._folder.name),
         )  # fmt: skip
-        wait_until(self._answers, "Azurite answers")
+        self._process.await_ready(lambda: listens(self.port))
         objects = Objects(f"{self.scheme}://{BUCKET}", self.options())
         self.keys, self.read, self.delete = objects.keys, objects.read, objects.delete
         self.file_system().create_dir(BUCKET)
@@ -102,18 +100,7 @@ class AzureServer:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.kill()
-        self._output.close()
         self._folder.cleanup()
-
-    def _answers(self) -> bool:
-        if not self._process.running():
-            self._output.seek(0)
-            raise AssertionError(f"Azurite has ended: {self._output.read().decode()[-3000:]}")
-        try:
-            socket.create_connection(("127.0.0.1", self.port)).close()
-        except OSError:
-            return False
-        return True
 
     @contextlib.contextmanager
     def refusing_credentials(self) -> Iterator[dict[str, str]]:

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from types import TracebackType
 
 from pyarrow.fs import GcsFileSystem
 
 from tests.support.controlplane import build
 from tests.support.kafka.jars import ROOT
-from tests.support.processes import OwnedProcess, reserve_ports
+from tests.support.processes import ServerProcess, reserve_ports
 from tests.support.stores.gate import BUCKET, ask
 from tests.support.stores.objects import Objects
-from tests.support.waiting import wait_until
 
 
 class GoogleServer:
@@ -30,21 +28,22 @@ class GoogleServer:
 
     def __enter__(self) -> GoogleServer:
         self._json_port, self.port = reserve_ports(2)
-        self._output = tempfile.TemporaryFile()
-        self._process = OwnedProcess(
+        self._process = ServerProcess(
+            "fake-gcs-server",
             [
                 str(build.fake_gcs_server()), "-scheme", "http", "-host", "127.0.0.1",
                 "-port", str(self._json_port), "-backend", "memory", "-log-level", "error",
                 # Requests for another host are for the bucket of that name.
                 "-public-host", f"127.0.0.1:{self._json_port}",
             ],
-            output=self._output.fileno(),
         )  # fmt: skip
-        self._xml = OwnedProcess(
+        self._process.await_ready(lambda: self._answers(self._json_port))
+        self._xml = ServerProcess(
+            "the XML API of fake-gcs-server",
             [sys.executable, "-m", "tests.support.stores.google_xml", str(self.port), str(self._json_port)],
-            output=self._output.fileno(), cwd=ROOT,
-        )  # fmt: skip
-        wait_until(self._answers, "fake-gcs-server answers")
+            cwd=ROOT,
+        )
+        self._xml.await_ready(lambda: self._answers(self.port))
         ask(
             self._json_port, "POST", "/storage/v1/b?project=test", json.dumps({"name": BUCKET}).encode(),
             {"Content-Type": "application/json"},
@@ -58,16 +57,9 @@ class GoogleServer:
     ) -> None:
         self._xml.kill()
         self._process.kill()
-        self._output.close()
 
-    def _answers(self) -> bool:
-        if not (self._process.running() and self._xml.running()):
-            self._output.seek(0)
-            raise AssertionError(f"fake-gcs-server has ended: {self._output.read().decode()[-3000:]}")
-        try:
-            answer, _ = ask(self.port, "GET", "/_internal/healthcheck", b"", {})
-        except OSError:
-            return False
+    def _answers(self, port: int) -> bool:
+        answer, _ = ask(port, "GET", "/_internal/healthcheck", b"", {})
         return answer.status == 200
 
     def is_copy(self, method: str, path: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 import urllib.error
@@ -13,33 +12,19 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
-from tests.support.java.programs import compile_java
-from tests.support.kafka.jars import CACHE, QUICK_JAVA, fetch_jars, find_java, made_once
-from tests.support.processes import OwnedProcess, reserve_ports
+from tests.support.java.programs import classpath_of
+from tests.support.kafka.jars import QUICK_JAVA, find_java
+from tests.support.processes import ServerProcess, reserve_ports
 from tests.support.stores.gate import BUCKET
-from tests.support.waiting import wait_until
 
 _FOLDER = Path(__file__).parent
 _PROGRAM, _POM = _FOLDER / "MiniHdfs.java", _FOLDER / "pom.xml"
 
 
 def classpath() -> str:
-    """The program and its jars (106 MB), fetched and compiled the first time. Safe to call from many
-    processes at once. Raises KafkaUnavailable without Maven or a Java compiler."""
-    jars = _key(_POM)
-    libs = made_once(
-        CACHE / f"hadoop-{jars}" / "libs",
-        lambda folder: fetch_jars(_POM, folder, "Hadoop's minicluster", "hadoop-client-minicluster-*.jar"),
-    )
-    classes = made_once(
-        CACHE / f"hadoop-{jars}" / f"classes-{_key(_PROGRAM)}",
-        lambda folder: compile_java(_PROGRAM, libs, folder),
-    )
-    return f"{classes}:{libs}/*"
-
-
-def _key(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+    """The program and its jars (106 MB), made the first time. Safe to call from many processes at once.
+    Raises KafkaUnavailable without Maven or a Java compiler."""
+    return classpath_of(_PROGRAM, _POM, "hadoop", "Hadoop's minicluster", "hadoop-client-minicluster-*.jar")
 
 
 class HdfsServer:
@@ -52,17 +37,15 @@ class HdfsServer:
         (self.port,) = reserve_ports(1)
         self.address = f"hdfs://127.0.0.1:{self.port}/{BUCKET}"
         self._folder = tempfile.TemporaryDirectory()
-        self._output = Path(self._folder.name) / "output"
-        with self._output.open("wb") as output:
-            self._process = OwnedProcess(
-                [
-                    str(find_java()), "-Xmx256m", *QUICK_JAVA,
-                    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-                    "-cp", classpath(), "MiniHdfs", str(self.port), f"{self._folder.name}/data",
-                ],
-                output=output,
-            )  # fmt: skip
-        wait_until(self._answers, "HDFS is ready")
+        self._process = ServerProcess(
+            "HDFS",
+            [
+                str(find_java()), "-Xmx256m", *QUICK_JAVA,
+                "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+                "-cp", classpath(), "MiniHdfs", str(self.port), f"{self._folder.name}/data",
+            ],
+        )  # fmt: skip
+        self._process.await_ready(self._prints_its_port)
         return self
 
     def __exit__(
@@ -71,11 +54,8 @@ class HdfsServer:
         self._process.kill()
         self._folder.cleanup()
 
-    def _answers(self) -> bool:
-        text = self._output.read_text()
-        if not self._process.running():
-            raise AssertionError(f"HDFS has ended: {text[-3000:]}")
-        _, ready, port = text.rpartition("web ")
+    def _prints_its_port(self) -> bool:
+        _, ready, port = self._process.output.rpartition("web ")
         if not ready or not port.endswith("\n"):
             return False
         self._web = f"http://127.0.0.1:{int(port)}/webhdfs/v1/{BUCKET}"

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from tests.support.kafka.jars import CACHE, ROOT, made_once
-from tests.support.processes import OwnedProcess, reserve_ports
+from tests.support.processes import ServerProcess, reserve_ports
 from tests.support.stores.gate import BUCKET
-from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem
@@ -77,12 +76,10 @@ class S3Server:
     def __enter__(self) -> S3Server:
         (self.port,) = reserve_ports(1)
         self.url = f"http://{self.host}:{self.port}"
-        self._output = tempfile.TemporaryFile()
-        self._process = OwnedProcess(
-            [str(installed()), "-m", "moto.server", "-H", self.host, "-p", str(self.port)],
-            output=self._output.fileno(),
+        self._process = ServerProcess(
+            "moto", [str(installed()), "-m", "moto.server", "-H", self.host, "-p", str(self.port)]
         )
-        wait_until(self._answers, "moto answers")
+        self._process.await_ready(lambda: self.request("GET", "/"))
         self.request("PUT", f"/{BUCKET}")
         return self
 
@@ -90,17 +87,6 @@ class S3Server:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.kill()
-        self._output.close()
-
-    def _answers(self) -> bool:
-        if not self._process.running():
-            self._output.seek(0)
-            raise AssertionError(f"moto has ended: {self._output.read().decode()[-3000:]}")
-        try:
-            self.request("GET", "/")
-        except OSError:
-            return False
-        return True
 
     def request(self, method: str, path: str, body: bytes | None = None) -> bytes:
         """The answer to a request. Raises OSError, also where it is an error."""

@@ -11,6 +11,7 @@ from tests.support.workers.group_site import GroupTopic, Output
 
 PARTITIONS = 4
 HANDLERS = """\
+import pathlib
 import time
 import pyarrow as pa
 
@@ -27,6 +28,7 @@ def fails(table):
 
 def hangs(table):
     if table.num_rows:
+        pathlib.Path(__file__).with_name("hangs").touch()
         time.sleep(600)
     return table
 
@@ -72,15 +74,15 @@ spec:
 
 
 class LocalRunSite:
-    """`file` is the resource, `out` its sink; the topic has :data:`PARTITIONS` partitions."""
+    """`file` is the resource, `out` its sink, `group` the topic, which is not there yet."""
 
-    def __init__(self, bootstrap: str, folder: Path) -> None:
+    def __init__(self, bootstrap: str, folder: Path, *, partitions: int = PARTITIONS) -> None:
         self.bootstrap, self.folder = bootstrap, folder
         self.name = f"e2e-{uuid4().hex[:8]}"
         self.file = folder / "group.yaml"
         self.out = folder / "out"
         self.work = folder / "work"
-        self.group = GroupTopic(bootstrap, self.name, self.name, PARTITIONS)
+        self.group = GroupTopic(bootstrap, self.name, self.name, partitions)
         (folder / "handlers.py").write_text(HANDLERS)
         (folder / "broken.py").write_text(BROKEN)
         self.file.write_text(RESOURCE.format(name=self.name, bootstrap=bootstrap, out=self.out))
@@ -103,7 +105,7 @@ class LocalRunSite:
     def produce(self, sizes: list[int]) -> None:
         """Produces a record of random bytes for each of ``sizes``, in turn to each partition."""
         rng = random.Random(len(sizes))
-        records = [(number % PARTITIONS, rng.randbytes(size)) for number, size in enumerate(sizes)]
+        records = [(number % self.group.partitions, rng.randbytes(size)) for number, size in enumerate(sizes)]
         self.group.write(records)
 
     def committed(self) -> dict[int, int]:
@@ -112,7 +114,7 @@ class LocalRunSite:
 
     def rows(self) -> dict[int, Counter[int]]:
         """How often each offset of each partition is in the Parquet files that count as done."""
-        offsets = Output(self.out).offsets(range(PARTITIONS))
+        offsets = Output(self.out).offsets(self.group.ends)
         return {partition: Counter(values) for partition, values in offsets.items()}
 
     def check_nothing_done(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from slackwater import cli
 from slackwater.runtime.config import worker_config
 from slackwater_operator.api.v1alpha1.consumer_group import parse
 from slackwater_operator.cli.kubectl import plugin
-from tests.support.docs.blocks import LANGUAGES, NOT_RUN, ROOT, Block, blocks, why_not_run
+from tests.support.docs.blocks import LANGUAGES, NOT_RUN, ROOT, Block, blocks, commands, why_not_run
 from tests.support.docs.scripts import SCRIPTS
 from tests.support.operator import chart
 
@@ -32,13 +31,6 @@ spec:
   pipeline: {handler: "flights.pipeline:transform", image: i, sink: {path: /data}, deadLetterTopic: dlq}
   replicas: 1
 """
-
-
-def commands(block: Block) -> list[list[str]]:
-    """The commands of a block of shell, as words, without comments, variables and redirections."""
-    lines = re.sub(r"\\\n", " ", block.text).splitlines()
-    parted = [part for line in lines for part in re.split(r" \| | && ", line)]
-    return [words for part in parted if (words := shlex.split(part, comments=True))]
 
 
 def of_a_cluster(block: Block) -> bool:

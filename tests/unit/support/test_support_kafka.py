@@ -13,7 +13,7 @@ import pytest
 from tests.support import processes
 from tests.support.kafka import KafkaCluster, KafkaUnavailable, jars
 from tests.support.kafka.__main__ import run_command
-from tests.support.processes import PORTS, OwnedProcess, reserve_ports
+from tests.support.processes import PORTS, OwnedProcess, ServerProcess, reserve_ports
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -123,6 +123,47 @@ def test_owned_process_ends_its_watchdog() -> None:
     assert owned.wait(60) == 0
     assert owned._watchdog.poll() is not None
     assert not owned.running()
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["temporary", "kept"])
+def test_a_server_that_ends_at_its_start_is_an_error_with_its_output(tmp_path: Path, kept: bool) -> None:
+    """Of a log that is kept, only what this run has written."""
+    log = tmp_path / "log"
+    log.write_text("of the run before\n")
+    command = ["sh", "-c", "echo no such table; exit 3"]
+    server = ServerProcess("the store", command, log=log if kept else None, failure=KafkaUnavailable)
+    with pytest.raises(KafkaUnavailable, match=r"^the store has ended with exit code 3:\nno such table\n$"):
+        server.await_ready(lambda: False)
+    assert log.read_text() == "of the run before\n" + ("no such table\n" if kept else "")
+
+
+def test_a_server_that_is_not_ready_in_time_is_killed() -> None:
+    server = ServerProcess("the store", ["sh", "-c", "echo starting; exec sleep 600"])
+
+    def ready() -> None:
+        wait_until(lambda: server.output)
+        raise ConnectionRefusedError("nobody listens")
+
+    with pytest.raises(
+        AssertionError, match=r"the store is not ready within 0\.1 s .*nobody listens\):\nstart"
+    ):
+        server.await_ready(ready, 0.1)
+    assert not server.running()
+
+
+def test_an_error_of_the_question_whether_a_server_is_ready_kills_it() -> None:
+    server = ServerProcess("the store", ["sleep", "600"])
+    with pytest.raises(ZeroDivisionError):
+        server.await_ready(lambda: 1 / 0)
+    assert not server.running()
+
+
+def test_the_output_of_a_server_is_read_while_it_writes() -> None:
+    """In order: reading it does not move the place that the server writes at."""
+    server = ServerProcess("the store", ["sh", "-c", "for n in $(seq 200); do echo $n; done; exec sleep 600"])
+    server.await_ready(lambda: server.output.endswith("\n200\n"))
+    assert server.output.split() == [str(number) for number in range(1, 201)]
+    server.kill()
 
 
 def test_ports_are_free_and_different() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from slackwater.kafka import KafkaAdmin
 from slackwater_operator.api.v1alpha1.consumer_group import load
-from tests.integration.commands.local_run.group_files import Feed, create_topic, write_group
+from tests.integration.commands.local_run.group_files import Feed, group_of_workers
 from tests.support.devbroker import DevBroker
 from tests.support.processes import reserve_ports
 from tests.support.waiting import wait_until
@@ -81,9 +81,7 @@ def alive(pid: int) -> bool:
 
 @pytest.fixture
 def group(devbroker: DevBroker, tmp_path: Path) -> Path:
-    file = write_group(tmp_path, devbroker.bootstrap, replicas=2)
-    create_topic(devbroker.bootstrap, load(file).name)
-    return file
+    return group_of_workers(devbroker.bootstrap, tmp_path, replicas=2).file
 
 
 def test_an_unknown_field_ends_the_run(group: Path) -> None:
@@ -152,9 +150,9 @@ def test_a_missing_topic_ends_the_run(group: Path) -> None:
     assert errors[0].endswith("does not exist; create it")
 
 
-@pytest.mark.parametrize("handler", ["nowhere:keep", "passing:nothing"])
+@pytest.mark.parametrize("handler", ["nowhere:keep", "handlers:nothing"])
 def test_a_missing_handler_ends_the_run(group: Path, handler: str) -> None:
-    group.write_text(group.read_text().replace("passing:keep", handler))
+    group.write_text(group.read_text().replace("handlers:keep", handler))
     code, errors = run(group)
     assert code == 1
     assert len(errors) == 1
@@ -163,13 +161,13 @@ def test_a_missing_handler_ends_the_run(group: Path, handler: str) -> None:
 
 @pytest.mark.timeout(180)
 def test_a_handler_that_always_fails_ends_the_run(group: Path, devbroker: DevBroker) -> None:
-    group.write_text(group.read_text().replace("passing:keep", "passing:fail"))
+    group.write_text(group.read_text().replace("handlers:keep", "handlers:fails"))
     with Feed(devbroker.bootstrap, load(group).name):
         code, errors = run(group)
     assert code == 1
     assert len(errors) == 1
     assert "times in a row" in errors[0]
-    assert "this handler always fails" in errors[0]
+    assert "cannot take it" in errors[0]
 
 
 @pytest.mark.timeout(180)
@@ -190,7 +188,7 @@ def test_ctrl_c_ends_everything_and_empties_the_group(group: Path, devbroker: De
 
 @pytest.mark.timeout(180)
 def test_a_second_ctrl_c_does_not_wait_for_a_handler_that_hangs(group: Path, devbroker: DevBroker) -> None:
-    group.write_text(group.read_text().replace("passing:keep", "passing:hang"))
+    group.write_text(group.read_text().replace("handlers:keep", "handlers:hangs"))
     output = group.parent / "output"
     with Feed(devbroker.bootstrap, load(group).name), started(group) as process:
         wait_until(lambda: (group.parent / "hangs").exists())

@@ -7,16 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_operator.api.v1alpha1.consumer_group import load
 from slackwater_operator.local.launch import Launch
 from slackwater_operator.local.source import read_source
 from slackwater_operator.model import names
-from tests.integration.commands.local_run.group_files import (
-    Feed,
-    create_topic,
-    rows_by_partition,
-    write_group,
-)
+from tests.integration.commands.local_run.group_files import Feed, group_of_workers
 from tests.integration.commands.local_run.test_local_run_story import caught_up
 from tests.support.devbroker import DevBroker
 
@@ -25,9 +19,10 @@ from tests.support.devbroker import DevBroker
 async def test_a_rewind_writes_the_records_again_and_each_is_there_once(
     devbroker: DevBroker, tmp_path: Path
 ) -> None:
-    file = write_group(tmp_path, devbroker.bootstrap, preflight=False, replicas=2)
-    name = load(file).name
-    await asyncio.to_thread(create_topic, devbroker.bootstrap, name)
+    site = await asyncio.to_thread(
+        group_of_workers, devbroker.bootstrap, tmp_path, preflight=False, replicas=2
+    )
+    file, name = site.file, site.name
     with Feed(devbroker.bootstrap, name) as feed:
         async with Launch(file, workdir=tmp_path / "run") as run:
             await run.wait_until_stable(60)
@@ -49,6 +44,6 @@ async def test_a_rewind_writes_the_records_again_and_each_is_there_once(
             await caught_up(run, feed)
     logs = [log.read_text() for log in (tmp_path / "run" / "logs").glob("*-rewind-*.log")]
     assert any(f"{name}-1: the group continues at offset 0" in log for log in logs), logs
-    rows = rows_by_partition(tmp_path / "out")
+    rows = site.rows()
     assert sum(len(offsets) for offsets in rows.values()) == feed.count
     assert {times for offsets in rows.values() for times in offsets.values()} == {1}

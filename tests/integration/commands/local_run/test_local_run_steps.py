@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_operator.api.v1alpha1.consumer_group import load
 from slackwater_operator.local.launch import Launch
 from slackwater_operator.local.run import LocalRun, OperationError
-from tests.integration.commands.local_run.group_files import Feed, create_topic, write_group
+from tests.integration.commands.local_run.group_files import Feed, group_of_workers
 from tests.support.devbroker import DevBroker
 from tests.support.waiting import wait_until_async
 
@@ -23,9 +22,8 @@ def pids(run: LocalRun) -> set[int | None]:
 
 @pytest.mark.timeout(180)
 async def test_a_pause_is_promoted_and_a_rollout_aborted(devbroker: DevBroker, tmp_path: Path) -> None:
-    file = write_group(tmp_path, devbroker.bootstrap)
-    name = load(file).name
-    await asyncio.to_thread(create_topic, devbroker.bootstrap, name)
+    site = await asyncio.to_thread(group_of_workers, devbroker.bootstrap, tmp_path)
+    file, name = site.file, site.name
     with Feed(devbroker.bootstrap, name):
         async with Launch(file, workdir=tmp_path / "run", rollout=STEPS) as run:
             await run.wait_until_stable(60)

@@ -8,16 +8,10 @@ from pathlib import Path
 import pytest
 
 from slackwater.kafka.admin import AsyncAdmin
-from slackwater_operator.api.v1alpha1.consumer_group import load
 from slackwater_operator.local.launch import Launch
 from slackwater_operator.local.run import LocalRun, OperationError
 from slackwater_operator.local.source import read_source
-from tests.integration.commands.local_run.group_files import (
-    Feed,
-    create_topic,
-    rows_by_partition,
-    write_group,
-)
+from tests.integration.commands.local_run.group_files import Feed, group_of_workers
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.waiting import wait_until_async
@@ -39,9 +33,8 @@ async def members(bootstrap: str, group: str) -> list[str]:
 
 @pytest.mark.timeout(180)
 async def test_restarting_killing_and_scaling_workers_loses_no_record(broker: Broker, tmp_path: Path) -> None:
-    file = write_group(tmp_path, broker.bootstrap, preflight=False)
-    name = load(file).name
-    await asyncio.to_thread(create_topic, broker.bootstrap, name)
+    site = await asyncio.to_thread(group_of_workers, broker.bootstrap, tmp_path, preflight=False)
+    file, name = site.file, site.name
     with Feed(broker.bootstrap, name) as feed:
         async with Launch(file, workdir=tmp_path / "run") as run:
             await run.wait_until_stable(60)
@@ -75,16 +68,15 @@ async def test_restarting_killing_and_scaling_workers_loses_no_record(broker: Br
             await asyncio.to_thread(feed.__exit__, None, None, None)
             await caught_up(run, feed)
         assert await members(broker.bootstrap, name) == []
-    rows = rows_by_partition(tmp_path / "out")
+    rows = site.rows()
     assert sum(len(offsets) for offsets in rows.values()) == feed.count  # nothing lost
     assert {times for offsets in rows.values() for times in offsets.values()} == {1}  # nothing twice
 
 
 @pytest.mark.timeout(180)
 async def test_a_rolling_restart_survives_a_killed_worker(devbroker: DevBroker, tmp_path: Path) -> None:
-    file = write_group(tmp_path, devbroker.bootstrap, preflight=False)
-    name = load(file).name
-    await asyncio.to_thread(create_topic, devbroker.bootstrap, name)
+    site = await asyncio.to_thread(group_of_workers, devbroker.bootstrap, tmp_path, preflight=False)
+    file, name = site.file, site.name
     with Feed(devbroker.bootstrap, name):
         async with Launch(file, workdir=tmp_path / "run") as run:
             await run.wait_until_stable(60)
@@ -103,18 +95,17 @@ async def test_a_rolling_restart_survives_a_killed_worker(devbroker: DevBroker, 
 
 @pytest.mark.timeout(180)
 async def test_a_new_revision_that_cannot_start_stops_the_roll(devbroker: DevBroker, tmp_path: Path) -> None:
-    file = write_group(tmp_path, devbroker.bootstrap, preflight=False)
-    name = load(file).name
-    await asyncio.to_thread(create_topic, devbroker.bootstrap, name)
+    site = await asyncio.to_thread(group_of_workers, devbroker.bootstrap, tmp_path, preflight=False)
+    file = site.file
     async with Launch(file, workdir=tmp_path / "run") as run:
         await run.wait_until_stable(60)
         before = {worker.pid for worker in run.snapshot().workers}
         text = file.read_text(encoding="utf-8")
-        text = text.replace("passing:keep", "passing:nothing")
+        text = text.replace("handlers:keep", "handlers:nothing")
         # Whichever comes first on this machine: three failures, or the budget.
         rollout = "strategy: Restart, sessionBudget: 5%"
         file.write_text(text.replace("strategy: Restart", rollout))
-        stopped = r"handler passing:nothing|has been out of the group for .* more than 3 s"
+        stopped = r"handler handlers:nothing|has been out of the group for .* more than 3 s"
         with pytest.raises(OperationError, match=stopped):
             await run.roll(read_source(file, tmp_path))
         after = {worker.pid for worker in run.snapshot().workers}

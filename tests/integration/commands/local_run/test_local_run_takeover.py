@@ -11,21 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_operator.api.v1alpha1.consumer_group import load
 from slackwater_operator.local.launch import Launch
 from slackwater_operator.local.machine.events import WorkerEvent
 from slackwater_operator.local.run import LocalRun, OperationError
 from slackwater_operator.local.source import read_source
 from slackwater_operator.policies.takeover import context as takeover_case
-from tests.integration.commands.local_run.group_files import (
-    Feed,
-    create_topic,
-    rows_by_partition,
-    write_group,
-)
+from tests.integration.commands.local_run.group_files import Feed, group_of_workers
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.waiting import wait_until_async
+from tests.support.workers.local_run_site import LocalRunSite
 
 Broker = KafkaCluster | DevBroker
 
@@ -42,28 +37,26 @@ def pods(run: LocalRun) -> list[str]:
     return [worker.pod for worker in run.snapshot().workers]
 
 
-async def group_of(folder: Path, bootstrap: str) -> tuple[Path, str]:
-    """A group rolled by takeover, and its topic; gives the file and the name of both."""
-    file = write_group(folder, bootstrap, strategy="Takeover", preflight=False)
-    name = load(file).name
-    await asyncio.to_thread(create_topic, bootstrap, name)
-    return file, name
+async def group_of(bootstrap: str, folder: Path) -> LocalRunSite:
+    """A group rolled by takeover, and its topic."""
+    return await asyncio.to_thread(group_of_workers, bootstrap, folder, strategy="Takeover", preflight=False)
 
 
-async def all_handled(run: LocalRun, feed: Feed, folder: Path) -> None:
+async def all_handled(run: LocalRun, feed: Feed, site: LocalRunSite) -> None:
     """Waits until all that was produced is handled; then it is in the output once, no more and no less."""
     await asyncio.to_thread(feed.__exit__, None, None, None)
     await wait_until_async(
         lambda: run.snapshot().total_lag == 0 and sum(run.snapshot().ends.values()) >= feed.count
     )
-    rows = rows_by_partition(folder / "out")
+    rows = site.rows()
     assert sum(len(offsets) for offsets in rows.values()) == feed.count
     assert {times for offsets in rows.values() for times in offsets.values()} == {1}
 
 
 @pytest.mark.timeout(180)
 async def test_all_workers_are_taken_over_twice_under_load(broker: Broker, tmp_path: Path) -> None:
-    file, name = await group_of(tmp_path, broker.bootstrap)
+    site = await group_of(broker.bootstrap, tmp_path)
+    file, name = site.file, site.name
     with Feed(broker.bootstrap, name) as feed:
         async with Launch(file, workdir=tmp_path / "run") as run:
             await run.wait_until_stable(60)
@@ -81,15 +74,16 @@ async def test_all_workers_are_taken_over_twice_under_load(broker: Broker, tmp_p
             assert run.snapshot().owners == owners
             killed = await run.kill(f"{name}-1")
             assert (killed.rebalances, len(killed.restarts)) == (0, 1)
-            file.write_text(file.read_text().replace("passing:keep", "passing:also"))
-            (tmp_path / "passing.py").write_text((tmp_path / "passing.py").read_text() + ALSO)
+            file.write_text(file.read_text().replace("handlers:keep", "handlers:also"))
+            handlers = site.folder / "handlers.py"
+            handlers.write_text(handlers.read_text() + ALSO)
             second = await run.roll(read_source(file, tmp_path))
             assert (second.rebalances, len(second.takeovers)) == (0, 3)
             assert {worker.pod for worker in run.snapshot().workers} == {
                 f"{name}-a-{number}" for number in range(3)
             }
             assert run.snapshot().generation == 1
-            await all_handled(run, feed, tmp_path)
+            await all_handled(run, feed, site)
     assert (tmp_path / "also").exists()
 
 
@@ -105,14 +99,15 @@ def also(table):
 async def test_a_revision_that_cannot_start_stops_before_any_worker_is_replaced(
     devbroker: DevBroker, tmp_path: Path
 ) -> None:
-    file, name = await group_of(tmp_path, devbroker.bootstrap)
+    site = await group_of(devbroker.bootstrap, tmp_path)
+    file, name = site.file, site.name
     with Feed(devbroker.bootstrap, name) as feed:
         async with Launch(file, workdir=tmp_path / "run") as run:
             await run.wait_until_stable(60)
             before = [(worker.pod, worker.pid) for worker in run.snapshot().workers]
-            file.write_text(file.read_text().replace("passing:keep", "passing:nothing"))
+            file.write_text(file.read_text().replace("handlers:keep", "handlers:nothing"))
             with pytest.raises(
-                OperationError, match=f"{name}-b-2 has failed 3 times.*passing:nothing"
+                OperationError, match=f"{name}-b-2 has failed 3 times.*handlers:nothing"
             ) as failure:
                 await run.roll(read_source(file, tmp_path))
             assert failure.value.report.rebalances == 0
@@ -120,14 +115,15 @@ async def test_a_revision_that_cannot_start_stops_before_any_worker_is_replaced(
                 failure.value.report.longest_unowned_ms == 0
             )  # no partition was without its worker at any time
             assert [(worker.pod, worker.pid) for worker in run.snapshot().workers] == before
-            await all_handled(run, feed, tmp_path)
+            await all_handled(run, feed, site)
 
 
 @pytest.mark.timeout(180)
 async def test_a_takeover_killed_in_any_phase_loses_nothing_and_disturbs_no_other_member(
     devbroker: DevBroker, tmp_path: Path
 ) -> None:
-    file, name = await group_of(tmp_path, devbroker.bootstrap)
+    site = await group_of(devbroker.bootstrap, tmp_path)
+    file, name = site.file, site.name
     moments = {
         (f"{name}-b-2", "standby"): f"{name}-b-2",  # the successor, before it is told
         (f"{name}-a-1", "handing-over"): f"{name}-a-1",  # the predecessor, when it is asked
@@ -143,7 +139,7 @@ async def test_a_takeover_killed_in_any_phase_loses_nothing_and_disturbs_no_othe
             assert {worker.pod for worker in run.snapshot().workers} == {
                 f"{name}-b-{number}" for number in range(3)
             }
-            await all_handled(run, feed, tmp_path)
+            await all_handled(run, feed, site)
 
 
 def killer(run: LocalRun, moments: dict[tuple[str, str], str]) -> Callable[[WorkerEvent], None]:

@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -36,13 +36,13 @@ from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
-from tests.support import sinks
+from tests.support import sinks, sweeps
 from tests.support.delta import DeltaFolder
-from tests.support.sinks import NEW, OLD, A, B, Died, Steps, at_once, die, marks, put, rows
+from tests.support.sinks import NEW, OLD, A, B, Died, Steps, die, marks, put, rows
 
 RECORDS = 20
 """Of each partition."""
-ALL = Counter({(partition, offset): 1 for partition in (0, 1) for offset in range(RECORDS)})
+ALL = sweeps.each_once(RECORDS)
 
 
 stage, write_all = partial(sinks.stage, records=RECORDS), partial(sinks.write_all, records=RECORDS)
@@ -58,6 +58,23 @@ CALLS: list[tuple[Any, str]] = [
     (DeltaSink, "stage"),
     (StagedRows, "publish"),
 ]
+
+
+class Folders:
+    """A table in a folder of its own for each turn of a sweep."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self.begin()
+
+    def begin(self) -> None:
+        self._folder = self._scratch / uuid.uuid4().hex
+
+    def sink(self) -> DeltaSink:
+        return DeltaSink("g", str(self._folder))
+
+    def read(self) -> DeltaFolder:
+        return DeltaFolder(self._folder)
 
 
 # ---- exactly once
@@ -80,41 +97,15 @@ def test_staged_rows_are_invisible_until_published(tmp_path: Path) -> None:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_worker_that_dies_at_any_step_leaves_each_record_once(tmp_path: Path, after: bool) -> None:
     """Also between the table's commit and the worker's knowledge of it: it asks for the marks anew."""
-
-    for turn in itertools.count(1):
-        folder, rng, steps = tmp_path / str(turn), random.Random(turn), Steps(turn, die, after=after)
-        try:
-            with steps.watching(CALLS):
-                write_all(DeltaSink("g", str(folder)), rng)
-            break
-        except Died:
-            pass
-        write_all(DeltaSink("g", str(folder)), rng)
-        assert DeltaFolder(folder).places() == ALL, f"died at step {turn}"
-    assert turn > 30
+    assert sweeps.die_at_each_step(Folders(tmp_path), CALLS, after=after, records=RECORDS) > 30
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
     tmp_path: Path, after: bool
 ) -> None:
-    fenced = 0
-    for turn in itertools.count(1):
-        folder, rng = tmp_path / str(turn), random.Random(turn)
-
-        def succeed(_: Steps, folder: Path = folder, rng: random.Random = rng) -> None:
-            write_all(DeltaSink("g", str(folder)), rng)
-
-        steps = Steps(turn, succeed, after=after)
-        try:
-            with steps.watching(CALLS):
-                write_all(DeltaSink("g", str(folder)), rng)
-        except SinkFencedError:
-            fenced += 1
-        if steps.count < turn:
-            break
-        assert DeltaFolder(folder).places() == ALL, f"stopped at step {turn}"
-    assert turn > 30
+    turns, fenced = sweeps.go_on_after_a_successor(Folders(tmp_path), CALLS, after=after, records=RECORDS)
+    assert turns > 30
     assert fenced > 10
 
 
@@ -130,26 +121,10 @@ def test_an_offset_that_is_set_back_writes_nothing_twice(tmp_path: Path) -> None
 
 
 def test_workers_that_create_the_table_at_once_write_each_record_once(tmp_path: Path) -> None:
-    """The rows of each have a column of their own: no creation replaces another's schema."""
-    tps = [TopicPartition("flights", partition) for partition in range(3)]
-
-    def work(folder: Path, barrier: threading.Barrier, tp: TopicPartition) -> None:
-        sink, rng = DeltaSink("g", str(folder)), random.Random(tp.partition)
-        at = sink.marks([tp]).get(tp, {}).get(OLD, 0)
-        barrier.wait()
-        while at < RECORDS:
-            end = min(RECORDS, at + rng.randrange(1, 9))
-            own = {f"column{tp.partition}": pa.array(range(at, end), pa.int64())}
-            table = rows(range(at, end), tp.partition, **own)
-            sink.stage(table, {tp: Range(OLD, at, end, at or None)}).publish()
-            at = end
-
-    for turn in range(5):
-        folder, barrier = tmp_path / str(turn), threading.Barrier(len(tps))
-        at_once(partial(work, folder, barrier), tps)
-        table = DeltaFolder(folder)
-        assert table.places() == Counter({(tp.partition, o): 1 for tp in tps for o in range(RECORDS)})
-        assert [row for row in table.rows() if row[f"column{row['partition']}"] != row["offset"]] == []
+    folders = Folders(tmp_path)
+    for _ in range(5):
+        folders.begin()
+        sweeps.create_at_once(folders)
 
 
 def test_what_is_dropped_is_neither_written_nor_marked(tmp_path: Path) -> None:

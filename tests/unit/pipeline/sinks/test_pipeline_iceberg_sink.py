@@ -39,9 +39,8 @@ from slackwater.pipeline.sinks.iceberg.sink import IcebergSink
 from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
-from tests.support import sinks
-from tests.support.iceberg import sweeps
-from tests.support.iceberg.catalogs import Catalog, sql_catalog
+from tests.support import sinks, sweeps
+from tests.support.iceberg.catalogs import SINK_CALLS, Catalog, sql_catalog
 from tests.support.iceberg.others import (
     OTHERS,
     add_a_column,
@@ -51,9 +50,9 @@ from tests.support.iceberg.others import (
     expire_all,
     set_a_property,
 )
-from tests.support.iceberg.sweeps import ALL, RECORDS
 from tests.support.processes import reserve_ports
 from tests.support.sinks import NEW, OLD, A, B, Died, Steps, die, marks, put, rows
+from tests.support.sweeps import ALL, RECORDS
 
 stage, write_all = partial(sinks.stage, records=RECORDS), partial(sinks.write_all, records=RECORDS)
 CALLS: list[tuple[Any, str]] = [
@@ -61,7 +60,7 @@ CALLS: list[tuple[Any, str]] = [
     (SqlCatalog, "create_table"),
     (SqlCatalog, "load_table"),
     (SqlCatalog, "commit_table"),
-    *sweeps.CALLS,
+    *SINK_CALLS,
 ]
 WITHIN = (Session, "commit")
 """Before it, a writer holds SQLite's lock: when it dies, that is gone, and as long as it is stopped, nobody
@@ -126,7 +125,7 @@ def test_three_workers_that_create_the_table_at_once_write_each_record_once(
 ) -> None:
     for _ in range(3):
         lake.begin()
-        table = sweeps.write_at_once(lake)
+        table = sweeps.create_at_once(lake)
         folder = tmp_path / "warehouse" / lake.table.split(".")[0]
         assert data_files(folder) == set(table.files), "tries that were refused leave no data files"
 

@@ -135,6 +135,33 @@ def test_a_member_that_reads_a_topic_no_more_does_not_keep_it() -> None:
     assert bench.take(m.JoinGroupRequest).request.reason
 
 
+def test_a_returning_leader_leaves_a_group_alone_whose_description_is_too_old() -> None:
+    """A coordinator that has just loaded the group describes the generation before i-1 had joined."""
+    bench = Bench()
+    bench.subscribe("t")
+    alone: Group = {"i-0": (["t"], tps(0, 1, 2, 3))}
+    bench.join(4, leader="m-1", skip_assignment=True, members=joined(TWO), probe=described(alone))
+    bench.sync(*tps(0, 1))
+    bench.tell()
+    bench.member.plan({"t": 4}, bench.now)
+    assert (bench.state(), bench.poll()) == (State.STABLE, [])
+
+
+def test_a_returning_leader_leaves_a_group_alone_whose_members_have_joined_since() -> None:
+    """The description has the same members in an older generation, in which they held other partitions."""
+    bench = Bench()
+    bench.subscribe("t")
+    before: Group = {"i-0": (["t"], tps(0, 1, 2)), "i-1": (["t"], [])}
+    members = joined(TWO)
+    again = MemberSubscription(("t",), tuple(tps(2, 3)), 3)
+    members[1].metadata = encode_subscription(again)
+    bench.join(4, leader="m-1", skip_assignment=True, members=members, probe=described(before))
+    bench.sync(*tps(0, 1))
+    bench.tell()
+    bench.member.plan({"t": 4}, bench.now)
+    assert (bench.state(), bench.poll()) == (State.STABLE, [])
+
+
 class Whimsical(Assignor):
     """A user's assignor, which never plans the same twice."""
 

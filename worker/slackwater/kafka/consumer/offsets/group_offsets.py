@@ -79,13 +79,17 @@ class GroupOffsets:
             response = await self._cluster.send(node, request, timeout_ms=timeout_ms, version_cap=cap)
         except KafkaError as exc:
             if exc.retriable:
-                self._cluster.forget_coordinator(self.group_id)
+                self._forget_coordinator()
             raise
         # The connection itself holds back what comes next (KIP-219); heartbeats wait for their turn, too.
         api = request.api if isinstance(request, ByVersion) else type(request)
         throttle_ms = getattr(response, "throttle_time_ms", 0)
         self.membership.on_throttle(api, throttle_ms, Lane.COORDINATOR, self.now_ms())
         return response
+
+    def _forget_coordinator(self) -> None:
+        self._cluster.forget_coordinator(self.group_id)
+        self.membership.coordinator_forgotten()
 
     async def _pause(self, failures: int, deadline_ms: int, why: KafkaError) -> None:
         """Waits before the next try. Raises :class:`_OutOfTimeError` when no time is left for one."""
@@ -167,7 +171,7 @@ class GroupOffsets:
         if action is Action.FATAL:
             raise error
         if action is Action.FIND_COORDINATOR:
-            self._cluster.forget_coordinator(self.group_id)
+            self._forget_coordinator()
         return error
 
     # -- commits ---------------------------------------------------------------------------------
@@ -288,7 +292,7 @@ class GroupOffsets:
         member = self.membership
         if action in (Action.RETRY, Action.FIND_COORDINATOR, Action.REFRESH_METADATA):
             if action is Action.FIND_COORDINATOR:
-                self._cluster.forget_coordinator(self.group_id)
+                self._forget_coordinator()
             await self._pause(failures, deadline, error)
             return
         if not self._subscription.by_group:

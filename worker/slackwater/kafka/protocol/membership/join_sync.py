@@ -165,7 +165,7 @@ class JoinSync:
         """Checks for a leader that returned whether the group's assignment still fits (KIP-814)."""
         machine, described = self._machine, self._check.described
         held = described.held if described is not None else None
-        if held is None:
+        if described is None or held is None or described.precedes(lead.members):
             log.debug(
                 "group %s: what its members hold is not known, so it is not checked", self._config.group_id
             )

@@ -424,6 +424,10 @@ class Membership:
         elif code == ErrorCode.NOT_COORDINATOR:
             self._lose_coordinator()
 
+    def coordinator_forgotten(self) -> None:
+        """Another part of the consumer looks for the coordinator: the next one may not know the member.id."""
+        self._machine.fence.coordinator_moved = True
+
     def commit_refused_by_rebalance(self, now_ms: int) -> None:
         """An OffsetCommit was answered REBALANCE_IN_PROGRESS: a heartbeat is sent at once to learn more.
 

@@ -6,10 +6,15 @@ rebalance, and the Sync returns the assignment that was described. The descripti
 still stores for this member: its old member.id, by which a leader recognises itself where the broker names
 the old one (JoinGroup below v9, before KIP-814), and its old topics, since a changed subscription causes no
 rebalance by itself (KAFKA-12759).
+
+The description may be too old: a coordinator of Kafka 4 that has just loaded the group describes it as of the
+high watermark, which rises with the replicas' next fetches, and answers Joins by the newest record. Then a
+return may pass for a rebalance, and a leader that returns does not check the assignment.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slackwater.kafka.group_states import STABLE
@@ -50,6 +55,16 @@ class Described:
             frozenset(subscription.topics) == topics
             for member_id, subscription in self.subscriptions.items()
             if member_id != self.member_id
+        )
+
+    def precedes(self, members: Mapping[str, MemberSubscription]) -> bool:
+        """Whether the group has had another generation since: the ``members`` of the Join's answer are others
+        or have joined again."""
+        names = {member.instance_id or member_id for member_id, member in members.items()}
+        return (self.held is not None and names != self.held.keys()) or any(
+            members[member_id].generation > subscription.generation
+            for member_id, subscription in self.subscriptions.items()
+            if member_id in members
         )
 
     def was_leader(self, leader_id: str) -> bool:

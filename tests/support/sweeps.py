@@ -1,0 +1,123 @@
+"""Writers of a table that end or stop at any call they make, and writers at the same time.
+
+``records``: how many each of the two partitions has.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.interfaces import Range, Sink, SinkFencedError
+from tests.support.sinks import OLD, Died, Steps, at_once, die, rows, write_all
+
+RECORDS = 8
+
+
+class Files(Protocol):
+    """What an independent reader finds in a table."""
+
+    def places(self) -> Counter[tuple[int, int]]:
+        """How many rows there are of each (partition, offset)."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows."""
+
+
+F = TypeVar("F", bound=Files, covariant=True)
+
+
+class Table(Protocol[F]):
+    """One table after another."""
+
+    def begin(self) -> None:
+        """From now on: another table, that is not there yet."""
+
+    def sink(self) -> Sink:
+        """A sink for the table."""
+
+    def read(self) -> F:
+        """What is in the table."""
+
+
+def each_once(records: int = RECORDS) -> Counter[tuple[int, int]]:
+    """The places of both partitions' records, each once."""
+    return Counter({(partition, offset): 1 for partition in (0, 1) for offset in range(records)})
+
+
+ALL = each_once()
+
+
+def die_at_each_step(
+    table: Table[Files], calls: Sequence[tuple[Any, str]], *, after: bool, records: int = RECORDS
+) -> int:
+    """A writer ends before or after each of its ``calls``; another one then writes the rest. Returns how many
+    there were."""
+    for turn in itertools.count(1):
+        table.begin()
+        rng, steps = random.Random(turn), Steps(turn, die, after=after)
+        try:
+            with steps.watching(calls):
+                write_all(table.sink(), rng, records=records)
+            break
+        except Died:
+            pass
+        write_all(table.sink(), rng, records=records)
+        assert table.read().places() == each_once(records), f"died at step {turn}"
+    return turn
+
+
+def go_on_after_a_successor(
+    table: Table[Files], calls: Sequence[tuple[Any, str]], *, after: bool, records: int = RECORDS
+) -> tuple[int, int]:
+    """A writer stops before or after each of its ``calls`` while another one writes all. Returns how many
+    there were, and how often the first one was refused."""
+    fenced = 0
+    for turn in itertools.count(1):
+        table.begin()
+        rng = random.Random(turn)
+
+        def succeed(_: Steps, rng: random.Random = rng) -> None:
+            write_all(table.sink(), rng, records=records)
+
+        steps = Steps(turn, succeed, after=after)
+        try:
+            with steps.watching(calls):
+                write_all(table.sink(), rng, records=records)
+        except SinkFencedError:
+            fenced += 1
+        if steps.count < turn:
+            break
+        assert table.read().places() == each_once(records), f"stopped at step {turn}"
+    return turn, fenced
+
+
+def create_at_once(table: Table[F], *, records: int = RECORDS) -> F:
+    """Three writers create the table and write a partition each. The rows of each have a column of their own:
+    no creation replaces another's schema."""
+    tps = [TopicPartition("flights", partition) for partition in range(3)]
+    barrier = threading.Barrier(len(tps))
+
+    def work(tp: TopicPartition) -> None:
+        sink, rng = table.sink(), random.Random(tp.partition)
+        at = sink.marks([tp]).get(tp, {}).get(OLD, 0)
+        barrier.wait()
+        while at < records:
+            end = min(records, at + rng.randrange(1, 5))
+            own = {f"column{tp.partition}": pa.array(range(at, end), pa.int64())}
+            batch = rows(range(at, end), tp.partition, **own)
+            sink.stage(batch, {tp: Range(OLD, at, end, at or None)}).publish()
+            at = end
+
+    at_once(work, tps)
+    read = table.read()
+    assert read.places() == Counter({(tp.partition, o): 1 for tp in tps for o in range(records)})
+    assert [row for row in read.rows() if row[f"column{row['partition']}"] != row["offset"]] == []
+    return read
