@@ -92,7 +92,8 @@ class Asking:
         request = ByVersion(m.OffsetFetchRequest, partial(o.offset_fetch_of_groups, groups, None))
         answer = await self._send(node_id, request, version_cap=o.FETCH_VERSION_CAP)
         offsets = o.read_offset_fetch_of_groups(answer, groups[0])
-        self.handled.update({group: _handled(committed) for group, committed in offsets.items()})
+        cluster_id = self._cluster.metadata.cluster_id or ""
+        self.handled.update({group: _handled(committed, cluster_id) for group, committed in offsets.items()})
         return {group: _committed(group, committed) for group, committed in offsets.items()}
 
     async def _by_coordinator(
@@ -268,13 +269,13 @@ def _committed(group_id: str, answer: o.GroupOffsets) -> Committed | KafkaError:
     return committed
 
 
-def _handled(answer: o.GroupOffsets) -> dict[TopicPartition, int]:
-    """Of the partitions whose commits say it."""
+def _handled(answer: o.GroupOffsets, cluster_id: str) -> dict[TopicPartition, int]:
+    """Of the partitions whose commits say it; not of offsets that were mirrored from another cluster."""
     handled = {}
     for tp, entry in answer.offsets.items():
         if entry is not None and '"handled":' in entry.metadata:
             note = CommitNote.decode(entry.metadata)
-            if note is not None and note.handled is not None:
+            if note is not None and note.handled is not None and not note.mirrored(cluster_id):
                 handled[tp] = max(entry.offset, note.handled)
     return handled
 

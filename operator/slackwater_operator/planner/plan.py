@@ -100,7 +100,7 @@ def _work(context: PlanningContext) -> None:
     abort_before_it_begins(context)
     chosen = choose(context)
     decide_step(context, chosen)
-    replicas = decide_replicas(context)
+    replicas = decide_replicas(context, chosen)
     if context.snapshot.statefulset is None and chosen.template is not None:
         name = statefulset(context.snapshot.name, next(iter(context.spans)))
         context.tell("Created", f"StatefulSet {name} with {replicas} workers")

@@ -36,6 +36,7 @@ class PlanningContext:
         troubles: problems that need a person.
         scaling: the scaling decision.
         step: the scaling step that begins, as (before, after).
+        held_at_zero: why no worker starts although workers are wanted and none run; "" if nothing holds them.
         unplanned: why the group rebalanced during a restart without the restart being the cause.
         needs_fresh: whether something would be done on a fresh snapshot.
         busy: whether something is in progress.
@@ -66,6 +67,7 @@ class PlanningContext:
     troubles: list[Trouble] = field(default_factory=list)
     scaling: ScalingDecision | None = None
     step: tuple[int, int] | None = None
+    held_at_zero: str = ""
     unplanned: str = ""
     needs_fresh: bool = False
     busy: bool = False

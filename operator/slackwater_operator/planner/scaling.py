@@ -7,10 +7,12 @@ from dataclasses import replace
 from slackwater_operator.model.statefulsets import Ordinals, next_suffix, scaled
 from slackwater_operator.planner.actions import FillReplicas
 from slackwater_operator.planner.planning_context import PlanningContext
+from slackwater_operator.planner.rollout.resume import held_at_zero
+from slackwater_operator.planner.rollout.revision import Chosen
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import DOWN, ROLLING, ROLLING_BACK, UP
 from slackwater_operator.policies.scaling.decision import decide_manual
-from slackwater_operator.policies.scaling.types import ManualInput, ScalingDecision
+from slackwater_operator.policies.scaling.types import AWAITS_REVISION, ManualInput, ScalingDecision
 
 
 def replicas_now(snapshot: GroupSnapshot) -> int:
@@ -63,9 +65,14 @@ def fill_replicas(context: PlanningContext) -> None:
         context.acts.append(FillReplicas(asked_for(context.snapshot)))
 
 
-def decide_replicas(context: PlanningContext) -> int:
-    """Decides the number of workers and with it the StatefulSets' ordinals. Returns the number."""
-    count = _decide(context)
+def decide_replicas(context: PlanningContext, chosen: Chosen) -> int:
+    """Decides the number of workers and with it the StatefulSets' ordinals. Returns the number.
+
+    Args:
+        context: the plan.
+        chosen: the template with which workers would start.
+    """
+    count = _decide(context, chosen)
     context.spans = _spans(context, count)
     if context.stopped:
         context.change_rollout(moving=None, ended_ms=None)  # both are stopped
@@ -87,7 +94,7 @@ def _spans(context: PlanningContext, count: int) -> dict[str, Ordinals]:
     return scaled(context.spans, count, target=there.suffix)
 
 
-def _decide(context: PlanningContext) -> int:
+def _decide(context: PlanningContext, chosen: Chosen) -> int:
     snapshot = context.snapshot
     assert snapshot.group is not None
     now, stopped = replicas_now(snapshot), context.stopped
@@ -102,6 +109,12 @@ def _decide(context: PlanningContext) -> int:
         context.desired = asked_for(snapshot)
     context.scaling = decision
     live = context.derived.replicas
+    if decision.applied and not live and (awaited := held_at_zero(context, chosen)):
+        context.held_at_zero = awaited
+        kept = f"0 kept: {awaited}"
+        context.scaling = replace(decision, applied=0, damping=AWAITS_REVISION, reason=kept, summary=kept)
+        context.decided("scaling", "hold", kept)
+        return 0
     if decision.applied != live and snapshot.statefulset is not None:
         held = _held(context, decision.applied)
         if held:

@@ -203,6 +203,7 @@ def _seen(context: PlanningContext) -> ConditionsInput:
         partitions=len(kafka.partitions) if kafka is not None and kafka.partitions else None,
         group=derived.group,
         unsettled=_unsettled(context),
+        held_at_zero=context.held_at_zero,
         kafka_away_ms=measured.kafka_away_ms,
         problems=tuple(filter(None, problems)),
         lag_known=bool(lags) and all(lag is not None for lag in lags),
@@ -235,6 +236,8 @@ def _unsettled(context: PlanningContext) -> str:
         return context.derived.unsettled
     if context.snapshot.statefulset is None:
         return "there is no StatefulSet yet"
+    if context.held_at_zero:
+        return context.held_at_zero
     if context.step is not None:
         return f"{context.step[1]} workers are required, {context.step[0]} exist"
     return ""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from slackwater_operator.model.group import GroupView
-from slackwater_operator.policies.scaling.types import ScalingDecision
+from slackwater_operator.policies.scaling.types import AWAITS_REVISION, ScalingDecision
 from slackwater_operator.policies.stalls import HOT, IDLE, MARKERS, SPARE, STUCK, Stall
 
 TYPES = (
@@ -53,6 +53,7 @@ _HELD = {
     "flapping": "Flapping",
     "throughput": "ThroughputFell",
     "rollout": "RollingRestart",
+    AWAITS_REVISION: "AwaitsRevision",
 }
 _AS_REQUESTED = {"paused": "Paused", "activation": "BelowActivationLag"}
 _LIMITS = {
@@ -111,6 +112,7 @@ class ConditionsInput:
         partitions: the number of partitions of the topics; None if unknown.
         group: the group; None when the broker did not respond.
         unsettled: why the group is not settled (`stability.unsettled`); "" when it is.
+        held_at_zero: why no worker starts although workers are wanted and none run; "" if nothing holds them.
         kafka_away_ms: for how long the cluster has not responded; 0 when it does.
         problems: what could not be observed, in words.
         lag_known: whether the lag of all partitions is known.
@@ -134,6 +136,7 @@ class ConditionsInput:
     partitions: int | None = None
     group: GroupView | None = None
     unsettled: str = ""
+    held_at_zero: str = ""
     kafka_away_ms: int = 0
     problems: tuple[str, ...] = ()
     lag_known: bool = False
@@ -233,7 +236,9 @@ def _not_settled(observed: ConditionsInput, troubles: Sequence[Trouble]) -> _Ver
     workers = _count(observed.replicas, "worker")
     missing = observed.unsettled or f"{workers} required; not all of them are in the group"
     if observed.rollout_phase in _UNDER_WAY:
-        return _Verdict(_FALSE, observed.rollout_phase, f"{_rollout_reason(observed)}; {missing}")
+        reason = _rollout_reason(observed)
+        message = reason if missing in reason else f"{reason}; {missing}"
+        return _Verdict(_FALSE, observed.rollout_phase, message)
     return _Verdict(_FALSE, "NotSettled", missing)
 
 
@@ -274,7 +279,7 @@ def _scaled(observed: ConditionsInput) -> _Verdict:
     message = decision.summary or decision.reason
     if decision.damping == "unknown":
         return _Verdict(_UNKNOWN, "NeedUnknown", message)
-    if decision.applied != observed.replicas:
+    if decision.applied != observed.replicas and not observed.held_at_zero:
         return _Verdict(_FALSE, "Stepping", message)
     if decision.damping in _HELD:
         return _Verdict(_FALSE, _HELD[decision.damping], message)
@@ -323,7 +328,11 @@ def _degraded(observed: ConditionsInput) -> _Verdict:
     troubles = _troubles(observed)
     if not troubles:
         return _Verdict(_FALSE, "Well", "nothing needs a person")
-    return _Verdict(_TRUE, troubles[0].reason, "; ".join(trouble.message for trouble in troubles))
+    message = "; ".join(trouble.message for trouble in troubles)
+    held = (
+        f"; {observed.held_at_zero}" if observed.held_at_zero and observed.held_at_zero not in message else ""
+    )
+    return _Verdict(_TRUE, troubles[0].reason, f"{message}{held}")
 
 
 def _troubles(observed: ConditionsInput) -> list[Trouble]:

@@ -17,6 +17,7 @@ from slackwater_operator.model.status_values import mapping, number, objects
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.policies.conditions import WELL
 from slackwater_operator.policies.resource_policies import scaling_policy
+from slackwater_operator.policies.scaling.types import AWAITS_REVISION
 from slackwater_operator.policies.scaling.what_if import scaling_otherwise
 
 _ALWAYS_SHOWN = "Ready"
@@ -246,6 +247,8 @@ def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:
     away = ", ".join(str(restart.get("name")) for restart in objects(rollout.get("underWay")))
     if rollout.get("toSet") and rollout.get("phase") in ("Rolling", "RollingBack"):
         return _when_taken_over(rollout)
+    if mapping(status.get("scaling")).get("damping") == AWAITS_REVISION:
+        return _when_started(group, status, rollout.get("phase"))
     match rollout.get("phase"):
         case "Rolling":
             return [f"the rolling restart continues when {away or 'every worker'} is back in a stable group"]
@@ -271,6 +274,22 @@ def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:
     if failed:
         return [f"revision {failed} is tried again when the annotation slackwater.dev/retry changes"]
     return ["workers are restarted when their template or the annotation slackwater.dev/restartedAt changes"]
+
+
+def _when_started(group: ConsumerGroup, status: Mapping[str, Any], phase: object) -> list[str]:
+    """Where no worker runs and the former revision does not start."""
+    passed = "the preflight of the new revision has passed"
+    result = [f"workers start when {passed}"]
+    if phase == "Paused":
+        paused = "spec.rollout.paused (or the annotation slackwater.dev/paused) is false"
+        result = [f"workers start when {paused} and {passed}"]
+    elif phase == "Stopped":
+        changed = "the spec or the annotation slackwater.dev/retry has changed"
+        result = [f"workers start when {changed} and {passed}"]
+    former = mapping(status.get("kafka")).get("bootstrapServers")
+    if former and former != group.spec.kafka.bootstrap_servers:
+        result.append(f"workers start with the former revision when spec.kafka is set back to {former}")
+    return result
 
 
 def _when_stepped(step: Step, index: int, count: int) -> str:

@@ -14,9 +14,7 @@ ON_THE_CONTROL_PLANE = {
     "docs/how-to/operate/scale-by-lag.md": ("explain flights",),
     "docs/how-to/operate/find-out-why.md": ("events --for",),
     "docs/reference/events.md": ("events --for",),
-    "docs/how-to/operate/rotate-credentials.md": ("create secret",),
     "docs/tutorials/first-group.md": ("slackwater restart", "events --for"),
-    "docs/how-to/operate/move-a-group.md": ("slackwater suspend",),
     "docs/how-to/install/uninstall.md": ("delete cg --all",),
 }
 """Page -> a part of each block that tests/e2e/operations/test_docs_commands.py runs, in this order."""
@@ -34,5 +32,7 @@ NOT_ON_THE_CONTROL_PLANE = (
     ),
     ("docs/how-to/install/uninstall.md", "custom-columns", "only prints; test_blocks.py checks its form"),
     ("docs/how-to/install/uninstall.md", "finalizers", "removes a finalizer by hand"),
+    ("docs/how-to/operate/move-a-group.md", "kubectl", "operations/test_docs_moves.py runs them"),
+    ("docs/how-to/operate/rotate-credentials.md", "kubectl", "operations/test_docs_moves.py runs it"),
 )
 """(page, part of a block with kubectl, why it does not run there)."""

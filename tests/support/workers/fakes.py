@@ -128,6 +128,7 @@ class FakeCluster:
     """What happened, in order: stage, publish, discard, commit, letters."""
     topic_id: UUID | None = None
     """As a new consumer learns it; one that is there already after a refresh."""
+    cluster_id: str = ""
     instance_owner: object = None
     headers: dict[tuple[int, int], list[tuple[str, bytes | None]]] = field(default_factory=dict)
     """By partition and offset, where they are not the usual."""
@@ -281,6 +282,9 @@ class FakeConsumer:
     def topic_id(self, partition: TopicPartition) -> UUID | None:
         assert partition in self.positions
         return self._known_topic_id
+
+    def cluster_id(self) -> str:
+        return self._cluster.cluster_id
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> None:
         assert refresh

@@ -36,4 +36,13 @@ def test_only_the_notes_of_workers_say_how_far_records_are_handled() -> None:
         d: OffsetAndMetadata(400, '{"at":1,"instance":"w-0","handled":"700"}'),
         e: None,
     }
-    assert _handled(GroupOffsets(0, offsets, {})) == {a: 700}
+    assert _handled(GroupOffsets(0, offsets, {}), "here") == {a: 700}
+
+
+def test_an_offset_that_was_mirrored_from_another_kafka_says_nothing_of_handled_records() -> None:
+    a, b = (TopicPartition("flights", number) for number in range(2))
+    offsets = {
+        a: OffsetAndMetadata(400, CommitNote(1, "w-0", handled=700, cluster_id="here").encode()),
+        b: OffsetAndMetadata(400, CommitNote(1, "w-0", handled=700, cluster_id="there").encode()),
+    }
+    assert _handled(GroupOffsets(0, offsets, {}), "here") == {a: 700}

@@ -237,6 +237,9 @@ class Consumer(Protocol):
     def topic_id(self, partition: TopicPartition) -> UUID | None:
         """The id of the topic that the partition's position belongs to."""
 
+    def cluster_id(self) -> str:
+        """The id of the Kafka cluster; "": not known."""
+
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> None:
         """Asks for new metadata."""
 

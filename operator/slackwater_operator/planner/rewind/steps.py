@@ -6,7 +6,8 @@ request is carried out twice, and nothing is stopped where an older CustomResour
 field.
 
 While the request is checked, all else goes on. While the group is stopped, its template, scaling and
-takeovers wait; spec.suspend keeps its effect before, during and after.
+takeovers wait; the workers then start with the wanted revision, once that has passed its preflight.
+spec.suspend keeps its effect before, during and after.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from slackwater_operator.planner.rewind.memory import (
     RewindMemory,
     stored,
 )
+from slackwater_operator.planner.rollout.revision import leaves_kafka
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.policies.membership.ownership import listed
 from slackwater_operator.policies.rewind import (
@@ -221,7 +223,8 @@ def _await_start(context: PlanningContext, rewind: RewindMemory) -> None:
     _drop_jobs(context, but=None)
     if rewind.request == asked(snapshot):
         _note_problem(context, rewind)
-    if snapshot.replicas or snapshot.group.spec.suspend or not snapshot.memory.desired:
+    none_start = snapshot.group.spec.suspend or not snapshot.memory.desired or leaves_kafka(snapshot)
+    if snapshot.replicas or none_start:
         context.rewind = replace(rewind, phase=DONE, since_ms=snapshot.now_ms)
 
 

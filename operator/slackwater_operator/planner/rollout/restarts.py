@@ -276,11 +276,12 @@ def _rest(context: PlanningContext, chosen: Chosen) -> None:
     """Sets the phase where no worker has to be restarted, and notes a revision to roll back to."""
     context.change_rollout(expected_rebalance="")
     there, derived = context.snapshot.statefulset, context.derived
+    held = f"; {context.held_at_zero}" if context.held_at_zero else ""
     if chosen.rejected:
-        context.change_rollout(phase=STOPPED, reason=chosen.rejected)
+        context.change_rollout(phase=STOPPED, reason=f"{chosen.rejected}{held}")
     elif chosen.waiting:
         paused = there is not None and context.snapshot.rollout_policy.paused
-        context.change_rollout(phase=PAUSED if paused else PREFLIGHT, reason=chosen.waiting)
+        context.change_rollout(phase=PAUSED if paused else PREFLIGHT, reason=f"{chosen.waiting}{held}")
     else:
         if context.rollout.phase in (ROLLING, PAUSED, REFUSED):
             context.tell("RolledOut", f"all workers have revision {context.rollout.target}")

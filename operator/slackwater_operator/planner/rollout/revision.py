@@ -45,11 +45,13 @@ class Chosen:
         template: the template to apply; None leaves it as it is (or there is none yet).
         waiting: why the wanted template is not applied yet; "" if it is, or is rejected.
         rejected: why the wanted template is not tried (again); "" if it is.
+        preparing: whether its first preflight runs, or is about to: its outcome is a matter of time.
     """
 
     template: Mapping[str, Any] | None = None
     waiting: str = ""
     rejected: str = ""
+    preparing: bool = False
 
 
 def choose(context: PlanningContext) -> Chosen:
@@ -79,7 +81,7 @@ def _choose(context: PlanningContext) -> Chosen:
         return _rejected(context, rollout.failed)
     if there is not None and there.template == wanted.hash:
         return Chosen(wanted.template)
-    if there is not None and context.rewind is not None and context.rewind.has_stopped:
+    if there is not None and context.rewind is not None and context.rewind.stops:
         return Chosen(waiting="the rewind is completed first")
     source = snapshot.arrangement.source
     if source is not None and source.template == wanted.hash:  # it becomes the target as soon as possible
@@ -105,6 +107,16 @@ def _in_use(context: PlanningContext) -> Chosen:
     )
     context.trouble(GROUP_ID_IN_USE, f"{why}: set spec.kafka.bootstrapServers back")
     return Chosen(waiting=why)
+
+
+def leaves_kafka(snapshot: GroupSnapshot) -> bool:
+    """Whether the spec names other bootstrap servers than the last workers used, and these are not known to
+    belong to the same Kafka cluster. What is observed then says nothing about the cluster of the spec."""
+    assert snapshot.group is not None
+    running, wanted = snapshot.running, snapshot.group.spec.kafka
+    if running is None or running.bootstrap_servers == wanted.bootstrap_servers:
+        return False
+    return not snapshot.cluster_id or snapshot.cluster_id != snapshot.next_id
 
 
 def _elsewhere(snapshot: GroupSnapshot) -> bool:
@@ -174,7 +186,7 @@ def _preflight(context: PlanningContext) -> Chosen:
         context.trouble("PreflightFailed", _tried(tries))
     if job is not None and job.deleting:
         context.busy = True
-        return Chosen(waiting="the previous preflight is still being deleted")
+        return Chosen(waiting="the previous preflight is still being deleted", preparing=tries is None)
     if tries is not None and job is None and not _due(context, tries):
         context.wake(tries.again_ms)
         return Chosen(waiting=_tried(tries))
@@ -189,13 +201,15 @@ def _preflight(context: PlanningContext) -> Chosen:
             context.wake(tries.again_ms)
             return Chosen(waiting=_tried(tries))
         decision = decide_preflight(PreflightView(None), now_ms=snapshot.now_ms)
-    if decision.action == "start" and snapshot.kafka_group is None:
-        # It would fail because of the brokers, and the revision would count as failed.
-        return Chosen(waiting="the preflight waits for the brokers to respond")
-    missing = snapshot.kafka.missing if snapshot.kafka is not None else ()
-    if decision.action == "start" and missing:
-        # It would fail because of them, and begins by itself when they exist.
-        return Chosen(waiting=f"the preflight waits: {missing_topics_message(missing)}")
+    if decision.action == "start" and not leaves_kafka(snapshot):
+        if snapshot.kafka_group is None:
+            # It would fail because of the brokers.
+            waiting = "the preflight waits for the brokers to respond"
+            return Chosen(waiting=waiting, preparing=tries is None)
+        missing = snapshot.kafka.missing if snapshot.kafka is not None else ()
+        if missing:
+            # It would fail because of them, and begins by itself when they exist.
+            return Chosen(waiting=f"the preflight waits: {missing_topics_message(missing)}")
     new = context.decided("preflight", decision.action, decision.reason)
     if decision.failed:
         context.change_rollout(
@@ -222,7 +236,7 @@ def _preflight(context: PlanningContext) -> Chosen:
         )
         context.acts.append(ApplyObject(marked(manifest)))
     context.busy = True
-    return Chosen(waiting=decision.reason or "the preflight is running")
+    return Chosen(waiting=decision.reason or "the preflight is running", preparing=tries is None)
 
 
 def _newest_job(context: PlanningContext) -> JobSnapshot | None:

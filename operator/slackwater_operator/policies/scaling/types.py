@@ -142,6 +142,10 @@ class ScalingInput:
     lag_change_per_s: float | None = None
 
 
+AWAITS_REVISION = "revision"
+"""The damping of a start from zero that waits for the wanted revision."""
+
+
 @dataclass(frozen=True)
 class ScalingDecision:
     """The number of workers, and why.
@@ -151,7 +155,7 @@ class ScalingDecision:
         cap: the limit that applies: `minReplicas`, `schedule`, `maxReplicas`, `partitions` or "".
         damping: what holds a step: `unknown`, `fallback`, `activation`, `behavior`, `paused`, `rebalancing`,
             `settling`, `draining`, `rising`, `share`, `cost`, `production`, `window`, `falling`, `flapping`,
-            `idle`, `throughput`, or "" if nothing does.
+            `idle`, `throughput`, `revision`, or "" if nothing does.
         applied: the number of workers to have now.
         reason: one sentence for users.
         skewed: partitions that need more than one worker.

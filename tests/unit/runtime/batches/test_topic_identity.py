@@ -129,6 +129,51 @@ def test_a_topic_made_anew_whose_offsets_the_broker_has_dropped_stops_too(bench:
     assert bench.sink.published.keys() == {(0, 0)}
 
 
+def test_an_offset_that_was_mirrored_to_another_kafka_is_gone_on_from(bench: Bench) -> None:
+    """MirrorMaker 2 sets the group's offsets there, and copies their metadata."""
+    bench.cluster.cluster_id = "here"
+    tp = run(bench, "v0", "v1")
+    mirrored = bench.cluster.committed[tp]
+    assert bench.note(tp)["cluster"] == "here"
+    bench.cluster.cluster_id, bench.cluster.topic_id = "there", SECOND
+    bench.cluster.committed[tp] = OffsetAndMetadata(1, mirrored.metadata)
+    bench.produce(0, "v2")
+    restart(bench, tp)
+    assert not bench.events("partition_stopped")
+    assert bench.sink.rows(0) == [0, 1, 1, 2], "from the offset on, beside the rows of before"
+    assert bench.sink.table_marks == {(tp, OLD): 2, (tp, NEW): 3}
+    note = bench.note(tp)
+    assert (note["topic"], note["cluster"]) == (NEW, "there")
+    restart(bench, tp)
+    assert bench.sink.rows(0) == [0, 1, 1, 2]
+
+
+def test_on_another_kafka_without_offsets_a_person_decides_where_to_go_on(bench: Bench) -> None:
+    """The table may have the records of the mirrored topic already."""
+    bench.cluster.cluster_id = "here"
+    tp = run(bench, "v0", "v1")
+    bench.cluster.cluster_id, bench.cluster.topic_id = "there", SECOND
+    del bench.cluster.committed[tp]
+    restart(bench, tp)
+    (event,) = bench.events("partition_stopped")
+    assert event["reason"] == "TopicRecreated"
+    assert "or the brokers are of another Kafka cluster" in event["message"]
+    bench.cluster.committed[tp] = OffsetAndMetadata(1)
+    restart(bench, tp)
+    assert bench.sink.rows(0) == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("committed_on", "here", "expected"),
+    [("a", "b", True), ("a", "a", False), ("", "b", False), ("a", "", False)],
+    ids=["another", "same", "an older worker's", "no ids"],
+)
+def test_a_note_says_which_kafka_it_was_committed_on(committed_on: str, here: str, expected: bool) -> None:
+    note = CommitNote(5, "w-0", topic_id=OLD, cluster_id=committed_on)
+    assert CommitNote.decode(note.encode()) == note
+    assert note.mirrored(here) is expected
+
+
 def test_metadata_older_than_the_commit_is_asked_for_again(bench: Bench) -> None:
     """Another worker has gone on with the new topic; this one still knows the old one."""
     tp = bench.produce(0, "n0", "n1")

@@ -216,6 +216,11 @@ class ConsumerBase(ABC):
             topic_id = self._core.cluster.metadata.topic_id(partition.topic)
         return None if topic_id == ZERO_UUID else topic_id
 
+    def cluster_id(self) -> str:
+        """The id of the Kafka cluster, as the brokers report it. "" before they have answered, and where they
+        report none. Sends nothing."""
+        return self._core.cluster.metadata.cluster_id or ""
+
     def highwater(self, partition: TopicPartition) -> int | None:
         """The end of the partition as of its last fetch, or ``None`` before the first. Sends nothing."""
         check_partitions([partition])

@@ -203,7 +203,8 @@ class PositionCommits:
 
     def set_committed(self, owned: OwnedPartition, committed: OffsetAndMetadata | None) -> None:
         """Takes in what is committed of a partition; it is to be signed soon."""
-        owned.set_committed(committed.offset if committed else None, committed.metadata if committed else "")
+        offset, metadata = (committed.offset, committed.metadata) if committed else (None, "")
+        owned.set_committed(offset, metadata, self._consumer.cluster_id())
         note = owned.initial_note
         if owned.signature is not None and note is not None and note.instance == self._instance:
             owned.signature = owned.signature.after([note])

@@ -28,7 +28,8 @@ class CommitNote:
     ``rejected``: how many records were rejected in a row up to the offset, with none handled since; None: no
     batch was committed yet, or by an older worker. ``handled``: up to where records were handled whose rows
     wait to be written with others (`sink.maxAge`); they are not committed. ``trace``: in a worker's last
-    commit, the trace of its restart, as the header ``traceparent``; "" without traces.
+    commit, the trace of its restart, as the header ``traceparent``; "" without traces. ``cluster_id``: of the
+    Kafka cluster that it was committed on; "" where the brokers do not report one, and from older workers.
     """
 
     at_ms: int | None
@@ -42,6 +43,12 @@ class CommitNote:
     rejected: int | None = None
     handled: int | None = None
     trace: str = ""
+    cluster_id: str = ""
+
+    def mirrored(self, cluster_id: str) -> bool:
+        """Whether it was committed on another Kafka cluster than the one with this id: a tool such as
+        MirrorMaker 2 has set the offset here, and has copied the metadata. False where an id is unknown."""
+        return "" not in (self.cluster_id, cluster_id) and self.cluster_id != cluster_id
 
     def encode(self) -> str:
         """The metadata string, below 400 characters for any usual names."""
@@ -62,6 +69,8 @@ class CommitNote:
             document["handled"] = self.handled
         if self.trace:
             document["trace"] = self.trace
+        if self.cluster_id:
+            document["cluster"] = self.cluster_id
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -74,12 +83,16 @@ class CommitNote:
             drain, since, alive, rejected, handled = (
                 _whole(document.get(name)) for name in ("drain", "since", "alive", "rejected", "handled")
             )
-            pod, topic_id, trace = (_text(document.get(name)) for name in ("pod", "topic", "trace"))
+            pod, topic_id, trace, cluster_id = (
+                _text(document.get(name)) for name in ("pod", "topic", "trace", "cluster")
+            )
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             return None
         if not isinstance(instance, str) or (at is not None and _whole(at) is None):
             return None
-        return cls(at, instance, pair, drain, pod, since, alive, topic_id, rejected, handled, trace)
+        return cls(
+            at, instance, pair, drain, pod, since, alive, topic_id, rejected, handled, trace, cluster_id
+        )
 
 
 def _text(value: object) -> str:
@@ -158,6 +171,8 @@ class OwnedPartition:
     """Whether the topic that has the name is known to be the one that the committed offset belongs to."""
     topic_id: str = ""
     """Of the topic that is read; "" where that is not known."""
+    cluster_id: str = ""
+    """Of the Kafka cluster; "" where that is not known."""
     stopped: Stopped | None = None
     """Why nothing more is read; None: it is read."""
 
@@ -189,10 +204,14 @@ class OwnedPartition:
         self.marks[self.topic_id] = end
         self.served_ms, self.awaited = at_ms, False
 
-    def set_committed(self, offset: int | None, metadata: str) -> None:
-        """Takes in what the broker has committed for the partition."""
-        self.looked_up, self.committed, self.metadata = True, offset, metadata
-        self.initial_note = CommitNote.decode(metadata)
+    def set_committed(self, offset: int | None, metadata: str, cluster_id: str = "") -> None:
+        """Takes in what the broker of the Kafka cluster has committed for the partition. An offset that was
+        mirrored from another cluster is one that a person has set: its note is about another topic."""
+        note = CommitNote.decode(metadata)
+        if note is not None and note.mirrored(cluster_id):
+            metadata, note = "", None
+        self.looked_up, self.committed, self.metadata, self.initial_note = True, offset, metadata, note
+        self.cluster_id = cluster_id
 
     def stored(self, commit: OffsetAndMetadata) -> None:
         """Takes in a commit of ours that the broker has accepted."""
@@ -222,10 +241,8 @@ class OwnedPartition:
         letters = note.letters if note is not None else None
         if letters is not None and letters[1] <= offset:
             letters = None
-        made = CommitNote(
-            now_ms, instance, letters, drain_ms, topic_id=self.topic_id, rejected=rejected, trace=trace
-        )
-        return OffsetAndMetadata(offset, self._signed(made).encode())
+        made = CommitNote(now_ms, instance, letters, drain_ms, rejected=rejected, trace=trace)
+        return OffsetAndMetadata(offset, self._signed(self._placed(made)).encode())
 
     def handled_of(self, start: int, handled: int, now_ms: int, instance: str) -> OffsetAndMetadata:
         """The commit that moves nothing beyond ``start`` and says that records up to ``handled`` are handled,
@@ -234,6 +251,9 @@ class OwnedPartition:
         note = CommitNote.decode(commit.metadata)
         assert note is not None
         return OffsetAndMetadata(start, replace(note, handled=handled).encode())
+
+    def _placed(self, note: CommitNote) -> CommitNote:
+        return replace(note, topic_id=self.topic_id, cluster_id=self.cluster_id)
 
     def _signed(self, note: CommitNote) -> CommitNote:
         if self.signature is None:
@@ -264,7 +284,7 @@ class OwnedPartition:
         """
         if self.note is not None:
             return OffsetAndMetadata(start, self.metadata)
-        note = CommitNote(None, instance, letters=(0, end), topic_id=self.topic_id)
+        note = self._placed(CommitNote(None, instance, letters=(0, end)))
         return OffsetAndMetadata(start, self._signed(note).encode())
 
     def letters_fence_of(self, start: int, end: int, now_ms: int, instance: str) -> OffsetAndMetadata:
@@ -272,7 +292,7 @@ class OwnedPartition:
 
         Where the note at assignment was no worker's, anything may be in the dead-letter topic.
         """
-        note = self.note or CommitNote(None, instance, topic_id=self.topic_id)
+        note = self.note or self._placed(CommitNote(None, instance))
         since, old_end = note.letters or (now_ms if self.initial_note is not None else 0, end)
         return OffsetAndMetadata(start, replace(note, letters=(since, max(end, old_end))).encode())
 

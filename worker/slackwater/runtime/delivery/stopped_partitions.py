@@ -63,7 +63,7 @@ def predecessor(
 
     "": it is, or nobody knows. ``note`` and ``committed``: what is committed. ``delivered``: the ids of the
     topics of this name for which the sink has a mark of the partition. An offset without a note was set by a
-    person, who has decided where to go on.
+    person, who has decided where to go on, or by a tool that mirrors offsets to another Kafka cluster.
     """
     if not current:
         return ""
@@ -75,12 +75,14 @@ def predecessor(
 
 
 def recreated(tp: TopicPartition, before: str, current: str, group: str) -> str:
-    """The message for a topic that is another than the one with the id ``before``; "": not known."""
+    """The message for a topic that is another than the one with the id ``before``; "": not known. It may be
+    the topic of another Kafka cluster: the marks in the sink do not name theirs."""
     was = f"the topic with id {before}" if before else "its predecessor"
     now = f" (id {current})" if current else ""
     return (
-        f"{tp}: the topic was deleted and created again: the group {group} has delivered records of {was}, "
-        f"and another topic has its name now{now}. It is not read. "
+        f"{tp}: the topic was deleted and created again, or the brokers are of another Kafka cluster: the "
+        f"group {group} has delivered records of {was}, and another topic has its name now{now}. "
+        "It is not read. "
         f"{go_on(tp.topic, group)}; rows that were delivered before are kept"
     )
 
