@@ -445,6 +445,8 @@ _RESTARTS = Row(
                 Query(_one("rollout_steps"), "all"),
             ),
             decimals=0,
+            colours=(("complete", GREEN), ("all", GREY)),
+            empty="No rollout was at steps",
         ),
         Panel(
             "Analysis of the rollout",
@@ -453,6 +455,7 @@ _RESTARTS = Row(
             Kind.STATES,
             (Query(_analysis_number(), "analysis"),),
             names=tuple((at, name, colour) for at, (name, colour) in enumerate(_ANALYSIS, start=1)),
+            empty="No analysis was in progress",
         ),
     ),
 )

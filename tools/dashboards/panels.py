@@ -106,7 +106,7 @@ class Panel:
         row: of a MATRIX: the label that gives the rows.
         column: of a MATRIX: the label that gives the columns.
         link: URL of a click on a series.
-        empty: what a tile shows without a value.
+        empty: what a tile shows without a value, and another panel without series.
     """
 
     title: str

@@ -62,7 +62,7 @@ def register(subparsers: Any) -> None:
         type=Path,
         default=None,
         metavar="DIR",
-        help="folder of the Secrets of spec.kafka.security, one file per key: DIR/SECRET/KEY",
+        help="folder of the Secrets that the file names, one file per key: DIR/SECRET/KEY",
     )
     run.add_argument(
         "--prometheus-url",

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 
 from slackwater.clock import Clock
+from slackwater_operator.api.v1alpha1.spec.prometheus import PrometheusSecurity
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.policies.resource_policies import steps_policy
 from slackwater_operator.policies.rollout.analysis import Measured, Measurement, MetricRule
 from slackwater_operator.policies.rollout.figures import FiguresInput, FigureWatch
 
-Ask = Callable[[str], Awaitable[Measured]]
-"""Asks Prometheus; raises nothing, and ends within a limited time."""
+Ask = Callable[[str, PrometheusSecurity | None, Sequence[str]], Awaitable[Sequence[Measured]]]
+"""Sends queries to Prometheus, for a namespace and with the settings of its group. Raises nothing, and ends
+within a limited time."""
 
 
 class AnalysisWatch:
@@ -43,11 +46,12 @@ class AnalysisWatch:
             changed: called when a measurement with queries is complete.
         """
         group, state = snapshot.group, snapshot.memory.rollout.step
-        policy = steps_policy(group) if group is not None else None
-        if policy is None or state is None or state.index >= len(policy.steps):
+        if group is None or state is None:
             self.close()
             return None
-        if not policy.steps[state.index].analyses or state.version != policy.version:
+        policy = steps_policy(group)
+        analyses = state.index < len(policy.steps) and policy.steps[state.index].analyses
+        if not analyses or state.version != policy.version:
             self.close()
             return None
         counts = {
@@ -68,7 +72,9 @@ class AnalysisWatch:
             values = {metric.name: figures[metric.figure] for metric in policy.metrics if metric.figure}
             queries = [metric for metric in policy.metrics if metric.query]
             if queries:
-                asking = self._ask(state.key, values, queries, ask, clock, changed)
+                security = group.spec.rollout.analysis.prometheus
+                send = functools.partial(ask, snapshot.namespace, security, [rule.query for rule in queries])
+                asking = self._ask(state.key, values, queries, send, clock, changed)
                 self._asking = asyncio.create_task(asking, name=f"analysis of {snapshot.name}")
             else:
                 self._latest = Measurement(state.key, snapshot.now_ms, values)
@@ -79,11 +85,11 @@ class AnalysisWatch:
         step: str,
         values: dict[str, Measured],
         queries: Sequence[MetricRule],
-        ask: Ask,
+        send: Callable[[], Awaitable[Sequence[Measured]]],
         clock: Clock,
         changed: Callable[[], None],
     ) -> None:
-        answers = await asyncio.gather(*(ask(metric.query) for metric in queries))
+        answers = await send()
         asked = {metric.name: answer for metric, answer in zip(queries, answers, strict=True)}
         self._latest = Measurement(step, clock.wall_ms(), {**values, **asked})
         self._asking = None

@@ -95,9 +95,9 @@ class Controller:
         self._workers = workers or WorkerStatuses()
         self._own_workers = workers is None
         self._reconciled_ms = clock.mono_ms()
-        self._prometheus = Prometheus(self._settings.prometheus_url)
+        self._prometheus = Prometheus(self._settings.prometheus_url, kube)
         self._snapshots = SnapshotBuilder(
-            kube, store, self._clusters, self._workers, clock, self._settings, self._prometheus.value
+            kube, store, self._clusters, self._workers, clock, self._settings, self._prometheus.values
         )
         self._traces = OperationTraces(tracing, clock)
         self._executor = Executor(

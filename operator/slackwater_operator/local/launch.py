@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from slackwater_operator.kubernetes.object_api import Object
 from slackwater_operator.local.report.views import RunError
 from slackwater_operator.local.run import LocalRun, RunSettings
 from slackwater_operator.local.source import Source, read_secrets, read_source
@@ -46,7 +47,7 @@ class Launch:
             settings: how the run behaves.
             rollout: fields that count in place of the file's spec.rollout; None: the file's.
             sink_format: the format of the output in place of the file's; "": the file's.
-            secrets: the folder with the Secrets of spec.kafka.security, as SECRET/KEY; None: there is none.
+            secrets: the folder with the Secrets that the file names, as SECRET/KEY; None: there is none.
 
         Raises:
             ResourceError: the file is wrong.
@@ -92,7 +93,7 @@ class Launch:
         return run
 
     async def _start(self) -> LocalRun:
-        secrets = read_secrets(self.source.group, self._secrets)
+        secrets = self._read_secrets(self.source)
         self._keep_log()
         try:
             if self._connect:
@@ -136,12 +137,16 @@ class Launch:
         """
         source = self._read().on_spark(self._remote)
         if self._run is not None:
-            self._run.give_secrets(read_secrets(source.group, self._secrets))
+            self._run.give_secrets(self._read_secrets(source))
         return source
 
     def hurry(self) -> None:
         """Ends the workers that are still draining at once."""
         self._hurry.set()
+
+    def _read_secrets(self, source: Source) -> list[Object]:
+        asked = self.settings is not None and bool(self.settings.prometheus_url)
+        return read_secrets(source.group, self._secrets, analysis=asked)
 
     def _read(self) -> Source:
         source = read_source(self._file, Path.cwd())

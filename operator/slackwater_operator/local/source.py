@@ -15,7 +15,7 @@ from slackwater_operator.api.v1alpha1 import yaml_file
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.kubernetes.object_api import Object
 from slackwater_operator.local.report.views import RunError
-from slackwater_operator.specs.worker_config import secrets_of
+from slackwater_operator.specs.worker_config import secrets_of, secrets_of_analysis
 
 Manifest = dict[str, Any]
 
@@ -128,18 +128,20 @@ def read_source(file: Path, current: Path) -> Source:
     return Source(document.value, file.resolve().parent, current)
 
 
-def read_secrets(group: ConsumerGroup, folder: Path | None) -> list[Object]:
+def read_secrets(group: ConsumerGroup, folder: Path | None, *, analysis: bool = False) -> list[Object]:
     """The Secrets of spec.kafka.security and spec.pipeline.value.registry, from files: FOLDER/SECRET/KEY.
 
     Args:
         group: the resource.
         folder: the folder with a folder for each Secret; None: none was given.
+        analysis: whether those of spec.rollout.analysis.prometheus are needed, too.
 
     Raises:
         RunError: one is missing.
     """
     secrets: dict[str, Object] = {}
-    for section, name, keys in secrets_of(group):
+    needed = secrets_of(group) + (secrets_of_analysis(group) if analysis else [])
+    for section, name, keys in needed:
         if folder is None:
             raise RunError(
                 f"{section} names Secret {name}: give a folder that contains {name}/{keys[0]} with --secrets"

@@ -22,6 +22,7 @@ from slackwater_operator.api.v1alpha1.consumer_group import (
 )
 from slackwater_operator.api.v1alpha1.fields import FieldError
 from slackwater_operator.api.v1alpha1.spec.pipeline import Delivery, Spark
+from slackwater_operator.api.v1alpha1.spec.prometheus import PrometheusSecurity
 from slackwater_operator.model import names
 
 JOIN_GATE_MS = 600_000
@@ -33,6 +34,8 @@ DEFAULT_HEARTBEAT_INTERVAL_MS = 3_000
 USERNAME, PASSWORD = "username", "password"
 CA = "ca.crt"
 CERTIFICATE, KEY = "tls.crt", "tls.key"
+TOKEN = "token"
+"""The keys of the Secrets that a resource names."""
 
 KEY_BYTES = 32
 """The length of a takeover key: SHA-256's output, beyond which a longer HMAC key gains nothing (RFC 2104,
@@ -327,13 +330,24 @@ def secrets_of(group: ConsumerGroup) -> list[tuple[str, str, tuple[str, ...]]]:
     ]
 
 
-def keys_by_secret(settings: Security | Registry) -> list[tuple[str, tuple[str, ...]]]:
+def secrets_of_analysis(group: ConsumerGroup) -> list[tuple[str, str, tuple[str, ...]]]:
+    """As `secrets_of`, the Secrets that the operator needs for the queries of spec.rollout.analysis."""
+    analysis = group.spec.rollout.analysis
+    if analysis.prometheus is None or not any(metric.query for metric in analysis.metrics):
+        return []
+    named = keys_by_secret(analysis.prometheus)
+    return [("spec.rollout.analysis.prometheus", secret, keys) for secret, keys in named]
+
+
+def keys_by_secret(settings: Security | Registry | PrometheusSecurity) -> list[tuple[str, tuple[str, ...]]]:
     """The Secrets that ``settings`` name, each with the keys that it must have."""
-    secrets = [
+    secrets: list[tuple[str, tuple[str, ...]]] = [
         (settings.credentials_secret, (USERNAME, PASSWORD)),
         (settings.ca_secret, (CA,)),
         (settings.client_certificate_secret, (CERTIFICATE, KEY)),
     ]
+    if isinstance(settings, PrometheusSecurity):
+        secrets.append((settings.token_secret, (TOKEN,)))
     return [(secret, keys) for secret, keys in secrets if secret]
 
 

@@ -1,4 +1,4 @@
-"""HTTP requests to pods, whose responses are not trusted: no redirects or decompression, limited bytes."""
+"""HTTP requests to pods and Prometheus. Answers are not trusted: no redirects or decompression, few bytes."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ async def request(
     most_bytes: int,
     body: bytes = b"",
     headers: Mapping[str, str] | None = None,
+    server_name: str = "",
 ) -> Answer:
     """Makes a request. A redirect is an answer like any other; bytes are counted as they come.
 
@@ -52,12 +53,20 @@ async def request(
         most_bytes: how long the answer's body may be.
         body: what is sent.
         headers: beside the usual ones.
+        server_name: what the server's certificate must be valid for; "": the URL's host.
 
     Raises:
         BadAnswer: the body is longer, or packed.
         aiohttp.ClientError, TimeoutError, OSError: there is no answer, or not all of it.
     """
-    sent = session.request(method, url, data=body or None, headers=headers, allow_redirects=False)
+    sent = session.request(
+        method,
+        url,
+        data=body or None,
+        headers=headers,
+        allow_redirects=False,
+        server_hostname=server_name or None,
+    )
     async with sent as answer:
         if answer.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
             raise BadAnswer("the response is compressed (Content-Encoding), which was not requested")

@@ -1,9 +1,9 @@
 """A real Prometheus finds and scrapes the running operator and workers through the real API server, by what
 the PodMonitors say, and every expression of the dashboards and the alerts has an answer there.
 
-One story, and what it leaves in Prometheus: groups that run, a scale step, a rolling restart, a rollout by
-takeover, an unplanned rebalance, dead letters, a group whose Kafka is not there, and one whose spec cannot
-work.
+One story, and what it leaves in Prometheus: groups that run, a scale step, a rolling restart by steps with an
+analysis, a rollout by takeover, an unplanned rebalance, dead letters, a group whose Kafka is not there, and
+one whose spec cannot work.
 """
 
 from __future__ import annotations
@@ -57,14 +57,17 @@ WITHOUT_SERIES = {
     "alert SlackwaterAdmissionCertificate": "this release serves no webhook, which would refuse its broken "
     "group; promtool tests the rule, and tests/e2e/chart/test_chart_install.py the webhook",
     "alert SlackwaterPartitionsStopped": "as the one before, of a log that ends before the position",
-    "alert SlackwaterRolloutHeld": "no rollout is held here for an hour; promtool tests the rule",
-    "group: Steps of the rollout (A)": "these rollouts have no steps; test_plan_steps.py has the metric",
-    "group: Steps of the rollout (B)": "as the one before",
-    "group: Analysis of the rollout (A)": "as the one before",
     "group: JVM heap (A)": "no Spark runs here; test_pipeline_spark.py has the metric",
     "group: Garbage collection (A)": "as the one before",
     "group: Memory (B)": "these pods are processes without a limit; the unit test has the metric",
 }
+# The steps analysis and pause are promoted when Prometheus has seen them.
+STEPS = {
+    "steps": [{"setWorkers": 1}, {"analysis": {"duration": "1h"}}, {"pause": {}}],
+    "analysis": {"interval": "1s", "inconclusiveLimit": 1000, "metrics": [
+        {"name": "dead letters", "figure": "DeadLetterRate", "thresholdRange": {"max": 1}},
+    ]},
+}  # fmt: skip
 # Slow enough for a lag that lasts: a worker's capacity is what it commits while there is one.
 HANDLER = """
 import time
@@ -201,7 +204,7 @@ def make_topics(admin: KafkaAdmin) -> None:
 
 
 def groups(bootstrap: str) -> Iterator[dict[str, Any]]:
-    yield group(bootstrap)
+    yield group(bootstrap, rollout=STEPS)
     movers = group(bootstrap, groupId=MOVERS, rollout={"strategy": "Takeover"})
     movers["metadata"]["name"] = MOVERS
     del movers["spec"]["scaling"]
@@ -233,7 +236,7 @@ def tell(story: Story) -> Story:
     load.start()
     try:
         until(lambda: story.condition("Ready") == "True", "the group", 180)
-        # A scale step, then a rolling restart.
+        # A scale step, then a rolling restart by steps.
         story.patch({"spec": {"replicas": 3, "scaling": {"minReplicas": 3}}})
         until(
             lambda: story.group()["status"].get("members") == 3 and story.condition("Ready") == "True",
@@ -242,7 +245,10 @@ def tell(story: Story) -> Story:
         )
         until(lambda: story.condition("RolledOut") == "True", "nothing to roll", 120)
         story.patch({"metadata": {"annotations": {"slackwater.dev/restartedAt": "now"}}})
-        until(lambda: story.condition("RolledOut") == "False", "the rolling restart to begin", 120)
+        until(lambda: shown(story, "rollout_analysis", 'result="successful"'), "the analysis", 240)
+        promote(story, 2)
+        until(lambda: shown(story, "rollout_phase", 'phase="Paused"'), "the pause", 120)
+        promote(story, 3)
         until(lambda: story.condition("RolledOut") == "True", "the rolling restart", 240)
         until(lambda: story.condition("Ready", MOVERS) == "True", "the group of takeovers", 180)
         until(lambda: story.condition("RolledOut", MOVERS) == "True", "nothing to take over", 120)
@@ -254,6 +260,15 @@ def tell(story: Story) -> Story:
     finally:
         load.stop()
     return story
+
+
+def shown(story: Story, metric: str, label: str) -> bool:
+    """Whether a metric of the group is 1 in Prometheus."""
+    return story.prometheus.value(f'max(slackwater_{metric}{{group="{GROUP}", {label}}})') == 1
+
+
+def promote(story: Story, step: int) -> None:
+    story.patch({"metadata": {"annotations": {"slackwater.dev/promote": f"{step} now"}}})
 
 
 def describe(story: Story) -> str:
@@ -501,8 +516,16 @@ def test_grafana_draws_the_dashboards(story: Story, tmp_path: Path) -> None:
     level_texts = {text for _, text, _ in LEVELS}
     assert group["State"]["text"].split()[-1] in level_texts
     rows = group["Conditions"]["text"].split("\n")
-    assert set(conditions.TYPES) <= set(rows)
-    assert set(group["Conditions over time"]["series"]) == set(conditions.TYPES)
+    types = set(conditions.TYPES) - {"Rewound"}  # nobody asks for a rewind here
+    assert types <= set(rows)
+    assert set(group["Conditions over time"]["series"]) == types
+    steps, analysis = (
+        panels["group-rows"]["Steps of the rollout"],
+        panels["group-rows"]["Analysis of the rollout"],
+    )
+    assert set(steps["series"]) == {"complete", "all"}
+    assert set(analysis["series"]) == {"analysis"}
+    assert {"Steps of the rollout", "Analysis of the rollout"} & empty["group-rows"] == set()
     titles = {mark["title"] for mark in shown["group"]["marks"]}
     assert {"scaled to 3 workers", "rebalance: scale", "rollout: Rolling"} <= titles
 

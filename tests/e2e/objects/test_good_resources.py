@@ -102,9 +102,19 @@ GOOD: dict[str, dict[str, Any]] = {
                     {"name": "dead letters", "figure": "DeadLetterRate", "thresholdRange": {"max": 0.01}},
                     {"name": "up", "query": "sum(up)\n  / 2", "thresholdRange": {"min": 1, "max": 2}},
                 ],
+                "prometheus": {
+                    "tokenSecret": "prometheus.token",
+                    "caSecret": "tls",
+                    "clientCertificateSecret": "tls",
+                    "serverName": "Prometheus.monitoring.svc",
+                },
             },
         }
     },
+    "a login for Prometheus": {
+        "spec/rollout": {"analysis": {"prometheus": {"credentialsSecret": "user"}}},
+    },
+    "no authentication at Prometheus": {"spec/rollout": {"analysis": {"prometheus": {}}}},
     "the longest name for takeovers": {
         "metadata/name": "f" * consumer_group.MAX_NAME_TAKEOVER,
         "spec/rollout/strategy": "Takeover",

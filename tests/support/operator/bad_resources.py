@@ -137,6 +137,11 @@ def _metric(**metric: Any) -> dict[str, Any]:
     return {"spec/rollout/analysis": {"metrics": [whole]}}
 
 
+def _prometheus(**fields: Any) -> dict[str, Any]:
+    """A group with a query, and how Prometheus is asked."""
+    return {"spec/rollout/analysis": {**_metric(query="up")["spec/rollout/analysis"], "prometheus": fields}}
+
+
 def _security(**fields: Any) -> dict[str, Any]:
     return {"spec/kafka/security": fields}
 
@@ -145,6 +150,7 @@ _DAY = {"name": "day", "start": "0 8 * * *", "duration": "1h", "minReplicas": 3}
 _PROPERTIES = "spec.kafka.properties"
 _SECURITY = "spec.kafka.security"
 _METRICS = "spec.rollout.analysis.metrics"
+_PROMETHEUS = "spec.rollout.analysis.prometheus"
 _UP = "spec.scaling.behavior.scaleUp"
 _POLICY = {"type": "Pods", "value": 2, "period": "1m"}
 _SCHEDULE = "spec.scaling.schedules[0]"
@@ -509,6 +515,18 @@ REFUSED = [
         f"{_METRICS}[0].thresholdRange", "set min, max, or both"),
     Bad("a metric that never holds", _metric(figure="Lag", thresholdRange={"min": 2, "max": 1.5}),
         f"{_METRICS}[0].thresholdRange.min", "must not be greater than max"),
+    Bad("two ways to log in to Prometheus", _prometheus(tokenSecret="token", credentialsSecret="user"),
+        f"{_PROMETHEUS}.tokenSecret", "cannot be combined with credentialsSecret; remove one of them"),
+    Bad("a token's Secret with capitals", _prometheus(tokenSecret="Token"), f"{_PROMETHEUS}.tokenSecret",
+        "such as prometheus-token"),
+    Bad("a login's Secret in another namespace", _prometheus(credentialsSecret="monitoring/user"),
+        f"{_PROMETHEUS}.credentialsSecret", "such as prometheus-user"),
+    Bad("a CA in place of its Secret", _prometheus(caSecret="-----BEGIN CERTIFICATE-----"),
+        f"{_PROMETHEUS}.caSecret", "such as prometheus-ca"),
+    Bad("a client certificate without a name", _prometheus(clientCertificateSecret=""),
+        f"{_PROMETHEUS}.clientCertificateSecret", "such as prometheus-client"),
+    Bad("a server's name with a port", _prometheus(serverName="prometheus:9090"), f"{_PROMETHEUS}.serverName",
+        "such as prometheus.monitoring.svc"),
     Bad("two metrics of one name", {"spec/rollout/analysis": {"metrics": [
         {"name": "lag", "figure": "Lag", "thresholdRange": {"max": 1}}] * 2}}, f"{_METRICS}[1]",
         "Duplicate value", f"{_METRICS}[1].name"),

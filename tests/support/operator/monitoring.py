@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import subprocess
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -103,12 +105,29 @@ def _relabelling(rule: Manifest) -> dict[str, Any]:
     return {names[key]: value for key, value in rule.items()}
 
 
+@dataclass(frozen=True)
+class Web:
+    """How a Prometheus is served, with TLS, and how it is asked.
+
+    Attributes:
+        config: of `--web.config.file`.
+        headers: of the requests.
+        context: of TLS.
+    """
+
+    config: Manifest
+    headers: Mapping[str, str]
+    context: ssl.SSLContext
+
+
 class Prometheus:
     """A running Prometheus. Made by :func:`prometheus`."""
 
-    def __init__(self, url: str, log: Path) -> None:
+    def __init__(self, url: str, log: Path, web: Web | None = None) -> None:
         self.url = url
         self._log = log
+        self._headers = dict(web.headers) if web is not None else {}
+        self._context = web.context if web is not None else None
 
     def log(self) -> str:
         """What it has written."""
@@ -116,7 +135,8 @@ class Prometheus:
 
     def _get(self, path: str, **parameters: str) -> Any:
         query = urllib.parse.urlencode(parameters)
-        with urllib.request.urlopen(f"{self.url}{path}?{query}", timeout=30) as answer:
+        request = urllib.request.Request(f"{self.url}{path}?{query}", headers=self._headers)
+        with urllib.request.urlopen(request, timeout=30, context=self._context) as answer:
             said = json.load(answer)
         assert said["status"] == "success", said
         return said["data"]
@@ -157,8 +177,10 @@ def prometheus(
     rules: Sequence[Manifest] = (),
     *,
     interval: str = "2s",
+    web: Web | None = None,
 ) -> Iterator[Prometheus]:
-    """Starts a Prometheus on loopback with these scrape configurations and rule groups, for the block."""
+    """Starts a Prometheus on loopback with these scrape configurations and rule groups, for the block.
+    Without ``web`` it has neither TLS nor authentication."""
     directory.mkdir(parents=True, exist_ok=True)
     (port,) = reserve_ports(1)
     (directory / "rules.yaml").write_text(yaml.safe_dump({"groups": list(rules)}))
@@ -173,16 +195,18 @@ def prometheus(
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout + checked.stderr
+    (directory / "web.yaml").write_text(yaml.safe_dump(web.config if web is not None else {}))
     process = ServerProcess(
         "Prometheus",
         [
             str(build.prometheus()), f"--config.file={directory / 'prometheus.yaml'}",
             f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address=127.0.0.1:{port}",
-            "--log.level=warn",
+            f"--web.config.file={directory / 'web.yaml'}", "--log.level=warn",
         ],
         log=directory / "log", cwd=directory,
     )  # fmt: skip
-    server = Prometheus(f"http://127.0.0.1:{port}", directory / "log")
+    scheme = "http" if web is None else "https"
+    server = Prometheus(f"{scheme}://127.0.0.1:{port}", directory / "log", web)
     process.await_ready(lambda: server.query("vector(1)"), 90)
     try:
         yield server

@@ -50,6 +50,27 @@ def test_without_a_folder_a_secret_is_an_error_that_says_what_to_do() -> None:
     assert read_secrets(Source(manifest(1), Path("/"), Path("/")).group, None) == []
 
 
+def test_the_secrets_for_prometheus_are_read_where_it_is_asked(tmp_path: Path) -> None:
+    metric = {"name": "up", "query": "up", "thresholdRange": {"min": 1}}
+    analysis = {"metrics": [metric], "prometheus": {"tokenSecret": "login", "caSecret": "login"}}
+    group = Source(manifest(1, rollout={"analysis": analysis}), Path("/"), Path("/")).group
+    assert read_secrets(group, None) == []
+    with pytest.raises(RunError, match=r"analysis\.prometheus names Secret login: give a folder"):
+        read_secrets(group, None, analysis=True)
+    (tmp_path / "login").mkdir()
+    (tmp_path / "login" / "ca.crt").write_text("c")
+    with pytest.raises(RunError, match=r"login/token: No such file.*it must contain token of Secret login"):
+        read_secrets(group, tmp_path, analysis=True)
+    (tmp_path / "login" / "token").write_text("t")
+    [secret] = read_secrets(group, tmp_path, analysis=True)
+    values = {key: base64.b64decode(value) for key, value in secret["data"].items()}
+    assert values == {"token": b"t", "ca.crt": b"c"}
+    del metric["query"]
+    figures = {**analysis, "metrics": [{**metric, "figure": "Lag"}]}
+    group = Source(manifest(1, rollout={"analysis": figures}), Path("/"), Path("/")).group
+    assert read_secrets(group, None, analysis=True) == [], "without a query nothing is asked"
+
+
 def test_the_resource_has_absolute_paths_and_no_namespace() -> None:
     source = Source(manifest(1), Path("/files/flights"), Path("/here"))
     source.manifest["metadata"]["namespace"] = "kafka"

@@ -212,6 +212,19 @@ STAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             }
         },
     ),
+    **{
+        f"spec.rollout.analysis.prometheus.{field}": (
+            NONE,
+            {"spec/rollout/analysis": {"prometheus": {field: "prometheus"}}},
+        )
+        for field in (
+            "tokenSecret",
+            "credentialsSecret",
+            "caSecret",
+            "clientCertificateSecret",
+            "serverName",
+        )
+    },
     "spec.suspend": (NONE, {"spec/suspend": True}),
     "spec.deletionPolicy": (NONE, {"spec/deletionPolicy": "Delete"}),
     "metadata.labels": (NONE, {"metadata/labels": {"team": "lake"}}),

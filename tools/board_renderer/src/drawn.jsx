@@ -6,6 +6,7 @@ import { theme } from './fields.js';
 
 const NAMES = 110;
 const AXIS = 18;
+const CHARACTER = 8.5; // the room for one, as Grafana's state timeline counts it; its colour is Grafana's, too
 const TEXT = { fontSize: 11, fill: theme.colors.text.secondary };
 
 function valueField(frame) {
@@ -69,12 +70,18 @@ export function States({ frames, view, marks, width, height }) {
               const shown = field.display(span.value);
               const left = x(span.from);
               const wide = Math.max(Math.min(x(span.to), width) - left, 1);
+              const chars = Math.floor(wide / CHARACTER);
               return (
                 <g key={i}>
                   <rect x={left} y={at * row + 2} width={wide} height={row - 4} fill={shown.color} />
-                  {wide > 60 && (
-                    <text x={left + 6} y={at * row + row / 2 + 4} fontSize={11} fill="white">
-                      {shown.text}
+                  {chars >= 2 && (
+                    <text
+                      x={left + 4}
+                      y={at * row + row / 2 + 4}
+                      fontSize={11}
+                      fill={theme.colors.getContrastText(shown.color, 3)}
+                    >
+                      {shown.text.slice(0, chars)}
                     </text>
                   )}
                 </g>

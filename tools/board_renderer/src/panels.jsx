@@ -147,7 +147,8 @@ export function Body(props) {
   const Kind = KINDS[props.panel.type];
   const empty = props.frames.every((frame) => frame.length === 0);
   if (empty && props.panel.type !== 'stat') {
-    return <div style={{ padding: 16, color: theme.colors.text.secondary }}>No data</div>;
+    const text = props.panel.fieldConfig?.defaults?.noValue ?? 'No data'; // as Grafana's PanelDataErrorView
+    return <div style={{ padding: 16, color: theme.colors.text.secondary }}>{text}</div>;
   }
   return <Kind {...props} />;
 }

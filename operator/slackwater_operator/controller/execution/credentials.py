@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.net.security.settings import Security
 from slackwater_operator.api.v1alpha1.spec.kafka import Kafka
+from slackwater_operator.controller.execution.secret_values import SecretProblem, read_secret
 from slackwater_operator.kafka.cluster_dns import depends_on_namespace
 from slackwater_operator.kafka.clusters import ClusterIdentity
-from slackwater_operator.kubernetes.errors import KubeError
 from slackwater_operator.kubernetes.object_api import ObjectApi
 from slackwater_operator.kubernetes.store import Store
 from slackwater_operator.specs.worker_config import CA, CERTIFICATE, KEY, PASSWORD, USERNAME
@@ -70,21 +68,7 @@ def options(kube: ObjectApi) -> Callable[[ClusterIdentity], Awaitable[Mapping[st
 async def _read(kube: ObjectApi, namespace: str, name: str, fields: Mapping[str, str]) -> dict[str, str]:
     """The values of a Secret's keys, by the name that `Security` has for them."""
     try:
-        secret = await kube.get("v1", "Secret", namespace, name)
-    except KubeError as error:
-        raise KafkaConfigurationError(f"Secret {namespace}/{name} cannot be read: {error}") from None
-    if secret is None:
-        keys = " and ".join(fields.values())
-        raise KafkaConfigurationError(f"Secret {namespace}/{name} does not exist; create it with {keys}")
-    data = secret.get("data") or {}
-    values = {}
-    for field, key in fields.items():
-        if key not in data:
-            raise KafkaConfigurationError(f"Secret {namespace}/{name} has no key {key}; add it")
-        try:
-            values[field] = base64.b64decode(data[key]).decode().rstrip("\r\n")
-        except (binascii.Error, UnicodeDecodeError):
-            raise KafkaConfigurationError(
-                f"Secret {namespace}/{name}: the value of {key} is not UTF-8 text; replace it"
-            ) from None
-    return values
+        values = await read_secret(kube, namespace, name, [*fields.values()])
+    except SecretProblem as problem:
+        raise KafkaConfigurationError(str(problem)) from None
+    return {field: values[key] for field, key in fields.items()}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from slackwater_operator.api.v1alpha1.spec.prometheus import PrometheusSecurity
 from slackwater_operator.controller.group_metrics import figures
 from slackwater_operator.planner.actions import DeletePod
 from slackwater_operator.policies.explanations import explain
@@ -149,6 +150,17 @@ async def test_a_prometheus_that_is_away_never_lets_it_go_on(strategy: str) -> N
     simulation.answer = Measured(0.0)
     await operator.run(lambda: rolled(simulation, "v2"))
     assert simulation.condition("Degraded")["status"] == "False"
+
+
+async def test_prometheus_is_asked_with_the_secrets_of_the_group() -> None:
+    simulation, operator = await group("Restart", ANALYSED, QUERY, LETTERS, prometheus={"tokenSecret": "t"})
+    assert simulation.asked == []
+    simulation.answer = Measured(None, "Prometheus is not asked: Secret default/t does not exist")
+    simulation.change(pipeline=image("v2"))
+    await operator.run(lambda: "default/t" in simulation.status["rollout"].get("reason", ""))
+    assert set(simulation.asked) == {("default", PrometheusSecurity(token_secret="t"), ("sum(errors)",))}
+    simulation.answer = Measured(0.0)
+    await operator.run(lambda: rolled(simulation, "v2"))
 
 
 @both

@@ -300,6 +300,7 @@ class Simulation:
         self.counted: dict[str, tuple[int, int]] = {}
         """By process, how many records it has committed, and how many of them it has dead-lettered."""
         self.answer: Measured = Measured(None, "Prometheus: away")  # to every query
+        self.asked: list[tuple[str, object, tuple[str, ...]]] = []  # namespace, settings and queries
         self.each_tick: list[Callable[[Simulation], None]] = []
         self.pods_ever: list[str] = []
         self.room: int | None = None  # for how many pods there is room; None: for all
@@ -811,9 +812,10 @@ class Simulation:
         for name in self.group.members:
             self.unserved_ms[name] = 0 if name in served else self.unserved_ms[name] + TICK_MS
 
-    async def prometheus(self, query: str) -> Measured:
+    async def prometheus(self, namespace: str, security: object, queries: Sequence[str]) -> list[Measured]:
         """Prometheus, as the operator asks it."""
-        return self.answer
+        self.asked.append((namespace, security, tuple(queries)))
+        return [self.answer for _ in queries]
 
     def worker_status(self, name: str) -> WorkerStatus | None:
         pod = self.objects.get(("Pod", name))

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from slackwater_operator.api.v1alpha1 import fields
 from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, required, spec
+from slackwater_operator.api.v1alpha1.spec.prometheus import PrometheusSecurity, check_prometheus
 from slackwater_operator.api.v1alpha1.spec.scaling import MAX_REPLICAS
 
 MAX_STEPS = 20
@@ -151,6 +152,12 @@ class Analysis:
         "The metrics. All of them have to hold.",
         default=[],
     )
+    prometheus: PrometheusSecurity | None = spec(
+        "prometheus",
+        fields.nested(PrometheusSecurity),
+        "Authentication and TLS of the queries, by Secrets in the group's namespace. The operator reads them "
+        "before each measurement. A local run reads them from files (--secrets).",
+    )
 
 
 STEPS_RULE = Rule(
@@ -179,5 +186,7 @@ def check_steps(steps: tuple[Step, ...], analysis: Analysis) -> None:
             raise FieldError(f"{where}.thresholdRange", _RANGE)
         if limits.min is not None and limits.max is not None and limits.min > limits.max:
             raise FieldError(f"{where}.thresholdRange.min", _ORDER)
+    if analysis.prometheus is not None:
+        check_prometheus(analysis.prometheus)
     if any(step.analysis is not None for step in steps) and not analysis.metrics:
         raise FieldError(path, _NO_METRICS)
