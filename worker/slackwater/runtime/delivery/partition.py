@@ -51,7 +51,7 @@ class CommitNote:
         return "" not in (self.cluster_id, cluster_id) and self.cluster_id != cluster_id
 
     def encode(self) -> str:
-        """The metadata string, below 400 characters for any usual names."""
+        """The metadata string, below 450 characters for any usual names."""
         document: dict[str, object] = {"at": self.at_ms, "instance": self.instance}
         if self.letters is not None:
             document["letters"] = self.letters
