@@ -10,9 +10,14 @@ from dataclasses import dataclass, field
 
 from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.net.security.settings import SSL, Security
-from slackwater.kafka.net.security.tls import TlsContexts, is_text
+from slackwater.kafka.net.security.tls import TlsContexts
 from slackwater_operator.api.v1alpha1.spec.prometheus import PrometheusSecurity
-from slackwater_operator.controller.execution.secret_values import SecretProblem, read_secret, secret_name
+from slackwater_operator.controller.execution.secret_values import (
+    SecretProblem,
+    check_pem,
+    read_secret,
+    secret_name,
+)
 from slackwater_operator.kubernetes.object_api import ObjectApi
 from slackwater_operator.specs.worker_config import (
     CA,
@@ -136,8 +141,7 @@ def _made(
 ) -> ssl.SSLContext:
     """A context that verifies certificate and name. `pem` are the values of `secret` among the others."""
     for name, value in pem.items():
-        if not is_text(value):  # it would be taken for the path of a file
-            raise SecretProblem(f"{secret}: the value of {name} is not PEM (-----BEGIN ...); replace it")
+        check_pem(secret, name, value)
     try:
         contexts = TlsContexts(Security(protocol=SSL, ca=ca, cert=cert, key=key))
         return contexts.of(contexts.read())

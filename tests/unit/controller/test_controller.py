@@ -375,6 +375,24 @@ async def test_a_worker_that_does_not_accept_its_request_is_shown_until_it_does(
     await operator.run(lambda: simulation.condition("Degraded")["status"] == "False")
 
 
+async def test_the_workers_of_a_step_are_let_in_at_the_same_time() -> None:
+    simulation = Simulation(spec(replicas=3))
+    operator = SimulatedOperator(simulation)
+    open_gate, asked = simulation.workers.open_gate, set[str]()
+    all_are_asked = asyncio.Event()
+
+    async def answer(ip: str, port: int, pod: str, key: bytes = b"") -> int:
+        """None answers before all have been asked, as where the first is slow to answer."""
+        asked.add(pod)
+        if len(asked) == 3:
+            all_are_asked.set()
+        await all_are_asked.wait()
+        return await open_gate(ip, port, pod, key)
+
+    simulation.workers.open_gate = answer  # type: ignore[method-assign]
+    await operator.run(lambda: settled(simulation, 3))
+
+
 async def test_a_gate_that_does_not_open_is_asked_less_and_less_but_often_enough_for_a_session() -> None:
     simulation = Simulation(spec(replicas=1))
     operator = SimulatedOperator(simulation)

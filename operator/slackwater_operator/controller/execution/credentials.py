@@ -8,7 +8,12 @@ from typing import Any
 from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.net.security.settings import Security
 from slackwater_operator.api.v1alpha1.spec.kafka import Kafka
-from slackwater_operator.controller.execution.secret_values import SecretProblem, read_secret
+from slackwater_operator.controller.execution.secret_values import (
+    SecretProblem,
+    check_pem,
+    read_secret,
+    secret_name,
+)
 from slackwater_operator.kafka.cluster_dns import depends_on_namespace
 from slackwater_operator.kafka.clusters import ClusterIdentity
 from slackwater_operator.kubernetes.object_api import ObjectApi
@@ -18,6 +23,7 @@ from slackwater_operator.specs.worker_config import CA, CERTIFICATE, KEY, PASSWO
 _PROTOCOL, _MECHANISM = "security.protocol", "sasl.mechanism"
 # Which Secret is for what; in a ClusterIdentity beside the properties by Java's names.
 _CREDENTIALS, _CA, _CERTIFICATE = "secret.credentials", "secret.ca", "secret.certificate"
+_PEM = frozenset({CA, CERTIFICATE, KEY})
 
 
 def identity(kafka: Kafka, group_namespace: str, store: Store) -> ClusterIdentity:
@@ -44,7 +50,7 @@ def options(kube: ObjectApi) -> Callable[[ClusterIdentity], Awaitable[Mapping[st
     """A function for `Clusters` that returns the security settings of a cluster's connections."""
 
     async def give(cluster: ClusterIdentity) -> Mapping[str, Any]:
-        """Reads the Secrets. Raises KafkaConfigurationError where one cannot be read, or lacks a key."""
+        """Reads the Secrets. Raises KafkaConfigurationError where one cannot be used; it says why."""
         properties = dict(cluster.properties)
         if not properties:
             return {}
@@ -69,6 +75,8 @@ async def _read(kube: ObjectApi, namespace: str, name: str, fields: Mapping[str,
     """The values of a Secret's keys, by the name that `Security` has for them."""
     try:
         values = await read_secret(kube, namespace, name, [*fields.values()])
+        for key in _PEM & values.keys():
+            check_pem(secret_name(namespace, name), key, values[key])
     except SecretProblem as problem:
         raise KafkaConfigurationError(str(problem)) from None
     return {field: values[key] for field, key in fields.items()}

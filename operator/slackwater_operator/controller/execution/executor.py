@@ -5,9 +5,10 @@ What the API server refuses is not asked again before its back-off is over (`pol
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -264,19 +265,27 @@ class Executor:
         """Lets workers join; the request is signed if they can take over from each other."""
         assert snapshot.group is not None
         key = await self._keys.key(snapshot) if snapshot.group.spec.rollout.takes_over else b""
-        statuses = {
-            name: await self._workers.open_gate(ip, port, name, key) for name, ip, port in action.pods
-        }
+        statuses = await self._open_all(action.pods, key)
         if UNAUTHORIZED in statuses.values():
             # They were started with another strategy, or with another Secret than the one known.
             key = await self._keys.key(snapshot, again=True)
             again = [pod for pod in action.pods if statuses[pod[0]] == UNAUTHORIZED]
-            statuses |= {name: await self._workers.open_gate(ip, port, name, key) for name, ip, port in again}
+            statuses |= await self._open_all(again, key)
         closed = [name for name, status in statuses.items() if status != ACCEPTED]
         if closed:
             raise ActionFailed(
                 f"{', '.join(closed)} did not accept the request to join; the operator retries"
             )
+
+    async def _open_all(self, pods: Sequence[tuple[str, str, int]], key: bytes) -> dict[str, int]:
+        """The HTTP status of each request, by pod.
+
+        All are sent at once: workers that join while the others of the group still rejoin cost one rebalance
+        together, and one that joins later costs another.
+        """
+        requests = (self._workers.open_gate(ip, port, name, key) for name, ip, port in pods)
+        statuses = await asyncio.gather(*requests)
+        return {name: status for (name, _, _), status in zip(pods, statuses, strict=True)}
 
     async def _tell(self, snapshot: GroupSnapshot, action: TellTakeover) -> None:
         """Tells a standby to take over; with the key read again where it does not take the one known."""

@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import Sequence
 
+from slackwater.kafka.net.security.tls import is_text
 from slackwater_operator.kubernetes.errors import KubeError
 from slackwater_operator.kubernetes.object_api import ObjectApi
 
@@ -41,3 +42,18 @@ async def read_secret(kube: ObjectApi, namespace: str, name: str, keys: Sequence
         except (binascii.Error, UnicodeDecodeError):
             raise SecretProblem(f"{shown}: the value of {key} is not UTF-8 text; replace it") from None
     return values
+
+
+def check_pem(secret: str, key: str, value: str) -> None:
+    """Refuses a value that the TLS settings would take for the path of a file in this process' file system.
+
+    Args:
+        secret: the Secret in messages (:func:`secret_name`).
+        key: its key.
+        value: of the key.
+
+    Raises:
+        SecretProblem: the value is not PEM text.
+    """
+    if not is_text(value):
+        raise SecretProblem(f"{secret}: the value of {key} is not PEM (-----BEGIN ...); replace it")
