@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.kafka import KafkaCluster
 from tests.support.stores.choice import STORES
 from tests.support.stores.objects import StoreServer
 from tests.support.stores.s3 import S3Server
@@ -23,9 +22,3 @@ def store(request: pytest.FixtureRequest) -> Iterator[StoreServer]:
 def s3() -> Iterator[S3Server]:
     with S3Server() as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def broker(kafka: KafkaCluster) -> KafkaCluster:
-    """A real broker only: what a sink writes does not depend on where the records come from."""
-    return kafka
