@@ -11,6 +11,7 @@ from tests.support.docs.blocks import blocks, why_not_run
 from tests.support.docs.scripts import NOT_ON_THE_CONTROL_PLANE, ON_THE_CONTROL_PLANE
 from tests.support.docs.shell import Shell
 from tests.support.kafka import KafkaCluster
+from tests.support.kafka.certificates import Authority
 from tests.support.site import ClusterSite
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
@@ -25,6 +26,7 @@ def test_the_commands_of_the_guides_work(
         before = group.await_settled(2)
         group.await_condition("RolledOut")
         shell = Shell(control_plane, namespace, tmp_path, {"-n flights": f"-n {namespace}"})
+        (tmp_path / "ca.crt").write_text(Authority("prometheus-ca").pem)
         for page, parts in ON_THE_CONTROL_PLANE.items():
             texts = [block.text for block in blocks("sh") if block.page == page and not why_not_run(block)]
             assert texts, page

@@ -13,6 +13,7 @@ ON_THE_CONTROL_PLANE = {
     "docs/how-to/operate/operate.md": ("kubectl get cg",),
     "docs/how-to/operate/scale-by-lag.md": ("explain flights",),
     "docs/how-to/operate/find-out-why.md": ("events --for",),
+    "docs/how-to/operate/roll-by-steps.md": ("create secret generic prometheus-token",),
     "docs/reference/events.md": ("events --for",),
     "docs/tutorials/first-group.md": ("slackwater restart", "events --for"),
     "docs/how-to/install/uninstall.md": ("delete cg --all",),
