@@ -32,9 +32,10 @@ MILES = 350_217_607
 """All distances of the source file added up."""
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_the_demo_passes_and_its_report_matches_its_output(tmp_path: Path) -> None:
-    ended = run("demo", cwd=tmp_path, timeout_s=800)
+    # Alone it takes two to three minutes; on slow cores, beside the other lanes, more than thirteen.
+    ended = run("demo", cwd=tmp_path, timeout_s=1_700)
     assert ended.code == 0, ended
     assert "FAIL" not in ended.stdout
     report = json.loads((tmp_path / ".demo" / "report.json").read_text())

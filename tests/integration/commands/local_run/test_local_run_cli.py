@@ -84,8 +84,14 @@ def group(devbroker: DevBroker, tmp_path: Path) -> Path:
     return group_of_workers(devbroker.bootstrap, tmp_path, replicas=2).file
 
 
+def change(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
 def test_an_unknown_field_ends_the_run(group: Path) -> None:
-    group.write_text(group.read_text().replace("replicas:", "replica:"))
+    change(group, "replicas:", "replica:")
     code, errors = run(group)
     assert code == 2
     assert errors == [f"slackwater: error: {group}:13: spec.replica: unknown field; did you mean replicas?"]
@@ -93,7 +99,7 @@ def test_an_unknown_field_ends_the_run(group: Path) -> None:
 
 def test_an_unreachable_broker_ends_the_run(group: Path, devbroker: DevBroker) -> None:
     (port,) = reserve_ports(1)
-    group.write_text(group.read_text().replace(devbroker.bootstrap, f"127.0.0.1:{port}"))
+    change(group, devbroker.bootstrap, f"127.0.0.1:{port}")
     code, errors = run(group)
     assert code == 1
     assert len(errors) == 1
@@ -143,7 +149,7 @@ def test_a_work_folder_is_reused_by_one_run_at_a_time(group: Path, devbroker: De
 
 
 def test_a_missing_topic_ends_the_run(group: Path) -> None:
-    group.write_text(group.read_text().replace("topics: [run", "topics: [other"))
+    change(group, f"topics: [{load(group).name}]", "topics: [other]")
     code, errors = run(group)
     assert code == 1
     assert len(errors) == 1
@@ -152,7 +158,7 @@ def test_a_missing_topic_ends_the_run(group: Path) -> None:
 
 @pytest.mark.parametrize("handler", ["nowhere:keep", "handlers:nothing"])
 def test_a_missing_handler_ends_the_run(group: Path, handler: str) -> None:
-    group.write_text(group.read_text().replace("handlers:keep", handler))
+    change(group, "handlers:keep", handler)
     code, errors = run(group)
     assert code == 1
     assert len(errors) == 1
@@ -161,7 +167,7 @@ def test_a_missing_handler_ends_the_run(group: Path, handler: str) -> None:
 
 @pytest.mark.timeout(180)
 def test_a_handler_that_always_fails_ends_the_run(group: Path, devbroker: DevBroker) -> None:
-    group.write_text(group.read_text().replace("handlers:keep", "handlers:fails"))
+    change(group, "handlers:keep", "handlers:fails")
     with Feed(devbroker.bootstrap, load(group).name):
         code, errors = run(group)
     assert code == 1
@@ -188,7 +194,7 @@ def test_ctrl_c_ends_everything_and_empties_the_group(group: Path, devbroker: De
 
 @pytest.mark.timeout(180)
 def test_a_second_ctrl_c_does_not_wait_for_a_handler_that_hangs(group: Path, devbroker: DevBroker) -> None:
-    group.write_text(group.read_text().replace("handlers:keep", "handlers:hangs"))
+    change(group, "handlers:keep", "handlers:hangs")
     output = group.parent / "output"
     with Feed(devbroker.bootstrap, load(group).name), started(group) as process:
         wait_until(lambda: (group.parent / "hangs").exists())
@@ -213,7 +219,7 @@ def test_ctrl_c_during_the_start_leaves_no_worker(group: Path) -> None:
 
 @pytest.mark.timeout(180)
 def test_a_hangup_rolls_the_workers_with_the_changed_file(group: Path) -> None:
-    group.write_text(group.read_text().replace("strategy: Restart", "strategy: Takeover"))
+    change(group, "strategy: Restart", "strategy: Takeover")
     output = group.parent / "output"
     right = group.read_text()
     with started(group) as process:
