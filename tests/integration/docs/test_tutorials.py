@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,14 @@ def test_the_tutorial_runs(page: str, tmp_path: Path) -> None:
         assert set(re.findall(r"Stable \| generation (\d+)", log)) == {"1"}, log
 
 
+def end_session(leader: int) -> None:
+    """Kills what the script has started and not ended: a background job has a process group of its own."""
+    for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
+        with suppress(ProcessLookupError):
+            if os.getsid(pid) == leader:
+                os.kill(pid, signal.SIGKILL)
+
+
 def run(script: Path) -> str:
     """The output of the script. It must end well; whatever it has left running ends with it."""
     environment = {
@@ -67,6 +77,7 @@ def run(script: Path) -> str:
         except subprocess.TimeoutExpired:
             code = -1
         finally:
+            end_session(process.pid)
             process.kill()
     output = (script.parent / "output.txt").read_text(encoding="utf-8", errors="replace")
     logs = [log.read_text(encoding="utf-8", errors="replace") for log in script.parent.glob("*.log")]
