@@ -236,10 +236,13 @@ def _not_settled(observed: ConditionsInput, troubles: Sequence[Trouble]) -> _Ver
     workers = _count(observed.replicas, "worker")
     missing = observed.unsettled or f"{workers} required; not all of them are in the group"
     if observed.rollout_phase in _UNDER_WAY:
-        reason = _rollout_reason(observed)
-        message = reason if missing in reason else f"{reason}; {missing}"
-        return _Verdict(_FALSE, observed.rollout_phase, message)
+        return _Verdict(_FALSE, observed.rollout_phase, _joined(_rollout_reason(observed), missing))
     return _Verdict(_FALSE, "NotSettled", missing)
+
+
+def _joined(message: str, more: str) -> str:
+    """Both texts; ``more`` is not repeated where the message has it."""
+    return message if more in message else f"{message}; {more}"
 
 
 def _progressing(observed: ConditionsInput) -> _Verdict:
@@ -329,10 +332,7 @@ def _degraded(observed: ConditionsInput) -> _Verdict:
     if not troubles:
         return _Verdict(_FALSE, "Well", "nothing needs a person")
     message = "; ".join(trouble.message for trouble in troubles)
-    held = (
-        f"; {observed.held_at_zero}" if observed.held_at_zero and observed.held_at_zero not in message else ""
-    )
-    return _Verdict(_TRUE, troubles[0].reason, f"{message}{held}")
+    return _Verdict(_TRUE, troubles[0].reason, _joined(message, observed.held_at_zero))
 
 
 def _troubles(observed: ConditionsInput) -> list[Trouble]:

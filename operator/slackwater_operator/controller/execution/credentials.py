@@ -75,8 +75,9 @@ async def _read(kube: ObjectApi, namespace: str, name: str, fields: Mapping[str,
     """The values of a Secret's keys, by the name that `Security` has for them."""
     try:
         values = await read_secret(kube, namespace, name, [*fields.values()])
-        for key in _PEM & values.keys():
-            check_pem(secret_name(namespace, name), key, values[key])
+        for key, value in values.items():
+            if key in _PEM:
+                check_pem(secret_name(namespace, name), key, value)
     except SecretProblem as problem:
         raise KafkaConfigurationError(str(problem)) from None
     return {field: values[key] for field, key in fields.items()}

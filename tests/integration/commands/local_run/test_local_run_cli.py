@@ -21,6 +21,7 @@ from tests.integration.commands.local_run.group_files import Feed, group_of_work
 from tests.support.devbroker import DevBroker
 from tests.support.processes import reserve_ports
 from tests.support.waiting import wait_until
+from tests.support.workers.local_run_site import LocalRunSite
 
 WORK = "work"
 """The run's own folder, beside the resource and its handler."""
@@ -80,26 +81,25 @@ def alive(pid: int) -> bool:
 
 
 @pytest.fixture
-def group(devbroker: DevBroker, tmp_path: Path) -> Path:
-    return group_of_workers(devbroker.bootstrap, tmp_path, replicas=2).file
+def site(devbroker: DevBroker, tmp_path: Path) -> LocalRunSite:
+    return group_of_workers(devbroker.bootstrap, tmp_path, replicas=2)
 
 
-def change(file: Path, old: str, new: str) -> None:
-    text = file.read_text()
-    assert old in text
-    file.write_text(text.replace(old, new))
+@pytest.fixture
+def group(site: LocalRunSite) -> Path:
+    return site.file
 
 
-def test_an_unknown_field_ends_the_run(group: Path) -> None:
-    change(group, "replicas:", "replica:")
+def test_an_unknown_field_ends_the_run(site: LocalRunSite, group: Path) -> None:
+    site.change("replicas:", "replica:")
     code, errors = run(group)
     assert code == 2
     assert errors == [f"slackwater: error: {group}:13: spec.replica: unknown field; did you mean replicas?"]
 
 
-def test_an_unreachable_broker_ends_the_run(group: Path, devbroker: DevBroker) -> None:
+def test_an_unreachable_broker_ends_the_run(site: LocalRunSite, group: Path, devbroker: DevBroker) -> None:
     (port,) = reserve_ports(1)
-    change(group, devbroker.bootstrap, f"127.0.0.1:{port}")
+    site.change(devbroker.bootstrap, f"127.0.0.1:{port}")
     code, errors = run(group)
     assert code == 1
     assert len(errors) == 1
@@ -148,8 +148,8 @@ def test_a_work_folder_is_reused_by_one_run_at_a_time(group: Path, devbroker: De
         assert process.wait(60) == 0
 
 
-def test_a_missing_topic_ends_the_run(group: Path) -> None:
-    change(group, f"topics: [{load(group).name}]", "topics: [other]")
+def test_a_missing_topic_ends_the_run(site: LocalRunSite, group: Path) -> None:
+    site.change(f"topics: [{site.name}]", "topics: [other]")
     code, errors = run(group)
     assert code == 1
     assert len(errors) == 1
@@ -157,8 +157,8 @@ def test_a_missing_topic_ends_the_run(group: Path) -> None:
 
 
 @pytest.mark.parametrize("handler", ["nowhere:keep", "handlers:nothing"])
-def test_a_missing_handler_ends_the_run(group: Path, handler: str) -> None:
-    change(group, "handlers:keep", handler)
+def test_a_missing_handler_ends_the_run(site: LocalRunSite, group: Path, handler: str) -> None:
+    site.change("handlers:keep", handler)
     code, errors = run(group)
     assert code == 1
     assert len(errors) == 1
@@ -166,8 +166,10 @@ def test_a_missing_handler_ends_the_run(group: Path, handler: str) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_a_handler_that_always_fails_ends_the_run(group: Path, devbroker: DevBroker) -> None:
-    change(group, "handlers:keep", "handlers:fails")
+def test_a_handler_that_always_fails_ends_the_run(
+    site: LocalRunSite, group: Path, devbroker: DevBroker
+) -> None:
+    site.change("handlers:keep", "handlers:fails")
     with Feed(devbroker.bootstrap, load(group).name):
         code, errors = run(group)
     assert code == 1
@@ -193,8 +195,10 @@ def test_ctrl_c_ends_everything_and_empties_the_group(group: Path, devbroker: De
 
 
 @pytest.mark.timeout(180)
-def test_a_second_ctrl_c_does_not_wait_for_a_handler_that_hangs(group: Path, devbroker: DevBroker) -> None:
-    change(group, "handlers:keep", "handlers:hangs")
+def test_a_second_ctrl_c_does_not_wait_for_a_handler_that_hangs(
+    site: LocalRunSite, group: Path, devbroker: DevBroker
+) -> None:
+    site.change("handlers:keep", "handlers:hangs")
     output = group.parent / "output"
     with Feed(devbroker.bootstrap, load(group).name), started(group) as process:
         wait_until(lambda: (group.parent / "hangs").exists())
@@ -218,8 +222,8 @@ def test_ctrl_c_during_the_start_leaves_no_worker(group: Path) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_a_hangup_rolls_the_workers_with_the_changed_file(group: Path) -> None:
-    change(group, "strategy: Restart", "strategy: Takeover")
+def test_a_hangup_rolls_the_workers_with_the_changed_file(site: LocalRunSite, group: Path) -> None:
+    site.change("strategy: Restart", "strategy: Takeover")
     output = group.parent / "output"
     right = group.read_text()
     with started(group) as process:

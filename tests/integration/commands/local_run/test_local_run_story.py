@@ -100,11 +100,9 @@ async def test_a_new_revision_that_cannot_start_stops_the_roll(devbroker: DevBro
     async with Launch(file, workdir=tmp_path / "run") as run:
         await run.wait_until_stable(60)
         before = {worker.pid for worker in run.snapshot().workers}
-        text = file.read_text(encoding="utf-8")
-        text = text.replace("handlers:keep", "handlers:nothing")
+        site.change("handlers:keep", "handlers:nothing")
         # Whichever comes first on this machine: three failures, or the budget.
-        rollout = "strategy: Restart, sessionBudget: 5%"
-        file.write_text(text.replace("strategy: Restart", rollout))
+        site.change("strategy: Restart", "strategy: Restart, sessionBudget: 5%")
         stopped = r"handler handlers:nothing|has been out of the group for .* more than 3 s"
         with pytest.raises(OperationError, match=stopped):
             await run.roll(read_source(file, tmp_path))

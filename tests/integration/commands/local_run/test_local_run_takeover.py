@@ -74,7 +74,7 @@ async def test_all_workers_are_taken_over_twice_under_load(broker: Broker, tmp_p
             assert run.snapshot().owners == owners
             killed = await run.kill(f"{name}-1")
             assert (killed.rebalances, len(killed.restarts)) == (0, 1)
-            file.write_text(file.read_text().replace("handlers:keep", "handlers:also"))
+            site.change("handlers:keep", "handlers:also")
             handlers = site.folder / "handlers.py"
             handlers.write_text(handlers.read_text() + ALSO)
             second = await run.roll(read_source(file, tmp_path))
@@ -105,7 +105,7 @@ async def test_a_revision_that_cannot_start_stops_before_any_worker_is_replaced(
         async with Launch(file, workdir=tmp_path / "run") as run:
             await run.wait_until_stable(60)
             before = [(worker.pod, worker.pid) for worker in run.snapshot().workers]
-            file.write_text(file.read_text().replace("handlers:keep", "handlers:nothing"))
+            site.change("handlers:keep", "handlers:nothing")
             with pytest.raises(
                 OperationError, match=f"{name}-b-2 has failed 3 times.*handlers:nothing"
             ) as failure:
