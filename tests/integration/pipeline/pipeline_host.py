@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import faulthandler
+import itertools
 import multiprocessing
 import os
 import signal
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -303,6 +304,20 @@ def write_in_test(document: dict[str, Any], batches: list[pa.Table]) -> None:
         sink.stage(rows, {TopicPartition("t", 0): Range("", 0, 1, None)}).publish()
 
 
+def write_at_once_in_test(document: dict[str, Any], writers: int, batches: int) -> None:
+    """Writes as several workers do, each of them single rows, with offsets from 0 in all. Raises what is
+    raised."""
+    offsets = itertools.count()
+    turns = [[next(offsets) for _ in range(batches)] for _ in range(writers)]
+
+    def write(mine: list[int]) -> None:
+        write_in_test(document, [table([offset]) for offset in mine])
+
+    with ThreadPoolExecutor(writers) as pool:
+        for done in [pool.submit(write, mine) for mine in turns]:
+            done.result()
+
+
 class Polled:
     """The records of one partition, as a batch has them."""
 
@@ -384,6 +399,7 @@ class EngineHost:
         (folder / "sh_reference.py").write_text(REFERENCE)
         self._path = [str(folder), str(EXAMPLES)]
         self._options = options
+        self.is_local = "remote" not in options
         self._pool = ProcessPoolExecutor(
             1, mp_context=multiprocessing.get_context("spawn"), initializer=faulthandler.enable
         )

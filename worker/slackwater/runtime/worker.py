@@ -22,7 +22,7 @@ from slackwater.runtime.delivery.in_flight import InFlight
 from slackwater.runtime.delivery.loop import SLICE_MS, Delivery
 from slackwater.runtime.errors import EXIT_OK, EXIT_OTHER, FencedError, TwinError, WorkerError
 from slackwater.runtime.fault_points import Reached, go_on
-from slackwater.runtime.interfaces import Consumer
+from slackwater.runtime.interfaces import Consumer, StandbyConsumer
 from slackwater.runtime.shutdown import Stopping
 from slackwater.runtime.startup import Loaded, Loader, Parts
 from slackwater.runtime.takeover.group_observer import GroupObserver
@@ -118,6 +118,8 @@ class Worker:
         self._delivery: Delivery | None = None
         self._observer: GroupObserver | None = None
         self._coordinator: TakeoverCoordinator | None = None
+        self._ready: tuple[StandbyConsumer, Delivery] | None = None
+        """What is connected and has not joined yet."""
         self._leftover: list[InFlight] = []
         """Batches that were given up while the handler had them."""
 
@@ -266,18 +268,35 @@ class Worker:
         return True
 
     def _wait_at_gate(self) -> None:
+        """Connects, and waits: members that are let in together join at the same time, in one rebalance."""
         if not self._config.join_gate_ms:
             return
+        self._ready = self._take_standby() or self.wait_for(self._around.runner.submit(self._connect))
         self.enter("warm")
         deadline = self._clock.mono_ms() + self._config.join_gate_ms
         self.until(lambda: self.status.gate.is_set() or self._clock.mono_ms() >= deadline)
 
+    def _take_standby(self) -> tuple[StandbyConsumer, Delivery] | None:
+        return self._coordinator.take_standby() if self._coordinator is not None else None
+
+    def _connect(self) -> tuple[StandbyConsumer, Delivery] | None:
+        """On the handler's thread. None: the join connects, and reports what is wrong."""
+        consumer = self._parts.standby()
+        delivery = self._make_delivery(consumer, held=True)
+        try:
+            consumer.stand_by(self._config.topics, self._config.topic_pattern, delivery)
+        except KafkaError as exc:
+            self._log.line(f"cannot connect before the join: {exc}")
+            self._quietly(lambda: consumer.close(timeout_ms=CLOSE_MS))
+            return None
+        return consumer, delivery
+
     def _join(self) -> None:
         """Makes the consumer, and polls for a first while; nothing is taken before the release."""
         config = self._config
-        standing_by = self._coordinator.take_standby() if self._coordinator is not None else None
-        if standing_by is not None:
-            consumer, delivery = standing_by
+        ready, self._ready = self._ready or self._take_standby(), None
+        if ready is not None:
+            consumer, delivery = ready
             delivery.hold()
             consumer.take_over({})
             self._consumer, self._delivery = consumer, delivery
@@ -397,6 +416,8 @@ class Worker:
 
     def _end(self, code: int) -> int:
         """Closes everything; nothing that goes wrong here changes the exit code."""
+        if self._ready is not None:
+            self._consumer, self._delivery = self._ready
         if self._delivery is not None:
             self._quietly(self._delivery.abandon_all)
         self._close_consumer()

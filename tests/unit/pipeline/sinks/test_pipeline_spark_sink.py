@@ -32,11 +32,20 @@ CHECKED = pa.schema(
 )
 
 
+OWN_FOLDER = {
+    "mapreduce.fileoutputcommitter.algorithm.version": "1",
+    "mapreduce.fileoutputcommitter.cleanup.skipped": "true",
+}
+"""Beside the number of the folder."""
+
+
 class Session:
     """A session and its writer. ``calls``: what was asked, in order. ``error``: raised by the next save."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
+        self.jobs: list[str] = []
+        """The number of each job's folder."""
         self.error: Exception | None = None
 
     def createDataFrame(self, table: pa.Table) -> Session:  # noqa: N802  (Spark's name)
@@ -47,7 +56,10 @@ class Session:
     def write(self) -> Session:
         return self
 
+    sparkSession = None  # noqa: N815  (Spark's name): nobody reaches a Java here
+
     def options(self, **options: str) -> Session:
+        self.jobs.append(options.pop("mapreduce.job.application.attempt.id", ""))
         self.calls.append(("options", options))
         return self
 
@@ -90,8 +102,23 @@ def test_a_batch_is_appended_in_one_task() -> None:
     put(made, rows([]), 3)
     assert session.calls == [
         ("rows", [0, 1, 2]), ("coalesce", 1), ("format", "orc"), ("mode", "append"),
-        ("options", {"path": "/out"}), ("save",),
+        ("options", {**OWN_FOLDER, "path": "/out"}), ("save",),
     ]  # fmt: skip
+
+
+def test_each_job_of_a_format_of_files_has_a_folder_of_its_own() -> None:
+    session = Session()
+    for start in range(3):
+        put(sink(engine(session)), rows([start]), start)
+    assert len(set(session.jobs)) == 3
+    assert all(0 <= int(job) < 2**31 for job in session.jobs), "Hadoop reads an int"
+
+
+def test_the_writer_has_no_options_but_the_users_where_the_format_is_not_of_files() -> None:
+    session = Session()
+    put(sink(engine(session), sparkFormat="jdbc", options={"url": "jdbc:x:y"}), rows([0]), 0)
+    assert ("options", {"url": "jdbc:x:y"}) in session.calls
+    assert session.jobs == [""]
 
 
 class Kept:
@@ -116,7 +143,8 @@ def test_kept_rows_are_written_where_they_are_and_released() -> None:
     assert not frame.calls
     staged.publish()
     assert frame.calls == [
-        ("coalesce", 1), ("format", "orc"), ("mode", "append"), ("options", {"path": "/out"}), ("save",),
+        ("coalesce", 1), ("format", "orc"), ("mode", "append"),
+        ("options", {**OWN_FOLDER, "path": "/out"}), ("save",),
     ]  # fmt: skip
     assert kept.released
     assert not asked.calls

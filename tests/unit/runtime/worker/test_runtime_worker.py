@@ -8,15 +8,15 @@ import json
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 from slackwater.clock import SystemClock
-from slackwater.kafka.errors import KafkaConnectionError
-from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.call_threads import ThreadRunner, TimedCalls
 from slackwater.runtime.config.environment import instance_of, owner_of, pod_of
 from slackwater.runtime.config.worker_config import HealthConfig, WorkerConfig
@@ -64,6 +64,41 @@ class FakeGroupObserver:
     def close(self) -> None: ...
 
 
+class FakeStandby(FakeConsumer):
+    """Joins by ``take_over``, as a member of generation 4 with ``partition``."""
+
+    def __init__(
+        self, cluster: FakeCluster, clock: VirtualClock, order: list[str], partition: TopicPartition
+    ) -> None:
+        super().__init__(cluster, clock)
+        self._order, self._partition = order, partition
+        self.error: KafkaError | None = None
+        """Why it cannot stand by."""
+
+    def stand_by(
+        self, topics: Collection[str] = (), pattern: str | None = None, listener: Any = None
+    ) -> None:
+        self._order.append("stand by")
+        if self.error is not None:
+            raise self.error
+        self.listener = listener
+
+    def prefetch(self, offsets: Mapping[TopicPartition, int]) -> None:
+        raise AssertionError("it does not know where the members read")
+
+    def take_over(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], generation: int | None = None
+    ) -> None:
+        assert (offsets, generation) == ({}, None), "there is nobody to take over from"
+        self._order.append("join")
+
+        def join() -> None:
+            self.join(4)
+            self.assign(self._partition)
+
+        self.at_poll.append(join)
+
+
 class FakeParts:
     """Parts that note the order they are asked for in. ``in_warm_up`` and ``in_poll`` are hooks."""
 
@@ -74,6 +109,8 @@ class FakeParts:
         self.order: list[str] = []
         self.fake_sink = FakeSink(self.cluster)
         self.made: FakeConsumer | None = None
+        self.standing_by: FakeStandby | None = None
+        self.standby_error: KafkaError | None = None
         self.ask: Callable[[], bool] = lambda: self.known
         self.warm_up: Callable[[], None] = lambda: None
         self.topics_error: Exception | None = None
@@ -83,7 +120,10 @@ class FakeParts:
         return FakeGroupObserver(self)
 
     def standby(self) -> StandbyConsumer:
-        raise AssertionError("no worker here stands by")
+        assert self.config.join_gate_ms, "only a worker at the gate stands by here"
+        made = self.made = self.standing_by = FakeStandby(self.cluster, self.clock, self.order, self.tp)
+        made.error = self.standby_error
+        return made
 
     def check_topics(self) -> None:
         if self.topics_error:
@@ -234,6 +274,34 @@ def test_a_new_member_waits_at_the_gate_until_it_is_opened() -> None:
     assert stage.worker.run() == 0
     assert stage.phases()[:4] == ["starting", "warming", "warm", "joining"]
     assert 1000 < stage.clock.now < 2000
+    assert stage.parts.order == ["engine", "stand by", "join", "engine closed", "closed"]
+    assert stage.parts.fake_sink.rows(0) == [0, 1]
+    assert stage.parts.made is not None
+    assert stage.parts.made.closed
+
+
+def test_it_waits_at_the_gate_when_it_has_connected() -> None:
+    stage = Stage(joinGateMs=3000)
+    stage.runner.durations.extend([0, 0, 0, 500])  # the question, the topics, the warm-up, the connection
+    stage.stop_when_committed()
+    assert stage.worker.run() == 0
+    (warm,) = (event["ts_ms"] for event in stage.events("phase") if event["phase"] == "warm")
+    (joining,) = (event["ts_ms"] for event in stage.events("phase") if event["phase"] == "joining")
+    assert warm - stage.events("started")[0]["ts_ms"] >= 500
+    assert 3000 <= joining - warm < 3100
+
+
+def test_what_cannot_connect_before_the_gate_connects_with_its_join() -> None:
+    stage = Stage(joinGateMs=3000)
+    stage.parts.standby_error = KafkaTimeoutError("stand_by(): not ready within 60000 ms")
+    stage.stop_when_committed()
+    assert stage.worker.run() == 0
+    assert stage.parts.order == ["engine", "stand by", "join", "engine closed", "closed"]
+    assert stage.parts.fake_sink.rows(0) == [0, 1]
+    assert "cannot connect before the join: stand_by(): not ready within 60000 ms" in stage.stderr.getvalue()
+    assert stage.parts.standing_by is not None
+    assert stage.parts.standing_by.closed
+    assert stage.parts.made is not stage.parts.standing_by
 
 
 def test_the_gate_opens_by_itself_when_the_time_is_up() -> None:
@@ -266,11 +334,28 @@ def test_a_stop_during_the_warm_up_works_at_once(known: bool) -> None:
         assert stage.parts.made.closed
 
 
-def test_a_stop_at_the_gate_joins_nothing() -> None:
+def test_a_stop_before_the_gate_joins_nothing() -> None:
     stage = Stage(joinGateMs=60_000)
     stage.parts.warm_up = stage.stopping.request
     assert stage.worker.run() == 0
     assert "join" not in stage.parts.order
+
+
+def test_a_stop_at_the_gate_joins_nothing_and_closes_what_stands_by() -> None:
+    stage = Stage(joinGateMs=60_000)
+    sleep = stage.clock.sleep
+
+    def stop_at_the_gate(ms: float) -> None:
+        sleep(ms)
+        if stage.phases()[-1] == "warm":
+            stage.stopping.request()
+
+    stage.clock.sleep = stop_at_the_gate  # type: ignore[method-assign]
+    assert stage.worker.run() == 0
+    assert stage.phases() == ["starting", "warming", "warm", "stopped"]
+    assert stage.parts.order == ["engine", "stand by", "engine closed", "closed"]
+    assert stage.parts.standing_by is not None
+    assert stage.parts.standing_by.closed
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from slackwater.pipeline.engines.kept_rows import SparkRows
 from slackwater.pipeline.engines.spark_session import summary
@@ -27,10 +29,52 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+FILES = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
+"""Spark's formats of files: what a task has written is in the folder ``_temporary`` until the job commits."""
+_FOLDER = "mapreduce.job.application.attempt.id"
+"""The number of the job's folder in ``_temporary``."""
+
+
 def append(frame: DataFrame, sink: SinkConfig) -> None:
-    """Has Spark append the rows of ``frame``. Raises what Spark raises."""
-    writer = frame.write.format(sink.spark_format).mode("append").options(**sink.options)
+    """Has Spark append the rows of ``frame``. Raises what Spark raises.
+
+    Other workers may write into the same folder at the same time.
+    """
+    own = _own_folder() if sink.spark_format.lower() in FILES else {}
+    writer = frame.write.format(sink.spark_format).mode("append").options(**{**own, **sink.options})
     (writer.partitionBy(*sink.partition_by) if sink.partition_by else writer).save()
+    if own:
+        _remove(frame, sink, own[_FOLDER])
+
+
+def _own_folder() -> dict[str, str]:
+    """Options for a job that is not the only one to write into its path.
+
+    By default all jobs use ``_temporary/0``. Hadoop's ``FileOutputCommitter`` publishes all that it finds
+    there, and then removes ``_temporary``, with what other jobs have not committed yet: these fail, or, where
+    the folder has been made again meanwhile, commit nothing and do not fail. So each job has a folder of its
+    own, and ``_temporary`` stays. With version 1 of the algorithm a job whose folder is gone fails; with
+    version 2 it would commit nothing.
+    """
+    return {
+        _FOLDER: str(uuid4().int % 2**31),
+        "mapreduce.fileoutputcommitter.algorithm.version": "1",
+        "mapreduce.fileoutputcommitter.cleanup.skipped": "true",
+    }
+
+
+def _remove(frame: DataFrame, sink: SinkConfig, folder: str) -> None:
+    """Removes the job's folder, which has only empty folders now. Those on a Connect server stay."""
+    jvm = getattr(frame.sparkSession, "_jvm", None)
+    if jvm is None or not (path := _path(sink)):
+        return
+    with suppress(Exception):  # its rows are there, and nothing reads the folder
+        hadoop = jvm.org.apache.hadoop
+        conf = hadoop.conf.Configuration(frame.sparkSession._jsc.hadoopConfiguration())
+        for name, value in sink.options.items():
+            conf.set(name, value)
+        temporary = hadoop.fs.Path(f"{path}/_temporary/{folder}")
+        temporary.getFileSystem(conf).delete(temporary, True)
 
 
 def table_path(config: WorkerConfig) -> str:
@@ -41,6 +85,10 @@ def table_path(config: WorkerConfig) -> str:
     sink = config.sink
     if sink.format != "spark" or sink.spark_format.lower() != "delta" or config.spark.remote:
         return ""
+    return _path(sink)
+
+
+def _path(sink: SinkConfig) -> str:
     return next((value for name, value in sink.options.items() if name.lower() == "path"), "")
 
 
