@@ -72,7 +72,7 @@ def check_takeovers(report: dict[str, Any]) -> None:
     assert all(
         takeover["same_generation"] and not takeover["forced"] and takeover["pauses_ms"]
         for takeover in takeovers
-    )
+    ), takeovers
     pauses = {pause["name"]: pause for pause in report["pauses"]}
     assert list(pauses) == ["flights-0", "flights-1", "flights-2", "median", "worst"]
     # A successor is warm when it takes over, a worker that is started again has Spark to start: even where

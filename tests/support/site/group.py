@@ -413,6 +413,7 @@ class Group:
                 lines.append(f"{condition['type']}={condition['status']} {reason}")
             lines += [str(decision) for decision in status.pop("decisions", [])[-8:]]
             lines += [f"status: {status}", f"Kafka: {self.kafka_group()}"]
+            lines += [str(generation) for generation in self.timeline().generations()]
             for name, worker in self.workers().items():
                 lines.append(
                     f"{name}: {worker['phase']}, generation {worker['generation']} {worker['error']}"

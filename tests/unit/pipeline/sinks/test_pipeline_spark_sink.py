@@ -30,8 +30,6 @@ from tests.support.sinks import OLD, A, put, rows
 CHECKED = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("_error", pa.string())]
 )
-
-
 OWN_FOLDER = {
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
     "mapreduce.fileoutputcommitter.cleanup.skipped": "true",
@@ -41,6 +39,8 @@ OWN_FOLDER = {
 
 class Session:
     """A session and its writer. ``calls``: what was asked, in order. ``error``: raised by the next save."""
+
+    sparkSession = None  # noqa: N815  (Spark's name): its Java is not reached
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -55,8 +55,6 @@ class Session:
     @property
     def write(self) -> Session:
         return self
-
-    sparkSession = None  # noqa: N815  (Spark's name): nobody reaches a Java here
 
     def options(self, **options: str) -> Session:
         self.jobs.append(options.pop("mapreduce.job.application.attempt.id", ""))

@@ -31,8 +31,6 @@ SERVER = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     # A worker whose topic is silent keeps its session.
     "spark.connect.session.manager.defaultSessionTimeout": "-1",
-    # A batch is on the heap several times while it is handled; the serial collector copies it on one core.
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
 }
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 10.0

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-
 FILES = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
 """Spark's formats of files: what a task has written is in the folder ``_temporary`` until the job commits."""
 _FOLDER = "mapreduce.job.application.attempt.id"
