@@ -304,7 +304,7 @@ def write_in_test(document: dict[str, Any], batches: list[pa.Table]) -> None:
         sink.stage(rows, {TopicPartition("t", 0): Range("", 0, 1, None)}).publish()
 
 
-def write_at_once_in_test(document: dict[str, Any], writers: int, batches: int) -> None:
+def write_concurrently_in_test(document: dict[str, Any], writers: int, batches: int) -> None:
     """Writes as several workers do, each of them single rows, with offsets from 0 in all. Raises what is
     raised."""
     offsets = itertools.count()

@@ -32,7 +32,7 @@ from tests.integration.pipeline.pipeline_host import (
     narrowed_in_test,
     run_in_test,
     table,
-    write_at_once_in_test,
+    write_concurrently_in_test,
     write_in_test,
 )
 from tests.support.workers.fakes import Bench
@@ -368,14 +368,14 @@ def test_a_format_of_spark_appends_the_rows_of_each_batch(host: EngineHost, tmp_
 
 
 @pytest.mark.parametrize("spark_format", ["orc", "parquet"])
-def test_workers_that_write_at_once_into_one_folder_lose_and_repeat_no_row(
+def test_workers_that_write_concurrently_into_one_folder_lose_and_repeat_no_row(
     host: EngineHost, tmp_path: Path, spark_format: str
 ) -> None:
     """By Spark's defaults, some of their jobs fail, and the rows of others are lost."""
     host.start("keep")
     out = tmp_path / "out"
     document = written(out, spark_format, options={"path": str(out)}, partitionBy=["partition"])
-    host.run(write_at_once_in_test, document, 3, 20)
+    host.run(write_concurrently_in_test, document, 3, 20)
     rows = ds.dataset(out, format=spark_format, partitioning="hive").to_table()
     assert sorted(rows["offset"].to_pylist()) == list(range(60))
     left = list((out / "_temporary").rglob("*"))

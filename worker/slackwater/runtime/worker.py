@@ -239,6 +239,8 @@ class Worker:
         if coordinator.take_over(self._adopt):
             self.until(lambda: self.status.generation >= 0)
             coordinator.joined()
+        else:
+            self._ready = coordinator.take_standby()
 
     def _adopt(self, consumer: Consumer, delivery: Delivery) -> None:
         """Polls the prepared consumer from now on."""
@@ -271,18 +273,19 @@ class Worker:
         """Connects, and waits: members that are let in together join at the same time, in one rebalance."""
         if not self._config.join_gate_ms:
             return
-        self._ready = self._take_standby() or self.wait_for(self._around.runner.submit(self._connect))
+        if self._ready is None:
+            self._ready = self.wait_for(self._around.runner.submit(self._connect))
         self.enter("warm")
         deadline = self._clock.mono_ms() + self._config.join_gate_ms
         self.until(lambda: self.status.gate.is_set() or self._clock.mono_ms() >= deadline)
 
-    def _take_standby(self) -> tuple[StandbyConsumer, Delivery] | None:
-        return self._coordinator.take_standby() if self._coordinator is not None else None
-
     def _connect(self) -> tuple[StandbyConsumer, Delivery] | None:
-        """On the handler's thread. None: the join connects, and reports what is wrong."""
+        """A consumer that is ready to join. None: it could not connect; the join tries again and reports why.
+
+        Blocks: run it on the handler's thread.
+        """
         consumer = self._parts.standby()
-        delivery = self._make_delivery(consumer, held=True)
+        delivery = self._make_delivery(consumer)
         try:
             consumer.stand_by(self._config.topics, self._config.topic_pattern, delivery)
         except KafkaError as exc:
@@ -294,7 +297,7 @@ class Worker:
     def _join(self) -> None:
         """Makes the consumer, and polls for a first while; nothing is taken before the release."""
         config = self._config
-        ready, self._ready = self._ready or self._take_standby(), None
+        ready, self._ready = self._ready, None
         if ready is not None:
             consumer, delivery = ready
             delivery.hold()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FILES = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
+_FILES = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
 """Spark's formats of files: what a task has written is in the folder ``_temporary`` until the job commits."""
 _FOLDER = "mapreduce.job.application.attempt.id"
 """The number of the job's folder in ``_temporary``."""
@@ -39,7 +39,7 @@ def append(frame: DataFrame, sink: SinkConfig) -> None:
 
     Other workers may write into the same folder at the same time.
     """
-    own = _own_folder() if sink.spark_format.lower() in FILES else {}
+    own = _own_folder() if sink.spark_format.lower() in _FILES else {}
     writer = frame.write.format(sink.spark_format).mode("append").options(**{**own, **sink.options})
     (writer.partitionBy(*sink.partition_by) if sink.partition_by else writer).save()
     if own:
