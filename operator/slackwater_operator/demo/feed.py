@@ -32,8 +32,9 @@ class Stage:
 
     Attributes:
         ceiling: the share of the records that may be produced before.
-        reserve_s: over how long, at least, what is left below it is spread: the flow gets thinner towards the
-            ceiling and never stops.
+        reserve_s: how long the stage's records last at least, at the flow that it begins with. The flow falls
+            with the square of what is left of them, to a quarter after ``reserve_s`` and to a hundredth after
+            nine times that: an operation that takes minutes on a busy machine has a flow at its end, too.
     """
 
     ceiling: float
@@ -41,7 +42,7 @@ class Stage:
 
 
 STAGES = (
-    Stage(0.42, 20.0),  # the takeover
+    Stage(0.42, 30.0),  # the takeover
     Stage(0.60, 15.0),  # the rolling restart
     Stage(0.72, 8.0),
     Stage(0.86, 8.0),
@@ -74,8 +75,12 @@ class Pace:
         step_s = max(0.0, elapsed_s - self._last_s)
         self._last_s = elapsed_s
         stage = self.stages[self._operations_over]
+        floor = self.stages[self._operations_over - 1].ceiling if self._operations_over else 0.0
         left = self.total * stage.ceiling - self._due
-        self._due += min(self.total / self.duration_s * step_s, left * min(1.0, step_s / stage.reserve_s))
+        share = left / (self.total * (stage.ceiling - floor))
+        self._due += min(
+            self.total / self.duration_s * step_s, left * min(1.0, share * step_s / stage.reserve_s)
+        )
         return int(self._due)
 
 

@@ -6,7 +6,9 @@ import json
 from collections import Counter
 from itertools import islice, pairwise
 
-from slackwater_operator.demo.feed import STAGES, Pace, Stage
+import pytest
+
+from slackwater_operator.demo.feed import FLIGHTS, POISON, STAGES, Pace, Stage
 from slackwater_operator.demo.source import POISON_KINDS, read_rows, with_poison
 
 ROWS = list(islice(read_rows(), 2_000))
@@ -60,26 +62,33 @@ TWO = (Stage(0.6, 20.0), Stage(0.9, 10.0))
 
 def test_the_pace_is_even_below_the_ceiling() -> None:
     pace = Pace(total=10_000, duration_s=100.0, stages=TWO)
-    due = [pace.due(second) for second in range(41)]
-    assert due[20] == 2_000
-    assert due[40] == 4_000
+    due = [pace.due(second) for second in range(26)]
+    assert due[10] == 1_000
+    assert due[25] == 2_500
 
 
 def test_the_flow_gets_thinner_towards_the_ceiling_and_never_stops() -> None:
     pace = Pace(total=10_000, duration_s=100.0, stages=TWO)
-    due = [pace.due(second) for second in range(120)]
+    due = [pace.due(second) for second in range(1_000)]
     steps = [later - earlier for earlier, later in pairwise(due)]
-    # From 2,000 below the ceiling on, each second brings a twentieth of what is left.
-    assert steps[39] == 100
-    assert steps[45] == int(100 * 0.95**5)
-    assert all(step > 0 for step in steps)
+    # Of 6,000 in this stage, 3,464 are left when the square brings the flow below 100 a second.
+    assert steps[24] == 100 > steps[30] > steps[60] > 10
+    assert all(step > 0 for step in steps[:300])
     assert 5_800 < due[-1] < 6_000
+
+
+@pytest.mark.parametrize(("minutes", "records_a_second"), [(2, 180), (5, 35), (10, 9)])
+def test_a_takeover_that_takes_minutes_has_a_flow_at_its_end(minutes: int, records_a_second: int) -> None:
+    """A partition without a record for a second is idle, and has no pause that could be shown."""
+    pace = Pace(total=FLIGHTS + POISON, duration_s=45.0)
+    due = [pace.due(0.05 * slice_) for slice_ in range(20 * 60 * minutes + 1)]
+    assert due[-1] - due[-21] >= records_a_second
 
 
 def test_some_records_are_left_for_every_operation_to_come() -> None:
     pace = Pace(total=10_000, duration_s=100.0, stages=TWO)
     first = [pace.due(second) for second in range(400)]
-    assert 5_900 < first[-1] <= 6_000
+    assert 5_600 < first[-1] <= 6_000
     pace.advance()
     second = [pace.due(second) for second in range(400, 800)]
     assert second[20] - first[-1] > 1_000

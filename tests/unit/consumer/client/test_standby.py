@@ -475,6 +475,12 @@ async def test_a_takeover_continues_at_the_given_offsets_without_a_request(face:
         assert (made.consumer.membership().state, made.consumer.membership().returned) == ("stable", True)
         assert wire.asked == []
         assert await made.call("position", B) == 20
+        # It was at the end of what was prefetched, and may be behind the log's end by now.
+        assert made.consumer.current_lag(B) is None
+        made.core.subscription.get(B).highwater = 20
+        assert made.consumer.current_lag(B) is None
+        made.core.subscription.get(B).fetched = True
+        assert made.consumer.current_lag(B) == 0
         # What is committed next has the epoch of what was read.
         assert made.core.committer.consumed() == {
             A: OffsetAndMetadata(20, "", EPOCH),

@@ -85,6 +85,19 @@ async def test_a_fetch_that_is_parked_at_the_logs_end_stays_good_through_the_tak
     await bench.fetcher.close()
 
 
+async def test_an_end_is_of_a_time_before_the_takeover_until_a_fetch_is_answered() -> None:
+    bench = Standby(A, B, C)
+    bench.fetcher.wake()
+    await bench.answer_later(part(A, end=0), part(B, end=0), part(C, end=0))
+    bench.assign(A, B, C)
+    states = [bench.subscription.get(tp) for tp in (A, B, C)]
+    assert [(state.highwater, state.fetched) for state in states] == [(0, False)] * 3
+    # Of B there is nothing new; C's leader has moved.
+    await bench.answer(part(A, batch(0, 1), end=1), part(C, code=E.NOT_LEADER_OR_FOLLOWER))
+    assert [(state.highwater, state.fetched) for state in states] == [(1, True), (0, True), (0, False)]
+    await bench.fetcher.close()
+
+
 @pytest.mark.parametrize(
     ("position", "kept", "following"),
     [

@@ -267,6 +267,31 @@ def test_a_partition_without_anything_to_write_has_no_pause() -> None:
     assert 1_000 <= taken["ts_ms"] - taken["joined_ms"] <= 1_200
 
 
+def test_its_report_waits_until_it_is_known_what_is_committed() -> None:
+    """The predecessor hangs, and the broker does not say for ten seconds what was committed."""
+    scene = ordered()
+    scene.neighbour.answers[0] = lambda _: Reply(503, {"error": "no answer within 5000 ms"})
+    scene.caller.durations.append(DEADLINE_MS)
+
+    def unreachable(made: Member) -> None:
+        committed = made.committed
+
+        def fails(*args: Any, **kwargs: Any) -> Any:
+            if scene.clock.now < DEADLINE_MS + 15_000:
+                raise KafkaConnectionError("refused")
+            return committed(*args, **kwargs)
+
+        made.committed = fails  # type: ignore[method-assign]
+
+    scene.parts.on_made = unreachable
+    scene.stop_when_done()
+    assert scene.run() == 0
+    (taken,) = scene.events("takeover")
+    assert taken["forced"] is True
+    assert taken["pauses_ms"].keys() == {"flights-0", "flights-1"}
+    assert all(ms >= 10_000 for ms in taken["pauses_ms"].values())
+
+
 def test_its_first_rows_do_not_wait_to_be_written_with_others() -> None:
     scene = ordered(sink={"format": "parquet", "path": "out", "maxAgeMs": 60_000})
     scene.neighbour.answers[0] = lambda _: Reply(200, scene.left(dict.fromkeys(scene.tps, 10)).document())

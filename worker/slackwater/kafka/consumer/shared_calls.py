@@ -228,11 +228,12 @@ class ConsumerBase(ABC):
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """How many offsets the position is behind the end that can be read (with ``read_committed``: of
-        what is stable), as of the last fetch; ``None`` while one of them is not known. Sends nothing."""
+        what is stable), as of the last fetch; ``None`` while one of them is not known, and before the first
+        fetch since the assignment: what was prefetched may have ended earlier. Sends nothing."""
         check_partitions([partition])
         state = self._core.subscription.get(partition)
         end = state.last_stable_offset if self.config.read_committed else state.highwater
-        if end is None or state.position is None:
+        if end is None or state.position is None or not state.fetched:
             return None
         return max(0, end - state.position)
 

@@ -65,14 +65,16 @@ MOVES: dict[FetchState, frozenset[FetchState]] = {
 class PartitionState:
     """One assigned partition.
 
+    ``fetched``: whether a fetch of it was answered since it was assigned. Before, the end of a partition that
+    was prefetched is of a time before that.
     ``leader_epoch``: of the record before the position, -1 where it is not known. ``validated_epoch``: of the
     last leader that the position was found to be good with. ``topic_id``: of the topic that was read.
     ``epochs``: of the records that were read before the position.
     """
 
     __slots__ = (
-        "epochs", "highwater", "last_stable_offset", "leader_epoch", "log_start_offset", "paused", "position",
-        "reset_to", "state", "topic_id", "tp", "validated_epoch", "version",
+        "epochs", "fetched", "highwater", "last_stable_offset", "leader_epoch", "log_start_offset", "paused",
+        "position", "reset_to", "state", "topic_id", "tp", "validated_epoch", "version",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, version: int) -> None:
@@ -86,6 +88,7 @@ class PartitionState:
         self.validated_epoch = -1
         self.topic_id = ZERO_UUID
         self.paused = False
+        self.fetched = False
         self.highwater: int | None = None
         self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None

@@ -279,7 +279,8 @@ class Report:
     def lag(self) -> None:
         """Brings the lag up to date, at most every ``LAG_EVERY_MS``."""
         if self.record is not None:
-            self.record.turned(self._idle)
+            looked_up = all(owned.looked_up or owned.stopped for owned in self._owned.values())
+            self.record.turned(self._idle, looked_up=looked_up)
         now = self._context.clock.mono_ms()
         if now - self._lag_at_ms < LAG_EVERY_MS:
             return

@@ -133,16 +133,18 @@ class TakeoverRecord:
             self._written_ms = self._context.clock.wall_ms()
             self._show()
 
-    def turned(self, idle: Callable[[Collection[TopicPartition]], Collection[TopicPartition]]) -> None:
+    def turned(
+        self, idle: Callable[[Collection[TopicPartition]], Collection[TopicPartition]], *, looked_up: bool
+    ) -> None:
         """Emits the event as soon as all is known. ``idle``: of which partitions there is nothing to write,
-        as far as is known."""
+        as far as is known. ``looked_up``: whether it is known what is committed of all partitions."""
         if self._told or self._joined_ms is None:
             return
         waited, now = self._context.clock.wall_ms() - self._joined_ms, self._context.clock.mono_ms()
         if waited >= IDLE_MS and self._waiting:
             for tp in idle(list(self._waiting)):
                 del self._waiting[tp]
-        if self._waiting:
+        if self._waiting or not looked_up:
             if now - self._shown_ms >= _SHOW_EVERY_MS:
                 self._show()
         elif self._first_ms is not None or waited >= PATIENCE_MS:

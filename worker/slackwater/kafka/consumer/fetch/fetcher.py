@@ -254,6 +254,8 @@ class Fetcher:
             for tp, answer in answers or []:
                 extent = await self._extent(answer, wanted[tp].offset)
                 self._take(node, tp, answer, extent, wanted[tp].offset, versions[tp], tally)
+            if answers is not None:
+                self._fetched(wanted.keys() - {tp for tp, answer in answers if answer.error_code}, versions)
             if not settings.max_wait_ms and not any(answer.records for _, answer in answers or []):
                 self._nothing_until[node] = self._loop.time() + max(self._backoff.delay_ms(1), 1) / 1000
             if tally is not None and self._metrics is not None:
@@ -357,6 +359,13 @@ class Fetcher:
             self._prefer(tp, answer.preferred_read_replica)
         if extent is not None:
             self._add(state, answer, extent, offset, version, tally)
+
+    def _fetched(self, partitions: Iterable[TopicPartition], versions: dict[TopicPartition, int]) -> None:
+        """The ends of these are known. An incremental session's answer leaves out those of which there is
+        nothing new (KIP-227)."""
+        for tp in partitions:
+            if (state := self._subscription.current(tp, versions[tp])) is not None:
+                state.fetched = True
 
     def _prefer(self, tp: TopicPartition, node: int) -> None:
         self._targets.prefer(tp, node, self._loop.time())
