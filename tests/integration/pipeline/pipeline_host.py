@@ -145,13 +145,15 @@ def table(offsets: list[int], values: list[bytes | None] | None = None) -> pa.Ta
 def _start(spec: str, path: list[str], options: dict[str, Any]) -> None:
     global _engine
     _close()
-    value = options.pop("value", None)
+    value, elsewhere = options.pop("value", None), options.pop("elsewhere", False)
     made = SparkEngine(spec, path, **options)
     _engine = made
     if value is not None:
         make = partial(make_decoder, value, timeout_ms=5_000, start_timeout_ms=5_000)
         _engine = DecodingEngine(made, make)
     _engine.start()
+    if elsewhere:  # as for a server on another machine, which reads no files of ours
+        made._backend.files = None  # type: ignore[attr-defined]
 
 
 def _call(name: str, *arguments: Any) -> Any:
@@ -180,8 +182,9 @@ def _forget_session() -> None:
     spark.client.release_session()
 
 
-def _kept_views() -> tuple[list[str], list[str]]:
-    """The temporary views of this engine's session while a large batch is with its handler, and after.
+def _kept() -> tuple[list[str], list[str]]:
+    """The temporary views of this engine's session and the files for its server, while a large batch is with
+    its handler, and after.
 
     Fails if the client lets the server keep the batch for the whole session.
     """
@@ -189,14 +192,16 @@ def _kept_views() -> tuple[list[str], list[str]]:
     spark: Any = _engine._spark
     inside: list[str] = []
 
-    def views() -> list[str]:
-        return [view.name for view in spark.catalog.listTables()]
+    def kept_now() -> list[str]:
+        files = _engine._backend.files
+        names = [path.name for path in files._folder.glob("*.parquet")] if files is not None else []
+        return [view.name for view in spark.catalog.listTables()] + names
 
     def keeps(_session: Any, _blobs: list[bytes]) -> list[str]:
         raise AssertionError("the server would keep the batch until the session ends")
 
     def handler(frame: Any, _batch: Any) -> Any:
-        inside.extend(views())
+        inside.extend(kept_now())
         return frame
 
     kept, type(spark.client).cache_artifacts = type(spark.client).cache_artifacts, keeps
@@ -205,7 +210,7 @@ def _kept_views() -> tuple[list[str], list[str]]:
         _engine.transform(table(list(range(6_000)), [b"x" * 400] * 6_000))
     finally:
         type(spark.client).cache_artifacts, _engine._loaded = kept, own
-    return inside, views()
+    return inside, kept_now()
 
 
 def _plan(table: pa.Table) -> str:
@@ -430,8 +435,8 @@ class EngineHost:
     def forget_session(self) -> None:
         self.run(_forget_session)
 
-    def kept_views(self) -> tuple[list[str], list[str]]:
-        views: tuple[list[str], list[str]] = self.run(_kept_views)
+    def kept(self) -> tuple[list[str], list[str]]:
+        views: tuple[list[str], list[str]] = self.run(_kept)
         return views
 
     def plan(self, records: pa.Table) -> str:

@@ -72,8 +72,12 @@ def test_the_jvm_of_a_local_session_is_measured(host: EngineHost) -> None:
     assert usage["jvm_gc_seconds"][()] >= 0
 
 
-def test_a_large_batch_passes_through_as_it_is(host: EngineHost) -> None:
-    host.start("keep")
+@pytest.mark.parametrize(
+    ("host", "elsewhere"), [("local", False), ("connect", False), ("connect", True)], indirect=["host"]
+)
+def test_a_large_batch_passes_through_as_it_is(host: EngineHost, elsewhere: bool) -> None:
+    """``elsewhere``: the server is not on this machine."""
+    host.start("keep", elsewhere=elsewhere)
     records = table(list(range(12_000)), [None if n % 7 == 0 else b"%d" % n for n in range(12_000)])
     records = records.set_column(
         records.column_names.index("headers"),
@@ -85,7 +89,45 @@ def test_a_large_batch_passes_through_as_it_is(host: EngineHost) -> None:
     )
     rows = host.transform(records)
     assert rows.column_names == records.column_names
-    assert rows.sort_by("offset").to_pylist() == records.to_pylist()
+    assert rows.to_pylist() == records.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("host", "elsewhere"), [("local", False), ("connect", False), ("connect", True)], indirect=["host"]
+)
+def test_a_large_batch_of_typed_values_passes_through_as_it_is(host: EngineHost, elsewhere: bool) -> None:
+    """Of several tasks, and in the records' order."""
+    count = 12_000
+    offsets = table(list(range(count))).select(["topic", "partition", "offset"])
+    at = pa.timestamp("us", tz="UTC")
+
+    def of(values: list[Any], kind: pa.DataType) -> pa.Array:
+        return pa.array([values[n % len(values)] for n in range(count)], kind)
+
+    typed = {
+        "flag": of([True, None, False], pa.bool_()),
+        "small": of([-128, 127, None], pa.int8()),
+        "whole": of([-(2**31), None], pa.int32()),
+        "real": of([1.5, float("inf"), None], pa.float64()),
+        "price": of(
+            [decimal.Decimal("-1.50"), None, decimal.Decimal("99999999999999999.99")], pa.decimal128(19, 2)
+        ),
+        "day": of([datetime.date(1500, 2, 28), datetime.date(2026, 11, 26), None], pa.date32()),
+        "at": of([datetime.datetime(1500, 1, 1, tzinfo=datetime.UTC), None], at),
+        "moment": of([1_357_034_400_123, None], pa.timestamp("ms", tz="UTC")),
+        "text": of(["x" * 1_000, "", None, "ü\0"], pa.string()),
+        "tags": of([["a", None], [], None], pa.list_(pa.string())),
+        "in": of([{"x": 1, "at": None}, None], pa.struct({"x": pa.int64(), "at": at})),
+        "m": of([[("k", 2)], [], None], pa.map_(pa.string(), pa.int64())),
+        "deep": of([[{"k": [1, None]}, None], None], pa.list_(pa.struct({"k": pa.list_(pa.int32())}))),
+        "With space, and dot.": of([1, None], pa.int64()),
+    }
+    records = pa.table({**{name: offsets[name] for name in offsets.column_names}, **typed})
+    host.start("keep", elsewhere=elsewhere)
+    rows = host.transform(records)
+    assert rows.column_names == records.column_names
+    for name in records.column_names:
+        assert rows[name].to_pylist() == records[name].to_pylist(), name
 
 
 def test_the_jobs_of_a_traced_batch_carry_its_trace(host: EngineHost) -> None:
@@ -116,10 +158,12 @@ def test_only_a_small_batch_is_evaluated_by_the_optimizer(host: EngineHost) -> N
 
 
 @pytest.mark.parametrize("host", ["connect"], indirect=True)
-def test_a_server_keeps_nothing_of_a_batch(host: EngineHost) -> None:
-    host.start("keep")
-    inside, after = host.kept_views()
-    assert len(inside) == 1
+@pytest.mark.parametrize(("elsewhere", "form"), [(False, ".parquet"), (True, "_slackwater_batch_")])
+def test_a_server_keeps_nothing_of_a_batch(host: EngineHost, elsewhere: bool, form: str) -> None:
+    host.start("keep", elsewhere=elsewhere)
+    inside, after = host.kept()
+    (name,) = inside
+    assert form in name
     assert after == []
 
 

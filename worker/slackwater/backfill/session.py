@@ -103,6 +103,8 @@ class _Application:
     """The session of an application on a cluster: that of spark-submit, or of ``spark.master`` in ``conf``.
     It has none of the settings for one machine."""
 
+    files = None
+
     def __init__(self, conf: Mapping[str, str]) -> None:
         self._conf = {**TUNED, **conf}
         self._spark: SparkSession | None = None

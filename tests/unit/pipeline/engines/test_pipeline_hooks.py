@@ -75,7 +75,7 @@ class Frame:
 
 
 class Backend:
-    parallelism = None
+    parallelism = files = None
 
     def __init__(self, sessions: list[Session]) -> None:
         self.sessions = sessions
@@ -92,7 +92,7 @@ class Backend:
 
 
 @contextmanager
-def frame(session: Any, table: pa.Table, _parallelism: int | None) -> Iterator[Any]:
+def frame(session: Any, table: pa.Table, _parallelism: int | None, _files: None) -> Iterator[Any]:
     """In place of what needs Spark's own functions."""
     yield session.createDataFrame(table)
 

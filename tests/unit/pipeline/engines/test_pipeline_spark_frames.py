@@ -1,13 +1,21 @@
-"""The form in which a batch goes to Spark: pieces for a local session, lists of rows for a Connect server."""
+"""The form in which a batch goes to Spark: pieces for a local session; for a Connect server lists of rows, or
+a file if it is on the same machine."""
 
 from __future__ import annotations
 
+import datetime
+import logging
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from slackwater.pipeline.engines import frames
+from slackwater.pipeline.engines.batch_files import BatchFiles, is_on_this_machine
 from slackwater.pipeline.engines.frames import ROWS_A_TASK, TASKS_A_CORE, VIEW_BYTES, VIEW_ROWS
 
 
@@ -133,3 +141,152 @@ def test_the_view_is_dropped_and_the_querys_own_error_is_raised(session: Any) ->
     with pytest.raises(ValueError, match="the handler"), frames.frame(session, table, None):
         raise ValueError("the handler")
     assert session.events[-1].startswith("drop ")
+
+
+# -- files -----------------------------------------------------------------------------------------------
+
+
+class ReadingSession(Session):
+    """A server's that reads the worker's files, unless ``fails``."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__()
+        self.fails = fails
+        self.read = self
+        self.rows = 0
+
+    def schema(self, _schema: Any) -> Any:
+        return self
+
+    def option(self, *_pair: str) -> Any:
+        return self
+
+    def parquet(self, path: str) -> Any:
+        self.events.append(f"file {Path(path).name}")
+        if self.fails:
+            raise OSError(f"[PATH_NOT_FOUND] Path does not exist: file:{path}")
+        self.rows = pq.read_table(path).num_rows
+        return self
+
+    def count(self) -> int:
+        return self.rows
+
+
+LARGE = pa.table({"value": [b"x"] * VIEW_ROWS})
+
+
+def sent(session: Any, table: pa.Table, files: BatchFiles) -> list[str]:
+    """What the session was asked for while the batch was queried."""
+    del session.events[:]
+    with frames.frame(session, table, None, files):
+        return [event.partition(" ")[0] for event in session.events]
+
+
+@pytest.fixture
+def by_view(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr("pyspark.sql.functions.inline", lambda name: f"inline({name})")
+    return ["rows", "create", "read", "select"]
+
+
+@pytest.mark.parametrize(
+    ("remote", "here"),
+    [
+        ("sc://127.0.0.1:15002", True),
+        ("sc://localhost:15002/;use_ssl=true;token=t", True),
+        ("sc://[::1]:15002", True),
+        ("sc://spark-connect:15002", False),
+        ("sc://10.1.2.3:15002", False),
+        ("sc://localhost.example:15002", False),
+    ],
+)
+def test_a_server_is_on_the_same_machine_by_its_address(remote: str, here: bool) -> None:
+    assert is_on_this_machine(remote) is here
+
+
+def test_a_large_batch_goes_in_a_file_to_a_server_that_reads_it(tmp_path: Path) -> None:
+    session: Any = ReadingSession()
+    files = BatchFiles(tmp_path)
+    assert sent(session, LARGE.slice(1), files) == ["rows"]
+    assert list(tmp_path.iterdir()) == [], "a small one needs no folder"
+    assert sent(session, LARGE, files) == ["file", "file"], "the first is counted, to see that it is read"
+    assert sent(session, LARGE, files) == ["file"]
+    (folder,) = tmp_path.iterdir()
+    assert folder.stat().st_mode & 0o077 == 0
+    inside: list[str] = []
+
+    def fails() -> None:
+        with frames.frame(session, LARGE, None, files):
+            inside.extend(path.name for path in folder.glob("*.parquet"))
+            raise ValueError("the handler")
+
+    with pytest.raises(ValueError, match="the handler"):
+        fails()
+    assert inside == ["3.parquet"]
+    assert list(folder.glob("*.parquet")) == []
+    files.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_does_not_read_the_first_file_gets_no_other(tmp_path: Path, by_view: list[str]) -> None:
+    session: Any = ReadingSession(fails=True)
+    files = BatchFiles(tmp_path)
+    assert sent(session, LARGE, files) == ["file", *by_view]
+    assert sent(session, LARGE, files) == by_view
+    assert list(tmp_path.rglob("*.parquet")) == []
+
+
+ROWS = VIEW_ROWS
+LATE = 2**62
+"""In ms: Spark's timestamps, in microseconds, end earlier."""
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"at": pa.array([datetime.datetime(2013, 1, 1)] * ROWS, pa.timestamp("us"))},
+        {"at": pa.array([LATE] * ROWS, pa.timestamp("ms", tz="UTC"))},
+        {"took": pa.array([1] * ROWS, pa.duration("us"))},
+        {"n": [1] * ROWS, "N": [2] * ROWS},
+        {"in": [{"a": 1, "A": 2}] * ROWS},
+        {"of": pa.array([[None]] * ROWS, pa.list_(pa.null()))},
+    ],
+    ids=["no zone", "beyond Spark's", "a duration", "names", "names of fields", "no type"],
+)
+def test_what_a_file_does_not_hold_goes_by_a_view(
+    tmp_path: Path, by_view: list[str], columns: dict[str, Any]
+) -> None:
+    session: Any = ReadingSession()
+    assert sent(session, pa.table(columns), BatchFiles(tmp_path)) == by_view
+    assert list(tmp_path.rglob("*.parquet")) == []
+
+
+def test_where_no_file_can_be_written_it_goes_by_a_view(
+    tmp_path: Path, by_view: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    session: Any = ReadingSession()
+    with caplog.at_level(logging.WARNING):
+        assert sent(session, LARGE, BatchFiles(tmp_path / "missing")) == by_view
+    assert "No such file or directory" in caplog.text
+
+
+def test_the_folder_of_a_process_that_was_killed_is_removed(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; import pyarrow as pa\n"
+        "from tests.unit.pipeline.engines.test_pipeline_spark_frames import LARGE, ReadingSession\n"
+        "from slackwater.pipeline.engines.batch_files import BatchFiles\n"
+        "assert BatchFiles(Path(sys.argv[1])).write(ReadingSession(), LARGE)\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=Path(__file__).parents[4])
+    assert ended.returncode == -9
+    (killed,) = tmp_path.iterdir()
+    assert list(killed.glob("*.parquet"))
+    session: Any = ReadingSession()
+    alive, another = BatchFiles(tmp_path), BatchFiles(tmp_path)
+    sent(session, LARGE, alive)
+    assert not killed.exists()
+    (folder,) = tmp_path.iterdir()
+    sent(session, LARGE, another)
+    assert folder.exists()
+    assert len(list(tmp_path.iterdir())) == 2
+    assert sent(session, LARGE, alive) == ["file"]

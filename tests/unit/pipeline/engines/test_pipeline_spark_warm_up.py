@@ -39,7 +39,7 @@ class Session:
 
 
 class Backend:
-    parallelism = None
+    parallelism = files = None
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -65,7 +65,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Session
     )
     # What has no rows would need Spark's own functions.
     monkeypatch.setattr(
-        frames, "frame", lambda spark, table, parallelism: nullcontext(spark.createDataFrame(table))
+        frames, "frame", lambda spark, table, parallelism, files: nullcontext(spark.createDataFrame(table))
     )
 
     def make(session: Session) -> SparkEngine:

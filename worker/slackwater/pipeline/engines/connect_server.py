@@ -31,6 +31,8 @@ SERVER = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     # A worker whose topic is silent keeps its session.
     "spark.connect.session.manager.defaultSessionTimeout": "-1",
+    # A batch is one file: with Spark's 4 MB for opening one, its tasks would get parts of unequal size.
+    "spark.sql.files.openCostInBytes": "65536",
 }
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 10.0

@@ -6,8 +6,10 @@ far as it can, without generating code.
 
 A Connect server makes rows of a table on its driver, and its optimizer then evaluates expressions over these
 rows one by one, on one thread (``ConvertToLocalRelation``). It also keeps a large table, and the plans that
-contain one, for as long as the session lives. So a large batch is sent as few rows, each of which holds many
-records, into a temporary view that is dropped after the query; the server unpacks the records in its tasks.
+contain one, for as long as the session lives. So a large batch goes to a server on the same machine in a file
+(:mod:`slackwater.pipeline.engines.batch_files`). To any other it is sent as few rows, each of which holds
+many records, into a temporary view that is dropped after the query; the server unpacks the records in its
+tasks.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING
 
+from slackwater.pipeline.engines import batch_files
+from slackwater.pipeline.engines.batch_files import BatchFiles
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +32,8 @@ TASKS_A_CORE = 2
 ROWS_A_TASK = 2_500
 """Fewer cost less than another task."""
 VIEW_ROWS, VIEW_BYTES = 5_000, 1024 * 1024
-"""From either on a batch goes to a Connect server by a view. A smaller one takes less time without."""
+"""From either on a batch goes to a Connect server in a file or by a view. A smaller one takes less time
+without."""
 _PACKED = "records"
 
 _numbers = count(1)
@@ -35,11 +41,14 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def frame(spark: SparkSession, table: pa.Table, parallelism: int | None) -> Iterator[DataFrame]:
+def frame(
+    spark: SparkSession, table: pa.Table, parallelism: int | None, files: BatchFiles | None = None
+) -> Iterator[DataFrame]:
     """``table`` as a data frame of ``spark``, with the same columns. It can be queried until the context
     ends.
 
-    ``parallelism``: how many tasks a local session runs at once; None: of a Connect server.
+    ``parallelism``: how many tasks a local session runs at once; None: of a Connect server. ``files``: for
+    large batches, where that server may read them.
     """
     if not table.num_rows:
         yield _without_rows(spark, table.schema)
@@ -47,6 +56,11 @@ def frame(spark: SparkSession, table: pa.Table, parallelism: int | None) -> Iter
         yield spark.createDataFrame(split(table, parallelism))
     elif table.num_rows < VIEW_ROWS and table.nbytes < VIEW_BYTES:
         yield spark.createDataFrame(table)
+    elif files is not None and (path := files.write(spark, table)) is not None:
+        try:
+            yield batch_files.read(spark, path, table.schema)
+        finally:
+            files.remove(path)
     else:
         from pyspark.sql.functions import inline
 

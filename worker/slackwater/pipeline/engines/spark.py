@@ -237,9 +237,11 @@ class SparkEngine:
 
     def _query(self, table: pa.Table, batch: Batch) -> pa.Table:
         trace_id = self._tracing.fields().get("trace_id", "")
+        # Rows that are kept are read after the batch's file is gone; Spark may compute lost ones anew.
+        files = None if self._keeps_rows else self._backend.files
         with (
             job_label(self._session(), trace_id),
-            frames.frame(self._session(), table, self._backend.parallelism) as frame,
+            frames.frame(self._session(), table, self._backend.parallelism, files) as frame,
         ):
             result = self._handled(frame, batch)
             with self._tracing.child("spark job", {"slackwater.engine": str(self._backend)}):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from slackwater import java
+from slackwater.pipeline.engines.batch_files import BatchFiles, is_on_this_machine
 from slackwater.runtime.call_threads import bounded
 from slackwater.runtime.errors import QueryFailed, StartError
 
@@ -86,6 +87,10 @@ class Backend(Protocol):
     def parallelism(self) -> int | None:
         """How many tasks run at once; None: the server knows."""
 
+    @property
+    def files(self) -> BatchFiles | None:
+        """For large batches; None: the session gets them otherwise."""
+
     def alive(self) -> bool:
         """Whether a query is still answered; takes at most ``PROBE_TIMEOUT_MS``."""
 
@@ -115,6 +120,8 @@ def archive_options(environ: Mapping[str, str]) -> str:
 
 class LocalBackend:
     """A Java process that is this worker's child, and ends with it (its standard input closes)."""
+
+    files = None
 
     def __init__(self, conf: Mapping[str, str]) -> None:
         self._conf = {"spark.master": DEFAULT_MASTER, **LOCAL, **TUNED, **conf}
@@ -168,6 +175,7 @@ class ConnectBackend:
     def __init__(self, remote: str, conf: Mapping[str, str]) -> None:
         self._remote, self._conf = remote, {**TUNED, **CONNECT, **conf}
         self._spark: SparkSession | None = None
+        self.files: BatchFiles | None = None
 
     def __str__(self) -> str:
         return f"the Spark Connect server {self._remote}"
@@ -192,6 +200,7 @@ class ConnectBackend:
         for key, value in self._conf.items():
             self._set(spark, key, value)
         self._wait_for(lambda: spark.range(1).count())
+        self.files = BatchFiles() if is_on_this_machine(self._remote) else None
         return spark
 
     def _wait_for(self, request: Callable[[], object]) -> None:
@@ -219,6 +228,9 @@ class ConnectBackend:
             bounded(spark.interruptAll, PROBE_TIMEOUT_MS, "spark-cancel")
 
     def close(self) -> None:
+        files, self.files = self.files, None
+        if files is not None:
+            files.close()
         spark, self._spark = self._spark, None
         if spark is None:
             return
@@ -228,6 +240,8 @@ class ConnectBackend:
 
 class GivenSession:
     """A session of the caller's, with the settings that it has. It is not closed."""
+
+    files = None
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -315,7 +329,7 @@ _MOST_CHARACTERS = 500
 _ENVIRONMENT = re.compile(
     r"OutOfMemoryError|No space left on device|Disk quota exceeded|ExecutorLost|FetchFailed|Job \d+ cancelled"
     r"|SparkContext was shut down|stopped SparkContext|Python worker (exited|failed)"
-    r"|Connection (refused|reset)|UNAVAILABLE|RESOURCE_EXHAUSTED"
+    r"|Connection (refused|reset)|UNAVAILABLE|RESOURCE_EXHAUSTED|FAILED_READ_FILE"
 )
 """Failures that records do not cause."""
 
