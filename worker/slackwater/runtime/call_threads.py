@@ -81,6 +81,10 @@ class ThreadRunner:
 T = TypeVar("T")
 
 
+_GRACE_MS = 1_000
+"""How long an interrupted call may take to end before its thread counts as stuck."""
+
+
 class CallTimedOut(Exception):
     """A call took longer than it may. Not TimeoutError, which the call itself may raise."""
 
@@ -88,37 +92,43 @@ class CallTimedOut(Exception):
 class TimedCalls:
     """One thread for all calls, because Spark ties a Java thread to each Python thread that calls it.
 
-    After a call that was given up the thread is still inside it, so nothing more can be called.
+    As long as the thread is inside a call that was given up, nothing more can be called.
     """
 
     def __init__(self, name: str) -> None:
         self._runner = ThreadRunner(name)
-        self._stuck = False
+        self._given_up: Task | None = None
 
     @property
     def stuck(self) -> bool:
         """Whether a call that was given up still runs."""
-        return self._stuck
+        return self._given_up is not None and not self._given_up.wait(0)
 
     def call(self, function: Callable[[], T], timeout_ms: float, interrupt: Callable[[], None]) -> T:
         """``function()``. After ``timeout_ms`` calls ``interrupt`` and raises CallTimedOut.
 
-        A call that ends within a second of the interrupt leaves the thread free for the next. It has the
-        caller's context variables, such as OpenTelemetry's current span.
+        A call that ends after the interrupt leaves the thread free for the next. Else the next interrupts it
+        again, since it may only then have come to what can be interrupted (a query that Spark had not begun
+        yet), and waits for its end for ``timeout_ms``. A call has the caller's context variables, such as
+        OpenTelemetry's current span.
         """
-        if self._stuck:
-            raise CallTimedOut("an earlier call still runs")
+        if self._given_up is not None and self.stuck:
+            interrupt()
+            if not self._given_up.wait(timeout_ms):
+                raise CallTimedOut("an earlier call still runs")
+        self._given_up = None
         task = self._runner.submit(partial(copy_context().run, function))
         if not task.wait(timeout_ms):
             interrupt()
-            self._stuck = not task.wait(1000)
+            if not task.wait(_GRACE_MS):
+                self._given_up = task
             raise CallTimedOut(f"it took longer than {timeout_ms:.0f} ms")
         result: T = task.result()
         return result
 
     def close(self, timeout_ms: float = 1000) -> None:
         """Ends the thread; a call that still runs is left behind (a daemon thread)."""
-        self._runner.close(0 if self._stuck else timeout_ms)
+        self._runner.close(0 if self.stuck else timeout_ms)
 
 
 def bounded(function: Callable[[], object], timeout_ms: float, name: str) -> bool:

@@ -88,3 +88,16 @@ def test_a_call_that_obeys_the_interrupt_leaves_the_thread_usable() -> None:
         calls.call(stop.wait, 20, stop.set)
     assert calls.call(lambda: 5, 1_000, lambda: None) == 5
     calls.close()
+
+
+def test_a_call_that_ends_later_is_interrupted_again_and_waited_for() -> None:
+    """Spark cancels no query that it has not begun yet."""
+    calls, stop = TimedCalls("test"), threading.Event()
+    with pytest.raises(CallTimedOut):
+        calls.call(stop.wait, 20, lambda: None)
+    assert calls.stuck
+    with pytest.raises(CallTimedOut, match="an earlier call still runs"):
+        calls.call(lambda: 4, 20, lambda: None)
+    assert calls.call(lambda: 5, 60_000, stop.set) == 5
+    assert not calls.stuck
+    calls.close()
