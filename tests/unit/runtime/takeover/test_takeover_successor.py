@@ -20,6 +20,22 @@ def ordered(**changes: object) -> Scene:
     return scene
 
 
+def unreachable_until(scene: Scene, at_ms: float) -> None:
+    """Nobody is told what is committed before ``at_ms``."""
+
+    def unreachable(made: Member) -> None:
+        committed = made.committed
+
+        def fails(*args: Any, **kwargs: Any) -> Any:
+            if scene.clock.now < at_ms:
+                raise KafkaConnectionError("refused")
+            return committed(*args, **kwargs)
+
+        made.committed = fails  # type: ignore[method-assign]
+
+    scene.parts.on_made = unreachable
+
+
 def test_a_warm_successor_takes_over() -> None:
     scene = ordered()
     scene.stop_when_done()
@@ -127,18 +143,7 @@ def test_what_was_committed_after_the_answer_is_not_done_again() -> None:
 
 def test_nothing_is_written_while_the_broker_does_not_say_what_is_committed() -> None:
     scene = ordered()
-
-    def unreachable(made: Member) -> None:
-        committed = made.committed
-
-        def fails(*args: Any, **kwargs: Any) -> Any:
-            if scene.clock.now < 10_000:
-                raise KafkaConnectionError("refused")
-            return committed(*args, **kwargs)
-
-        made.committed = fails  # type: ignore[method-assign]
-
-    scene.parts.on_made = unreachable
+    unreachable_until(scene, 10_000)
     scene.stop_when_done()
     assert scene.run() == 0
     assert scene.at("running") < 2_000
@@ -272,18 +277,7 @@ def test_its_report_waits_until_it_is_known_what_is_committed() -> None:
     scene = ordered()
     scene.neighbour.answers[0] = lambda _: Reply(503, {"error": "no answer within 5000 ms"})
     scene.caller.durations.append(DEADLINE_MS)
-
-    def unreachable(made: Member) -> None:
-        committed = made.committed
-
-        def fails(*args: Any, **kwargs: Any) -> Any:
-            if scene.clock.now < DEADLINE_MS + 15_000:
-                raise KafkaConnectionError("refused")
-            return committed(*args, **kwargs)
-
-        made.committed = fails  # type: ignore[method-assign]
-
-    scene.parts.on_made = unreachable
+    unreachable_until(scene, DEADLINE_MS + 15_000)
     scene.stop_when_done()
     assert scene.run() == 0
     (taken,) = scene.events("takeover")

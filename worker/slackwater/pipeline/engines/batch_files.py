@@ -57,7 +57,7 @@ class BatchFiles:
         """Whether the server reads these files; None: not known yet."""
 
     def write(self, spark: SparkSession, table: pa.Table) -> Path | None:
-        """The file with ``table``, to be given to :meth:`remove`. None: it has to go in a message, since a
+        """The file with ``table``, to be given to :func:`remove`. None: it has to go in a message, since a
         file cannot hold a column as it is, cannot be written, or is not read by the server."""
         if self._is_read is False or not _holds(table.schema):
             return None
@@ -70,7 +70,7 @@ class BatchFiles:
         if self._is_read is None:
             self._is_read = _reads(spark, path, table.num_rows)
         if not self._is_read:
-            self.remove(path)
+            remove(path)
             return None
         return path
 
@@ -82,11 +82,6 @@ class BatchFiles:
             self._lock = os.open(self._folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
         return self._folder / f"{next(self._numbers)}.parquet"
-
-    def remove(self, path: Path) -> None:
-        """Removes a file. Never raises."""
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Removes the folder. Never raises."""
@@ -116,8 +111,7 @@ def _write(table: pa.Table, path: Path) -> None:
             allow_truncated_timestamps=True,
         )
     except BaseException:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
+        remove(path)
         raise
 
 
@@ -127,6 +121,12 @@ def read(spark: SparkSession, path: Path, schema: pa.Schema) -> DataFrame:
 
     reader = spark.read.schema(from_arrow_schema(schema)).option("datetimeRebaseMode", "CORRECTED")
     return reader.parquet(str(path))
+
+
+def remove(path: Path) -> None:
+    """Removes a file. Never raises."""
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def _reads(spark: SparkSession, path: Path, rows: int) -> bool:

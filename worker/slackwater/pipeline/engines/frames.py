@@ -60,7 +60,7 @@ def frame(
         try:
             yield batch_files.read(spark, path, table.schema)
         finally:
-            files.remove(path)
+            batch_files.remove(path)
     else:
         from pyspark.sql.functions import inline
 
