@@ -39,6 +39,8 @@ _VERSION = "k8s.io/component-base/version"
 _KUBERNETES_FLAGS = (
     f"-s -w -X {_VERSION}.gitVersion=v{KUBERNETES_VERSION} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=35"
 )
+# The linker leaves out what debuggers read; where the compiler does not write it, a build takes a quarter less.
+_COMPILER_FLAGS = "all=-dwarf=false"
 _KEDA_MODULE = "github.com/kedacore/keda/v2"
 
 
@@ -210,8 +212,8 @@ def _go_build(tools: GoTools, name: str, program: Path) -> None:
     unfinished = program.with_suffix(".unfinished")
     _run(
         [
-            str(go), "build", "-trimpath", "-tags", tools.tags, "-ldflags", tools.linker_flags,
-            "-o", str(unfinished), tools.programs[name],
+            str(go), "build", "-trimpath", "-tags", tools.tags, "-gcflags", _COMPILER_FLAGS,
+            "-ldflags", tools.linker_flags, "-o", str(unfinished), tools.programs[name],
         ],
         cwd=tools.module, env={**os.environ, "CGO_ENABLED": "0"}, timeout_s=BUILD_TIMEOUT_S,
     )  # fmt: skip

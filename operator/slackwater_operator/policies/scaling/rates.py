@@ -1,7 +1,8 @@
-"""Rates over a window of observations, and the capacity of one worker.
+"""Rates over a window of observations, the capacity of one worker, and the lag in seconds.
 
 The lag of one moment fluctuates; rates over a window do not. The capacity is measured only while the group
-has lag: without lag the group consumes what is produced, however much more it could.
+has lag: without lag the group consumes what is produced, however much more it could. The lag in seconds needs
+samples from before the window as long as records of that time are not committed.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ from array import array
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import le
 
 from slackwater.kafka.structs import TopicPartition
 
 _SAMPLES = 8
 """About how many samples a window keeps: enough for a rate; a thousand groups keep a window each."""
+_OLDER_SAMPLES = 8
+"""Samples from before the window lie an eighth of their age apart: about 100 for a week."""
 _CAPACITY_AGE_MS = 3_600_000
 _CAPACITY_SLOT_MS = 600_000
 
@@ -51,12 +56,14 @@ class _Packed:
 class RateWindow:
     """Produced and consumed rates over the last `window_ms`.
 
-    It keeps about eight samples however many it is given, and of each only the offsets.
+    It keeps about eight samples however many it is given, and of each only the offsets; and while records of
+    before the window are not committed, samples of that time, the older the fewer.
     """
 
     def __init__(self, window_ms: int) -> None:
         self._window_ms = window_ms
         self._samples: deque[_Packed] = deque()
+        self._older: list[_Packed] = []  # before the window
         self._index: dict[TopicPartition, int] = {}
         self._capacity, self._reached = Capacity(), Capacity()
         self._consumed_from_ms = -1  # the throughput is taken from the samples since then
@@ -70,6 +77,7 @@ class RateWindow:
         known = [partition for partition in sample.ends if partition in sample.committed]
         if len(known) != len(self._index) or any(partition not in self._index for partition in known):
             self._samples.clear()
+            self._older.clear()
             self._index = {partition: number for number, partition in enumerate(known)}
         packed = self._pack(sample)
         samples = self._samples
@@ -77,7 +85,8 @@ class RateWindow:
             samples.pop()  # the newest one moves on until it is far enough from the one before it
         samples.append(packed)
         while len(samples) > 2 and samples[1].at_ms <= packed.at_ms - self._window_ms:
-            samples.popleft()
+            self._older.append(samples.popleft())
+            self._drop_older()
         self._learn()
 
     @property
@@ -162,8 +171,8 @@ class RateWindow:
     def lag_seconds(self, partition: TopicPartition) -> float | None:
         """How long ago the record at the committed position was produced, in s; None if unknown.
 
-        The end offset is assumed to grow evenly between two samples, and before the oldest at the window's
-        rate. 0.0 without lag.
+        The end offset is assumed to grow evenly between two samples, and before the oldest, which is there as
+        long as it is needed, at the rate since then. 0.0 without lag.
         """
         number = self._index.get(partition)
         if number is None or not self._samples:
@@ -176,18 +185,33 @@ class RateWindow:
         return None if produced_ms is None else max(0.0, (last.at_ms - produced_ms) / 1000)
 
     def _produced_at_ms(self, number: int, position: int) -> float | None:
-        """When the end offset passed `position`."""
-        samples = self._samples
-        if position < samples[0].ends[number]:
-            rate = self._rate(number)
-            if not rate:
-                return None
-            return samples[0].at_ms - (samples[0].ends[number] - position) * 1000 / rate
-        for older, newer in zip(samples, list(samples)[1:], strict=False):
+        """When the end offset passed `position`: the last time, as a topic that was made anew has other
+        records at the same offsets."""
+        samples = (*self._older, *self._samples)
+        for newer, older in pairwise(reversed(samples)):
             low, high = older.ends[number], newer.ends[number]
             if low <= position < high:
                 return older.at_ms + (newer.at_ms - older.at_ms) * (position - low) / (high - low)
-        return None
+        oldest, newest = samples[0], samples[-1]
+        made, took_ms = newest.ends[number] - oldest.ends[number], newest.at_ms - oldest.at_ms
+        if made <= 0 or took_ms * 2 < self._window_ms:
+            return None
+        return oldest.at_ms - (oldest.ends[number] - position) * took_ms / made
+
+    def _drop_older(self) -> None:
+        """Drops samples from before the window: those before the last one that the group has committed beyond,
+        and those that lie close together for their age."""
+        newest = self._samples[-1]
+        samples = [*self._older, self._samples[0]]
+        for number, sample in reversed(list(enumerate(samples))):
+            if all(map(le, sample.ends, newest.committed)):
+                del samples[:number]
+                break
+        kept = samples[:1] if len(samples) > 1 else []
+        for sample, following in pairwise(samples[1:]):
+            if (following.at_ms - kept[-1].at_ms) * _OLDER_SAMPLES > newest.at_ms - sample.at_ms:
+                kept.append(sample)
+        self._older = kept
 
     def _rate(self, number: int) -> float | None:
         if self._span_ms() * 2 < self._window_ms:

@@ -333,6 +333,43 @@ def test_the_lag_is_given_in_seconds(samples: list[tuple[int, int, int]], second
     assert window(*samples).lag_seconds(TopicPartition("u", 0)) is None
 
 
+def burst(seconds: int, *, trickle: int = 0) -> RateWindow:
+    """100,000 records in the ten seconds from 10 s on, else `trickle` a second; 1,000 a second are committed."""
+
+    def end(second: int) -> int:
+        return 10_000 * min(max(second - 10, 0), 10) + trickle * second
+
+    return window(*((second, end(second), 1_000 * max(0, second - 10)) for second in range(seconds + 1)))
+
+
+@pytest.mark.parametrize("trickle", [0, 1])
+@pytest.mark.parametrize("now_s", [30, 60, 100])
+def test_the_age_of_a_record_is_known_after_its_window(now_s: int, trickle: int) -> None:
+    """The record at the committed position was produced within the burst, however little came since then."""
+    produced_s = 10 + 1_000 * (now_s - 10) / (10_000 + trickle)
+    seconds = burst(now_s, trickle=trickle).lag_seconds(T0)
+    assert seconds == pytest.approx(now_s - produced_s, rel=1 / 8)
+
+
+def test_samples_from_before_the_window_are_kept_while_they_are_needed_and_few() -> None:
+    waiting = window(*((second, second, 0) for second in range(0, 7 * 86_400, 20)))
+    assert len(waiting._older) < 110
+    assert waiting._older[0].at_ms == 0
+    assert waiting.lag_seconds(T0) == pytest.approx(7 * 86_400, rel=1e-3)
+    at_ms, end = waiting.newest_ms, 7 * 86_400
+    for number in range(1, 20):
+        waiting.add(Sample(at_ms + number * 5_000, {T0: end + number}, {T0: end + number - 1}, 1))
+    assert len(waiting._older) <= 1, "nothing of that time is uncommitted"
+
+
+def test_the_offsets_of_a_topic_that_was_made_anew_are_other_records() -> None:
+    rates = window(*((second, 1_000 * second, 0) for second in range(60)))
+    assert rates.lag_seconds(T0) == pytest.approx(59.0)
+    for second in range(60, 90):
+        rates.add(Sample(second * 1_000, {T0: 100 * (second - 59)}, {T0: 100}, 1))
+    assert rates.lag_seconds(T0) == pytest.approx(29.0, rel=1 / 8)
+
+
 # -- limits, zero, the schedule --
 
 TO_ZERO = ScalingPolicy(min_replicas=0, lag_per_replica=1_000, idle_after_ms=60_000)
