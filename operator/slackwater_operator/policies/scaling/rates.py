@@ -199,8 +199,8 @@ class RateWindow:
         return oldest.at_ms - (oldest.ends[number] - position) * took_ms / made
 
     def _drop_older(self) -> None:
-        """Drops samples from before the window: those before the last one that the group has committed beyond,
-        and those that lie close together for their age."""
+        """Drops samples from before the window: those before the last one that the group has committed
+        beyond, and those that lie close together for their age."""
         newest = self._samples[-1]
         samples = [*self._older, self._samples[0]]
         for number, sample in reversed(list(enumerate(samples))):

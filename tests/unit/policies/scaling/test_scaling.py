@@ -334,7 +334,7 @@ def test_the_lag_is_given_in_seconds(samples: list[tuple[int, int, int]], second
 
 
 def burst(seconds: int, *, trickle: int = 0) -> RateWindow:
-    """100,000 records in the ten seconds from 10 s on, else `trickle` a second; 1,000 a second are committed."""
+    """100,000 records come from 10 s to 20 s, else `trickle` a second; 1,000 a second are committed."""
 
     def end(second: int) -> int:
         return 10_000 * min(max(second - 10, 0), 10) + trickle * second
