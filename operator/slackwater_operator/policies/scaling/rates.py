@@ -20,6 +20,8 @@ _SAMPLES = 8
 """About how many samples a window keeps: enough for a rate; a thousand groups keep a window each."""
 _OLDER_SAMPLES = 8
 """Samples from before the window lie an eighth of their age apart: about 100 for a week."""
+_EXTRAPOLATED = 60
+"""A minute of samples tells of at most an hour before them: the rate may have been another one."""
 _CAPACITY_AGE_MS = 3_600_000
 _CAPACITY_SLOT_MS = 600_000
 
@@ -172,7 +174,8 @@ class RateWindow:
         """How long ago the record at the committed position was produced, in s; None if unknown.
 
         The end offset is assumed to grow evenly between two samples, and before the oldest, which is there as
-        long as it is needed, at the rate since then. 0.0 without lag.
+        long as it is needed, at the rate since then: sixty times as far back as the samples reach, and no
+        further. 0.0 without lag.
         """
         number = self._index.get(partition)
         if number is None or not self._samples:
@@ -196,7 +199,8 @@ class RateWindow:
         made, took_ms = newest.ends[number] - oldest.ends[number], newest.at_ms - oldest.at_ms
         if made <= 0 or took_ms * 2 < self._window_ms:
             return None
-        return oldest.at_ms - (oldest.ends[number] - position) * took_ms / made
+        before_ms = (oldest.ends[number] - position) * took_ms / made
+        return oldest.at_ms - before_ms if before_ms <= took_ms * _EXTRAPOLATED else None
 
     def _drop_older(self) -> None:
         """Drops samples from before the window: those before the last one that the group has committed

@@ -322,6 +322,8 @@ def test_what_a_worker_can_do_is_the_most_of_the_last_hour() -> None:
         ([(0, 0, 0), (10, 1_000, 1_000)], 0.0),
         ([(0, 0, 0), (10, 1_000, 400)], 6.0),  # produced at 4 s
         ([(0, 1_000, 0), (10, 2_000, 0)], 20.0),  # 10 s before the window, if it went on like that
+        ([(0, 600, 0), (10, 610, 0)], 610.0),
+        ([(0, 601, 0), (10, 611, 0)], None),  # at that rate more than sixty times as long ago
         ([(0, 1_000, 0), (10, 1_000, 0)], None),  # nothing produced: no telling when
         ([(0, 0, 0), (4, 400, 100)], 3.0),  # between two samples it needs no rate
         ([(0, 500, 0), (4, 900, 100)], None),
