@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,8 +26,8 @@ from tests.support.site.sink import Verdict, handled, verify
 API_VERSION = "slackwater.dev/v1alpha1"
 PLURAL = "consumergroups"
 RESTARTED_AT = "slackwater.dev/restartedAt"
-_AT_REST = (IDLE, PAUSED, REFUSED, STOPPED)
-"""The phases of a rollout in which no worker is restarted or taken over."""
+AT_REST = (IDLE, PAUSED, REFUSED, STOPPED)
+"""The phases of a rollout in which no worker is restarted or taken over, or about to be."""
 
 
 class Brokers(Protocol):
@@ -202,10 +202,12 @@ class Group:
         document = self._api.get(path_of("v1", "pods", self.site.namespace, pod)) or {}
         return _worker_status(document.get("status", {}).get("podIP", ""))
 
-    def await_settled(self, replicas: int, timeout_s: float = 240.0) -> int:
+    def await_settled(
+        self, replicas: int, timeout_s: float = 240.0, phases: Collection[str] = AT_REST
+    ) -> int:
         """Waits until Kafka's group is Stable with these ``replicas`` workers and nobody else, all running in
-        one generation, with every partition held, and no rollout moves a worker (:func:`is_at_rest`); the
-        generation."""
+        one generation, with every partition held, and the rollout is in one of ``phases``
+        (:func:`is_in`); the generation."""
         wanted = {f"{self.name}-{ordinal}" for ordinal in range(replicas)}
 
         def settled() -> int | None:
@@ -213,7 +215,7 @@ class Group:
                 state, members = self.kafka_group()
             except KafkaError:  # a coordinator that moves
                 return None
-            if state != "Stable" or members != wanted or not is_at_rest(self.resource()):
+            if state != "Stable" or members != wanted or not is_in(phases, self.resource()):
                 return None
             workers = self.workers()
             generations = {worker["generation"] for worker in workers.values()}
@@ -425,12 +427,12 @@ class Group:
         return "\n".join(lines)
 
 
-def is_at_rest(resource: Mapping[str, Any]) -> bool:
-    """Whether the operator has read the present spec, and no rollout, rollback or preflight is in progress
-    for it. Before a rollback begins, Kafka's group and the workers look settled, too."""
+def is_in(phases: Collection[str], resource: Mapping[str, Any]) -> bool:
+    """Whether the operator has read the present spec, and its rollout is in one of these phases. Before a
+    preflight or a rollback begins, Kafka's group and the workers look settled, too."""
     status = resource.get("status", {})
     phase = (status.get("rollout") or {}).get("phase")
-    return phase in _AT_REST and status.get("observedGeneration") == resource["metadata"]["generation"]
+    return phase in phases and status.get("observedGeneration") == resource["metadata"]["generation"]
 
 
 def _ordinal(name: str) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.controlplane import build
 from tests.support.controlplane.api import until
-from tests.support.site.group import is_at_rest
+from tests.support.site.group import AT_REST, is_in
 from tests.support.site.load import Produced, _order, ends
 from tests.support.site.recorder import Recorder, Sample
 from tests.support.site.sink import verify
@@ -60,6 +60,7 @@ def test_the_load_is_spread_by_weights_all_the_time() -> None:
         (2, {"observedGeneration": 2, "rollout": {"phase": "Idle"}}, True),
         (2, {"observedGeneration": 2, "rollout": {"phase": "Stopped"}}, True),
         (2, {"observedGeneration": 1, "rollout": {"phase": "Idle"}}, False),
+        (2, {"observedGeneration": 2, "rollout": {"phase": "Preflight"}}, False),
         (2, {"observedGeneration": 2, "rollout": {"phase": "Rolling"}}, False),
         (2, {"observedGeneration": 2, "rollout": {"phase": "RollingBack"}}, False),
         (1, {}, False),
@@ -68,7 +69,7 @@ def test_the_load_is_spread_by_weights_all_the_time() -> None:
 def test_a_group_rests_when_the_operator_has_read_its_spec_and_moves_no_worker(
     generation: int, status: dict[str, object], rests: bool
 ) -> None:
-    assert is_at_rest({"metadata": {"generation": generation}, "status": status}) is rests
+    assert is_in(AT_REST, {"metadata": {"generation": generation}, "status": status}) is rests
 
 
 def sample(at_ms: int, pods: set[str] | None, members: set[str] | None, replicas: int | None = 3) -> Sample:
