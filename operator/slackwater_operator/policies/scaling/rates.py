@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import le
@@ -174,8 +174,8 @@ class RateWindow:
         """How long ago the record at the committed position was produced, in s; None if unknown.
 
         The end offset is assumed to grow evenly between two samples, and before the oldest, which is there as
-        long as it is needed, at the rate since then: sixty times as far back as the samples reach, and no
-        further. 0.0 without lag.
+        long as it is needed, at the rate of the window after it: sixty times as far back as the samples
+        reach, and no further. 0.0 without lag.
         """
         number = self._index.get(partition)
         if number is None or not self._samples:
@@ -195,12 +195,24 @@ class RateWindow:
             low, high = older.ends[number], newer.ends[number]
             if low <= position < high:
                 return older.at_ms + (newer.at_ms - older.at_ms) * (position - low) / (high - low)
+        return self._produced_before(samples, number, position)
+
+    def _produced_before(self, samples: Sequence[_Packed], number: int, position: int) -> float | None:
+        """When the end offset passed `position` before the oldest sample, by the rate of the window after it:
+        a later burst must not make the record younger."""
         oldest, newest = samples[0], samples[-1]
-        made, took_ms = newest.ends[number] - oldest.ends[number], newest.at_ms - oldest.at_ms
+        start = oldest.ends[number]
+        full = (
+            sample
+            for sample in samples
+            if sample.at_ms - oldest.at_ms >= self._window_ms and sample.ends[number] > start
+        )
+        later = next(full, newest)
+        made, took_ms = later.ends[number] - start, later.at_ms - oldest.at_ms
         if made <= 0 or took_ms * 2 < self._window_ms:
             return None
-        before_ms = (oldest.ends[number] - position) * took_ms / made
-        return oldest.at_ms - before_ms if before_ms <= took_ms * _EXTRAPOLATED else None
+        before_ms, known_ms = (start - position) * took_ms / made, newest.at_ms - oldest.at_ms
+        return oldest.at_ms - before_ms if before_ms <= known_ms * _EXTRAPOLATED else None
 
     def _drop_older(self) -> None:
         """Drops samples from before the window: those before the last one that the group has committed

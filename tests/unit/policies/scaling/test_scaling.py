@@ -364,6 +364,17 @@ def test_samples_from_before_the_window_are_kept_while_they_are_needed_and_few()
     assert len(waiting._older) <= 1, "nothing of that time is uncommitted"
 
 
+def test_a_burst_makes_no_record_younger() -> None:
+    """Of records from before the first sample the rate that followed tells, and no later one."""
+
+    def end(second: int) -> int:
+        return 1_000 + 100 * second + (100_000 if second >= 60 else 0)
+
+    for now_s in (20, 59, 60, 65, 100, 300):
+        rates = window(*((second, end(second), 0) for second in range(now_s + 1)))
+        assert rates.lag_seconds(T0) == pytest.approx(10.0 + now_s)
+
+
 def test_the_offsets_of_a_topic_that_was_made_anew_are_other_records() -> None:
     rates = window(*((second, 1_000 * second, 0) for second in range(60)))
     assert rates.lag_seconds(T0) == pytest.approx(59.0)
