@@ -39,7 +39,7 @@ _VERSION = "k8s.io/component-base/version"
 _KUBERNETES_FLAGS = (
     f"-s -w -X {_VERSION}.gitVersion=v{KUBERNETES_VERSION} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=35"
 )
-# The linker leaves out what debuggers read (-s -w); not writing it at all takes a quarter off a build's time.
+# The linker omits debugging data (-s -w). Not writing it saves the compiler about a quarter of its CPU time.
 _COMPILER_FLAGS = "all=-dwarf=false"
 _KEDA_MODULE = "github.com/kedacore/keda/v2"
 

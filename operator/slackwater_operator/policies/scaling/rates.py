@@ -2,7 +2,7 @@
 
 The lag of one moment fluctuates; rates over a window do not. The capacity is measured only while the group
 has lag: without lag the group consumes what is produced, however much more it could. The lag in seconds needs
-samples from before the window as long as records of that time are not committed.
+samples older than the window for as long as records of their time are not committed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from slackwater.kafka.structs import TopicPartition
 
 _SAMPLES = 8
 """About how many samples a window keeps: enough for a rate; a thousand groups keep a window each."""
-_OLDER_SAMPLES = 8
-"""Samples from before the window lie an eighth of their age apart: about 100 for a week."""
-_EXTRAPOLATED = 60
-"""A minute of samples tells of at most an hour before them: the rate may have been another one."""
+_AGE_TO_SPACING = 8
+"""Samples older than the window are kept an eighth of their age apart: about 100 for a week."""
+_EXTRAPOLATION_LIMIT = 60
+"""How far before the samples a rate is extrapolated, as a multiple of the time they span: earlier, the rate
+may have been different."""
 _CAPACITY_AGE_MS = 3_600_000
 _CAPACITY_SLOT_MS = 600_000
 
@@ -58,8 +59,8 @@ class _Packed:
 class RateWindow:
     """Produced and consumed rates over the last `window_ms`.
 
-    It keeps about eight samples however many it is given, and of each only the offsets; and while records of
-    before the window are not committed, samples of that time, the older the fewer.
+    It keeps about eight samples however many it is given, and of each only the offsets. Older samples are
+    kept, thinned out with their age, for as long as records of their time are not committed.
     """
 
     def __init__(self, window_ms: int) -> None:
@@ -173,9 +174,8 @@ class RateWindow:
     def lag_seconds(self, partition: TopicPartition) -> float | None:
         """How long ago the record at the committed position was produced, in s; None if unknown.
 
-        The end offset is assumed to grow evenly between two samples, and before the oldest, which is there as
-        long as it is needed, at the rate of the window after it: sixty times as far back as the samples
-        reach, and no further. 0.0 without lag.
+        The end offset is assumed to grow evenly between two samples, and before the oldest one at the rate of
+        the window after it, for at most sixty times the time that the samples span. 0.0 without lag.
         """
         number = self._index.get(partition)
         if number is None or not self._samples:
@@ -202,21 +202,21 @@ class RateWindow:
         a later burst must not make the record younger."""
         oldest, newest = samples[0], samples[-1]
         start = oldest.ends[number]
-        full = (
+        after_window = (
             sample
             for sample in samples
             if sample.at_ms - oldest.at_ms >= self._window_ms and sample.ends[number] > start
         )
-        later = next(full, newest)
+        later = next(after_window, newest)
         made, took_ms = later.ends[number] - start, later.at_ms - oldest.at_ms
         if made <= 0 or took_ms * 2 < self._window_ms:
             return None
         before_ms, known_ms = (start - position) * took_ms / made, newest.at_ms - oldest.at_ms
-        return oldest.at_ms - before_ms if before_ms <= known_ms * _EXTRAPOLATED else None
+        return oldest.at_ms - before_ms if before_ms <= known_ms * _EXTRAPOLATION_LIMIT else None
 
     def _drop_older(self) -> None:
-        """Drops samples from before the window: those before the last one that the group has committed
-        beyond, and those that lie close together for their age."""
+        """Drops older samples: those before the last one whose records are all committed, and those that lie
+        close together for their age."""
         newest = self._samples[-1]
         samples = [*self._older, self._samples[0]]
         for number, sample in reversed(list(enumerate(samples))):
@@ -225,7 +225,7 @@ class RateWindow:
                 break
         kept = samples[:1] if len(samples) > 1 else []
         for sample, following in pairwise(samples[1:]):
-            if (following.at_ms - kept[-1].at_ms) * _OLDER_SAMPLES > newest.at_ms - sample.at_ms:
+            if (following.at_ms - kept[-1].at_ms) * _AGE_TO_SPACING > newest.at_ms - sample.at_ms:
                 kept.append(sample)
         self._older = kept
 
