@@ -22,6 +22,7 @@ from tests.conformance.brokers import ceilings
 from tests.conftest import GROUP_CONFIG
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.waiting import HANG_S
 from tests.support.wire.rawclient import (
     CEILINGS,
     ConnectionClosed,
@@ -302,11 +303,10 @@ def go_on(prepared: Running, address: str) -> None:
         raise AssertionError("a row yields once")
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("move", sorted(MOVES))
 @pytest.mark.parametrize("name", [r.__name__ for r in ROWS])
 def test_moved_coordinator(
     outcomes: dict[str, Future[dict[str, Future[None]]]], move: str, name: str
 ) -> None:
     """The outcome of one row; what it says stands in the scenario of that name."""
-    outcomes[move].result(timeout=300)[name].result(timeout=90)
+    outcomes[move].result(timeout=HANG_S)[name].result(timeout=HANG_S)

@@ -20,8 +20,9 @@ from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
+from tests.support.waiting import HANG_S
+
 MARK = "SLACKWATER_TEST_MARK"
-LONG_S = 150.0
 """What is waited for at most, if not said otherwise: a Python and its imports may take ten times as long as
 on a machine that nobody else uses."""
 
@@ -103,11 +104,11 @@ class Command:
         """What it has written to stderr so far."""
         return "".join(self._parts["stderr"])
 
-    def until(self, text: str, timeout_s: float = LONG_S) -> None:
+    def until(self, text: str, timeout_s: float = HANG_S) -> None:
         """Waits until ``text`` is in its stdout."""
         self.until_true(lambda: text in self.stdout, repr(text), timeout_s)
 
-    def until_true(self, reached: Callable[[], bool], what: str, timeout_s: float = LONG_S) -> None:
+    def until_true(self, reached: Callable[[], bool], what: str, timeout_s: float = HANG_S) -> None:
         """Waits until ``reached``, as long as the command runs."""
         deadline = time.monotonic() + timeout_s
         while not reached():
@@ -118,7 +119,7 @@ class Command:
                 )
             time.sleep(0.02)
 
-    def ended(self, timeout_s: float = LONG_S) -> Ended:
+    def ended(self, timeout_s: float = HANG_S) -> Ended:
         """Waits for its end, and that everything it started has ended too."""
         try:
             code = self.process.wait(timeout_s)
@@ -156,7 +157,7 @@ def run(
     cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
     before: Callable[[], None] | None = None,
-    timeout_s: float = LONG_S,
+    timeout_s: float = HANG_S,
 ) -> Ended:
     """Runs a command to its end, and checks that no process of it is left over."""
     with Command(*arguments, cwd=cwd, environment=environment, before=before) as command:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.controlplane import ControlPlane
 from tests.support.devbroker import DevBroker
+from tests.support.waiting import HANG_S
 from tests.support.workers.local_run_site import LocalRunSite
 
 
@@ -18,7 +19,7 @@ class Command(Protocol):
     """kubectl or helm as the administrator. Raises ``CommandFailed`` unless ``check`` is False."""
 
     def __call__(
-        self, *arguments: str, stdin: str = "", check: bool = True, timeout_s: float = 150.0
+        self, *arguments: str, stdin: str = "", check: bool = True, timeout_s: float = HANG_S
     ) -> str: ...
 
 

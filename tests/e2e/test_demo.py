@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from tests.e2e.commands import Command, commands_of, run
+from tests.support.waiting import HANG_S
 
 pytestmark = pytest.mark.parts("spark")
 
@@ -112,7 +113,6 @@ def until_workers_run(command: Command) -> None:
     command.until_true(lambda: AT_WORK.search(command.stdout) is not None, "the workers run", 450)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_ends_all_its_processes(tmp_path: Path, number: signal.Signals) -> None:
@@ -131,7 +131,6 @@ def test_an_interrupted_demo_ends_all_its_processes(tmp_path: Path, number: sign
     assert not (tmp_path / ".demo" / "report.json").exists()
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
 @pytest.mark.parametrize("moment", ["SparkConnectServer", pytest.param("--probe", marks=pytest.mark.long)])
 def test_a_demo_ended_while_spark_starts_leaves_no_process(
@@ -151,11 +150,10 @@ def test_a_demo_ended_while_spark_starts_leaves_no_process(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:
     with started(tmp_path) as command:
         until_workers_run(command)
         assert len(command.left()) >= 6
         command.signal(signal.SIGKILL)
-        assert command.process.wait(60) == -signal.SIGKILL
+        assert command.process.wait(HANG_S) == -signal.SIGKILL
         command.until_nothing_is_left(60)

@@ -13,13 +13,14 @@ import pytest
 
 from tests.fuzz import engine
 from tests.fuzz.engine import Counts, Input, run
+from tests.support.waiting import HANG_S
 
 INPUTS = 100_000
 
 
 def test_a_short_run_of_all_fuzzers() -> None:
     command = [sys.executable, "-m", "tests.fuzz", "--seed", "4", "--inputs", str(INPUTS)]
-    completed = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert completed.returncode == 0, completed.stdout + completed.stderr
     assert f"{INPUTS} inputs, seed 4, no failure" in completed.stdout
     for line in completed.stdout.splitlines()[:-1]:

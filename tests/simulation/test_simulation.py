@@ -12,6 +12,7 @@ import pytest
 
 from tests.simulation.broken_rules import RULES, Rule
 from tests.simulation.run import run
+from tests.support.waiting import HANG_S
 
 _HAPPENS = (
     "assigned", "revoked", "lost", "fenced", "commits", "delivered", "FencedInstanceIdError",
@@ -30,7 +31,6 @@ def _run_all(seeds: range) -> Counter[str]:
     return counts
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "batch", [*range(4), *(pytest.param(n, marks=pytest.mark.long) for n in range(4, 10))]
 )
@@ -64,7 +64,7 @@ def _story(seed: int, hash_seed: int) -> bytes:
         env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
         stdout=subprocess.PIPE,
         check=False,
-        timeout=120,
+        timeout=HANG_S,
     ).stdout
 
 
@@ -81,7 +81,6 @@ def test_a_failure_names_the_command_that_replays_it() -> None:
     assert f"python -m tests.simulation --replay {outcome[0]}" in outcome[2]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.broken.__name__)
 def test_each_broken_rule_is_detected(rule: Rule) -> None:
     seed, failure, message = _first_failure(rule)

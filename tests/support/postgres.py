@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.support.processes import ServerProcess, reserve_ports
+from tests.support.waiting import HANG_S
 
 _DEBIAN = Path("/usr/lib/postgresql")
 _PROGRAMS = ("initdb", "postgres", "pg_isready", "psql")
@@ -127,7 +128,7 @@ class PostgresServer:
     def stop(self, number: signal.Signals = signal.SIGQUIT) -> None:
         """Ends the server and all its connections at once, as a crash does."""
         self._process.send(number)
-        self._process.wait(60)
+        self._process.wait(HANG_S)
 
     def use_tls(self) -> Path:
         """Starts the server again with a certificate for ``localhost``. Returns the file with it."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from tests.support.waiting import TIMEOUT_S, wait_until
+from tests.support.waiting import HANG_S, wait_until
 
 PORTS = range(20000, 32000)
 """Below the usual range of outgoing ports, so that no client's socket takes a stopped broker's port."""
@@ -130,7 +130,7 @@ class ServerProcess(OwnedProcess):
     def await_ready(
         self,
         ready: Callable[[], object],
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = HANG_S,
         *,
         every_s: float = 0.02,
         not_yet: tuple[type[Exception], ...] = (OSError,),

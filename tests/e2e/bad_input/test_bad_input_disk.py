@@ -66,13 +66,12 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         made.close()
 
 
-@pytest.mark.timeout(400)
 def test_a_full_disk_loses_and_duplicates_no_record(site: LocalRunSite, disk: SmallDisk) -> None:
     site.change(str(site.out), str(disk.folder / "out"))
     site.out = disk.folder / "out"
     site.produce([SMALL] * 400 + [LARGE] * 400)
 
-    ended = run(*site.arguments(), before=disk.limit, timeout_s=120)
+    ended = run(*site.arguments(), before=disk.limit)
     assert ended.code == 1, ended
     assert ended.stderr.count("\n") == 1, ended
     assert "the sink cannot write" in ended.error, ended

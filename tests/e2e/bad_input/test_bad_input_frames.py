@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.e2e.commands import Command, run
 from tests.support.proxies import DamagingProxy
 from tests.support.workers.local_run_site import LocalRunSite
@@ -15,7 +13,6 @@ LONGEST_S = 100.0
 """For ten seconds of trying, and a Python that starts."""
 
 
-@pytest.mark.timeout(400)
 def test_damaged_answers_cost_connections_but_no_record(site: LocalRunSite) -> None:
     site.change("replicas: 1", "replicas: 2")
     site.produce([200] * 4000)
@@ -37,7 +34,6 @@ def test_damaged_answers_cost_connections_but_no_record(site: LocalRunSite) -> N
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.timeout(240)
 def test_a_broker_that_only_sends_garbage_ends_the_run_with_a_line(
     site: LocalRunSite, tmp_path: Path
 ) -> None:
@@ -53,7 +49,6 @@ def test_a_broker_that_only_sends_garbage_ends_the_run_with_a_line(
     site.check_nothing_done()
 
 
-@pytest.mark.timeout(240)
 def test_a_worker_reports_a_broker_that_sends_garbage_after_the_handshake(site: LocalRunSite) -> None:
     """The worker waits for its start timeout, then names the broker that does not answer correctly."""
     site.produce([100] * 20)

@@ -16,6 +16,7 @@ import pytest
 from tests.e2e.commands import Command, run
 from tests.support.devbroker import DevBroker
 from tests.support.processes import reserve_ports
+from tests.support.waiting import HANG_S
 from tests.support.workers.local_run_site import PARTITIONS, LocalRunSite
 
 
@@ -130,7 +131,7 @@ def test_garbage_never_stops_the_dev_broker(site: LocalRunSite, devbroker: DevBr
     pid = devbroker.pid
     host, _, port = devbroker.bootstrap.rpartition(":")
     for _ in range(200):
-        with socket.create_connection((host, int(port)), timeout=10) as sock:
+        with socket.create_connection((host, int(port)), timeout=HANG_S) as sock:
             sock.sendall(_garbage(rng))
             sock.shutdown(socket.SHUT_WR)
             while sock.recv(65_536):

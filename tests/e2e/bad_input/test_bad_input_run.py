@@ -117,7 +117,6 @@ def retried(
         }
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("name", "words"), [(case[0], case[2]) for case in RETRIED], ids=[o[0] for o in RETRIED]
 )
@@ -270,11 +269,10 @@ startTimeoutMs: 2000
     site.check_nothing_done()
 
 
-@pytest.mark.timeout(300)
 def test_a_wrong_spark_schema_is_reported_before_any_record_is_read(site: LocalRunSite) -> None:
     site.produce([100] * 20)
     site.change("engine: arrow", "engine: spark")
     site.change("handlers:keep", "handlers:no_offset_in_spark")
-    ended = run(*site.arguments("--spark", "local"), timeout_s=240)
+    ended = run(*site.arguments("--spark", "local"))
     check(site, ended, r"must have the column offset .*\(handler handlers:no_offset_in_spark\)")
     assert re.search(rf"{site.name}-preflight-\S+ ended with code 2: ", ended.stdout), ended

@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 
 from tests.support.operator import chart, containerfile
 from tests.support.operator.containerfile import Stage
+from tests.support.waiting import HANG_S
 
 pytestmark = pytest.mark.timeout(600)  # pip builds both packages, one of them twice
 
@@ -103,7 +104,7 @@ def run(command: list[str], *, cwd: Path, path: str = "") -> str:
         env=env,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=HANG_S,
         check=False,
         stdin=subprocess.DEVNULL,
     )

@@ -23,7 +23,7 @@ from tests.support.devbroker import DevBroker
 from tests.support.operator import chart, monitoring
 from tests.support.operator.bad_resources import NOT_FOR_PODS, UNREADABLE, good
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 RELEASE = "sw"
 NAME = "sw-slackwater"
@@ -59,7 +59,7 @@ def namespace(plane: ControlPlane) -> Iterator[str]:
     with plane.namespace() as name:
         yield name
         plane.helm("uninstall", RELEASE, "--namespace", name, "--ignore-not-found", "--wait")
-        plane.kubectl("delete", "crd", CRD, "--ignore-not-found", "--wait", "--timeout=140s")
+        plane.kubectl("delete", "crd", CRD, "--ignore-not-found", "--wait", "--timeout=600s")
 
 
 def helm(
@@ -75,7 +75,6 @@ def helm(
         limit,
         *more,
         *chart.set_values(values),
-        timeout_s=300.0,
     )
 
 
@@ -84,9 +83,7 @@ def install(plane: ControlPlane, namespace: str, values: Mapping[str, Any], *mor
 
 
 def run_helm_test(plane: ControlPlane, namespace: str) -> str:
-    return plane.helm(
-        "test", RELEASE, "--namespace", namespace, "--logs", "--timeout", "240s", timeout_s=300.0
-    )
+    return plane.helm("test", RELEASE, "--namespace", namespace, "--logs", "--timeout", "600s")
 
 
 def pods(plane: ControlPlane, namespace: str) -> list[dict[str, Any]]:
@@ -150,7 +147,7 @@ def test_helm_upgrades_rolls_back_and_undoes_a_failed_upgrade(plane: ControlPlan
     assert all("--log-level=debug" in pod["spec"]["containers"][0]["args"] for pod in after)
     assert "failed " not in run_helm_test(plane, namespace)
 
-    plane.helm("rollback", RELEASE, "1", "--namespace", namespace, "--wait", "--timeout", "140s")
+    plane.helm("rollback", RELEASE, "1", "--namespace", namespace, "--wait", "--timeout", "600s")
     assert arguments(plane, namespace) == arguments_rendered({})
 
     # An image that cannot be had: helm gives up and puts back what was; the old pods never went.
@@ -174,8 +171,8 @@ def test_the_release_before_is_upgraded_with_its_values_and_groups(
 ) -> None:
     """What docs say of an upgrade: `--reuse-values`, and the definition is upgraded with the chart."""
     (before,) = RELEASED.glob("*.tgz")
-    place = ("--namespace", namespace, "--wait", "--timeout", "240s")
-    plane.helm("install", RELEASE, str(before), *place, "--set", "logLevel=debug", timeout_s=300.0)
+    place = ("--namespace", namespace, "--wait", "--timeout", "600s")
+    plane.helm("install", RELEASE, str(before), *place, "--set", "logLevel=debug")
     plane.await_definition(CRD)
     plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=SLEEPING)
     old_schema = definition(plane)
@@ -426,7 +423,7 @@ def test_roles_in_the_watched_namespaces_suffice(plane: ControlPlane, namespace:
             log = plane.pods.logs(namespace, pod["metadata"]["name"])
             assert "orbidden" not in log, log[-3000:]
         assert "failed " not in run_helm_test(plane, namespace)
-        plane.kubectl("delete", "cg", "--all", "-n", watched, "--wait", "--timeout=140s")
+        plane.kubectl("delete", "cg", "--all", "-n", watched, "--wait", "--timeout=600s")
         until(lambda: not plane.pods.running(watched), "the end of the workers", 120)
 
 
@@ -589,4 +586,4 @@ def test_the_webhook_refuses_what_the_operator_would_refuse(plane: ControlPlane,
         assert "orbidden" not in log
         assert "Traceback" not in log
         assert " ERROR " not in log
-    plane.kubectl("delete", "cg", "--all", "-n", namespace, "--wait", "--timeout=140s")
+    plane.kubectl("delete", "cg", "--all", "-n", namespace, "--wait", "--timeout=600s")

@@ -29,9 +29,10 @@ from tests.support.chromium import grafana
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker
 from tests.support.operator import chart, monitoring
+from tests.support.waiting import HANG_S
 from tools.dashboards.conditions import LEVELS
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.parts("prometheus"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.controlplane, pytest.mark.parts("prometheus")]
 
 RELEASE = "sw"
 GROUP, GROUP_ID, TOPIC = "flights", "readers", "flights"
@@ -124,7 +125,7 @@ class Load(threading.Thread):
 
     def stop(self) -> None:
         self._stop_now.set()
-        self.join(30)
+        self.join(HANG_S)
 
 
 def group(bootstrap: str, **spec: Any) -> dict[str, Any]:
@@ -169,7 +170,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             plane.define(crd)
         values = {"podMonitor.enabled": True, "prometheusRule.enabled": True, "dashboards.enabled": True}
         plane.helm("install", RELEASE, str(chart.CHART), "--namespace", operator_namespace, "--wait",
-                   "--timeout", "240s", *chart.set_values(values), timeout_s=300.0)  # fmt: skip
+                   "--timeout", "600s", *chart.set_values(values))  # fmt: skip
         with KafkaAdmin(bootstrap_servers=broker.bootstrap) as admin:
             make_topics(admin)
         produce(broker.bootstrap, 60_000)  # a lag to begin with: only then a worker's capacity shows
@@ -294,7 +295,7 @@ def intrude(story: Story) -> bool:
     consumer = KafkaConsumer(TOPIC, bootstrap_servers=story.broker.bootstrap, group_id=GROUP_ID,
                              partition_assignment_strategy="cooperative-sticky")  # fmt: skip
     with consumer:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + HANG_S
         while time.monotonic() < deadline and not consumer.assignment():
             consumer.poll(timeout_ms=200)
         assert consumer.assignment()
@@ -410,7 +411,7 @@ def test_every_expression_returns_a_value(story: Story) -> None:
     try:
         until(lambda: intrude(story), "an unplanned rebalance", 240)
         until(lambda: measured(story), "what a worker can do", 240)
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + HANG_S
         while left and time.monotonic() < deadline:
             left = [expression for expression in left if not answered(story, expression.expr)]
             time.sleep(0.5 if left else 0)

@@ -22,6 +22,7 @@ from slackwater_operator.policies.rollout.analysis import Measured
 from tests.support.kafka.certificates import Authority
 from tests.support.operator import monitoring
 from tests.support.processes import reserve_ports
+from tests.support.waiting import HANG_S
 
 pytestmark = pytest.mark.parts("prometheus")
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.parts("prometheus")
 async def ask(
     url: str,
     query: str = "up",
-    timeout_s: float = 30.0,
+    timeout_s: float = HANG_S,
     security: PrometheusSecurity | None = None,
     secrets: LocalObjects | None = None,
 ) -> Measured:

@@ -8,7 +8,7 @@ from tests.support.controlplane import ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 WORKERS = 4
 CONFIG = {
@@ -48,7 +48,7 @@ def test_a_rolling_restart_survives_the_loss_of_a_broker(
             else:
                 kafka.stop(node)
             kafka.start(node)
-            group.await_rolled(site.image("v2"), WORKERS, timeout_s=300)
+            group.await_rolled(site.image("v2"), WORKERS)
             after = group.await_settled(WORKERS)
             produced = load.stop()
         group.await_handled(produced)

@@ -13,7 +13,7 @@ from tests.support.controlplane.api import STRATEGIC_MERGE_PATCH
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, now_ms
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 SESSION_MS = 20_000
 

@@ -10,7 +10,7 @@ from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, now_ms
 from tests.support.site.group import AT_REST
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 NOWHERE = "127.0.0.1:1"
 

@@ -11,7 +11,7 @@ from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.kafka.secured import PASSWORD, USER, SecuredKafka
 from tests.support.site import ClusterSite
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 LOGIN, TRUST = "kafka-login", "kafka-trust"
 SECURITY = {

@@ -11,8 +11,9 @@ from tests.support.controlplane import ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, now_ms
 from tests.support.site.operator import OperatorProcess
+from tests.support.waiting import HANG_S
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.controlplane
 
 PARTITIONS = 6
 MORE = 3
@@ -70,13 +71,13 @@ def test_new_grown_and_deleted_topics_are_named_and_cause_no_unplanned_rebalance
         group.await_condition("RolledOut")
         uids, counted, since = group.uids(), _rebalances_counted(group, operator), now_ms()
 
-        admin.create_partitions([NewPartitions(later, 2 * MORE)])[later].result(60)
+        admin.create_partitions([NewPartitions(later, 2 * MORE)])[later].result(HANG_S)
         grew = f"topic {later} grew from {MORE} to {2 * MORE} partitions"
         took["grown"] = _seconds_until_event(group, "PartitionsAdded", grew)
         _await_healed(group, PARTITIONS + 2 * MORE)
         assert 1 <= group.rebalances(since) <= 2, group.tell()
 
-        admin.delete_topics([later])[later].result(60)
+        admin.delete_topics([later])[later].result(HANG_S)
         took["deleted"] = _seconds_until_event(group, "TopicMissing", f"topic {later} was deleted")
         degraded = group.await_condition("Degraded", reason="TopicMissing")
         assert later in degraded["message"]

@@ -14,6 +14,7 @@ import pytest
 from tests.e2e.conftest import Command
 from tests.e2e.kube.kube_objects import group
 from tests.support.controlplane import ControlPlane, kubectl as kubectl_program, path_of, until
+from tests.support.waiting import HANG_S
 
 pytestmark = pytest.mark.controlplane
 
@@ -39,7 +40,7 @@ def explain(
         env=environment(plane, kubeconfig),
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=HANG_S,
     )
 
 
@@ -87,7 +88,7 @@ def test_kubectl_finds_the_plugin(control_plane: ControlPlane, namespace: str, t
         env={**known, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=HANG_S,
     )
     assert ended.returncode == 0, ended.stderr
     assert f"{namespace}/flights" in ended.stdout
@@ -150,7 +151,7 @@ def test_watch_shows_each_change_until_it_is_deleted(control_plane: ControlPlane
             )
             assert watching.stdout.readline() != first
             control_plane.api.delete(path_of(*GROUPS, namespace, "flights"))
-            assert watching.wait(60) == 1
+            assert watching.wait(HANG_S) == 1
             assert f"{namespace}/flights was deleted" in watching.stderr.read()
         finally:
             watching.send_signal(signal.SIGKILL)

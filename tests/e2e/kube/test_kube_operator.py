@@ -26,8 +26,9 @@ from tests.e2e.kube.kube_objects import group
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker
 from tests.support.proxies import ApiProxy
+from tests.support.waiting import HANG_S
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.controlplane
 
 LEASE_S = 15
 AT_ONCE_S = 10
@@ -66,7 +67,7 @@ class OperatorProcess:
         """All that it has logged."""
         return self._log.read_text()
 
-    def said(self, pattern: str, timeout_s: float = 60.0) -> str:
+    def said(self, pattern: str, timeout_s: float = HANG_S) -> str:
         """Waits for a line; gives its first group, or all that matched."""
 
         def look() -> re.Match[str] | None:
@@ -182,7 +183,7 @@ def test_a_clean_stop_hands_over_at_once(control_plane: ControlPlane, namespace:
     until(lambda: second.get("/readyz")[1].startswith("waiting; op-1"), "the second waits")
     stopped_s = time.monotonic()
     first.process.send_signal(signal.SIGTERM)
-    assert first.process.wait(60) == 0
+    assert first.process.wait(HANG_S) == 0
     assert lease_of(control_plane, namespace)["holderIdentity"] != "op-1", "it was given back"
     until(second.leads, "the second leads")
     assert time.monotonic() - stopped_s < AT_ONCE_S
@@ -195,7 +196,7 @@ def test_a_waiting_replica_stops_at_once(start: Start) -> None:
     until(lambda: second.get("/readyz")[1].startswith("waiting; op-1"), "the second waits")
     stopped_s = time.monotonic()
     second.process.send_signal(signal.SIGTERM)
-    assert second.process.wait(60) == 0
+    assert second.process.wait(HANG_S) == 0
     assert time.monotonic() - stopped_s < AT_ONCE_S
 
 
@@ -223,7 +224,7 @@ def test_a_leader_that_was_suspended_past_its_deadline_ends(start: Start) -> Non
     first.process.send_signal(signal.SIGSTOP)
     time.sleep(12)  # the deadline is 10 s: this is the fault that is made, not a wait for something
     first.process.send_signal(signal.SIGCONT)
-    assert first.process.wait(30) == LEASE_LOST
+    assert first.process.wait(HANG_S) == LEASE_LOST
 
 
 def test_a_leader_that_loses_its_lease_ends(
@@ -235,7 +236,7 @@ def test_a_leader_that_loses_its_lease_ends(
         path_of("coordination.k8s.io/v1", "leases", namespace, "slackwater-operator"),
         {"spec": {"holderIdentity": "somebody"}},
     )
-    assert first.process.wait(30) == LEASE_LOST
+    assert first.process.wait(HANG_S) == LEASE_LOST
     assert "is held by somebody; ending" in first.text
 
 
@@ -338,7 +339,7 @@ def test_an_operator_without_election_leads_at_once_without_a_lease(
     until(first.leads, "it leads")
     assert control_plane.api.list(path_of("coordination.k8s.io/v1", "leases", namespace)) == []
     first.process.send_signal(signal.SIGTERM)
-    assert first.process.wait(60) == 0
+    assert first.process.wait(HANG_S) == 0
     lines = [json.loads(line) for line in first.text.splitlines()]
     assert {"ts_ms", "level", "logger", "message"} <= set(lines[0])
 
@@ -363,7 +364,7 @@ def test_bad_arguments_and_configuration_end_in_one_line(
         env={**os.environ, "PYTHONPATH": f"{Path.cwd() / 'operator'}:{Path.cwd() / 'worker'}", **environment},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=HANG_S,
     )
     assert ended.returncode == 2
     [line] = ended.stderr.splitlines()
@@ -386,7 +387,7 @@ def test_a_port_that_is_in_use_is_reported(start: Start, control_plane: ControlP
         },
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=HANG_S,
     )
     assert ended.returncode == 2
     assert str(first.port) in ended.stderr.splitlines()[-1]

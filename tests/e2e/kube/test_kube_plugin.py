@@ -24,6 +24,7 @@ from slackwater_operator.specs.revision_record import revision_record, revision_
 from slackwater_operator.specs.statefulset import read_resource
 from tests.e2e.kube.kube_objects import group
 from tests.support.controlplane import ControlPlane, path_of
+from tests.support.waiting import HANG_S
 from tests.support.workers.fakes import VirtualClock
 
 pytestmark = pytest.mark.controlplane
@@ -83,7 +84,7 @@ class Plugin:
             env={**self._plane.environment(kubeconfig), "PYTHONPATH": path},
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=HANG_S,
         )
 
     def __call__(self, *words: str, **options: Any) -> str:

@@ -17,7 +17,7 @@ from tests.e2e.conftest import Command
 from tests.e2e.kube.kube_objects import config_map, connected, group
 from tests.support.controlplane import ControlPlane, path_of
 from tests.support.proxies import ApiProxy
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import HANG_S, wait_until_async
 
 pytestmark = pytest.mark.controlplane
 
@@ -36,7 +36,7 @@ async def watching(kube: Kube, *namespaces: str) -> AsyncIterator[Store]:
     watches = Watches(kube, store, namespaces=namespaces)
     task = asyncio.create_task(watches.run())
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             await store.wait_synced()
         assert watches.silent_s() < 10
         yield store
@@ -168,7 +168,7 @@ async def test_the_watch_waits_for_the_crd(
 ) -> None:
     kubectl("delete", "-f", str(CRDS))
     async with connected(monkeypatch, control_plane.kubeconfig) as kube:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             while await kube.served("slackwater.dev/v1alpha1", "ConsumerGroup", fresh=True):
                 await asyncio.sleep(0.05)
         store = Store()

@@ -21,8 +21,9 @@ from slackwater_operator.specs.supporting_objects import service, service_accoun
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker
 from tests.support.operator.bad_resources import GONE, good
+from tests.support.waiting import HANG_S
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 IMAGE = "slackwater/worker:1"
@@ -82,7 +83,7 @@ def phases(plane: ControlPlane, namespace: str) -> list[str]:
     phases = []
     for pod in pods(plane, namespace):
         if pod.get("status", {}).get("podIP"):
-            with urllib.request.urlopen(f"{address(pod)}/status", timeout=30) as answer:
+            with urllib.request.urlopen(f"{address(pod)}/status", timeout=HANG_S) as answer:
                 phases.append(json.load(answer)["phase"])
     return phases
 
@@ -121,7 +122,7 @@ def test_workers_join_under_their_pod_names_and_handle_records(
     )
     for pod in pods(control_plane, namespace):
         assert not ready(pod)
-        urllib.request.urlopen(urllib.request.Request(f"{address(pod)}/join", method="POST"), timeout=60)
+        urllib.request.urlopen(urllib.request.Request(f"{address(pod)}/join", method="POST"), timeout=HANG_S)
     until(lambda: sum(map(ready, pods(control_plane, namespace))) == 2, "two workers that are ready", 120)
     with KafkaAdmin(bootstrap_servers=devbroker.bootstrap) as admin:
         described = admin.describe_groups([topic]).unwrap()[topic]
@@ -156,7 +157,7 @@ def test_a_preflight_succeeds_and_joins_no_group(
     apply(control_plane, current.config_map, service_account(group), job)
     name = job["metadata"]["name"]
     control_plane.kubectl(
-        "wait", "--for=condition=Complete", f"job/{name}", "-n", namespace, "--timeout=140s"
+        "wait", "--for=condition=Complete", f"job/{name}", "-n", namespace, "--timeout=600s"
     )
     with KafkaAdmin(bootstrap_servers=devbroker.bootstrap) as admin:
         assert admin.describe_groups([topic]).unwrap()[topic].members == ()
@@ -173,6 +174,6 @@ def test_a_preflight_reports_a_missing_handler(
     job = preflight_job(group, current)
     apply(control_plane, current.config_map, service_account(group), job)
     name = job["metadata"]["name"]
-    control_plane.kubectl("wait", "--for=condition=Failed", f"job/{name}", "-n", namespace, "--timeout=140s")
+    control_plane.kubectl("wait", "--for=condition=Failed", f"job/{name}", "-n", namespace, "--timeout=600s")
     (pod,) = pods(control_plane, namespace)
     assert "as_rows" in control_plane.pods.logs(namespace, pod["metadata"]["name"])

@@ -220,7 +220,7 @@ def test_a_drain_evicts_with_grace_and_only_as_the_budget_allows(cluster: Cluste
     until(lambda: (cluster.api.get(path) or {})["status"].get("disruptionsAllowed") == 1, "budget")
     node = cluster.pod("s-0")["spec"]["nodeName"]
     try:
-        kubectl("drain", node, "--ignore-daemonsets", "--pod-selector=app=s", "--timeout=120s")
+        kubectl("drain", node, "--ignore-daemonsets", "--pod-selector=app=s", "--timeout=600s")
         assert "goodbye" in cluster.log("s-0")
         cluster.await_ready("s-0")
         assert cluster.pod("s-0")["spec"]["nodeName"] != node

@@ -14,7 +14,7 @@ from tests.support.kafka import KafkaCluster
 from tests.support.kafka.certificates import Authority
 from tests.support.site import ClusterSite
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 
 @pytest.mark.long

@@ -24,9 +24,9 @@ from tests.support.kafka import KafkaCluster
 from tests.support.kafka.secured import REAUTH_MS, SecuredKafka
 from tests.support.site import ClusterSite, Group
 from tests.support.site.group import Brokers
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANG_S, wait_until
 
-pytestmark = [pytest.mark.long, pytest.mark.controlplane, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.controlplane]
 
 MOVE, ROTATE = "docs/how-to/operate/move-a-group.md", "docs/how-to/operate/rotate-credentials.md"
 PARTS = {
@@ -73,7 +73,7 @@ def produce(cluster: Brokers, topic: str, records: Mapping[int, Sequence[bytes]]
     for partition, texts in records.items():
         for text in texts:
             producer.produce(topic, text, partition=partition)
-    assert producer.flush(60) == 0
+    assert producer.flush(HANG_S) == 0
 
 
 def committed(cluster: Brokers, group: str) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -24,8 +24,9 @@ from tests.support.controlplane.build import ROOT
 from tests.support.controlplane.external_metrics import OWNER, PREFIX, external_metrics
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, now_ms
+from tests.support.waiting import HANG_S
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 ORPHANS_MS = 10_000
 """1.2 s on a quiet machine; without the operator it is what the session takes, 90 s here."""
@@ -76,7 +77,7 @@ class Hpa:
             for condition in self.status().get("conditions", [])
         }
 
-    def await_condition(self, kind: str, status: str, reason: str, timeout_s: float = 120.0) -> None:
+    def await_condition(self, kind: str, status: str, reason: str, timeout_s: float = HANG_S) -> None:
         try:
             until(lambda: self.conditions().get(kind) == (status, reason), f"{kind} {reason}", timeout_s)
         except TimeoutError as exc:

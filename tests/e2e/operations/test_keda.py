@@ -21,6 +21,7 @@ from tests.support.controlplane.api import Json
 from tests.support.controlplane.keda import API_VERSION, OPERATOR, Keda, keda
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, now_ms
+from tests.support.waiting import HANG_S
 
 pytestmark = [
     pytest.mark.controlplane,
@@ -31,7 +32,6 @@ pytestmark = [
 
 STABLE_S, COOLDOWN_S = 3, 40
 """Longer than KEDA's 30 s between two looks: so the HPA has gone down to one before KEDA goes to none."""
-LOOKS_S = 180.0
 """Six of KEDA's looks; it takes one or two."""
 MANUAL_RULES = [
     {"apiGroups": ["slackwater.dev"], "resources": ["consumergroups"], "verbs": ["get"]},
@@ -91,7 +91,7 @@ class ScaledObject:
 
     def await_condition(self, kind: str, status: str, reason: str) -> None:
         try:
-            until(lambda: self.conditions().get(kind) == (status, reason), f"{kind} {reason}", LOOKS_S)
+            until(lambda: self.conditions().get(kind) == (status, reason), f"{kind} {reason}")
         except TimeoutError as exc:
             raise AssertionError(f"{exc}: {self.conditions()}") from exc
 
@@ -113,7 +113,7 @@ def test_keda_scales_from_zero_by_the_lag_and_back(site: ClusterSite, namespace:
     group = site.group(name, partitions=12, replicas=None, **slow(site, SLOW))
     group.await_settled(1)
     scaled, hpa = ScaledObject(site, name), Hpa(site, f"keda-hpa-{name}")
-    group.await_condition("Ready", reason="ScaledToZero", timeout_s=LOOKS_S)
+    group.await_condition("Ready", reason="ScaledToZero")
     until(lambda: not group.pods(), "no worker", 60)
     hpa.await_condition("ScalingActive", "False", "ScalingDisabled")
     with group.load(rate=0) as load, group.record() as recorder:
@@ -128,7 +128,7 @@ def test_keda_scales_from_zero_by_the_lag_and_back(site: ClusterSite, namespace:
         scaled.await_condition("Active", "True", "ScalerActive")
         scaled.await_condition("Ready", "True", "ScaledObjectReady")
         site.switch("0")
-        group.await_condition("Ready", reason="ScaledToZero", timeout_s=COOLDOWN_S + LOOKS_S)
+        group.await_condition("Ready", reason="ScaledToZero")
         until(lambda: not group.pods(), "no worker", 60)
         group.await_kafka_group("Empty")
         down = now_ms()
@@ -163,12 +163,12 @@ def test_keda_counts_no_transaction_markers_as_lag(site: ClusterSite, namespace:
         producer.begin_transaction()
         for partition in range(4):
             producer.produce(name, b"", partition=partition)
-        producer.flush(60)
+        producer.flush(HANG_S)
         end(60)
     until(lambda: set(group.committed().values()) == {4}, "two records and two markers, committed", 60)
     scaled = ScaledObject(site, name)
     scaled.hurry()
-    group.await_condition("Ready", reason="ScaledToZero", timeout_s=LOOKS_S)
+    group.await_condition("Ready", reason="ScaledToZero")
 
 
 def test_a_group_with_latest_scales_to_zero_and_misses_no_record(site: ClusterSite, namespace: str) -> None:
@@ -180,7 +180,7 @@ def test_a_group_with_latest_scales_to_zero_and_misses_no_record(site: ClusterSi
     group.await_settled(1)
     scaled = ScaledObject(site, name, offsetResetPolicy="latest")
     scaled.hurry()
-    group.await_condition("Ready", reason="ScaledToZero", timeout_s=LOOKS_S)
+    group.await_condition("Ready", reason="ScaledToZero")
     until(lambda: not group.pods(), "no worker", 60)
     with group.load(rate=0) as load:
         load.burst(100)

@@ -10,7 +10,7 @@ from tests.support.controlplane import ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 
 @pytest.mark.long
@@ -28,7 +28,7 @@ def test_a_hot_partition_is_named_and_does_not_scale(
         group.await_settled(2)
         with group.load(rate=0) as load, group.record() as recorder:
             load.burst(120_000, partition=3)
-            condition = group.await_condition("SkewLimited", reason="HotPartition", timeout_s=150)
+            condition = group.await_condition("SkewLimited", reason="HotPartition")
             assert f"{group.topic}-3" in condition["message"]
             assert recorder.replicas() == [2], "more workers would not help"
 
@@ -60,10 +60,10 @@ def test_a_stuck_consumer_is_named(control_plane: ControlPlane, kafka: KafkaClus
             until(lambda: group.handled_count() == 50, "handled", 120)
             site.switch("stuck")
             load.burst(50)
-            condition = group.await_condition("Stalled", reason="StuckConsumer", timeout_s=120)
+            condition = group.await_condition("Stalled", reason="StuckConsumer")
             assert f"{group.topic}-" in condition["message"]
             site.switch(None)
-            group.await_condition("Stalled", "False", timeout_s=120)
+            group.await_condition("Stalled", "False")
             produced = load.stop()
         group.await_handled(produced)
         assert group.verify(produced).lost == 0
@@ -84,7 +84,7 @@ def test_a_topic_without_new_records_is_idle_and_is_not_scaled(
         with group.load(rate=100) as load, group.record() as recorder:
             until(lambda: group.handled_count() > 500, "records are handled", 60)
             group.await_handled(load.stop())
-            condition = group.await_condition("Stalled", "False", reason="TopicIdle", timeout_s=400)
+            condition = group.await_condition("Stalled", "False", reason="TopicIdle")
             assert group.topic in condition["message"]
             assert group.condition("Ready")["status"] == "True"
             assert recorder.replicas() == [2]

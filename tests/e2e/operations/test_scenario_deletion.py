@@ -8,7 +8,7 @@ from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 KINDS = (
     ("apps/v1", "statefulsets"),

@@ -11,7 +11,7 @@ from tests.support.controlplane import ApiError, ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, now_ms
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite
 from tests.support.site.quota import resource_quota
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 
 def test_a_preflight_that_the_environment_failed_is_repeated_until_it_passes(

@@ -13,7 +13,7 @@ from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, now_ms
 from tests.support.site.quota import resource_quota
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 
 def warnings(group: Group, reason: str) -> int:

@@ -9,7 +9,7 @@ from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, now_ms
 from tests.support.site.sink import handled
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 
 def _files(group: Group) -> dict[str, int]:

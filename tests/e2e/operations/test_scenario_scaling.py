@@ -8,7 +8,7 @@ from tests.support.controlplane import ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, now_ms
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.controlplane
 
 ORPHANS_MS = 2_000
 FIRST_HANDLED_MS = 20_000
@@ -47,7 +47,6 @@ def test_a_lag_ramp_scales_from_three_to_eight_and_back(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
 def test_a_steady_load_does_not_flap_for_ten_minutes(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:

@@ -8,7 +8,7 @@ from tests.support.controlplane import ControlPlane
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.controlplane
 
 SESSION_MS = 45_000
 GAP_SHARE = 0.3
@@ -38,7 +38,7 @@ def test_a_rolling_restart_costs_no_rebalance(
         with group.load(rate=rate) as load:
             group.await_condition("RolledOut")
             since = group.roll(site.image("v2"))
-            group.await_rolled(site.image("v2"), workers, timeout_s=600)
+            group.await_rolled(site.image("v2"), workers)
             after = group.await_settled(workers)
             produced = load.stop()
         group.await_handled(produced)

@@ -14,7 +14,7 @@ from tests.support.controlplane import ControlPlane
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.controlplane, pytest.mark.long]
 
 WORKERS = 3
 SESSION_MS = 45_000
@@ -50,11 +50,11 @@ def test_a_rolling_restart_on_spark_costs_no_rebalance(
             session_timeout_ms=SESSION_MS,
             pipeline={"engine": "spark", "spark": {"remote": remote, "conf": {} if remote else QUICK_JAVA}},
         )
-        before = group.await_settled(WORKERS, timeout_s=240)
+        before = group.await_settled(WORKERS)
         with group.load(rate=200) as load:
-            group.await_condition("RolledOut", timeout_s=120)
+            group.await_condition("RolledOut")
             since = group.roll(site.image("v2"))
-            group.await_rolled(site.image("v2"), WORKERS, timeout_s=500)
+            group.await_rolled(site.image("v2"), WORKERS)
             after = group.await_settled(WORKERS)
             produced = load.stop()
         group.await_handled(produced)

@@ -8,7 +8,7 @@ from tests.support.controlplane import ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, now_ms
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 ANALYSIS = {
     "interval": "5s",
@@ -50,8 +50,8 @@ def test_a_revision_that_dead_letters_half_of_the_records_is_rolled_back(
             group.roll(site.push("bad", environment={"LETTERS": "1"}))
             until(lambda: at_step(group, 1), "the analysis", 120)
         with group.load(rate=200), site.operator("second"):
-            condition = group.await_condition("Degraded", reason="RolloutStopped", timeout_s=120)
-            group.await_condition("RolledOut", "False", reason="Stopped", timeout_s=120)
+            condition = group.await_condition("Degraded", reason="RolloutStopped")
+            group.await_condition("RolledOut", "False", reason="Stopped")
             after = group.await_settled(3)
             assert "dead letters is 0." in condition["message"], condition
             assert "more than 0.01" in condition["message"], condition
@@ -77,7 +77,7 @@ def test_a_pause_lasts_until_it_is_promoted(
             group.await_condition("RolledOut")
             with group.load(rate=100) as load:
                 since = group.roll(site.image("v2"))
-                condition = group.await_condition("RolledOut", "False", reason="Paused", timeout_s=120)
+                condition = group.await_condition("RolledOut", "False", reason="Paused")
                 produced = load.stop()
             assert condition["message"] == "step 2 of 2: paused until it is promoted"
         with site.operator("second"):

@@ -16,7 +16,7 @@ from tests.support.controlplane import ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, Pauses, Produced, around, now_ms, usual_pauses
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.controlplane
 
 TAKEOVER = {"strategy": "Takeover", "takeover": {"warmTimeout": "5m"}}
 QUICK_JAVA = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
@@ -64,7 +64,7 @@ def test_a_new_image_rolls_out_by_takeover(
             "pipeline": {"engine": "python", "handler": "handlers:keep_rows"},
         }
         group = site.group(f"over-{namespace}", **spec)
-        before = group.await_settled(size.workers, timeout_s=240)
+        before = group.await_settled(size.workers)
         group.await_condition("RolledOut")
         with group.load(rate=size.rate, linger_ms=LINGER_MS, turn_s=TURN_S) as load:
             until(lambda: load.sent > STEADY_S * size.rate, "a load that brokers and workers are used to")
@@ -72,7 +72,7 @@ def test_a_new_image_rolls_out_by_takeover(
             after = group.await_settled(size.workers)
             joins, pauses = _taken(group)
             produced = load.stop()
-        group.await_handled(produced, timeout_s=240)
+        group.await_handled(produced)
         _check(group, size.workers, roll, produced, (before, after))
 
         said, by_sink = Pauses.of(list(pauses.values())), _by_sink(group, joins)
@@ -103,14 +103,14 @@ def test_a_new_image_rolls_out_by_takeover_on_spark(
             "pipeline": {"engine": "spark", "spark": {"conf": QUICK_JAVA}},
         }
         group = site.group(f"spark-{namespace}", **spec)
-        before = group.await_settled(workers, timeout_s=240)
-        group.await_condition("RolledOut", timeout_s=120)
+        before = group.await_settled(workers)
+        group.await_condition("RolledOut")
         with group.load(rate=200) as load:
             roll = _roll(site, group, spec, workers)
             after = group.await_settled(workers)
             joins, pauses = _taken(group)
             produced = load.stop()
-        group.await_handled(produced, timeout_s=240)
+        group.await_handled(produced)
         _check(group, workers, roll, produced, (before, after))
         said = Pauses.of(list(pauses.values()))
         print(f"as the workers say it: {said}")
@@ -132,7 +132,7 @@ def _roll(site: ClusterSite, group: Group, spec: Mapping[str, Any], workers: int
     manifest = yaml.safe_dump(site.manifest(group.name, **shape, pipeline=pipeline))
     began_ms = now_ms()
     site.plane.kubectl("apply", "-f", "-", stdin=manifest)
-    group.await_rolled(site.image("v2"), workers, timeout_s=600)
+    group.await_rolled(site.image("v2"), workers)
     rolled = _Rolled(began_ms, now_ms())
     print(f"kubectl apply to done, {workers} workers: {(rolled.ended_ms - began_ms) / 1000:.1f} s")
     return rolled

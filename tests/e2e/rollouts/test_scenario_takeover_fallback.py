@@ -12,7 +12,7 @@ from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, now_ms
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 WORKERS, PARTITIONS, RATE = 3, 6, 300
 NODES = ("node-1", "node-2")

@@ -13,7 +13,7 @@ from tests.support.controlplane.api import Json
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, Load, Produced, now_ms
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 WORKERS, PARTITIONS, RATE = 3, 6, 300
 LAST = WORKERS - 1

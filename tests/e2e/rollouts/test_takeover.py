@@ -8,7 +8,7 @@ from tests.support.controlplane import CRASHES, ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, now_ms
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.controlplane
 
 WORKERS = 3
 TAKEOVER = {"strategy": "Takeover", "takeover": {"warmTimeout": "2m"}}
@@ -76,7 +76,7 @@ def test_a_bad_revision_stops_at_the_first_successor(
         group.await_condition("RolledOut")
         with group.load(rate=200) as load:
             since = group.roll(site.push("bad", CRASHES))
-            group.await_condition("Degraded", reason="RolloutStopped", timeout_s=180)
+            group.await_condition("Degraded", reason="RolloutStopped")
             until(lambda: len(group.sets()) == 1, "the new set gone", 120)
             after = group.await_settled(WORKERS)
             produced = load.stop()
@@ -140,7 +140,7 @@ def _await_one_set(group: Group, suffix: str) -> None:
     """Waits until the group is at rest in that set."""
     wanted = {f"{group.name}-{suffix}": (0, WORKERS)}
     until(lambda: group.sets() == wanted, f"{group.name} in set {suffix}", 180)
-    group.await_condition("RolledOut", timeout_s=60)
+    group.await_condition("RolledOut")
     group.await_settled(WORKERS)
 
 

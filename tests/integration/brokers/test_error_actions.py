@@ -18,7 +18,6 @@ from tests.integration.brokers.error_drops import DROPS
 from tests.integration.brokers.error_scenarios import SCENARIOS
 from tests.integration.brokers.error_walk import RECORDS, TOPIC, Case, Walk
 
-pytestmark = pytest.mark.timeout(600)
 """The first test waits for all walks."""
 AT_ONCE = 80
 OF_A_PARTITION = {

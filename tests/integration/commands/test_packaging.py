@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from slackwater.version import VERSION
+from tests.support.waiting import HANG_S
 
-pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = ROOT / "worker"
 NOT_SOURCES = shutil.ignore_patterns("*.so", "*.c", "build", "*.egg-info", "__pycache__")
@@ -81,7 +81,7 @@ def run(command: list[str | Path], *, cwd: Path, code: int = 0, **environment: s
         env={**clean, **environment},
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == code, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"

@@ -17,7 +17,7 @@ from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.peers.librdkafka import write_topic
 from tests.support.processes import reserve_ports
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANG_S, wait_until
 from tests.support.workers.group_site import GroupSite
 from tests.support.workers.preflight import Preflight, run_preflight
 
@@ -182,7 +182,7 @@ def test_a_worker_listens_on_the_host_of_its_environment(dev: PreflightSite) -> 
     worker = dev.start_worker("w-0", config, SLACKWATER_HEALTH_HOST="127.0.0.7")
     port = worker.until("started")["port"]
     worker.until("phase", lambda event: event["phase"] == "running")
-    with urllib.request.urlopen(f"http://127.0.0.7:{port}/status", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.7:{port}/status", timeout=HANG_S) as answer:
         status = json.loads(answer.read())
     assert status["phase"] == "running"
     assert status["joined_ms"] >= status["started_ms"] > (time.time() - 60) * 1000

@@ -162,7 +162,6 @@ def test_cooperative_sticky_settles_never_worse_than_javas(java: JavaAssignors) 
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1_200)
 def test_all_assignors_compare_with_javas_over_many_more_groups(java: JavaAssignors) -> None:
     assert compare_equal(java, 100_000, 10 * GROUPS) == 10 * GROUPS * REBALANCES * 2
     assert compare_worth(java, StickyAssignor, 200_000, 10 * GROUPS, settle=False)["better"]

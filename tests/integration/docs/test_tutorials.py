@@ -15,8 +15,8 @@ import pytest
 from tests.support.docs.blocks import ROOT, blocks, why_not_run
 from tests.support.docs.scripts import SCRIPTS
 from tests.support.processes import OwnedProcess, reserve_ports
+from tests.support.waiting import HANG_S
 
-LIMIT_S = 240
 """Well above what the slowest of them takes on a busy machine."""
 CHECKS = {
     "docs/reference/devbroker.md": ("sent 2 records to flights", "UA  2", '"topics"'),
@@ -73,7 +73,7 @@ def run(script: Path) -> str:
         command = ["env", "--default-signal=HUP", "bash", str(script)]
         process = OwnedProcess(command, env=environment, output=file, cwd=script.parent)
         try:
-            code = process.process.wait(LIMIT_S)
+            code = process.process.wait(HANG_S)
         except subprocess.TimeoutExpired:
             code = -1
         finally:

@@ -12,11 +12,12 @@ import pytest
 
 from tests.integration.groups.consumer_harness import make_topic
 from tests.support.devbroker import DevBroker
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANG_S, wait_until
 from tests.support.wire.rawclient import RawClient
 from tests.support.wire.rawdata import batch, produce
 
 pytestmark = pytest.mark.long
+
 MB = 1_000_000
 PARTITIONS, RECORDS = 1_000, 970
 LIMIT = 20 * MB
@@ -27,7 +28,7 @@ READER = """
 import json, sys, time
 from slackwater.kafka import KafkaConsumer, TopicPartition
 bootstrap, topic, options = sys.argv[1:4]
-partitions, records = map(int, sys.argv[4:])
+partitions, records, hang_s = map(int, sys.argv[4:])
 
 def largest():
     with open("/proc/self/status") as status:
@@ -39,7 +40,7 @@ before = largest()
 consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
 buffer, most, count = consumer._core.buffer, 0, 0
 limit = consumer.config.fetch_max_bytes
-deadline = time.monotonic() + 60
+deadline = time.monotonic() + hang_s
 while buffer.total_bytes < 0.9 * limit and time.monotonic() < deadline:
     time.sleep(0.01)
 while count < partitions * records:
@@ -55,8 +56,11 @@ consumer.close()
 def read_all(bootstrap: str, topic: str, options: Mapping[str, object]) -> dict[str, int]:
     given = {"auto_offset_reset": "earliest", "group_id": None, "max_poll_records": 200, **options}
     done = subprocess.run(
-        [sys.executable, "-c", READER, bootstrap, topic, json.dumps(given), str(PARTITIONS), str(RECORDS)],
-        capture_output=True, text=True, timeout=600, check=False,
+        [
+            sys.executable, "-c", READER, bootstrap, topic, json.dumps(given),
+            *(str(int(number)) for number in (PARTITIONS, RECORDS, HANG_S)),
+        ],
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3_000:]
     document: dict[str, int] = json.loads(done.stdout.splitlines()[-1])

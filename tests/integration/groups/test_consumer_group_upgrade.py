@@ -11,7 +11,6 @@ from kafka import KafkaProducer
 
 from slackwater.kafka import TopicPartition
 from tests.integration.groups.consumer_harness import (
-    DEADLINE_S,
     Member,
     make_topic,
     members,
@@ -19,7 +18,7 @@ from tests.integration.groups.consumer_harness import (
     settled,
     unique,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANG_S, wait_until
 
 PARTITIONS = 6
 
@@ -74,7 +73,7 @@ class Watched(Member):
 
     def stop(self, **how: Any) -> None:
         self._stop.set()
-        self._thread.join(DEADLINE_S)
+        self._thread.join(HANG_S)
         if self.consumer.assignment():
             self.consumer.commit()
         self.ledger.gone(self.name)
@@ -99,8 +98,8 @@ class Stream:
 
     def close(self) -> None:
         self._end.set()
-        self._thread.join(DEADLINE_S)
-        self._producer.flush(timeout=DEADLINE_S)
+        self._thread.join(HANG_S)
+        self._producer.flush(timeout=HANG_S)
         self._producer.close()
 
 

@@ -20,6 +20,7 @@ from tests.support.kafka import KafkaCluster
 from tests.support.peers.group_journal import Verdict, check
 from tests.support.peers.numbered_producer import NumberedProducer
 from tests.support.peers.peer import JAVA, OURS, Peer, peers, wait_for
+from tests.support.waiting import HANG_S
 from tests.support.wire.rawclient import RawClient, create_topic, describe
 
 PARTITIONS = 8
@@ -176,11 +177,10 @@ def outcomes(request: pytest.FixtureRequest, kafka: KafkaCluster) -> Iterator[di
         yield {story: pool.submit(play, kafka.bootstrap, story) for story in wanted}
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("story", _stories())
 def test_no_record_is_missed(outcomes: dict[Story, Future[Outcome]], story: Story) -> None:
     """All records are read. Only uncommitted records are read again, and no committed offset decreases."""
-    verdict, produced, refused = outcomes[story].result(timeout=500)
+    verdict, produced, refused = outcomes[story].result(timeout=HANG_S)
     print(f"{produced} records, {verdict.again} again, {verdict.commits} commits, refused: {dict(refused)}")
     assert verdict.problems == []
     assert len(verdict.read) == produced

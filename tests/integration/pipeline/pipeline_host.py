@@ -26,9 +26,9 @@ from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.delivery.batch import Batch, Part, Stage, info_of, rows_of, stage, transform
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.interfaces import Range
+from tests.support.waiting import HANG_S
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-TIMEOUT_S = 120.0
 
 HANDLERS = '''
 import time
@@ -410,11 +410,11 @@ class EngineHost:
         )
 
     def run(self, function: Any, *arguments: Any) -> Any:
-        return self._pool.submit(function, *arguments).result(TIMEOUT_S)
+        return self._pool.submit(function, *arguments).result(HANG_S)
 
     def start(self, handler: str, **options: Any) -> None:
         spec = handler if ":" in handler else f"sh_handlers:{handler}"
-        self.run(_start, spec, self._path, {"timeout_ms": 60_000, **self._options, **options})
+        self.run(_start, spec, self._path, {"timeout_ms": round(HANG_S * 1000), **self._options, **options})
 
     def warm_up(self) -> None:
         self.run(_call, "warm_up")

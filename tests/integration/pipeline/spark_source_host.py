@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.engines.spark_session import LOCAL, prepare_environment
 from tests.support.spark import kafka_source_jars
+from tests.support.waiting import HANG_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 OURS, PEER = "slackwater", "kafka"
-TIMEOUT_S = 180.0
 _spark: Any = None
 _batches: dict[str, list[int]] = {}
 """Stream -> rows of each of its batches."""
@@ -39,7 +39,7 @@ class SourceHost:
         )
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self._pool.submit(function, *arguments).result(TIMEOUT_S)
+        return self._pool.submit(function, *arguments).result(HANG_S)
 
     def close(self) -> None:
         self.run(_stop)

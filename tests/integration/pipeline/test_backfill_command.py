@@ -24,7 +24,7 @@ from tests.support.processes import OwnedProcess
 from tests.support.waiting import wait_until
 from tests.support.workers.group_site import GroupSite
 
-pytestmark = [pytest.mark.parts("spark"), pytest.mark.timeout(400), pytest.mark.long]
+pytestmark = [pytest.mark.parts("spark"), pytest.mark.long]
 
 RECORDS, REJECTED = 900, 90
 LIVE = 10

@@ -19,7 +19,7 @@ from tests.support.peers.librdkafka import read_topic
 from tests.support.postgres import PostgresDatabase
 from tests.support.workers.group_site import GroupSite
 
-pytestmark = [pytest.mark.parts("spark", "spark-kafka"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.parts("spark", "spark-kafka")
 
 
 @pytest.fixture(scope="module")

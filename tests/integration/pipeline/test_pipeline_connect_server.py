@@ -11,11 +11,12 @@ import pytest
 
 from slackwater.pipeline.engines.connect_server import ConnectServer
 from slackwater.runtime.errors import StartError
+from tests.support.waiting import HANG_S
 
-pytestmark = [pytest.mark.parts("spark"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.parts("spark")
 
 
-def ends(pid: int, timeout_s: float = 60) -> bool:
+def ends(pid: int, timeout_s: float = HANG_S) -> bool:
     """Whether the process is gone, or a zombie that waits for its parent."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -35,7 +36,7 @@ def test_the_connect_server_answers_until_it_is_stopped(tmp_path: Path) -> None:
         pid = server.pid
         assert pid is not None
         assert server.answers()
-    assert ends(pid, 1)
+    assert ends(pid)
     assert server.pid is None
     assert not server.answers()
 

@@ -37,7 +37,7 @@ from tests.integration.pipeline.pipeline_host import (
 )
 from tests.support.workers.fakes import Bench
 
-pytestmark = [pytest.mark.parts("spark"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.parts("spark")
 
 
 @pytest.fixture(scope="module", params=["local", "connect"])

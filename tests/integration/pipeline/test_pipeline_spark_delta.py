@@ -23,7 +23,7 @@ from tests.support.spark import delta_conf
 from tests.support.workers.delivery_site import DeliverySite
 from tests.support.workers.group_site import GroupSite
 
-pytestmark = [pytest.mark.parts("spark", "spark-delta"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.parts("spark", "spark-delta")
 
 ALL = Counter((partition, offset) for partition in (0, 1) for offset in range(host.RECORDS))
 

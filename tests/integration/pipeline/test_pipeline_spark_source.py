@@ -19,9 +19,9 @@ from tests.integration.groups.consumer_harness import unique
 from tests.integration.pipeline import spark_source_host as host
 from tests.integration.pipeline.spark_source_host import SourceHost
 from tests.support.kafka import KafkaCluster
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANG_S, wait_until
 
-pytestmark = [pytest.mark.parts("kafka", "spark", "spark-kafka"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.parts("kafka", "spark", "spark-kafka")
 
 PARTITIONS = 3
 T0 = 1_700_000_000_000
@@ -77,7 +77,7 @@ def write_all_kinds(cluster: KafkaCluster, topic: str) -> None:
             timestamp=T0 + 1000 * number,
             headers=headers[: number % 4] or None,
         )
-    plain.flush(30)
+    plain.flush(HANG_S)
     writers = [producer(cluster, transactional_id=unique("tx")) for _ in range(2)]
     for turn in range(6):
         for writer in writers:
@@ -86,7 +86,7 @@ def write_all_kinds(cluster: KafkaCluster, topic: str) -> None:
             for place, writer in enumerate(writers):
                 writer.produce(topic, b"%d %d" % (turn, place), partition=number % PARTITIONS)
         for place, writer in enumerate(writers):
-            writer.flush(30)
+            writer.flush(HANG_S)
             (writer.commit_transaction if (turn + place) % 3 else writer.abort_transaction)(30)
 
 
@@ -99,7 +99,7 @@ def write_compacted(cluster: KafkaCluster, topic: str) -> int:
     for number in range(written):
         value = None if number % 10 == 5 else b"%d" % number
         writer.produce(topic, value, key=b"k%d" % (number % 3), timestamp=T0 + 60_000 * number)
-        writer.flush(30)
+        writer.flush(HANG_S)
     partition = TopicPartition(topic, 0)
 
     def is_clean() -> bool:
@@ -188,14 +188,14 @@ def test_columns_and_values_that_executors_decode(cluster: KafkaCluster, spark: 
     writer = producer(cluster)
     for number in range(500):
         writer.produce(topic, json.dumps({"n": number, "s": f"s{number}", "l": [number]}).encode())
-    writer.flush(30)
+    writer.flush(HANG_S)
     options = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": topic}
     schema = "n INT, s STRING, l ARRAY<INT>"
     value = {"value.format": "json", "value.schema": schema, "columns": "offset,value"}
     assert spark.run(host.decoded_differences, options, value, schema) == {"rows": 500, **SAME}
     writer.produce(topic, b'{"n": "many"}')
     writer.produce(topic, None)
-    writer.flush(30)
+    writer.flush(HANG_S)
     bad, tombstone = spark.run(host.rows, {**options, **value}, "offset >= 500")
     assert bad == {
         "offset": 500,
@@ -244,7 +244,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_commits_to_a_group(
     # A batch query from the group's commits has what came since.
     writer = producer(cluster)
     writer.produce(topic, b"last", partition=1)
-    writer.flush(30)
+    writer.flush(HANG_S)
     since = spark.run(host.rows, {**read, "startingOffsets": "group", "groupId": group})
     assert [(row["partition"], row["value"]) for row in since] == [(1, b"last")]
 
@@ -268,7 +268,7 @@ def test_a_stream_waits_for_enough_records_as_sparks_kafka_source_does(
     def write(count: int) -> None:
         for number in range(count):
             writer.produce(topic, b"%d" % number)
-        writer.flush(30)
+        writer.flush(HANG_S)
 
     def reached(way: str, batches: list[int], waiting: int = 0) -> None:
         for source in (host.OURS, host.PEER):

@@ -142,7 +142,6 @@ def try_all(bootstrap: str, folder: Path, cells: list[tuple[Step, Successor]]) -
     assert not wrong, "\n\n".join(wrong)
 
 
-@pytest.mark.timeout(400)
 def test_a_worker_stopped_after_its_fence_check_changes_nothing_when_it_continues(
     devbroker: DevBroker, tmp_path: Path
 ) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tests.support.controlplane.api import Json, path_of, until
+from tests.support.waiting import HANG_S
 
 if TYPE_CHECKING:
     from tests.support.controlplane.cluster import ControlPlane
 
 
 @contextlib.contextmanager
-def registered(plane: ControlPlane, service: Json, timeout_s: float = 120.0) -> Iterator[None]:
+def registered(plane: ControlPlane, service: Json, timeout_s: float = HANG_S) -> Iterator[None]:
     """Creates the APIService ``service`` when its Service has a ready endpoint; the API server has found it
     when this begins. It is gone when this ends. Raises :class:`TimeoutError`.
 

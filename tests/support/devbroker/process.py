@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.support.processes import ServerProcess, reserve_ports
+from tests.support.waiting import HANG_S
 
 
 class DevBroker:
@@ -98,7 +99,7 @@ class DevBroker:
             self._owned.kill()
             self._owned = None
 
-    def stop(self, node: int = 1, timeout_s: float = 60.0) -> None:
+    def stop(self, node: int = 1, timeout_s: float = HANG_S) -> None:
         """SIGTERM; returns when the process is gone. Raises :class:`subprocess.TimeoutExpired`."""
         if self._owned is not None:
             self._owned.send(signal.SIGTERM)
@@ -113,6 +114,6 @@ class DevBroker:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=HANG_S) as answer:
             data = answer.read()
         return json.loads(data) if data else None

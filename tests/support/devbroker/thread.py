@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from slackwater.devbroker import DevBroker
+from tests.support.waiting import HANG_S
 
 T = TypeVar("T")
-_TIMEOUT_S = 60.0
 
 
 class ThreadedBroker:
@@ -29,7 +29,7 @@ class ThreadedBroker:
         async def run() -> T:
             return work(self.broker)
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(_TIMEOUT_S)
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(HANG_S)
 
 
 @contextmanager
@@ -42,12 +42,12 @@ def running_broker(
     thread.start()
     try:
         broker = DevBroker(data, settings=settings, control_port=control_port)
-        asyncio.run_coroutine_threadsafe(broker.start(), loop).result(_TIMEOUT_S)
+        asyncio.run_coroutine_threadsafe(broker.start(), loop).result(HANG_S)
         try:
             yield ThreadedBroker(broker, loop)
         finally:
-            asyncio.run_coroutine_threadsafe(broker.stop(), loop).result(_TIMEOUT_S)
+            asyncio.run_coroutine_threadsafe(broker.stop(), loop).result(HANG_S)
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(_TIMEOUT_S)
+        thread.join(HANG_S)
         loop.close()

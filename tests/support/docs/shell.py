@@ -11,8 +11,7 @@ from pathlib import Path
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.build import kubectl
 from tests.support.docs.blocks import ROOT
-
-COMMAND_S = 150
+from tests.support.waiting import HANG_S
 
 
 class Shell:
@@ -34,7 +33,7 @@ class Shell:
         }
         self(f"kubectl config set-context --current --namespace {namespace}")
 
-    def __call__(self, text: str, timeout_s: float = COMMAND_S) -> str:
+    def __call__(self, text: str, timeout_s: float = HANG_S) -> str:
         """What the block prints. Each of its commands must succeed. `-w` is left out."""
         text = text.replace(" -w ", " ")
         for name, value in self._names.items():

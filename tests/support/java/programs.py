@@ -26,6 +26,7 @@ from tests.support.kafka.jars import (
     kafka_libs,
     made_once,
 )
+from tests.support.waiting import HANG_S
 
 SOURCES = Path(__file__).parent
 COMPILED = CACHE / "java-programs"
@@ -65,7 +66,7 @@ def compile_java(source: Path, libs: Path, folder: Path) -> None:
                 _javac(), "--release", str(LEAST_JAVA), "-nowarn", "-cp", f"{libs}/*",
                 "-d", classes, source,
             ],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HANG_S, check=False,
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"{source.name} does not compile:\n{done.stdout}{done.stderr}")
@@ -131,7 +132,7 @@ class JavaOracle:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._process.communicate(timeout=120)  # it ends at the end of its input
+            self._process.communicate(timeout=HANG_S)  # it ends at the end of its input
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
@@ -174,7 +175,7 @@ def ask_java(attempts: Iterable[Mapping[str, str]]) -> tuple[dict[str, JavaOptio
     done = subprocess.run(
         java_command("ConsumerOptions"),
         input="".join(f"{line}\n" for line in lines),
-        capture_output=True, text=True, timeout=150, check=True,
+        capture_output=True, text=True, timeout=HANG_S, check=True,
     )  # fmt: skip
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     options = {row[1]: JavaOption(*row[1:4]) for row in rows if row[0] == "option"}

@@ -34,6 +34,7 @@ from tests.support.kafka.jars import (
     release_of,
 )
 from tests.support.processes import ServerProcess, reserve_ports
+from tests.support.waiting import HANG_S
 from tests.support.wire.rawclient import RawClient
 
 DEFAULTS: Mapping[str, str] = {
@@ -265,7 +266,7 @@ class KafkaCluster:
             for node in self.nodes
         ]  # fmt: skip
         for process in started:
-            output, _ = process.communicate(timeout=120)
+            output, _ = process.communicate(timeout=HANG_S)
             if process.returncode:
                 raise KafkaUnavailable(f"formatting the storage failed:\n{output[-3000:]}")
 
@@ -316,7 +317,9 @@ class KafkaCluster:
             answer = client.request(m.OffsetFetchRequest(group_id=group, topics=[]), 7, timeout_s=5.0)
         return answer.error_code == 0
 
-    def await_coordinator(self, group: str, *, other_than: int | None = None, timeout_s: float = 60.0) -> int:
+    def await_coordinator(
+        self, group: str, *, other_than: int | None = None, timeout_s: float = HANG_S
+    ) -> int:
         """Waits until a node (another one than ``other_than``) coordinates ``group``; its number."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -330,7 +333,7 @@ class KafkaCluster:
         """SIGKILL to one broker; returns when it is gone."""
         self._running.pop(node).kill()
 
-    def stop(self, node: int, timeout_s: float = 60.0) -> None:
+    def stop(self, node: int, timeout_s: float = HANG_S) -> None:
         """SIGTERM to one broker (it hands its partitions over); SIGKILL after ``timeout_s``."""
         owned = self._running.pop(node)
         owned.send(signal.SIGTERM)
@@ -358,4 +361,4 @@ class KafkaCluster:
 def _live_once(options: tuple[str, ...]) -> None:
     """A broker starts, with these options for its Java, and ends in peace."""
     with KafkaCluster(1, java_options=(*SHORT_LIVED, *options)) as cluster:
-        cluster.stop(1, timeout_s=120.0)
+        cluster.stop(1)

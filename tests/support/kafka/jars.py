@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.waiting import HANG_S
+
 QUICK_JAVA = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """For a Java that lives for minutes at most: the second compiler would take more time than it saves."""
 LEAST_JAVA = 17
@@ -100,7 +102,7 @@ def _java_candidates() -> Iterator[Path]:
 def java_version(java: Path) -> int | None:
     """The major version of ``java``, or None if it does not run."""
     try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=HANG_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     match = re.search(r'version "(?:1\.)?(\d+)', done.stderr)

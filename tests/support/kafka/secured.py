@@ -13,6 +13,7 @@ from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, Us
 
 from tests.support.kafka.certificates import Authority, Issued
 from tests.support.kafka.cluster import KafkaCluster
+from tests.support.waiting import HANG_S
 
 USER, PASSWORD = "alice", "alice's secret; 100%"
 REAUTH_MS = 3_000
@@ -99,7 +100,7 @@ class SecuredKafka:
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         change = UserScramCredentialUpsertion(user, info, password.encode())
         for future in admin.alter_user_scram_credentials([change]).values():
-            future.result(60)
+            future.result(HANG_S)
 
     def __enter__(self) -> Self:
         try:

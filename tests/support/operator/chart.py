@@ -13,12 +13,12 @@ import promql_parser
 import yaml
 
 from tests.support.controlplane import build
+from tests.support.waiting import HANG_S
 
 ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "charts" / "slackwater"
 RELEASE = "sw"
 NAMESPACE = "slackwater"
-HELM_TIMEOUT_S = 60.0
 Manifest = dict[str, Any]
 
 
@@ -26,7 +26,7 @@ class HelmFailed(RuntimeError):
     """helm refused; the message is what it said."""
 
 
-def helm(*arguments: str, timeout_s: float = HELM_TIMEOUT_S, env: Mapping[str, str] | None = None) -> str:
+def helm(*arguments: str, timeout_s: float = HANG_S, env: Mapping[str, str] | None = None) -> str:
     """Runs helm; what it printed. Raises :class:`HelmFailed`."""
     done = subprocess.run(
         [str(build.helm()), *arguments],

@@ -23,6 +23,7 @@ import yaml
 
 from tests.support.controlplane import build
 from tests.support.processes import ServerProcess, reserve_ports
+from tests.support.waiting import HANG_S
 
 MODULE = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 CHECKSUM = "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
@@ -34,7 +35,7 @@ def crds() -> list[Path]:
     """Prometheus Operator's CustomResourceDefinitions. Raises :class:`build.ToolsUnavailable`."""
     done = subprocess.run(
         [str(build.find_go()), "mod", "download", "-json", MODULE],
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     if done.returncode:
         raise build.ToolsUnavailable(f"{MODULE} cannot be had: {done.stderr[-500:]}")
@@ -136,7 +137,7 @@ class Prometheus:
     def _get(self, path: str, **parameters: str) -> Any:
         query = urllib.parse.urlencode(parameters)
         request = urllib.request.Request(f"{self.url}{path}?{query}", headers=self._headers)
-        with urllib.request.urlopen(request, timeout=30, context=self._context) as answer:
+        with urllib.request.urlopen(request, timeout=HANG_S, context=self._context) as answer:
             said = json.load(answer)
         assert said["status"] == "success", said
         return said["data"]
@@ -192,7 +193,7 @@ def prometheus(
     (directory / "prometheus.yaml").write_text(yaml.safe_dump(config))
     checked = subprocess.run(
         [str(build.promtool()), "check", "config", str(directory / "prometheus.yaml")],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout + checked.stderr
     (directory / "web.yaml").write_text(yaml.safe_dump(web.config if web is not None else {}))

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import confluent_kafka
 
-_TIMEOUT_S = 60.0
+from tests.support.waiting import HANG_S
+
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
@@ -36,14 +37,14 @@ def read_topic(bootstrap: str, topic: str) -> Iterator[StoredRecord]:
     options = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False}
     consumer = confluent_kafka.Consumer(options)
     try:
-        partitions = consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions
+        partitions = consumer.list_topics(topic, HANG_S).topics[topic].partitions
         assert partitions, f"there is no topic {topic}"
         for partition in sorted(partitions):
             start = confluent_kafka.TopicPartition(topic, partition, 0)
-            end, at = consumer.get_watermark_offsets(start, _TIMEOUT_S)[1], 0
+            end, at = consumer.get_watermark_offsets(start, HANG_S)[1], 0
             consumer.assign([start])
             while at < end:
-                message = consumer.poll(_TIMEOUT_S)
+                message = consumer.poll(HANG_S)
                 assert message is not None, f"{topic}-{partition} stands at {at} of {end}"
                 assert message.error() is None, message.error()
                 offset = message.offset()
@@ -86,7 +87,7 @@ def write_topic(
     sent: list[tuple[str, str | bytes | None]] = [*(headers or {}).items()]
     for partition, value in records:
         producer.produce(topic, value, partition=partition, headers=sent, on_delivery=delivered)
-    assert producer.flush(_TIMEOUT_S) == 0
+    assert producer.flush(HANG_S) == 0
     assert not failed, failed[:5]
 
 

@@ -11,6 +11,8 @@ from typing import Any, Self
 
 import confluent_kafka
 
+from tests.support.waiting import HANG_S
+
 
 class NumberedProducer:
     """Writes records to all partitions in turn at a steady rate, on a thread; leaving the context ends it.
@@ -59,7 +61,7 @@ class NumberedProducer:
         """How many records the broker has confirmed."""
         return sum(map(len, self._stored.values()))
 
-    def finish(self, timeout_s: float = 60.0) -> None:
+    def finish(self, timeout_s: float = HANG_S) -> None:
         """Writes no more, and waits until everything is confirmed. Raises AssertionError."""
         self._stop.set()
         self._thread.join()
@@ -89,7 +91,7 @@ class NumberedProducer:
         else:
             self._stored[message.partition()][message.offset()] = number
 
-    def _place(self, timeout_s: float = 60.0) -> None:
+    def _place(self, timeout_s: float = HANG_S) -> None:
         """Finds the records that were stored at an unknown offset, by reading their partitions."""
         partitions = {number % self._partitions for number in self._unplaced}
         if not partitions:

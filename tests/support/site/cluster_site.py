@@ -32,6 +32,7 @@ from tests.support.controlplane.build import ROOT
 from tests.support.site.group import API_VERSION, PLURAL, Brokers, Group
 from tests.support.site.links import Links
 from tests.support.site.operator import OperatorProcess
+from tests.support.waiting import HANG_S
 
 ACCOUNT = "slackwater-operator"
 SESSION_MS = 90_000
@@ -207,7 +208,7 @@ class ClusterSite:
         """Makes a topic, on up to three brokers."""
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
         copies = replication or min(3, len(self.kafka.bootstrap.split(",")))
-        admin.create_topics([NewTopic(name, partitions, copies)])[name].result(60)
+        admin.create_topics([NewTopic(name, partitions, copies)])[name].result(HANG_S)
 
     def manifest(
         self,

@@ -11,6 +11,8 @@ from typing import Self
 
 import confluent_kafka
 
+from tests.support.waiting import HANG_S
+
 TURN_S = 0.1
 """How often a load sends what is due: workers and brokers spend more on a batch than on its records."""
 
@@ -106,7 +108,7 @@ class Load:
                 else [self._order[n % len(self._order)] for n in range(count)]
             )
 
-    def stop(self, timeout_s: float = 130.0) -> list[Produced]:
+    def stop(self, timeout_s: float = HANG_S) -> list[Produced]:
         """Stops, waits until the brokers have answered for everything; what they took.
 
         Raises :class:`AssertionError` when they did not take all of it.

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.controlplane import ControlPlane
 from tests.support.processes import ServerProcess, reserve_ports
+from tests.support.waiting import HANG_S
 
 
 class OperatorProcess:
@@ -71,7 +72,7 @@ class OperatorProcess:
         """What it has written, all runs."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
-    def start(self, *, ready: bool = True, timeout_s: float = 120.0) -> None:
+    def start(self, *, ready: bool = True, timeout_s: float = HANG_S) -> None:
         """Starts it; with ``ready`` returns when it answers /readyz (a replica that waits is ready, too)."""
         assert not self.running, f"{self.name} runs"
         self.kill()  # what is left of one that has ended
@@ -94,7 +95,7 @@ class OperatorProcess:
             self._owned.kill()
             self._owned = None
 
-    def terminate(self, timeout_s: float = 60.0) -> int:
+    def terminate(self, timeout_s: float = HANG_S) -> int:
         """SIGTERM; its exit code. SIGKILL, and an AssertionError, when that takes too long."""
         assert self._owned is not None
         self._owned.send(signal.SIGTERM)

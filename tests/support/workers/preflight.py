@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import HANG_S
+
 
 @dataclass
 class Preflight:
@@ -41,7 +43,7 @@ def run_preflight(folder: Path, config: Mapping[str, Any]) -> Preflight:
         [sys.executable, "-m", "slackwater.cli", "worker", "--config", str(file), "--preflight"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
         check=False,
         env={**os.environ, "SLACKWATER_TERMINATION_LOG": str(termination_log)},
     )

@@ -15,9 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.support.waiting import wait_until
-
-TIMEOUT_S = 90.0
+from tests.support.waiting import HANG_S, wait_until
 
 
 class WorkerProcess:
@@ -93,7 +91,7 @@ class WorkerProcess:
         name: str,
         condition: Callable[[dict[str, Any]], bool] = lambda _: True,
         *,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = HANG_S,
     ) -> dict[str, Any]:
         """The first event of that name for which ``condition`` holds; waits for it."""
         deadline = time.monotonic() + timeout_s
@@ -120,7 +118,7 @@ class WorkerProcess:
         """All phases so far."""
         return [event["phase"] for event in self.named("phase")]
 
-    def until_phase(self, phase: str, timeout_s: float = 120) -> None:
+    def until_phase(self, phase: str, timeout_s: float = HANG_S) -> None:
         """Waits until the last phase that it has reported is this one. Raises AssertionError if it ends."""
 
         def reached() -> bool:
@@ -155,7 +153,9 @@ class WorkerProcess:
     def until_stopped(self) -> None:
         """Waits until it has stopped itself (SIGSTOP)."""
         wait_until(
-            lambda: self.is_stopped or not self.runs, lambda: self.why("stopped"), timeout_s=120, every_s=0.05
+            lambda: self.is_stopped or not self.runs,
+            lambda: self.why("stopped"),
+            every_s=0.05,
         )
         assert self.runs, self.why("stopped")
 
@@ -171,7 +171,7 @@ class WorkerProcess:
         """Sends a signal."""
         self.process.send_signal(number)
 
-    def wait(self, timeout_s: float = TIMEOUT_S) -> int:
+    def wait(self, timeout_s: float = HANG_S) -> int:
         """Waits for the end; the exit code."""
         code = self.process.wait(timeout_s)
         self._reader.join(5)
@@ -197,7 +197,7 @@ class WorkerProcess:
     def ask(self, method: str, path: str) -> bytes:
         """A request to its health port: the body of the answer."""
         request = urllib.request.Request(f"http://{self.address}{path}", method=method)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=HANG_S) as answer:
             return bytes(answer.read())
 
     def status(self) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class WorkerProcess:
         return total
 
     def until_status(
-        self, condition: Callable[[dict[str, Any]], bool], timeout_s: float = 60
+        self, condition: Callable[[dict[str, Any]], bool], timeout_s: float = HANG_S
     ) -> dict[str, Any]:
         """Its /status as soon as ``condition`` holds for it. Raises AssertionError if it does not answer."""
         status: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from typing import Any
 import confluent_kafka
 
 from slackwater.runtime.fault_points import VARIABLE
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANG_S, wait_until
 from tests.support.workers.group_site import GroupSite
 from tests.support.workers.process import WorkerProcess
 from tests.support.workers.takeover_worker import TakeoverKey
@@ -21,7 +21,6 @@ from tests.support.workers.takeover_worker import TakeoverKey
 PARTITIONS = 4
 LETTER_PARTITIONS = 2
 BAD_EVERY = 7
-PATIENCE_S = 120.0
 HANDLER = """
 def transform(records):
     for record in records:
@@ -70,7 +69,7 @@ class StoppableSite(GroupSite):
         for number in range(first, first + count):
             text = f"{'bad' if number % BAD_EVERY == 0 else 'good'} {number}"
             self._producer.produce(self.topic, text, partition=number % PARTITIONS, on_delivery=stored)
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(HANG_S) == 0
 
     def start(self, ordinal: int, suffix: str = "a", stop_at: str = "") -> WorkerProcess:
         """Starts the pod ``g-SUFFIX-ORDINAL`` as the member ``g-ORDINAL``; ``stop_at``: a fault point."""
@@ -87,16 +86,14 @@ class StoppableSite(GroupSite):
 
     def until_done(self) -> None:
         """Waits until the group has committed everything that was produced."""
-        self.until_committed(timeout_s=PATIENCE_S, why=self.why)
+        self.until_committed(why=self.why)
 
     # ---- what an administrator does, with no worker in the group
 
     def until_empty(self) -> None:
         """Waits until the group has no member, after all workers have ended."""
 
-        wait_until(
-            lambda: self.describe().state in ("Empty", "Dead"), lambda: self.describe().state, PATIENCE_S
-        )
+        wait_until(lambda: self.describe().state in ("Empty", "Dead"), lambda: self.describe().state)
 
     def rewind(self, partition: int, share: float) -> None:
         """Sets the committed offset of a partition back, to ``share`` of what it is."""

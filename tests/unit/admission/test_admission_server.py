@@ -17,6 +17,7 @@ import pytest
 from slackwater.runtime.telemetry.http_limits import MOST_OF_ONE_HOST
 from slackwater_operator.admission.certificates import Material, Renewal, renewed
 from slackwater_operator.admission.server import MOST_REQUEST_BYTES, WebhookServer, tls_context
+from tests.support.waiting import HANG_S
 
 HOST = "localhost"
 REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u1"}}
@@ -168,7 +169,7 @@ async def test_silent_connections_leave_places_for_the_api_server() -> None:
                 return not (await served.review())["allowed"]
             return False
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while not await answered():
                 await asyncio.sleep(0.01)
 

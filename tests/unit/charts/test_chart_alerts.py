@@ -12,6 +12,7 @@ import yaml
 
 from tests.support.controlplane import build
 from tests.support.operator import chart
+from tests.support.waiting import HANG_S
 
 pytestmark = pytest.mark.parts("kubectl", "prometheus")
 
@@ -26,7 +27,12 @@ def rules() -> list[dict[str, Any]]:
 
 def promtool(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(build.promtool()), *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+        [str(build.promtool()), *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
     )
 
 

@@ -21,6 +21,7 @@ from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.plan import plan as real_plan
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.telemetry.metrics import Metrics
+from tests.support.waiting import HANG_S
 from tests.unit.planner.plans.test_plan_simulated import image, settled
 from tests.unit.planner.simulation.simulated_cluster import KEY, NAME, Simulation, spec
 from tests.unit.planner.simulation.simulated_operator import SimulatedOperator, SimulationClock
@@ -53,7 +54,7 @@ async def running(controller: Controller, simulation: Simulation) -> AsyncIterat
 
 
 async def reached(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_S):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -24,6 +24,7 @@ from slackwater_operator.controller.prometheus_access import access_of
 from slackwater_operator.kubernetes.errors import KubeForbidden
 from slackwater_operator.policies.rollout.analysis import Measured
 from tests.support.kafka.certificates import Authority, Issued
+from tests.support.waiting import HANG_S
 
 TOKEN = "eyJhbGciOi.J9-~+/k=="
 PASSWORD = "påss:wörd"
@@ -145,7 +146,7 @@ def kube(**more: Mapping[str, str]) -> Secrets:
     )
 
 
-async def ask(url: str, secrets: Secrets, timeout_s: float = 30.0, **security: str) -> Measured:
+async def ask(url: str, secrets: Secrets, timeout_s: float = HANG_S, **security: str) -> Measured:
     prometheus = Prometheus(url, secrets, timeout_s=timeout_s)  # type: ignore[arg-type]
     wanted = PrometheusSecurity(**security) if security else None
     try:
@@ -361,7 +362,7 @@ async def test_a_connection_that_is_cut_after_the_handshake(tmp_path: Path) -> N
         thread.start()
         prometheus = Prometheus(f"https://127.0.0.1:{listener.getsockname()[1]}", kube())  # type: ignore[arg-type]
         measured = await prometheus.values("kafka", PrometheusSecurity(ca_secret="ca"), ["up", "down"])
-        thread.join(30)
+        thread.join(HANG_S)
         await prometheus.close()
     field = "spec.rollout.analysis.prometheus.clientCertificateSecret"
     for answer in measured:

@@ -23,6 +23,7 @@ from slackwater.devbroker.group.store import (
 )
 from slackwater.kafka.wire.errors import DecodeError
 from tests.support.devbroker.coordinator import Bench
+from tests.support.waiting import HANG_S
 
 
 def offset(value: int, partition: int = 0, topic: str = "t", group: str = "g") -> OffsetRecord:
@@ -186,7 +187,7 @@ def test_a_full_disk_stores_nothing_and_the_next_append_goes_well(tmp_path: Path
         [sys.executable, "-c", _FULL_DISK, path],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )

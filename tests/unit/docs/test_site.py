@@ -13,7 +13,7 @@ from tests.support.docs import site
 from tests.support.docs.blocks import ROOT
 from tools.addresses import REPOSITORY
 
-pytestmark = [pytest.mark.parts("docs"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.parts("docs")
 
 
 @pytest.fixture(scope="module")

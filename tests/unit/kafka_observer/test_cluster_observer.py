@@ -16,6 +16,7 @@ from slackwater.kafka.wire.errors import ErrorCode
 from slackwater_operator.kafka import cluster_observer
 from slackwater_operator.kafka.cluster_observer import TOPICS_RETRY_MS, ClusterObserver, GroupWanted
 from slackwater_operator.model.group import GroupView
+from tests.support.waiting import HANG_S
 
 THERE = ("flights", "late")
 NAMED = GroupWanted("named", "g1", ("flights", "gone"))
@@ -112,7 +113,7 @@ async def test_a_missing_topic_stays_missing_in_a_round_that_runs_while_the_topi
     slow = asyncio.create_task(rig.look())
     await rig.cluster.asked_by_name.wait()
     rig.now_ms -= 1  # a round that finds the topics new enough, and asks for nothing
-    assert await asyncio.wait_for(rig.look(), 5) == MISSING
+    assert await asyncio.wait_for(rig.look(), HANG_S) == MISSING
     rig.cluster.by_name.set()
     assert await slow == MISSING
 

@@ -17,6 +17,7 @@ from slackwater_operator.kubernetes import kubeconfig
 from slackwater_operator.kubernetes.access import Access
 from slackwater_operator.kubernetes.errors import KubeConfigError
 from tests.support.controlplane.certificates import Authority
+from tests.support.waiting import HANG_S
 
 PEM = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
 V1 = "client.authentication.k8s.io/v1"
@@ -214,7 +215,7 @@ async def test_the_users_certificate_and_the_servers_are_checked(
 
         async def asked(**cluster: Any) -> str:
             access = await access_to(monkeypatch, tmp_path, files, **server, **cluster)
-            async with access.session(timeout_s=10) as session, session.get(access.server) as response:
+            async with access.session(timeout_s=HANG_S) as session, session.get(access.server) as response:
                 return await response.text()
 
         assert await asked(**{"certificate-authority": str(authority.certificate)}) == "ada"

@@ -18,6 +18,7 @@ from slackwater_operator.local.source import Source
 from slackwater_operator.planner.rollout import restarts
 from slackwater_operator.policies.takeover import context as takeover_context
 from slackwater_operator.specs import statefulset
+from tests.support.waiting import HANG_S
 from tests.unit.policies.groups.fake_group import FakeGroup
 
 HERE = Path(__file__).parent
@@ -67,7 +68,7 @@ def alive(pid: int) -> bool:
 
 
 async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_S):
         while not what():
             await asyncio.sleep(0.01)
 
@@ -147,6 +148,6 @@ class Benches:
         for bench in self._made:
             await bench.run.stop(grace_ms=2_000)
             await bench.group.close()
-            async with asyncio.timeout(60):  # SIGKILL takes a moment
+            async with asyncio.timeout(HANG_S):  # SIGKILL takes a moment
                 while any(alive(pid) for pid in bench.pids):
                     await asyncio.sleep(0.01)

@@ -11,6 +11,7 @@ import pytest
 
 from slackwater_operator.cli.local import status_line
 from slackwater_operator.local.report.views import OperationError, RunError
+from tests.support.waiting import HANG_S
 from tests.unit.local.local_bench import FAST, Benches, Make, quick, until
 
 __all__ = ["quick"]
@@ -204,7 +205,7 @@ async def test_a_configuration_that_all_refuse_ends_the_run_with_their_line(make
 
 async def test_a_worker_that_fails_again_and_again_ends_the_run(make: Make) -> None:
     bench = await make(2, behave={"flights-1": "crash"})
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_S):
         await bench.run.wait_failed()
     with pytest.raises(RunError, match="flights-1 failed 2 times in a row: the sink is full"):
         await bench.run.wait_until_stable(STABLE_S)
@@ -274,7 +275,7 @@ async def test_a_worker_that_cannot_be_started_ends_the_run_and_nothing_waits_fo
     scaling = asyncio.create_task(bench.run.set_replicas(2))
     with pytest.raises(RunError, match=r"flights-1\.err: Is a directory"):
         await scaling
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_S):
         await bench.run.stop()
 
 

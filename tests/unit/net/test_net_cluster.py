@@ -23,7 +23,7 @@ from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol.metadata import ANY_NODE
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import HANG_S, wait_until_async
 from tests.support.wire.scripted import Peer, scripted_broker
 
 
@@ -159,7 +159,7 @@ async def test_a_parked_join_delays_neither_heartbeat_nor_metadata() -> None:
         await cluster.start()
         join = asyncio.create_task(cluster.send(1, m.JoinGroupRequest(group_id="g"), purpose=Purpose.GROUP))
         await wait_until_async(lambda: brokers.parked, "the parked join")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             await cluster.send(1, m.HeartbeatRequest(group_id="g"), purpose=Purpose.FETCH)
             await cluster.refresh()
         assert not join.done()
@@ -209,7 +209,7 @@ async def test_metadata_is_refreshed_at_its_age() -> None:
         refreshed = asyncio.Event()
         await cluster.start()
         cluster.on_metadata.append(lambda _: refreshed.set())
-        await asyncio.wait_for(refreshed.wait(), 5)
+        await asyncio.wait_for(refreshed.wait(), HANG_S)
 
 
 async def test_when_all_known_brokers_are_gone_it_bootstraps_again() -> None:

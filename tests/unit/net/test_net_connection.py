@@ -19,6 +19,7 @@ from slackwater.kafka.net import (
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import EncodeError, ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader
+from tests.support.waiting import HANG_S
 from tests.support.wire import scripted
 from tests.support.wire.scripted import Peer, all_versions, frame, scripted_broker
 
@@ -190,11 +191,11 @@ async def test_a_cancelled_connect_leaves_no_socket() -> None:
 
     async with scripted_broker(script) as port:
         task = asyncio.create_task(open_connection("127.0.0.1", port, SETTINGS))
-        await asyncio.wait_for(arrived.wait(), 5)
+        await asyncio.wait_for(arrived.wait(), HANG_S)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), HANG_S)
 
 
 # -- streams that cannot be read on ----------------------------------------------------------------
@@ -245,7 +246,7 @@ async def test_a_stream_that_cannot_be_read_fails_all_that_was_asked(kind: str) 
         assert connection.closed
         with pytest.raises(KafkaConnectionError):
             connection.send(BEAT)
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), HANG_S)
 
 
 async def test_an_answer_to_nothing_closes_the_connection() -> None:
@@ -258,7 +259,7 @@ async def test_an_answer_to_nothing_closes_the_connection() -> None:
         closed = asyncio.Event()
         connection.on_close = lambda _: closed.set()
         assert (await connection.request(BEAT)).error_code == 0
-        await asyncio.wait_for(closed.wait(), 5)
+        await asyncio.wait_for(closed.wait(), HANG_S)
         assert "without a request" in str(connection.error)
 
 

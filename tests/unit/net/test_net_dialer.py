@@ -14,6 +14,7 @@ from slackwater.kafka.errors import KafkaConnectionError
 from slackwater.kafka.net import Cluster, Connection, ConnectionSettings, open_connection
 from slackwater.kafka.net.dialer import AddressBook, Endpoint, canonical_names, dial, parse_servers, resolve
 from slackwater.kafka.wire import messages as m
+from tests.support.waiting import HANG_S
 from tests.support.wire.scripted import Peer, scripted_broker
 
 
@@ -155,7 +156,7 @@ async def test_the_next_address_does_not_wait_for_one_that_hangs() -> None:
     try:
         async with listeners.on("127.0.0.3") as port:
             endpoints = [Endpoint(socket.AF_INET, (host, port)) for host in ("127.0.0.2", "127.0.0.3")]
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_S):
                 sock, endpoint = await dial(endpoints)
             sock.close()
             assert endpoint == endpoints[1]

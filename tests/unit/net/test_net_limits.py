@@ -18,6 +18,7 @@ from slackwater.kafka.net import ConnectionSettings, open_connection
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.limits import ANSWER_BYTES, BATCH_BYTES, answer_limit
 from slackwater.kafka.wire.schema import Request
+from tests.support.waiting import HANG_S
 from tests.support.wire.definitions import declared
 from tests.support.wire.scripted import Peer, connected, frame, scripted_broker
 
@@ -138,7 +139,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
     def decode(*arguments: Any) -> Any:
         if threading.current_thread() is not loops:
-            assert go.wait(60)
+            assert go.wait(HANG_S)
         return real(*arguments)
 
     monkeypatch.setattr(module, "decode_response", decode)
@@ -205,13 +206,13 @@ from slackwater.kafka.net.threads import answer_decoder
 answer_decoder().submit(int).result()
 child = os.fork()
 if not child:
-    os._exit(answer_decoder().submit(lambda: 7).result(60))
+    os._exit(answer_decoder().submit(lambda: 7).result(HANG_S))
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
 def test_a_forked_process_decodes_large_answers_by_a_thread_of_its_own() -> None:
-    ended = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=HANG_S)
     assert (ended.stdout, ended.stderr) == ("7\n", "")
 
 

@@ -18,6 +18,7 @@ from slackwater.kafka.net import (
     RequestTimeoutError,
 )
 from slackwater.kafka.wire import messages as m
+from tests.support.waiting import HANG_S
 from tests.support.wire.scripted import Peer, connected
 
 SETTINGS = ConnectionSettings(client_id="me", request_timeout_ms=5_000, connect_timeout_ms=5_000)
@@ -72,7 +73,7 @@ async def test_a_broker_that_throttles_by_itself_is_not_waited_for() -> None:
     async with broker.connected(Heartbeat=(0, 1)) as connection:
         await connection.request(beat(120_000))
         assert not connection.throttled
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             await connection.request(beat(0))
 
 
@@ -130,7 +131,7 @@ async def test_only_the_connection_that_was_throttled_is_quiet(tmp_path: object)
             broker.faults.add(Fault(api="Heartbeat", client_id="me", throttle_ms=120_000))
             await cluster.send(1, beat(), purpose=Purpose.FETCH)
             held = asyncio.create_task(cluster.send(1, beat(), purpose=Purpose.FETCH))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_S):
                 await cluster.send(1, beat(), purpose=Purpose.GROUP)
                 await cluster.refresh()
             assert not held.done()

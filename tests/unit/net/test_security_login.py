@@ -26,6 +26,7 @@ from slackwater.kafka.net.security.connect import SecureConnect
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from tests.support.kafka.token_endpoint import TokenEndpoint, granting
+from tests.support.waiting import HANG_S
 from tests.support.wire.scripted import Peer, scripted_broker
 
 SETTINGS = ConnectionSettings(request_timeout_ms=5_000, connect_timeout_ms=5_000)
@@ -284,7 +285,7 @@ async def test_it_is_presented_again_after_a_pause(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "REFUSED_BACKOFF_MS", 20)
     broker = Broker(password="another")
     connect = SecureConnect(plain(retry_refused=True), random.Random(1))
-    async with scripted_broker(broker.script) as port, asyncio.timeout(60):
+    async with scripted_broker(broker.script) as port, asyncio.timeout(HANG_S):
         while len(broker.logins) < 3:
             with pytest.raises(RefusedForNowError):
                 await connect("127.0.0.1", port, SETTINGS)
@@ -498,5 +499,5 @@ async def test_a_failing_first_login_leaves_no_connection() -> None:
     async with scripted_broker(script) as port:
         with pytest.raises(SaslAuthenticationError):
             await open_connection("127.0.0.1", port, SETTINGS, login=Logins())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             await gone.wait()

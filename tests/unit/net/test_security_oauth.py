@@ -29,6 +29,7 @@ from slackwater.kafka.net.security.options import from_keywords
 from slackwater.kafka.net.security.settings import SecurityProblem
 from tests.support.kafka.certificates import Authority
 from tests.support.kafka.token_endpoint import Answer, TokenEndpoint, granting
+from tests.support.waiting import HANG_S
 
 ID, SECRET = "client-1", "hunter2 &=/~*"
 FAILS: Answer = (503, b"busy")
@@ -140,7 +141,7 @@ def test_many_that_ask_at_once_make_one_request(
     monkeypatch.setattr(ClientCredentials, "_result_of", staticmethod(result_of))
 
     def answer(number: int) -> Answer:
-        go.wait(5)
+        go.wait(HANG_S)
         return granting(f"t-{number}", expires_in=60) if good else (401, b"")
 
     with TokenEndpoint(answer, tmp_path) as endpoint, ThreadPoolExecutor(8) as pool:
@@ -154,9 +155,9 @@ def test_many_that_ask_at_once_make_one_request(
 
         futures = [pool.submit(ask) for _ in range(8)]
         for _ in range(7):  # all but the one that asks for all
-            assert waiting.acquire(timeout=5)
+            assert waiting.acquire(timeout=HANG_S)
         go.set()
-        assert {future.result(10) for future in futures} == {"t-0" if good else "refused"}
+        assert {future.result(HANG_S) for future in futures} == {"t-0" if good else "refused"}
     assert len(endpoint.requests) == 1
 
 
@@ -260,7 +261,7 @@ def test_a_server_that_does_not_answer_costs_no_more_than_the_limit(tmp_path: Pa
     go = threading.Event()
 
     def answer(_: int) -> Answer:
-        go.wait(60)
+        go.wait(HANG_S)
         return granting("late")
 
     with TokenEndpoint(answer, tmp_path) as endpoint:

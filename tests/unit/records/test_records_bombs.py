@@ -20,6 +20,7 @@ from slackwater.kafka import records
 from slackwater.kafka.records import _parser_py
 from slackwater.kafka.records.compression import CODECS, compress
 from tests.support.records.parsing import batch, message, wrapper
+from tests.support.waiting import HANG_S
 
 MIB = 1 << 20
 LIMIT = 16 * MIB
@@ -157,7 +158,7 @@ def test_a_bomb_takes_no_more_of_the_machine_than_the_limit(name: str, tmp_path:
     """What the codecs' own libraries take, too."""
     (tmp_path / "bomb").write_bytes(bomb(name))
     command = [sys.executable, "-c", _CHILD, str(tmp_path / "bomb"), str(LIMIT)]
-    completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
     assert int(completed.stdout) < LIMIT * 9 // 8 + CODEC_ROOM
 
 

@@ -22,6 +22,7 @@ from slackwater.kafka import records
 from slackwater.kafka.records import _parser
 from slackwater.kafka.records.compression import compress
 from tests.support.records.parsing import PARSERS, batch, message, use_parser
+from tests.support.waiting import HANG_S
 
 HEADERS = [("h", b"1"), ("h", None), ("", b"")]
 ROWS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
@@ -149,7 +150,7 @@ print(COMPILED, [(r.offset, r.key, r.value, r.headers) for r in records])
 def test_a_process_with_another_parser_reads_it(pure: str) -> None:
     completed = subprocess.run(
         [sys.executable, "-c", _READER], input=pickle.dumps(fetched().records("t", 7)), capture_output=True,
-        check=True, env={**os.environ, "SLACKWATER_PURE_PYTHON": pure}, timeout=60,
+        check=True, env={**os.environ, "SLACKWATER_PURE_PYTHON": pure}, timeout=HANG_S,
     )  # fmt: skip
     expected = [(offset, *row) for offset, row in zip(range(5, 11), ROWS * 2, strict=True)]
     assert completed.stdout.decode().strip() == f"{not pure} {expected}"

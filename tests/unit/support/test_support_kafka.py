@@ -14,7 +14,7 @@ from tests.support import processes
 from tests.support.kafka import KafkaCluster, KafkaUnavailable, jars
 from tests.support.kafka.__main__ import run_command
 from tests.support.processes import PORTS, OwnedProcess, ServerProcess, reserve_ports
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANG_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -120,7 +120,7 @@ def test_owned_process_ends_with_its_owner(tmp_path: Path) -> None:
 def test_owned_process_ends_its_watchdog() -> None:
     """After its end nothing is left that could kill a process id used again."""
     owned = OwnedProcess(["true"])
-    assert owned.wait(60) == 0
+    assert owned.wait(HANG_S) == 0
     assert owned._watchdog.poll() is not None
     assert not owned.running()
 
@@ -233,7 +233,7 @@ def test_run_command_hands_signals_on_once(number: signal.Signals) -> None:
         assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
         program.send_signal(number)
-        assert program.wait(60) == 41
+        assert program.wait(HANG_S) == 41
     finally:
         program.kill()
         program.wait()

@@ -21,6 +21,7 @@ from tests.lanes import (
     selected_command,
     selects,
 )
+from tests.support.waiting import HANG_S
 
 PASSES = "def test_it(): pass"
 FAILS = "def test_it(): assert False"
@@ -107,7 +108,7 @@ async def test_a_signal_ends_all_it_began(number: signal.Signals, tmp_path: Path
     run = asyncio.create_task(
         Run(tmp_path).all([lane(tmp_path, "one", WAITS, FAILS), lane(tmp_path, "two", PASSES)])
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_S):
         while not (tmp_path / "pid").exists():
             await asyncio.sleep(0.01)
         os.kill(os.getpid(), number)

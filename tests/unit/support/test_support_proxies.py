@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.processes import reserve_ports
 from tests.support.proxies import ChangingProxy, DamagingProxy, Proxy, SwitchedProxy
+from tests.support.waiting import HANG_S
 
 
 class Echo(socketserver.BaseRequestHandler):
@@ -38,7 +39,7 @@ def frame(text: bytes) -> bytes:
 
 
 def connected(proxy: Proxy) -> socket.socket:
-    return socket.create_connection(proxy.host_and_port, timeout=30)
+    return socket.create_connection(proxy.host_and_port, timeout=HANG_S)
 
 
 def received(client: socket.socket, count: int) -> bytes:

@@ -12,6 +12,7 @@ import pytest
 from slackwater.kafka import TopicPartition
 from slackwater_operator.model.worker_status import StandbyStatus, TakeoverStatus
 from slackwater_operator.workers.client import PodAddress, WorkerStatuses, parse_status
+from tests.support.waiting import HANG_S
 from tests.support.workers.takeover_worker import TakeoverWorker
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
@@ -177,7 +178,7 @@ async def test_a_request_to_a_hanging_worker_times_out() -> None:
     statuses = WorkerStatuses(timeout_s=0.2)
     try:
         port = hanging.sockets[0].getsockname()[1]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             status, error = await statuses.take_over("127.0.0.1", port, "flights-3", PREDECESSOR, KEY)
     finally:
         await statuses.close()

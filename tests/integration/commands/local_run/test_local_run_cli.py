@@ -20,7 +20,7 @@ from slackwater_operator.api.v1alpha1.consumer_group import load
 from tests.integration.commands.local_run.group_files import Feed, group_of_workers
 from tests.support.devbroker import DevBroker
 from tests.support.processes import reserve_ports
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANG_S, wait_until
 from tests.support.workers.local_run_site import LocalRunSite
 
 WORK = "work"
@@ -42,7 +42,7 @@ def command(file: Path) -> list[str]:
 
 
 def run(file: Path) -> tuple[int, list[str]]:
-    done = subprocess.run(command(file), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command(file), capture_output=True, text=True, timeout=HANG_S, check=False)
     return done.returncode, done.stderr.splitlines()
 
 
@@ -122,7 +122,6 @@ def test_a_work_folder_with_files_of_others_is_refused(group: Path) -> None:
     }
 
 
-@pytest.mark.timeout(180)
 def test_a_work_folder_is_reused_by_one_run_at_a_time(group: Path, devbroker: DevBroker) -> None:
     output = group.parent / "output"
     with started(group) as process:
@@ -133,7 +132,7 @@ def test_a_work_folder_is_reused_by_one_run_at_a_time(group: Path, devbroker: De
         assert f"another `slackwater local run` uses {group.parent / WORK}" in error
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(HANG_S) == 0
     before = sorted((group.parent / WORK).rglob("*"))
     (port,) = reserve_ports(1)
     right = group.read_text()
@@ -145,7 +144,7 @@ def test_a_work_folder_is_reused_by_one_run_at_a_time(group: Path, devbroker: De
     with started(group) as process:
         wait_until(lambda: "done in" in output.read_text())
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(HANG_S) == 0
 
 
 def test_a_missing_topic_ends_the_run(site: LocalRunSite, group: Path) -> None:
@@ -165,7 +164,6 @@ def test_a_missing_handler_ends_the_run(site: LocalRunSite, group: Path, handler
     assert handler.partition(":")[0] in errors[0]
 
 
-@pytest.mark.timeout(180)
 def test_a_handler_that_always_fails_ends_the_run(
     site: LocalRunSite, group: Path, devbroker: DevBroker
 ) -> None:
@@ -178,7 +176,6 @@ def test_a_handler_that_always_fails_ends_the_run(
     assert "cannot take it" in errors[0]
 
 
-@pytest.mark.timeout(180)
 def test_ctrl_c_ends_everything_and_empties_the_group(group: Path, devbroker: DevBroker) -> None:
     output = group.parent / "output"
     with started(group) as process:
@@ -186,7 +183,7 @@ def test_ctrl_c_ends_everything_and_empties_the_group(group: Path, devbroker: De
         workers = pids(group.parent)
         assert len(workers) == 2
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(HANG_S) == 0
     assert [pid for pid in workers if alive(pid)] == []
     assert output.read_text().splitlines()[-1].endswith("all workers have ended")
     with KafkaAdmin(devbroker.bootstrap) as admin:
@@ -194,7 +191,6 @@ def test_ctrl_c_ends_everything_and_empties_the_group(group: Path, devbroker: De
         assert admin.describe_groups([name]).unwrap()[name].state == "Empty"
 
 
-@pytest.mark.timeout(180)
 def test_a_second_ctrl_c_does_not_wait_for_a_handler_that_hangs(
     site: LocalRunSite, group: Path, devbroker: DevBroker
 ) -> None:
@@ -206,22 +202,20 @@ def test_a_second_ctrl_c_does_not_wait_for_a_handler_that_hangs(
         wait_until(lambda: "ending the workers" in output.read_text())
         before = time.monotonic()
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(HANG_S) == 0
         assert time.monotonic() - before < 12  # the worker itself would give up after 15 s
     wait_until(lambda: not any(alive(pid) for pid in pids(group.parent)))
 
 
-@pytest.mark.timeout(180)
 def test_ctrl_c_during_the_start_leaves_no_worker(group: Path) -> None:
     with started(group) as process:
         wait_until(lambda: len(pids(group.parent)) == 2 if (group.parent / WORK / "logs").exists() else False)
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(HANG_S) == 0
         workers = pids(group.parent)
     wait_until(lambda: not any(alive(pid) for pid in workers))
 
 
-@pytest.mark.timeout(180)
 def test_a_hangup_rolls_the_workers_with_the_changed_file(site: LocalRunSite, group: Path) -> None:
     site.change("strategy: Restart", "strategy: Takeover")
     output = group.parent / "output"
@@ -240,11 +234,10 @@ def test_a_hangup_rolls_the_workers_with_the_changed_file(site: LocalRunSite, gr
         process.send_signal(signal.SIGHUP)
         wait_until(lambda: "restart all workers: done in" in output.read_text())
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(HANG_S) == 0
     assert len(pids(group.parent)) == 6
 
 
-@pytest.mark.timeout(180)
 def test_closing_the_terminal_ends_the_run_and_empties_the_group(group: Path, devbroker: DevBroker) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
@@ -266,7 +259,6 @@ def test_closing_the_terminal_ends_the_run_and_empties_the_group(group: Path, de
         assert admin.describe_groups([name]).unwrap()[name].state == "Empty"
 
 
-@pytest.mark.timeout(180)
 def test_workers_end_when_their_supervisor_is_killed(group: Path) -> None:
     with started(group) as process:
         wait_until(lambda: "done in" in (group.parent / "output").read_text())

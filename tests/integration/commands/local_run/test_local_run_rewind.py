@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from slackwater_operator.local.launch import Launch
 from slackwater_operator.local.source import read_source
 from slackwater_operator.model import names
@@ -15,7 +13,6 @@ from tests.integration.commands.local_run.test_local_run_story import caught_up
 from tests.support.devbroker import DevBroker
 
 
-@pytest.mark.timeout(180)
 async def test_a_rewind_writes_the_records_again_and_each_is_there_once(
     devbroker: DevBroker, tmp_path: Path
 ) -> None:

@@ -20,7 +20,6 @@ def pids(run: LocalRun) -> set[int | None]:
     return {worker.pid for worker in run.snapshot().workers if worker.phase == "running"}
 
 
-@pytest.mark.timeout(180)
 async def test_a_pause_is_promoted_and_a_rollout_aborted(devbroker: DevBroker, tmp_path: Path) -> None:
     site = await asyncio.to_thread(group_of_workers, devbroker.bootstrap, tmp_path)
     file, name = site.file, site.name

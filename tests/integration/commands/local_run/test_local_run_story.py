@@ -31,7 +31,6 @@ async def members(bootstrap: str, group: str) -> list[str]:
         return sorted(member.instance_id or "" for member in described.members)
 
 
-@pytest.mark.timeout(180)
 async def test_restarting_killing_and_scaling_workers_loses_no_record(broker: Broker, tmp_path: Path) -> None:
     site = await asyncio.to_thread(group_of_workers, broker.bootstrap, tmp_path, preflight=False)
     file, name = site.file, site.name
@@ -73,7 +72,6 @@ async def test_restarting_killing_and_scaling_workers_loses_no_record(broker: Br
     assert {times for offsets in rows.values() for times in offsets.values()} == {1}  # nothing twice
 
 
-@pytest.mark.timeout(180)
 async def test_a_rolling_restart_survives_a_killed_worker(devbroker: DevBroker, tmp_path: Path) -> None:
     site = await asyncio.to_thread(group_of_workers, devbroker.bootstrap, tmp_path, preflight=False)
     file, name = site.file, site.name
@@ -93,7 +91,6 @@ async def test_a_rolling_restart_survives_a_killed_worker(devbroker: DevBroker, 
             assert run.snapshot().generation == 1
 
 
-@pytest.mark.timeout(180)
 async def test_a_new_revision_that_cannot_start_stops_the_roll(devbroker: DevBroker, tmp_path: Path) -> None:
     site = await asyncio.to_thread(group_of_workers, devbroker.bootstrap, tmp_path, preflight=False)
     file = site.file

@@ -53,7 +53,6 @@ async def all_handled(run: LocalRun, feed: Feed, site: LocalRunSite) -> None:
     assert {times for offsets in rows.values() for times in offsets.values()} == {1}
 
 
-@pytest.mark.timeout(180)
 async def test_all_workers_are_taken_over_twice_under_load(broker: Broker, tmp_path: Path) -> None:
     site = await group_of(broker.bootstrap, tmp_path)
     file, name = site.file, site.name
@@ -95,7 +94,6 @@ def also(table):
 """
 
 
-@pytest.mark.timeout(180)
 async def test_a_revision_that_cannot_start_stops_before_any_worker_is_replaced(
     devbroker: DevBroker, tmp_path: Path
 ) -> None:
@@ -118,7 +116,6 @@ async def test_a_revision_that_cannot_start_stops_before_any_worker_is_replaced(
             await all_handled(run, feed, site)
 
 
-@pytest.mark.timeout(180)
 async def test_a_takeover_killed_in_any_phase_loses_nothing_and_disturbs_no_other_member(
     devbroker: DevBroker, tmp_path: Path
 ) -> None:

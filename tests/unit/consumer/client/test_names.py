@@ -13,6 +13,7 @@ import pytest
 
 import slackwater.kafka as ours
 from slackwater.kafka import errors
+from tests.support.waiting import HANG_S
 
 NOT_HERE = {"KafkaAdminClient", "IsolationLevel", "OffsetSpec", "TopicPartitionReplica"}
 """The admin client has calls of its own; the rest belongs to that of kafka-python."""
@@ -70,7 +71,7 @@ def test_names_are_imported_only_when_they_are_used() -> None:
         "print('slackwater.kafka.consumer' in sys.modules, 'asyncio' in before)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=True
     )
     assert done.stdout.split() == ["False", "False"]
 

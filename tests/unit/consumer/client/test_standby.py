@@ -33,7 +33,7 @@ from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from slackwater.kafka.wire.primitives import ZERO_UUID
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import HANG_S, wait_until_async
 from tests.unit.consumer.fetch.fetch_bench import batch
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
@@ -450,7 +450,7 @@ async def polled(
 ) -> dict[TopicPartition, list[int]]:
     """All that there is to poll, once there were ``count`` records and ``until()`` holds."""
     offsets_by_partition: dict[TopicPartition, list[int]] = {}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_S):
         while (
             (more := await made.poll(50))
             or sum(map(len, offsets_by_partition.values())) < count

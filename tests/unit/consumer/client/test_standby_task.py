@@ -24,7 +24,7 @@ from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.support.virtual_time import steady
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import HANG_S, wait_until_async
 
 
 class FakeCluster:
@@ -91,13 +91,13 @@ class Bench:
 
     async def begin(self) -> None:
         self.task = asyncio.create_task(self.standby.run())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             await asyncio.shield(self.standby.ready)
 
     async def looks_again(self, times: int = 2) -> None:
         """Waits until all has been found good that many times more."""
         goal = self.cluster.confirmed + times
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             while self.cluster.confirmed < goal:
                 self.cluster.news.clear()
                 await self.cluster.news.wait()

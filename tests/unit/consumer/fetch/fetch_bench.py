@@ -17,6 +17,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.primitives import Buffer
 from tests.support.virtual_time import steady
+from tests.support.waiting import HANG_S
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 
@@ -79,7 +80,7 @@ class Bench:
 
     async def next(self, node: int = 1) -> dict[int, int]:
         """Partition -> offset of the request that waits at a node."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             while not any(asked_node == node for asked_node, _, _ in self.asked):
                 self._news.clear()
                 await self._news.wait()

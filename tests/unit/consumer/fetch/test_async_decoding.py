@@ -16,6 +16,7 @@ from slackwater.kafka.errors import CorruptRecordError, IllegalStateError
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.records import BatchBuilder, decode, measure
 from slackwater.kafka.structs import TopicPartition
+from tests.support.waiting import HANG_S
 from tests.support.wire.rawdata import old_message
 from tests.unit.consumer.fetch.fetch_bench import Bench, part
 
@@ -45,7 +46,7 @@ class Decoding:
             self.on_loop += len(data)
         else:
             self.on_thread += len(data)
-            assert self.may_go_on.wait(60)
+            assert self.may_go_on.wait(HANG_S)
         return self._real(data, *arguments, **options)
 
     async def begun(self) -> None:
@@ -217,7 +218,7 @@ async def test_the_headers_of_many_messages_are_walked_on_another_thread(
     bench.fetcher.wake()
     await bench.next()
     await bench.answer(part(A, data, end=messages))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_S):
         await added.wait()
     assert (walked.on_loop, walked.on_thread) == (0, on_thread * len(data))
     assert bench.fetcher._ahead.of(bench.subscription.get(A)).offset == messages

@@ -17,6 +17,7 @@ from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.support.virtual_time import steady
+from tests.support.waiting import HANG_S
 from tests.unit.protocol.membership.test_membership import Bench, tps
 
 A, B = tps(0, 1)
@@ -84,7 +85,7 @@ class Committing(Bench):
         return asyncio.create_task(self.offsets.commit(offsets, 60_000))
 
     async def next(self) -> tuple[tuple[int, set[TopicPartition]], asyncio.Future[Any]]:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             request, answer = await self.commits.get()
         named = {
             TopicPartition(topic.name, p.partition_index)
@@ -104,7 +105,7 @@ def outcome(code: int, *partitions: TopicPartition) -> m.OffsetCommitResponse:
 async def refused(bench: Committing, commit: asyncio.Task[None]) -> None:
     """The commit fails, and without having been sent again."""
     again = asyncio.create_task(bench.next())
-    await asyncio.wait([commit, again], timeout=5, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([commit, again], timeout=HANG_S, return_when=asyncio.FIRST_COMPLETED)
     assert not again.done(), "it was sent again"
     again.cancel()
     with pytest.raises(CommitFailedError):

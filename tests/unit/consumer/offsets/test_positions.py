@@ -27,7 +27,7 @@ from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.support.virtual_time import steady
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import HANG_S, wait_until_async
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 NOW_MS = 1_700_000_000_000
@@ -120,7 +120,7 @@ class Bench:
 
     async def settle(self, until: Callable[[], Any] = lambda: True) -> None:
         self.positions.wake()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             for _ in range(20):
                 await asyncio.sleep(0)
         await wait_until_async(until)

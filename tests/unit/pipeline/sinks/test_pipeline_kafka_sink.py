@@ -33,6 +33,7 @@ from tests.support.devbroker import DevBroker
 from tests.support.peers.librdkafka import StoredRecord, read_topic
 from tests.support.proxies.cutting import CuttingProxy
 from tests.support.sinks import OLD, A, B, put, rows
+from tests.support.waiting import HANG_S
 from tests.support.workers.fakes import Bench
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -157,9 +158,9 @@ def test_the_largest_record_that_is_let_through_is_one_that_the_broker_takes(dev
         except RecordsError:
             break
     with KafkaProducer(bootstrap_servers=devbroker.bootstrap) as producer:
-        producer.send(topic, b"v" * size).get(30)
+        producer.send(topic, b"v" * size).get(HANG_S)
         with pytest.raises(MessageSizeTooLargeError):
-            producer.send(topic, b"v" * (size + 1)).get(30)
+            producer.send(topic, b"v" * (size + 1)).get(HANG_S)
 
 
 def test_a_compacted_topic_needs_keys() -> None:

@@ -84,7 +84,6 @@ async def create(simulation: Simulation, operator: SimulatedOperator) -> None:
     assert simulation.group.rebalances == 1, simulation.group.why
 
 
-pytestmark = pytest.mark.timeout(600)
 OPERATIONS: list[Operation] = [roll, scale_down, to_zero_and_back, roll_back]
 
 

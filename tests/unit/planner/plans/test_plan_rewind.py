@@ -118,7 +118,6 @@ async def failed_rewind(simulation: Simulation, operator: SimulatedOperator) -> 
     assert rewinds.jobs == []
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("operation", [rewind, failed_rewind], ids=lambda operation: operation.__name__)
 @pytest.mark.parametrize(
     "killed",

@@ -15,8 +15,6 @@ from tests.unit.planner.simulation.simulated_cluster import Simulation, spec
 from tests.unit.planner.simulation.simulated_operator import SimulatedOperator
 from tests.unit.planner.simulation.takeovers import image, rolled, rollout, settled, taking_over, watch
 
-pytestmark = pytest.mark.timeout(600)
-
 
 async def roll(simulation: Simulation, operator: SimulatedOperator) -> None:
     watch(simulation, operator)

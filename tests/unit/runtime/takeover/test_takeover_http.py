@@ -30,6 +30,7 @@ from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
 from tests.support.processes import reserve_ports
+from tests.support.waiting import HANG_S
 from tests.support.workers.fakes import VirtualClock
 
 KEY, OTHER_KEY = b"k" * 32, b"j" * 32
@@ -68,7 +69,7 @@ class Pod:
             key, method, path, body, now_ms=CLOCK.wall_ms(), nonce=nonce, target=target or self.status.target
         )
         signed = {"Authorization": signature}
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=HANG_S)
         try:
             connection.request(method, path, body, {**signed, **headers})
             answer = connection.getresponse()

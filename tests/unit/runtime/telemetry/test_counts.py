@@ -9,6 +9,7 @@ from slackwater.runtime.config.worker_config import HealthConfig
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
+from tests.support.waiting import HANG_S
 from tests.support.workers.fakes import VirtualClock
 
 
@@ -39,7 +40,7 @@ def test_status_sends_the_counts_of_now() -> None:
     try:
         for records in (3, 10):
             metrics.count("records_in", ("flights", "0"), records)
-            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/status", timeout=10) as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/status", timeout=HANG_S) as response:
                 assert json.load(response)["counts"] == metrics.counts()
     finally:
         server.close()

@@ -19,6 +19,7 @@ from slackwater.runtime.telemetry.http_limits import MOST_OF_ONE_HOST, Deadlines
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
+from tests.support.waiting import HANG_S
 
 DRIP = b"GET /status HTTP/1.1\r\nX: "
 LONG_S = 3600.0
@@ -49,7 +50,7 @@ def _serve() -> Iterator[int]:
 
 def ask(port: int, *, host: str = "127.0.0.9") -> int:
     """The status of GET /healthz, asked from a host of its own."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60, source_address=(host, 0))
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_S, source_address=(host, 0))
     try:
         connection.request("GET", "/healthz")
         return connection.getresponse().status
@@ -194,7 +195,7 @@ def test_a_deadline_ends_what_blocks() -> None:
         assert not deadlines.over(ours)
         now[0] = 5.0
         deadlines.enforce()
-        thread.join(60)
+        thread.join(HANG_S)
         assert (read, deadlines.over(ours)) == ([b""], True)
         deadlines.working(ours)
         now[0] = 1e9
@@ -225,7 +226,7 @@ class Describing:
                 self.now += 1
                 self.most = max(self.most, self.now)
             self.begun.set()
-            assert self.may_go_on.wait(60)
+            assert self.may_go_on.wait(HANG_S)
             try:
                 return real(*arguments)
             finally:
@@ -258,7 +259,7 @@ def test_of_many_requests_one_at_a_time_shares_the_interpreter_with_heartbeats(
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
             connection.sendall(b"GET " + path + b" HTTP/1.1\r\n\r\n")
             asking.append(connection)
-        assert describing.begun.wait(60)
+        assert describing.begun.wait(HANG_S)
         while _answering_threads() < MOST_OF_ONE_HOST:
             threading.Event().wait(0.01)
         if step != "json":

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from slackwater import cli
+from tests.support.waiting import HANG_S
 
 
 def slackwater(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -19,7 +20,7 @@ def slackwater(*arguments: str, **environment: str) -> subprocess.CompletedProce
         [sys.executable, "-m", "slackwater.cli", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
         check=False,
         env={**os.environ, **environment},
     )
@@ -92,7 +93,7 @@ def test_the_way_to_the_group_loads_nothing_heavy(tmp_path: Path) -> None:
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=True
     )
     assert done.stdout.strip() == "[]"
 

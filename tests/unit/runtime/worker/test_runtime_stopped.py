@@ -22,6 +22,7 @@ from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from slackwater.runtime.errors import FencedError
 from slackwater.runtime.fault_points import Step, StopAt
+from tests.support.waiting import HANG_S
 from tests.support.workers.fakes import (
     Bench,
     FakeCluster,
@@ -106,7 +107,7 @@ class Process(Bench):
         except FencedError:
             leftover = self.delivery.retire()
             while leftover.batch is not None:
-                leftover.wait(50)
+                leftover.wait(HANG_S)
                 leftover.advance()
 
 

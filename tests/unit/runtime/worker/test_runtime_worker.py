@@ -38,6 +38,7 @@ from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
 from slackwater.runtime.worker import Surroundings, Worker
 from slackwater.tracing.spans import NO_TRACING, Tracing
+from tests.support.waiting import HANG_S
 from tests.support.workers.fakes import (
     FakeCluster,
     FakeConsumer,
@@ -494,7 +495,7 @@ class Endpoint:
         self.server.serve()
 
     def ask(self, method: str, path: str, host: str = "127.0.0.1") -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(host, self.server.port, timeout=60)
+        connection = http.client.HTTPConnection(host, self.server.port, timeout=HANG_S)
         try:
             connection.request(method, path)
             response = connection.getresponse()
