@@ -419,9 +419,9 @@ def test_workers_that_write_concurrently_into_one_folder_lose_and_repeat_no_row(
     host.start("keep")
     out = tmp_path / "out"
     document = written(out, spark_format, options={"path": str(out)}, partitionBy=["partition"])
-    host.run(write_concurrently_in_test, document, 3, 20)
+    host.run(write_concurrently_in_test, document, 3, 8)
     rows = ds.dataset(out, format=spark_format, partitioning="hive").to_table()
-    assert sorted(rows["offset"].to_pylist()) == list(range(60))
+    assert sorted(rows["offset"].to_pylist()) == list(range(24))
     left = list((out / "_temporary").rglob("*"))
     assert not [path for path in left if path.is_file()]
     assert not (host.is_local and left)
