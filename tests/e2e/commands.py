@@ -138,7 +138,7 @@ class Command:
         """The processes of it that run now, without its children that have ended."""
         return processes_with(self.mark)
 
-    def until_nothing_is_left(self, timeout_s: float) -> float:
+    def until_nothing_is_left(self, timeout_s: float = HANG_S) -> float:
         """Waits until no process of it runs; gives the seconds that took."""
         began = time.monotonic()
         while self.left():
@@ -163,7 +163,7 @@ def run(
     with Command(*arguments, cwd=cwd, environment=environment, before=before) as command:
         ended = command.ended(timeout_s)
         # What it has killed may take a moment to be gone.
-        command.until_nothing_is_left(30)
+        command.until_nothing_is_left()
         return ended
 
 

@@ -33,10 +33,10 @@ MILES = 350_217_607
 """All distances of the source file added up."""
 
 
-@pytest.mark.timeout(1_800)
+@pytest.mark.timeout(3_600)
 def test_the_demo_passes_and_its_report_matches_its_output(tmp_path: Path) -> None:
     # Alone it takes two to three minutes; on slow cores, beside the other lanes, more than thirteen.
-    ended = run("demo", cwd=tmp_path, timeout_s=1_700)
+    ended = run("demo", cwd=tmp_path, timeout_s=3_500)
     assert ended.code == 0, ended
     assert "FAIL" not in ended.stdout
     report = json.loads((tmp_path / ".demo" / "report.json").read_text())
@@ -110,7 +110,7 @@ AT_WORK = re.compile(r"committed [\d,]*[1-9][\d,]*  lag .*(flights-a-\d=running/
 
 def until_workers_run(command: Command) -> None:
     """Waits until each of the three has partitions and records are handled."""
-    command.until_true(lambda: AT_WORK.search(command.stdout) is not None, "the workers run", 450)
+    command.until_true(lambda: AT_WORK.search(command.stdout) is not None, "the workers run")
 
 
 @pytest.mark.long
@@ -123,7 +123,7 @@ def test_an_interrupted_demo_ends_all_its_processes(tmp_path: Path, number: sign
         assert any("devbroker" in command for command in began), began
         assert sum("slackwater.cli worker" in command for command in began) == 3, began
         command.signal(number)
-        ended = command.ended(60)
+        ended = command.ended()
         assert ended.code == INTERRUPTED, ended
         assert command.left() == [], commands_of(command.left())
         assert ended.error.endswith("interrupted; all its processes have ended"), ended
@@ -137,16 +137,16 @@ def test_a_demo_ended_while_spark_starts_leaves_no_process(
     tmp_path: Path, moment: str, number: signal.Signals
 ) -> None:
     with started(tmp_path) as command:
-        command.until("starting Spark", 120)
+        command.until("starting Spark")
         command.until_true(
             lambda: any(moment in command for command in commands_of(command.left())), f"{moment} runs", 120
         )
         command.signal(number)
-        ended = command.ended(60)
+        ended = command.ended()
         if number is signal.SIGINT:
             assert ended.code == INTERRUPTED, ended
             assert command.left() == [], commands_of(command.left())
-        command.until_nothing_is_left(60)
+        command.until_nothing_is_left()
 
 
 @pytest.mark.long
@@ -156,4 +156,4 @@ def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:
         assert len(command.left()) >= 6
         command.signal(signal.SIGKILL)
         assert command.process.wait(HANG_S) == -signal.SIGKILL
-        command.until_nothing_is_left(60)
+        command.until_nothing_is_left()

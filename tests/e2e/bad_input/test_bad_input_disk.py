@@ -87,5 +87,5 @@ def test_a_full_disk_loses_and_duplicates_no_record(site: LocalRunSite, disk: Sm
         command.until_true(lambda: site.committed() == site.ends, "everything is committed")
         command.signal(signal.SIGINT)
         assert command.ended().code == 0
-        command.until_nothing_is_left(30)
+        command.until_nothing_is_left()
     site.check_complete()

@@ -112,7 +112,7 @@ def left(plane: ControlPlane) -> set[str]:
             raise
         return {*output.split(), "listed"}
 
-    objects = until(listed, "what there is", 120) - {"listed"}
+    objects = until(listed, "what there is") - {"listed"}
     return {line for line in objects if not line.startswith(("endpointslice", "pod/sw-slackwater-test"))}
 
 
@@ -121,7 +121,7 @@ def test_an_installed_operator_leads_and_passes_helm_test(plane: ControlPlane, n
     assert "STATUS: deployed" in said
     running = pods(plane, namespace)
     assert len(running) == 2
-    holder = until(lambda: lease_holder(plane, namespace), "a leader", 120)
+    holder = until(lambda: lease_holder(plane, namespace), "a leader")
     assert holder in {pod["metadata"]["name"] for pod in running}
     tested = run_helm_test(plane, namespace)
     assert re.search(r"ok +2 of 2 operators are ready", tested)
@@ -134,7 +134,7 @@ def test_an_installed_operator_leads_and_passes_helm_test(plane: ControlPlane, n
 def test_helm_test_fails_when_an_operator_is_missing(plane: ControlPlane, namespace: str) -> None:
     install(plane, namespace, {})
     plane.kubectl("scale", f"deployment/{NAME}", "--replicas=1", "-n", namespace)
-    until(lambda: len(pods(plane, namespace)) == 1, "one replica", 120)
+    until(lambda: len(pods(plane, namespace)) == 1, "one replica")
     with pytest.raises(CommandFailed):
         run_helm_test(plane, namespace)
 
@@ -143,7 +143,7 @@ def test_helm_upgrades_rolls_back_and_undoes_a_failed_upgrade(plane: ControlPlan
     install(plane, namespace, {})
     before = {pod["metadata"]["name"] for pod in pods(plane, namespace)}
     helm(plane, namespace, "upgrade", {"logLevel": "debug"}, "--wait")
-    after = until(lambda: exchanged(plane, namespace, before), "the new pods", 120)
+    after = until(lambda: exchanged(plane, namespace, before), "the new pods")
     assert all("--log-level=debug" in pod["spec"]["containers"][0]["args"] for pod in after)
     assert "failed " not in run_helm_test(plane, namespace)
 
@@ -160,9 +160,9 @@ def test_helm_upgrades_rolls_back_and_undoes_a_failed_upgrade(plane: ControlPlan
             "--rollback-on-failure",
             limit="8s",
         )
-    until(lambda: arguments(plane, namespace) == arguments_rendered({}), "the rollback", 120)
+    until(lambda: arguments(plane, namespace) == arguments_rendered({}), "the rollback")
     # The pod of the failed upgrade is an operator that is not ready as long as it is there.
-    until(lambda: len(pods(plane, namespace)) == 2 and ready(plane, namespace) == 2, "the two of before", 120)
+    until(lambda: len(pods(plane, namespace)) == 2 and ready(plane, namespace) == 2, "the two of before")
     assert "failed " not in run_helm_test(plane, namespace)
 
 
@@ -182,7 +182,7 @@ def test_the_release_before_is_upgraded_with_its_values_and_groups(
 
     said = helm(plane, namespace, "upgrade", {}, "--reuse-values", "--wait")
     assert "REVISION: 2" in said
-    assert len(until(lambda: exchanged(plane, namespace, old_pods), "the new pods", 120)) == 2
+    assert len(until(lambda: exchanged(plane, namespace, old_pods), "the new pods")) == 2
     assert arguments(plane, namespace) == arguments_rendered({"logLevel": "debug"})
     # The API server adds defaults to a schema, and so to both: the new one is what a new installation has.
     new_schema = definition(plane)
@@ -364,7 +364,7 @@ def await_rights(
     plane: ControlPlane, namespace: str, account_namespace: str, wanted: dict[str, set[str]]
 ) -> None:
     """Waits until the account may all of that (the API server learns of roles by watches), and no more."""
-    until(lambda: may(plane, namespace, account_namespace).items() >= wanted.items(), "the roles", 120)
+    until(lambda: may(plane, namespace, account_namespace).items() >= wanted.items(), "the roles")
     assert may(plane, namespace, account_namespace) == wanted
 
 
@@ -416,7 +416,7 @@ def test_roles_in_the_watched_namespaces_suffice(plane: ControlPlane, namespace:
             }
             plane.api.create(path_of("v1", "configmaps", where), handler)
             plane.kubectl("apply", "-n", where, "-f", "-", stdin=READING.format(bootstrap=broker.bootstrap))
-        until(lambda: condition(plane, watched, "Ready") == "True", "the group", 240)
+        until(lambda: condition(plane, watched, "Ready") == "True", "the group")
         assert "conditions" not in reading(plane, other).get("status", {})
         assert plane.api.list(path_of("apps/v1", "statefulsets", other)) == []
         for pod in pods(plane, namespace):
@@ -424,7 +424,7 @@ def test_roles_in_the_watched_namespaces_suffice(plane: ControlPlane, namespace:
             assert "orbidden" not in log, log[-3000:]
         assert "failed " not in run_helm_test(plane, namespace)
         plane.kubectl("delete", "cg", "--all", "-n", watched, "--wait", "--timeout=600s")
-        until(lambda: not plane.pods.running(watched), "the end of the workers", 120)
+        until(lambda: not plane.pods.running(watched), "the end of the workers")
 
 
 def reading(plane: ControlPlane, namespace: str) -> dict[str, Any]:
@@ -529,7 +529,7 @@ def test_the_webhook_refuses_what_the_operator_would_refuse(plane: ControlPlane,
     assert "flights created" in apply(plane, namespace, bad)
 
     helm(plane, namespace, "upgrade", {"admissionWebhook.enabled": True}, "--wait")
-    until(lambda: all_serve(plane, namespace), "the first certificate", 120)
+    until(lambda: all_serve(plane, namespace), "the first certificate")
     until(lambda: refused(plane, namespace), "a refusal", 120, every_s=1)
     running = {pod["metadata"]["name"] for pod in pods(plane, namespace)}
 
@@ -538,7 +538,7 @@ def test_the_webhook_refuses_what_the_operator_would_refuse(plane: ControlPlane,
         conditions = group.get("status", {}).get("conditions", [])
         return next((str(c["message"]) for c in conditions if c.get("reason") == "InvalidSpec"), "")
 
-    assert until(condition_message, "the condition of what was admitted", 120) == message(bad)
+    assert until(condition_message, "the condition of what was admitted") == message(bad)
 
     # Each of the others by one command, in the condition's words.
     documents = [named(case.document, f"bad-{number}") for number, case in enumerate(OPERATORS_ONLY)]
@@ -576,9 +576,9 @@ def test_the_webhook_refuses_what_the_operator_would_refuse(plane: ControlPlane,
     host = f"{WEBHOOK}.{namespace}.svc"
     old = certificates.renewed(None, certificates.Renewal.EVERYTHING, host, past_ms).to_secret()
     plane.api.patch(path_of("v1", "secrets", namespace, WEBHOOK), {"data": old})
-    until(lambda: secret(plane, namespace)["tls.crt"] != old["tls.crt"], "the renewal", 120)
+    until(lambda: secret(plane, namespace)["tls.crt"] != old["tls.crt"], "the renewal")
     assert secret(plane, namespace)["ca.crt"] == old["ca.crt"]
-    until(lambda: all_serve(plane, namespace), "the new certificate", 120)
+    until(lambda: all_serve(plane, namespace), "the new certificate")
     until(lambda: refused(plane, namespace), "a refusal", 120, every_s=1)
     assert {pod["metadata"]["name"] for pod in pods(plane, namespace)} == running
     for name in running:

@@ -180,7 +180,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         plane.api.create(path_of("v1", "configmaps", namespace), handlers)
         for made in groups(broker.bootstrap):
             plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(made))
-        until(lambda: {GROUP, MOVERS, SPARKED} <= monitors(plane), "the PodMonitors of the groups", 120)
+        until(lambda: {GROUP, MOVERS, SPARKED} <= monitors(plane), "the PodMonitors of the groups")
         kubeconfig = plane.kubeconfig_for(operator_namespace, "prometheus", rules=READS_PODS)
         scrapes = [
             config
@@ -236,26 +236,25 @@ def tell(story: Story) -> Story:
     load = Load(story.broker.bootstrap)
     load.start()
     try:
-        until(lambda: story.condition("Ready") == "True", "the group", 180)
+        until(lambda: story.condition("Ready") == "True", "the group")
         # A scale step, then a rolling restart by steps.
         story.patch({"spec": {"replicas": 3, "scaling": {"minReplicas": 3}}})
         until(
             lambda: story.group()["status"].get("members") == 3 and story.condition("Ready") == "True",
             "three",
-            180,
         )
-        until(lambda: story.condition("RolledOut") == "True", "nothing to roll", 120)
+        until(lambda: story.condition("RolledOut") == "True", "nothing to roll")
         story.patch({"metadata": {"annotations": {"slackwater.dev/restartedAt": "now"}}})
-        until(lambda: shown(story, "rollout_analysis", 'result="successful"'), "the analysis", 240)
+        until(lambda: shown(story, "rollout_analysis", 'result="successful"'), "the analysis")
         promote(story, 2)
-        until(lambda: shown(story, "rollout_phase", 'phase="Paused"'), "the pause", 120)
+        until(lambda: shown(story, "rollout_phase", 'phase="Paused"'), "the pause")
         promote(story, 3)
-        until(lambda: story.condition("RolledOut") == "True", "the rolling restart", 240)
-        until(lambda: story.condition("Ready", MOVERS) == "True", "the group of takeovers", 180)
-        until(lambda: story.condition("RolledOut", MOVERS) == "True", "nothing to take over", 120)
+        until(lambda: story.condition("RolledOut") == "True", "the rolling restart")
+        until(lambda: story.condition("Ready", MOVERS) == "True", "the group of takeovers")
+        until(lambda: story.condition("RolledOut", MOVERS) == "True", "nothing to take over")
         story.patch({"metadata": {"annotations": {"slackwater.dev/restartedAt": "now"}}}, MOVERS)
-        until(lambda: story.condition("RolledOut", MOVERS) == "False", "takeovers to begin", 120)
-        until(lambda: story.condition("RolledOut", MOVERS) == "True", "takeovers", 240)
+        until(lambda: story.condition("RolledOut", MOVERS) == "False", "takeovers to begin")
+        until(lambda: story.condition("RolledOut", MOVERS) == "True", "takeovers")
     except TimeoutError as error:
         raise AssertionError(f"{error}\n{describe(story)}") from error
     finally:
@@ -373,7 +372,7 @@ def test_every_pod_is_found_and_scraped(story: Story) -> None:
     def all_up() -> bool:
         return {pod: up for pod, (up, _) in scraped(story).items()} == dict.fromkeys(expected(story), "up")
 
-    until(all_up, f"all of {expected(story)}", 120)
+    until(all_up, f"all of {expected(story)}")
     for pod, (_, labels) in scraped(story).items():
         if labels["namespace"] == story.namespace:
             assert labels["consumergroup"] in (GROUP, MOVERS)
@@ -409,8 +408,8 @@ def test_every_expression_returns_a_value(story: Story) -> None:
     load = Load(story.broker.bootstrap)
     load.start()
     try:
-        until(lambda: intrude(story), "an unplanned rebalance", 240)
-        until(lambda: measured(story), "what a worker can do", 240)
+        until(lambda: intrude(story), "an unplanned rebalance")
+        until(lambda: measured(story), "what a worker can do")
         deadline = time.monotonic() + HANG_S
         while left and time.monotonic() < deadline:
             left = [expression for expression in left if not answered(story, expression.expr)]
@@ -426,7 +425,7 @@ def test_prometheus_evaluates_every_rule(story: Story) -> None:
     def evaluated() -> bool:
         return all(rule["health"] == "ok" for rule in story.prometheus.rules())
 
-    until(evaluated, "every rule", 120)
+    until(evaluated, "every rule")
     assert len(story.prometheus.rules()) == len(chart.alerts())
     assert all(not rule.get("lastError") for rule in story.prometheus.rules())
 
@@ -445,10 +444,10 @@ def test_each_fault_raises_its_alert_and_no_other(story: Story) -> None:
         none = alerts["SlackwaterNoLeader"] | alerts["SlackwaterOrphanedMembers"]
         return GROUP not in alerts["SlackwaterLagUnknown"] and not none
 
-    until(lambda: "lost" in states()["SlackwaterLagUnknown"], "LagUnknown of the group without Kafka", 120)
-    until(lambda: "broken" in states()["SlackwaterGroupDegraded"], "Degraded of the broken group", 120)
+    until(lambda: "lost" in states()["SlackwaterLagUnknown"], "LagUnknown of the group without Kafka")
+    until(lambda: "broken" in states()["SlackwaterGroupDegraded"], "Degraded of the broken group")
     # One scrape that comes too late makes an alert wait, until the next one.
-    until(well, f"no alert for what is well: {states()}", 120)
+    until(well, f"no alert for what is well: {states()}")
 
 
 def test_a_condition_has_the_reason_and_the_time_of_the_status(story: Story) -> None:
@@ -466,7 +465,7 @@ def test_a_condition_has_the_reason_and_the_time_of_the_status(story: Story) -> 
             for c in story.group("broken")["status"]["conditions"]
         }
 
-    until(lambda: exported() == written(), f"{exported()} as in {written()}", 60)
+    until(lambda: exported() == written(), f"{exported()} as in {written()}")
     assert ("Degraded", "True", "InvalidSpec") in exported()
 
 
@@ -490,7 +489,7 @@ def test_grafana_draws_the_dashboards(story: Story, tmp_path: Path) -> None:
     story.patch({"spec": {"replicas": 1}}, SPARKED)
     for name in ("jvm_gc_seconds_total", "records_in_total"):
         rate = f'rate(slackwater_{name}{{consumergroup="{SPARKED}"}}[{4 * SCRAPE_S}s])'
-        until(lambda expr=rate: story.prometheus.query(expr), rate, 240)
+        until(lambda expr=rate: story.prometheus.query(expr), rate)
     shown = grafana.draw(
         story.prometheus.url, pictures, start_s=story.began_s, end_s=time.time(), scrape_s=SCRAPE_S
     )

@@ -36,13 +36,13 @@ def test_killed_workers_return_without_a_rebalance(
             until(lambda: min(group.committed().values()) > 0, "commits of every partition")
             for name in (follower, leader):  # its process: the kubelet starts it again in the same pod
                 pid = site.plane.pods.kill(namespace, name)
-                until(lambda name=name, pid=pid: _runs_anew(site, name, pid), f"{name} runs anew", 120)  # type: ignore[misc]
+                until(lambda name=name, pid=pid: _runs_anew(site, name, pid), f"{name} runs anew")  # type: ignore[misc]
                 assert group.await_settled(3) == before
             # Its pod, without a grace: the StatefulSet's controller makes another of the name.
             leader = _leader(group)
             uid = group.uids()[leader]
             control_plane.kubectl("-n", namespace, "delete", "pod", leader, "--grace-period=0", "--force")
-            until(lambda: group.uids().get(leader, uid) != uid, f"another {leader}", 120)
+            until(lambda: group.uids().get(leader, uid) != uid, f"another {leader}")
             assert group.await_settled(3) == before
             produced = load.stop()
         group.await_handled(produced)
@@ -74,9 +74,9 @@ def test_killing_the_operator_costs_no_additional_rebalance(
             group.annotate(restartedAt="now")
             noted: set[str] = set()
             for _ in range(4):
-                until(lambda: _newly_noted(group, noted), "another restart is noted", 120)
+                until(lambda: _newly_noted(group, noted), "another restart is noted")
                 operator.restart_after()
-            until(lambda: uids.isdisjoint(group.uids().values()), "all pods new", 120)
+            until(lambda: uids.isdisjoint(group.uids().values()), "all pods new")
             assert group.await_settled(4) == before
             group.await_condition("RolledOut")
             assert noted == uids, "each pod is stopped once"
@@ -84,7 +84,7 @@ def test_killing_the_operator_costs_no_additional_rebalance(
 
             scaled = now_ms()
             group.change(replicas=2)
-            until(lambda: len(group.pods()) < 4, "pods going", 120)
+            until(lambda: len(group.pods()) < 4, "pods going")
             operator.restart_after()  # killed with the members not yet removed
             group.await_settled(2)
             produced = load.stop()
@@ -118,10 +118,10 @@ def test_a_rollout_survives_an_outage_of_the_api_server(
         group.await_condition("RolledOut")
         with group.load(rate=200) as load:
             since = group.roll(site.image("v2"))
-            until(lambda: (group.status().get("rollout") or {}).get("phase") == "Rolling", "the roll", 120)
+            until(lambda: (group.status().get("rollout") or {}).get("phase") == "Rolling", "the roll")
             control_plane.stop_apiserver()
             handled = group.handled_count()
-            until(lambda: group.handled_count() > handled + 500, "the workers go on", 120)
+            until(lambda: group.handled_count() > handled + 500, "the workers go on")
             control_plane.start_apiserver()
             # It could not renew its Lease and ends, as it should, at once or some time after; a kubelet would
             # start it again.

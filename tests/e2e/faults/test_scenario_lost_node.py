@@ -37,7 +37,7 @@ def test_a_lost_node_is_named_and_costs_two_rebalances(plane: ControlPlane, kafk
         group = site.group(f"node-{namespace}", partitions=6, replicas=3, session_timeout_ms=SESSION_MS)
         group.await_settled(3)
         # Of a pod that was not ready the kubelet's last word tells nothing about the node.
-        until(lambda: group.status()["readyReplicas"] == 3, "all pods are ready", 120)
+        until(lambda: group.status()["readyReplicas"] == 3, "all pods are ready")
         lost = group.pods()[-1]
         node, name = lost["spec"]["nodeName"], lost["metadata"]["name"]
         gone = [pod["metadata"]["name"] for pod in group.pods() if pod["spec"]["nodeName"] == node]
@@ -46,7 +46,7 @@ def test_a_lost_node_is_named_and_costs_two_rebalances(plane: ControlPlane, kafk
         degraded = group.await_condition("Degraded", reason="NodeLost")
         assert f"on node {node} does not respond, and the node may be lost" in degraded["message"]
         assert f"kubectl taint nodes {node} node.kubernetes.io/out-of-service" in degraded["message"]
-        until(lambda: group.status()["readyReplicas"] == 3 - len(gone), "the lost are not counted", 60)
+        until(lambda: group.status()["readyReplicas"] == 3 - len(gone), "the lost are not counted")
         assert all(
             {"type": "Ready", "status": "True"}.items() <= condition.items()
             for pod in group.pods()
@@ -56,12 +56,12 @@ def test_a_lost_node_is_named_and_costs_two_rebalances(plane: ControlPlane, kafk
         ), "what the kubelet said last still stands"
         assert group.condition("Ready")["status"] == "False"
         _mark(plane, namespace, gone)
-        until(lambda: "the node is lost" in group.condition("Degraded")["message"], "it is certain", 60)
+        until(lambda: "the node is lost" in group.condition("Degraded")["message"], "it is certain")
         for pod in gone:
             plane.kubectl("delete", "pod", pod, "-n", namespace, "--grace-period=0", "--force")
         group.await_settled(3)
         assert name in {pod["metadata"]["name"] for pod in group.pods()}
-        until(lambda: "NodeLost" not in group.condition("Degraded")["reason"], "nobody is lost", 60)
+        until(lambda: "NodeLost" not in group.condition("Degraded")["reason"], "nobody is lost")
         assert group.rebalances(since) <= 2 * len(gone), "out when the session ends, and in again"
 
 

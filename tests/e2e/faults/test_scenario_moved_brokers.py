@@ -44,7 +44,7 @@ def test_the_operator_observes_the_cluster_that_the_workers_use(
         since, servers = now_ms(), kafka.bootstrap.replace("127.0.0.1", "localhost")
         group.change(kafka={"bootstrapServers": servers})
         group.await_condition("RolledOut")
-        until(lambda: group.status()["kafka"]["bootstrapServers"] == servers, "the operator follows", 60)
+        until(lambda: group.status()["kafka"]["bootstrapServers"] == servers, "the operator follows")
         group.await_settled(2)
         group.await_condition("Degraded", "False")
         assert group.status()["kafka"]["clusterId"] == before["clusterId"]

@@ -57,7 +57,7 @@ def test_a_secured_group_rolls_and_outlives_its_password(
             message = condition.get("message", "")
             return condition.get("status") == "False" and ("SCRAM-SHA-512" in message or "assword" in message)
 
-        until(refused, "that the password is wrong", 120)
+        until(refused, "that the password is wrong")
         put_secret(control_plane, namespace, LOGIN, username=USER, password=PASSWORD)
         generation = group.await_settled(2)
         group.await_condition("LagKnown")
@@ -66,7 +66,7 @@ def test_a_secured_group_rolls_and_outlives_its_password(
             put_secret(control_plane, namespace, LOGIN, username=USER, password=NEW_PASSWORD)
             since = group.roll(site.image("v2"))
             group.await_rolled(site.image("v2"), 2)
-            until(lambda: group.condition("LagKnown").get("status") == "True", "the lag is known", 120)
+            until(lambda: group.condition("LagKnown").get("status") == "True", "the lag is known")
             produced = load.stop()
         group.await_handled(produced)
         assert group.await_settled(2) == generation

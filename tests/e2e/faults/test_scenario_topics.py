@@ -105,7 +105,7 @@ def _seconds_until_event(group: Group, reason: str, message: str) -> float:
         return any((event["reason"], event["message"]) == (reason, message) for event in group.events())
 
     try:
-        until(event_is_recorded, f"{group.name}: {reason}: {message}", 180)
+        until(event_is_recorded, f"{group.name}: {reason}: {message}")
     except TimeoutError as exc:
         raise AssertionError(f"{exc}\n{group.events()}\n{group.tell()}") from exc
     return time.monotonic() - began
@@ -126,7 +126,7 @@ def _await_counted(group: Group, operator: OperatorProcess, count: int) -> None:
         return _rebalances_counted(group, operator) >= count
 
     try:
-        until(counted, f"{group.name}: {count} rebalances counted", 180)
+        until(counted, f"{group.name}: {count} rebalances counted")
     except TimeoutError as exc:
         shown = [f"{key}: {value}" for key, value in operator.metrics().items() if "rebalances" in key[0]]
         raise AssertionError(f"{exc}\n{shown}\n{group.tell()}") from exc
@@ -159,6 +159,6 @@ def _await_assigned(group: Group, topics: list[str]) -> None:
         return held == set(topics)
 
     try:
-        until(assigned, f"{group.name} reads {topics}", 180)
+        until(assigned, f"{group.name} reads {topics}")
     except TimeoutError as exc:
         raise AssertionError(f"{exc}\n{group.tell()}") from exc

@@ -20,7 +20,7 @@ def first(site: ClusterSite, name: str) -> Group:
     group.await_settled(2)
     with group.load(rate=0) as load:
         load.burst(RECORDS)
-        until(lambda: group.handled_count() == RECORDS, "everything handled", 120)
+        until(lambda: group.handled_count() == RECORDS, "everything handled")
         group.await_handled(load.stop())
     return group
 
@@ -45,7 +45,7 @@ def does_no_harm(owner: Group, twin: Group, message: str) -> None:
         twin.await_condition("Degraded", reason="GroupIdInUse")
         assert (twin.sets(), twin.pods()) == ({}, [])
         twin.delete()
-        until(lambda: twin.site.plane.api.get(twin.path) is None, "the twin is gone", 120)
+        until(lambda: twin.site.plane.api.get(twin.path) is None, "the twin is gone")
     except (AssertionError, TimeoutError) as exc:
         raise AssertionError(f"{exc}\n{owner.tell()}\n{twin.tell()}") from exc
     assert owner.await_settled(2) == before

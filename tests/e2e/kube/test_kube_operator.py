@@ -166,7 +166,7 @@ def succession(
             ended_s = time.time()
         return second.leads()
 
-    until(leads, "the second leads", 90)
+    until(leads, "the second leads")
     return renewed_s, ended_s, time.time()
 
 

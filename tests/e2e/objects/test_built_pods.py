@@ -118,12 +118,11 @@ def test_workers_join_under_their_pod_names_and_handle_records(
     until(
         lambda: len(warm := phases(control_plane, namespace)) == 2 and set(warm) == {"warm"},
         "two at the gate",
-        120,
     )
     for pod in pods(control_plane, namespace):
         assert not ready(pod)
         urllib.request.urlopen(urllib.request.Request(f"{address(pod)}/join", method="POST"), timeout=HANG_S)
-    until(lambda: sum(map(ready, pods(control_plane, namespace))) == 2, "two workers that are ready", 120)
+    until(lambda: sum(map(ready, pods(control_plane, namespace))) == 2, "two workers that are ready")
     with KafkaAdmin(bootstrap_servers=devbroker.bootstrap) as admin:
         described = admin.describe_groups([topic]).unwrap()[topic]
         assert {member.instance_id for member in described.members} == {"flights-0", "flights-1"}
@@ -138,12 +137,11 @@ def test_workers_join_under_their_pod_names_and_handle_records(
             "all commits",
         )
     control_plane.kubectl("delete", "cg", "flights", "-n", namespace)
-    until(lambda: not pods(control_plane, namespace), "the pods' end", 180)
+    until(lambda: not pods(control_plane, namespace), "the pods' end")
     kinds = "statefulsets,services,configmaps,serviceaccounts,jobs"
     until(
         lambda: "flights" not in control_plane.kubectl("get", kinds, "-n", namespace, "-o", "name"),
         "the end of all that belonged to the group",
-        120,
     )
     logs = control_plane.pods.logs(namespace, "flights-0")
     assert '"event": "drained"' in logs or '"event":"drained"' in logs

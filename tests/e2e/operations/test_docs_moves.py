@@ -104,7 +104,7 @@ def test_a_group_moves_to_another_kafka(
         before = [[b"old %d/%d" % (n, at) for at in range(200)] for n in range(PARTITIONS)]
         produce(brokers, "flights", dict(enumerate(before)))
         group.await_settled(2)
-        wait_until(lambda: group.handled_count() == PARTITIONS * 200, group.tell, 120)
+        wait_until(lambda: group.handled_count() == PARTITIONS * 200, group.tell)
         names = {"kafka.new.svc:9092": following.bootstrap}
         shell = Shell(control_plane, namespace, tmp_path, names)
         shell(text_of(MOVE, "slackwater suspend"), BLOCK_S)
@@ -129,7 +129,7 @@ def test_a_group_moves_to_another_kafka(
         expected = Counter(text.decode() for texts in (*before, *after.values()) for text in texts)
         if not mirrored:
             expected += Counter(text.decode() for texts in before for text in texts[gone:])
-        wait_until(lambda: values(group.sink) >= expected, moved.tell, 120)
+        wait_until(lambda: values(group.sink) >= expected, moved.tell)
         assert values(group.sink) == expected
         assert moved.condition("Degraded")["status"] == "False", moved.tell()
         former = Group(Place(site, kafka=brokers), "flights", PARTITIONS, group.sink)
@@ -153,7 +153,7 @@ def test_a_group_moves_to_another_namespace(
         names = {"flights-new": target, "flights-old": namespace}
         shell = Shell(control_plane, namespace, tmp_path, names)
         with group.load(rate=RATE) as load:
-            wait_until(lambda: group.handled_count() > 0, group.tell, 120)
+            wait_until(lambda: group.handled_count() > 0, group.tell)
             shell(text_of(MOVE, "kubectl apply"))
             assert moved.condition("Degraded")["reason"] == "GroupIdInUse"
             assert not moved.pods()
@@ -193,12 +193,12 @@ def test_a_password_is_rotated_without_a_restart(
         generation = group.await_settled(2)
         pods = group.uids()
         with group.load(rate=RATE) as load:
-            wait_until(lambda: group.handled_count() > 0, group.tell, 120)
+            wait_until(lambda: group.handled_count() > 0, group.tell)
             secured.set_password("flights", "new")
             shell(block)
             # Of more time than any login lasts.
             enough = group.handled_count() + RATE * 4 * REAUTH_MS // 1000
-            wait_until(lambda: group.handled_count() >= enough, group.tell, 180)
+            wait_until(lambda: group.handled_count() >= enough, group.tell)
             produced = load.stop()
         group.await_handled(produced)
         assert group.verify(produced).exact

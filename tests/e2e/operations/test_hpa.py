@@ -167,7 +167,7 @@ def test_an_hpa_scales_by_the_lag_and_back(site: ClusterSite, namespace: str) ->
         assert "when spec.replicas changes (kubectl scale, an HPA, KEDA)" in explained
         hpa.await_condition("ScalingLimited", "False", "DesiredWithinRange")
         site.switch("0")
-        until(lambda: recorder.replicas()[-1] == 1, "one worker wanted again", 180)
+        until(lambda: recorder.replicas()[-1] == 1, "one worker wanted again")
         group.await_settled(1)
         hpa.await_condition("ScalingLimited", "True", "TooFewReplicas")
         produced = load.stop()
@@ -193,10 +193,10 @@ def test_keda_stops_the_last_worker_and_starts_it_again(site: ClusterSite, names
     hpa.await_condition("ScalingActive", "True", "ValidMetricFound")
     with group.load(rate=0) as load:
         load.burst(400)
-        until(lambda: sum(group.committed().values()) == 400, "what there is handled", 120)
+        until(lambda: sum(group.committed().values()) == 400, "what there is handled")
         by_scale(site, group, 0)
         group.await_condition("Ready", reason="ScaledToZero")
-        until(lambda: not group.pods(), "no worker", 60)
+        until(lambda: not group.pods(), "no worker")
         group.await_kafka_group("Empty")
         assert sum(group.committed().values()) == 400, "Kafka keeps the offsets"
         hpa.await_condition("ScalingActive", "False", "ScalingDisabled")
@@ -219,7 +219,7 @@ def test_an_hpa_on_a_group_with_a_target_changes_nothing(site: ClusterSite, name
     with group.load(rate=0) as load, group.record() as recorder:
         since = now_ms()
         load.burst(2_950)
-        until(lambda: group.resource()["spec"]["replicas"] == 3, "the HPA's number", 120)
+        until(lambda: group.resource()["spec"]["replicas"] == 3, "the HPA's number")
         began = now_ms()
         generation = group.await_condition("Ready")["observedGeneration"]
         explained = explain(site.plane, name, "-n", namespace).stdout
@@ -256,12 +256,12 @@ def test_an_hpa_counts_members_in_the_middle_of_a_takeover(site: ClusterSite, na
             return samples[-1]
 
         group.roll(site.push("v2", environment={"IMPORT_S": "3"}))
-        until(lambda: counted()[1] == 3, "a successor that warms up", 60)
-        until(lambda: len(group.takeovers(0)) == 1 and counted(), "the first takeover", 60)
+        until(lambda: counted()[1] == 3, "a successor that warms up")
+        until(lambda: len(group.takeovers(0)) == 1 and counted(), "the first takeover")
         assert {members for members, _ in samples} == {2}, samples
         load.burst(1_000)
         group.await_settled(3)
-        until(lambda: len(group.takeovers(0)) >= 2, "the other takeover", 60)
+        until(lambda: len(group.takeovers(0)) >= 2, "the other takeover")
         group.await_rolled(site.image("v2"), 3)
         until(lambda: group.status()["replicas"] == 3, "three members told")
     assert all(takeover.same_generation for takeover in group.takeovers(0)), group.takeovers(0)

@@ -114,7 +114,7 @@ def test_keda_scales_from_zero_by_the_lag_and_back(site: ClusterSite, namespace:
     group.await_settled(1)
     scaled, hpa = ScaledObject(site, name), Hpa(site, f"keda-hpa-{name}")
     group.await_condition("Ready", reason="ScaledToZero")
-    until(lambda: not group.pods(), "no worker", 60)
+    until(lambda: not group.pods(), "no worker")
     hpa.await_condition("ScalingActive", "False", "ScalingDisabled")
     with group.load(rate=0) as load, group.record() as recorder:
         since = now_ms()
@@ -129,7 +129,7 @@ def test_keda_scales_from_zero_by_the_lag_and_back(site: ClusterSite, namespace:
         scaled.await_condition("Ready", "True", "ScaledObjectReady")
         site.switch("0")
         group.await_condition("Ready", reason="ScaledToZero")
-        until(lambda: not group.pods(), "no worker", 60)
+        until(lambda: not group.pods(), "no worker")
         group.await_kafka_group("Empty")
         down = now_ms()
         assert sum(group.committed().values()) == 2_950
@@ -165,7 +165,7 @@ def test_keda_counts_no_transaction_markers_as_lag(site: ClusterSite, namespace:
             producer.produce(name, b"", partition=partition)
         producer.flush(HANG_S)
         end(60)
-    until(lambda: set(group.committed().values()) == {4}, "two records and two markers, committed", 60)
+    until(lambda: set(group.committed().values()) == {4}, "two records and two markers, committed")
     scaled = ScaledObject(site, name)
     scaled.hurry()
     group.await_condition("Ready", reason="ScaledToZero")
@@ -181,7 +181,7 @@ def test_a_group_with_latest_scales_to_zero_and_misses_no_record(site: ClusterSi
     scaled = ScaledObject(site, name, offsetResetPolicy="latest")
     scaled.hurry()
     group.await_condition("Ready", reason="ScaledToZero")
-    until(lambda: not group.pods(), "no worker", 60)
+    until(lambda: not group.pods(), "no worker")
     with group.load(rate=0) as load:
         load.burst(100)
         produced = load.stop()

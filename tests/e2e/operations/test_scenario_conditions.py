@@ -57,7 +57,7 @@ def test_a_stuck_consumer_is_named(control_plane: ControlPlane, kafka: KafkaClus
         group.await_settled(2)
         with group.load(rate=0) as load:
             load.burst(50)
-            until(lambda: group.handled_count() == 50, "handled", 120)
+            until(lambda: group.handled_count() == 50, "handled")
             site.switch("stuck")
             load.burst(50)
             condition = group.await_condition("Stalled", reason="StuckConsumer")
@@ -82,7 +82,7 @@ def test_a_topic_without_new_records_is_idle_and_is_not_scaled(
         )
         group.await_settled(2)
         with group.load(rate=100) as load, group.record() as recorder:
-            until(lambda: group.handled_count() > 500, "records are handled", 60)
+            until(lambda: group.handled_count() > 500, "records are handled")
             group.await_handled(load.stop())
             condition = group.await_condition("Stalled", "False", reason="TopicIdle")
             assert group.topic in condition["message"]
@@ -110,7 +110,7 @@ def test_unknown_lag_stops_scaling(control_plane: ControlPlane, namespace: str) 
             condition = group.await_condition("LagKnown", "False")
             assert condition["message"]
             held_from = time.monotonic()
-            until(lambda: time.monotonic() - held_from > 20, "20 s without Kafka", 30)
+            until(lambda: time.monotonic() - held_from > 20, "20 s without Kafka")
             assert recorder.replicas() == [2], "nothing is scaled on missing data"
             kafka.start(1)
             group.await_condition("LagKnown")

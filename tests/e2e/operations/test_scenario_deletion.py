@@ -46,11 +46,11 @@ def test_a_deleted_group_leaves_what_its_policy_keeps(
         group.await_settled(2)
         with group.load(rate=0) as load:
             load.burst(40)
-            until(lambda: group.handled_count() == 40, "everything handled", 120)
+            until(lambda: group.handled_count() == 40, "everything handled")
             group.await_handled(load.stop())
         assert len(_left(group)) >= 7, "the test sees the objects"
         group.delete()
-        until(lambda: _gone(group), "everything gone", 120)
+        until(lambda: _gone(group), "everything gone")
         # Well before the session of 90 s could have expired.
         group.await_kafka_group("Empty" if policy == "Retain" else "Dead", 45)
         kept = sum(group.committed().values())
@@ -66,7 +66,7 @@ def test_a_group_can_be_deleted_without_the_operator(
         group.await_settled(2)
         operator.kill()
         group.delete()
-        until(lambda: _gone(group), "everything gone", 120)
+        until(lambda: _gone(group), "everything gone")
         group.await_kafka_group("Empty")  # the sessions have expired
 
 
@@ -78,7 +78,7 @@ def test_a_suspended_group_has_no_workers_and_comes_back(
         group.await_settled(2)
         group.change(suspend=True)
         group.await_condition("Suspended")
-        until(lambda: not group.pods(), "no pod", 120)
+        until(lambda: not group.pods(), "no pod")
         group.await_kafka_group("Empty", 45)  # its members removed, before the session of 90 s could expire
         group.change(suspend=False)
         group.await_settled(2)

@@ -24,7 +24,7 @@ def test_kubectl_rollout_restart_costs_no_rebalance(
         group.await_condition("RolledOut")
         uids, since = group.uids(), now_ms()
         control_plane.kubectl("-n", namespace, "rollout", "restart", f"statefulset/{group.name}")
-        until(lambda: not set(uids.values()) & set(group.uids().values()), "two new pods", 180)
+        until(lambda: not set(uids.values()) & set(group.uids().values()), "two new pods")
         assert group.await_settled(2) == before
         group.await_condition("RolledOut")
         assert len(group.restarts(since)) == 2, "each once"
@@ -55,7 +55,7 @@ def test_evictions_wait_for_one_another(
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"evict-{namespace}", partitions=6, replicas=3)
         before = group.await_settled(3)
-        until(lambda: len(group.ready_pods()) == 3, "three ready pods", 120)  # others may go at any time
+        until(lambda: len(group.ready_pods()) == 3, "three ready pods")  # others may go at any time
         since, uids = now_ms(), group.uids()
         left = set(uids)
 
@@ -94,13 +94,13 @@ def test_a_ready_worker_waits_while_another_one_is_not_ready(
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"unready-{namespace}", partitions=4, replicas=2)
         before = group.await_settled(2)
-        until(lambda: len(group.ready_pods()) == 2, "two ready pods", 120)
+        until(lambda: len(group.ready_pods()) == 2, "two ready pods")
         frozen, ready = (f"{group.name}-{ordinal}" for ordinal in range(2))
         since = now_ms()
         with group.load(rate=200) as load:
             until(lambda: group.evictable() == 1, "a settled budget")
             control_plane.pods.kill(namespace, frozen, signal.SIGSTOP)
-            until(lambda: group.ready_pods() == [ready], "one ready pod", 60)
+            until(lambda: group.ready_pods() == [ready], "one ready pod")
             with pytest.raises(ApiError) as refused:
                 control_plane.api.evict(namespace, ready)
             assert refused.value.status == 429

@@ -33,7 +33,7 @@ def test_an_invalid_memory_quantity_is_reported_until_it_is_corrected(
         condition = group.await_condition("Degraded", reason="Refused")
         assert f"apply Job {group.name}-preflight-" in condition["message"]
         assert "quantities must match the regular expression" in condition["message"]
-        until(lambda: operator.log.count("quantities must match") >= 4, "four attempts", 60)
+        until(lambda: operator.log.count("quantities must match") >= 4, "four attempts")
         attempts = operator.log.count("quantities must match")
         waited_s = sum(delay_ms(attempt, 0.0) for attempt in range(1, attempts)) / 1000
         assert time.monotonic() - begun_s >= waited_s, f"{attempts} attempts"

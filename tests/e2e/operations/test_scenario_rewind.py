@@ -36,7 +36,7 @@ def test_an_annotation_rewinds_a_group_and_every_record_is_there_once(
         group.await_settled(2)
         with group.load(rate=0) as load:
             load.burst(200)
-            until(lambda: group.handled_count() == 200, "everything handled", 120)
+            until(lambda: group.handled_count() == 200, "everything handled")
             files, uids = _files(group), group.uids()
             later = [place for place in handled(group.sink) if place[0] == 1 or place[1] >= 30]
 
@@ -49,7 +49,7 @@ def test_an_annotation_rewinds_a_group_and_every_record_is_there_once(
             group.annotate(rewind=f"{group.topic}:0:30 {group.topic}:1:start")
             load.rate = 50
             for phase in ("Checking", "Stopping", "Rewinding") if killed else ():
-                until(lambda phase=phase: group.status()["rewind"]["phase"] == phase, phase, 120)  # type: ignore[misc]
+                until(lambda phase=phase: group.status()["rewind"]["phase"] == phase, phase)  # type: ignore[misc]
                 operator.restart_after()
             condition = group.await_condition("Rewound")
             assert f"{group.topic}-0: the group continues at offset 30" in condition["message"]
@@ -67,4 +67,4 @@ def test_an_annotation_rewinds_a_group_and_every_record_is_there_once(
         reasons = {event["reason"] for event in group.events()}
         assert {"RewindRefused", "Rewinding", "Rewound"} <= reasons
         group.await_condition("Degraded", "False")
-        until(lambda: not _jobs_and_pods(group), "the Jobs gone", 60)
+        until(lambda: not _jobs_and_pods(group), "the Jobs gone")

@@ -94,7 +94,7 @@ def test_a_group_scales_to_zero_and_back(
         )
         with group.load(rate=0) as load:
             load.burst(100)
-            until(lambda: group.handled_count() == 100, "the first records handled", 120)
+            until(lambda: group.handled_count() == 100, "the first records handled")
             until(lambda: not group.pods(), "no worker", 240, every_s=0.5)
             group.await_kafka_group("Empty", 45)
             group.await_condition("Ready", reason="ScaledToZero")

@@ -48,7 +48,7 @@ def test_a_revision_that_dead_letters_half_of_the_records_is_rolled_back(
             group.await_condition("RolledOut")
             since = now_ms()
             group.roll(site.push("bad", environment={"LETTERS": "1"}))
-            until(lambda: at_step(group, 1), "the analysis", 120)
+            until(lambda: at_step(group, 1), "the analysis")
         with group.load(rate=200), site.operator("second"):
             condition = group.await_condition("Degraded", reason="RolloutStopped")
             group.await_condition("RolledOut", "False", reason="Stopped")

@@ -98,7 +98,7 @@ def test_no_room_for_a_successor_stops_the_roll(
             until(lambda: _preflight_placed(control_plane, namespace), "the preflight", 120, every_s=0.02)
             with _full(control_plane, namespace):
                 condition = group.await_condition("Degraded", reason="RolloutStopped")
-                until(lambda: len(group.sets()) == 1, "the new set gone", 120)
+                until(lambda: len(group.sets()) == 1, "the new set gone")
             assert group.await_settled(WORKERS) == before
             produced = load.stop()
         group.await_handled(produced)
@@ -129,11 +129,11 @@ def test_a_group_scales_in_the_middle_of_a_roll(
         group.await_condition("RolledOut")
         with group.load(RATE) as load, group.record() as recorder:
             since = group.roll(site.image("v2"))
-            until(lambda: _moved(group), "the first member moved", 240)
+            until(lambda: _moved(group), "the first member moved")
             control_plane.kubectl("-n", namespace, "scale", "cg", group.name, f"--replicas={count}")
             group.await_rolled(site.image("v2"), count)
             group.await_settled(count)
-            until(lambda: group.status()["replicas"] == count, "the status", 120)
+            until(lambda: group.status()["replicas"] == count, "the status")
             produced = load.stop()
         group.await_handled(produced)
         for takeover in group.takeovers(since):
@@ -156,11 +156,11 @@ def test_a_running_group_changes_its_strategy_and_back(
         assert group.sets() == {group.name: (0, WORKERS)}
         since = now_ms()
         with group.load(RATE) as load:
-            until(lambda: min(group.committed().values()) > 0, "commits of every partition", 60)
+            until(lambda: min(group.committed().values()) > 0, "commits of every partition")
             for strategy, image in (("Takeover", "v1"), ("Takeover", "v2"), ("Restart", "v2")):
                 changed, uids = now_ms(), set(group.uids().values())
                 group.change(rollout={"strategy": strategy}, pipeline={"image": site.image(image)})
-                until(lambda: _all_new(group, uids), f"{strategy}, {image}: all pods new", 180)  # noqa: B023
+                until(lambda: _all_new(group, uids), f"{strategy}, {image}: all pods new")  # noqa: B023
                 group.await_rolled(site.image(image), WORKERS)
                 assert group.await_settled(WORKERS) == before, f"{strategy}, {image}: {group.tell()}"
                 changes = [*group.takeovers(changed), *group.restarts(changed)]

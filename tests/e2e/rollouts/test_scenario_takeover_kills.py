@@ -97,7 +97,7 @@ def test_a_takeover_survives_a_killed_pod(
             victim = old if who == "predecessor" else new
             pid = site.plane.pods.kill(namespace, victim)
             site.switch(None)
-            until(lambda: _ended(site, victim, pid), f"{victim} ended", 120)
+            until(lambda: _ended(site, victim, pid), f"{victim} ended")
             if moment is _stands_by:
                 group.change(rollout={"paused": False})
             group.await_rolled(site.image("v2"), WORKERS)
@@ -289,7 +289,7 @@ def _settled(site: ClusterSite, name: str) -> tuple[Group, int]:
 
 
 def _under_way(group: Group) -> None:
-    until(lambda: min(group.committed().values()) > 0, "commits of every partition", 120)
+    until(lambda: min(group.committed().values()) > 0, "commits of every partition")
 
 
 def _moving(group: Group) -> Json | None:

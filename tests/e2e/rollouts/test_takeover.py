@@ -77,7 +77,7 @@ def test_a_bad_revision_stops_at_the_first_successor(
         with group.load(rate=200) as load:
             since = group.roll(site.push("bad", CRASHES))
             group.await_condition("Degraded", reason="RolloutStopped")
-            until(lambda: len(group.sets()) == 1, "the new set gone", 120)
+            until(lambda: len(group.sets()) == 1, "the new set gone")
             after = group.await_settled(WORKERS)
             produced = load.stop()
         group.await_handled(produced)
@@ -105,7 +105,7 @@ def test_the_strategy_changes_both_ways_although_the_operator_is_killed(
         with group.load(rate=200) as load:
             since = now_ms()
             group.change(rollout=TAKEOVER)
-            until(lambda: f"{group.name}-a" in group.sets(), "the other set", 60)
+            until(lambda: f"{group.name}-a" in group.sets(), "the other set")
             operator.restart_after(2.0)
             _await_one_set(group, "a")
             # Those of before have no key: each ends before its successor, which stands by, takes over.
@@ -115,7 +115,7 @@ def test_the_strategy_changes_both_ways_although_the_operator_is_killed(
             }
 
             rolling = group.roll(site.image("v2"))
-            until(lambda: len(group.takeovers(rolling)) == 1, "the first taken over", 60)
+            until(lambda: len(group.takeovers(rolling)) == 1, "the first taken over")
             operator.restart_after(2.0)
             group.await_rolled(site.image("v2"), WORKERS)
             _await_one_set(group, "b")
@@ -123,7 +123,7 @@ def test_the_strategy_changes_both_ways_although_the_operator_is_killed(
 
             back = now_ms()
             group.change(rollout={"strategy": "Restart"})
-            until(lambda: len(group.restarts(back)) == WORKERS, "restarted in place", 180)
+            until(lambda: len(group.restarts(back)) == WORKERS, "restarted in place")
             _await_one_set(group, "b")
             after = group.await_settled(WORKERS)
             produced = load.stop()
@@ -139,7 +139,7 @@ def test_the_strategy_changes_both_ways_although_the_operator_is_killed(
 def _await_one_set(group: Group, suffix: str) -> None:
     """Waits until the group is at rest in that set."""
     wanted = {f"{group.name}-{suffix}": (0, WORKERS)}
-    until(lambda: group.sets() == wanted, f"{group.name} in set {suffix}", 180)
+    until(lambda: group.sets() == wanted, f"{group.name} in set {suffix}")
     group.await_condition("RolledOut")
     group.await_settled(WORKERS)
 

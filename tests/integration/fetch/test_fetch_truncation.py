@@ -76,7 +76,7 @@ def test_an_unclean_election_is_reported_and_reading_continues_at_the_divergent_
 
         kafka3.kill(OLD)
         kafka3.start(NEW)
-        wait_until(lambda: leader(kafka3, tp) == NEW, "the election", 60)
+        wait_until(lambda: leader(kafka3, tp) == NEW, "the election")
         # So many that the new log is longer than what was read: an offset out of range would tell nothing.
         produce(kafka3, topic, range(1_000, 1_100))
 

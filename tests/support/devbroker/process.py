@@ -30,11 +30,9 @@ class DevBroker:
         config: Mapping[str, str] | None = None,
         *,
         data: Path | None = None,
-        start_timeout_s: float = 60.0,
     ) -> None:
         self._config = dict(config or {})
         self._kept = data
-        self._start_timeout_s = start_timeout_s
         self._folder: Path | None = None
         self._owned: ServerProcess | None = None
         self._port = 0
@@ -79,7 +77,7 @@ class DevBroker:
         self._owned = process = ServerProcess(
             "the dev broker", command, log=self._folder / "broker.log", then_remove=self._folder
         )
-        process.await_ready(lambda: '"listening"' in process.output, self._start_timeout_s)
+        process.await_ready(lambda: '"listening"' in process.output)
 
     @property
     def log(self) -> str:

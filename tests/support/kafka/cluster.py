@@ -83,7 +83,6 @@ class KafkaCluster:
         listeners: Mapping[str, str] | None = None,
         advertised: Mapping[str, Mapping[int, int]] | None = None,
         format_arguments: tuple[str, ...] = (),
-        start_timeout_s: float = 120.0,
         host: str = "127.0.0.1",
     ) -> None:
         self.release = release_of(version)
@@ -98,7 +97,6 @@ class KafkaCluster:
         self._advertised = dict(advertised or {})
         self._listener_ports: dict[tuple[str, int], int] = {}
         self._format_arguments = format_arguments
-        self._start_timeout_s = start_timeout_s
         self._host = host
         self._folder: Path | None = None
         self._running: dict[int, ServerProcess] = {}
@@ -290,7 +288,7 @@ class KafkaCluster:
         """Waits until every broker of ``nodes`` names a coordinator that answers."""
         for node in nodes:
             self._running[node].await_ready(
-                partial(self._is_ready, node, nodes), self._start_timeout_s,
+                partial(self._is_ready, node, nodes),
                 every_s=0.1, not_yet=(OSError, DecodeError),
             )  # fmt: skip
 
@@ -345,7 +343,7 @@ class KafkaCluster:
     def start(self, node: int) -> None:
         """Starts a stopped broker on its old port and waits until it serves."""
         assert node not in self._running, f"broker {node} runs"
-        deadline = time.monotonic() + self._start_timeout_s
+        deadline = time.monotonic() + HANG_S
         while True:
             self._launch(node)
             try:

@@ -208,7 +208,7 @@ def prometheus(
     )  # fmt: skip
     scheme = "http" if web is None else "https"
     server = Prometheus(f"{scheme}://127.0.0.1:{port}", directory / "log", web)
-    process.await_ready(lambda: server.query("vector(1)"), 90)
+    process.await_ready(lambda: server.query("vector(1)"))
     try:
         yield server
     finally:

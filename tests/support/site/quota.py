@@ -19,6 +19,6 @@ def resource_quota(control_plane: ControlPlane, namespace: str, name: str, **har
         quota = control_plane.api.get(f"{path}/{name}")
         return quota is not None and "hard" in quota["status"]
 
-    until(is_enforced, "the quota counts", 30)
+    until(is_enforced, "the quota counts")
     yield
     control_plane.api.delete(f"{path}/{name}")
