@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -16,6 +17,7 @@ from tests.support.waiting import HANG_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
 
 OURS, PEER = "slackwater", "kafka"
 _spark: Any = None
@@ -143,9 +145,26 @@ def stream(options: Mapping[str, str], folder: str, source: str = OURS) -> list[
     """Runs a stream to the present end of the log, into Parquet; the rows of each batch."""
     read = _spark.readStream.format(source).options(**options).load()
     writer = read.writeStream.format("parquet").trigger(availableNow=True)
-    query = writer.start(f"{folder}/out", checkpointLocation=f"{folder}/checkpoint")
+    query = _started(lambda: writer.start(f"{folder}/out", checkpointLocation=f"{folder}/checkpoint"))
     query.awaitTermination()
     return [progress.numInputRows for progress in query.recentProgress]
+
+
+def _started(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """The stream that ``start`` starts, once it works or has ended. Raises RuntimeError where it fails.
+
+    Spark gives the Python process of a source 10 s to connect, which nothing changes, and fails the stream
+    otherwise, before it has done anything. On a loaded machine that says nothing: it is started again.
+    """
+    while True:
+        query = start()
+        while query.isActive and query.lastProgress is None:
+            time.sleep(0.05)
+        failure = query.exception()
+        if failure is None:
+            return query
+        if "Python worker failed to connect back" not in str(failure):
+            raise RuntimeError(str(failure))  # Spark's own cannot be sent to another process
 
 
 def start_stream(name: str, source: str, options: Mapping[str, str], folder: str) -> None:
@@ -158,7 +177,7 @@ def start_stream(name: str, source: str, options: Mapping[str, str], folder: str
 
     read = _spark.readStream.format(source).options(**options).load()
     stream = read.writeStream.queryName(name).foreachBatch(count)
-    stream.start(checkpointLocation=f"{folder}/{name}")
+    _started(lambda: stream.start(checkpointLocation=f"{folder}/{name}"))
 
 
 def progress(name: str) -> tuple[list[int], int]:

@@ -283,7 +283,6 @@ def test_a_stream_waits_for_enough_records_as_sparks_kafka_source_does(
         for way, options in ways.items():
             for source in (host.OURS, host.PEER):
                 spark.run(host.start_stream, f"{way} {source}", source, options, str(tmp_path))
-            # Before the next starts: Spark gives each Python process 10 s to start, whatever else does so.
             reached(way, [6])  # the first batch does not wait
         write(30)
         reached("both", [6], 30)
