@@ -206,7 +206,7 @@ from slackwater.kafka.net.threads import answer_decoder
 answer_decoder().submit(int).result()
 child = os.fork()
 if not child:
-    os._exit(answer_decoder().submit(lambda: 7).result(HANG_S))
+    os._exit(answer_decoder().submit(lambda: 7).result(600))
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
