@@ -31,7 +31,7 @@ from pathlib import Path
 
 from slackwater.runtime.fault_points import Step
 from tests.support.kafka import KafkaCluster
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 from tests.support.workers.process import WorkerProcess
 from tests.support.workers.stoppable_site import PARTITIONS, StoppableSite
 
@@ -226,7 +226,7 @@ class RandomRun:
         """Sees to it that each member has a process that goes on, until all is committed. Then the others go
         on, too, and all end.
         """
-        deadline = time.monotonic() + HANG_S
+        deadline = time.monotonic() + WAIT_S
         while not self._site.is_done():
             for pod in self._pods.values():
                 if pod.is_stopped:

@@ -31,7 +31,7 @@ from slackwater_operator.local.report.views import WorkerRow
 from slackwater_operator.local.run import LocalRun, RunSettings
 from tests.support.devbroker import DevBroker
 from tests.support.peers.librdkafka import read_topic
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 
 PARTITIONS = 6
 LETTER_PARTITIONS = 3
@@ -132,7 +132,7 @@ class Feed:
                 )
                 number += 1
             self._producer.poll(0)
-        assert self._producer.flush(HANG_S) == 0
+        assert self._producer.flush(WAIT_S) == 0
 
     def _stored(self, where: dict[int, set[int]], error: object, message: Any) -> None:
         assert error is None
@@ -180,7 +180,7 @@ def make_topics(bootstrap: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wanted = [NewTopic(name, PARTITIONS, 1), NewTopic(f"{name}.dlq", LETTER_PARTITIONS, 1)]
     for made in admin.create_topics(wanted).values():
-        made.result(HANG_S)
+        made.result(WAIT_S)
 
 
 async def kill_one(run: LocalRun, rng: random.Random, *, at_work: bool) -> str:
@@ -190,7 +190,7 @@ async def kill_one(run: LocalRun, rng: random.Random, *, at_work: bool) -> str:
         rows = [row for row in run.snapshot().workers if row.pid is not None]
         return [row for row in rows if row.phase == "running" or not at_work]
 
-    async with asyncio.timeout(HANG_S):
+    async with asyncio.timeout(WAIT_S):
         while not (alive := fit()):
             await asyncio.sleep(0.01)
     victim = rng.choice(alive)
@@ -202,7 +202,7 @@ async def kill_one(run: LocalRun, rng: random.Random, *, at_work: bool) -> str:
 
 async def caught_up(run: LocalRun, feed: Feed) -> None:
     """Waits until everything produced is committed."""
-    deadline = time.monotonic() + HANG_S
+    deadline = time.monotonic() + WAIT_S
     while sum(run.snapshot().positions.values()) < feed.count:
         assert run.failure is None, run.failure
         assert time.monotonic() < deadline, f"not caught up: {run.snapshot()}"

@@ -20,7 +20,7 @@ from tests.chaos.random_runs import BROKER, RandomRun, run_many, run_one
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.peers.librdkafka import read_topic
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 from tests.support.workers.stoppable_site import StoppableSite
 
 RUNS = int(os.environ.get("SLACKWATER_RANDOM_RUNS", "12"))
@@ -79,7 +79,7 @@ def test_duplicated_dead_letters_are_named(devbroker: DevBroker, tmp_path: Path)
         letter = next(read_topic(devbroker.bootstrap, site.letters_topic))
         producer = confluent_kafka.Producer({"bootstrap.servers": devbroker.bootstrap})
         producer.produce(site.letters_topic, letter.value, partition=1, headers=list(letter.headers.items()))
-        assert producer.flush(HANG_S) == 0
+        assert producer.flush(WAIT_S) == 0
         assert site.difference() == (0, 1, 0)
         (difference,) = site.differences()
         partition, offset = letter.source

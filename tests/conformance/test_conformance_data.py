@@ -11,7 +11,7 @@ from slackwater.kafka import records
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.conformance.brokers import needs
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 from tests.support.wire.rawclient import RawClient, create_topic
 from tests.support.wire.rawdata import (
     batch,
@@ -431,7 +431,7 @@ def test_session_of_ids_after_deletion_and_recreation(client: RawClient, name: s
 
 
 def _until_error(session: Session, other_than: E = E.NONE) -> int:
-    deadline = time.monotonic() + HANG_S
+    deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         answer = session.fetch()
         assert answer.error_code == E.NONE

@@ -18,7 +18,7 @@ import pytest
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.conformance.brokers import FIXTURES, ceilings
 from tests.conftest import GROUP_CONFIG
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 from tests.support.wire.rawclient import (
     CEILINGS,
     Member,
@@ -473,4 +473,4 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, str], F
 @pytest.mark.parametrize("name", [r.__name__ for r in ROWS])
 def test_timed_row(outcomes: dict[tuple[str, str], Future[None]], target: str, name: str) -> None:
     """The outcome of one row; what it says stands in the scenario of that name."""
-    outcomes[target, name].result(timeout=HANG_S)
+    outcomes[target, name].result(timeout=WAIT_S)

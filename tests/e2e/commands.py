@@ -23,8 +23,6 @@ from uuid import uuid4
 from tests.support.waiting import HANG_S
 
 MARK = "SLACKWATER_TEST_MARK"
-"""What is waited for at most, if not said otherwise: a Python and its imports may take ten times as long as
-on a machine that nobody else uses."""
 
 
 @dataclass(frozen=True)

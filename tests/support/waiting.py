@@ -9,14 +9,16 @@ from typing import TypeVar
 
 T = TypeVar("T")
 HANG_S = 600.0
-"""The limit of all that a test waits for. Only what hangs reaches it: the slowest machine seen took 122 s for
-the longest wait."""
+"""The limit of a process, a request or a call. Only what hangs reaches it."""
+WAIT_S = 240.0
+"""The limit of a condition: less than the five minutes of ``max.poll.interval.ms`` and
+``metadata.max.age.ms``, after which a group may go on without what a test is about."""
 
 
 def wait_until(
     condition: Callable[[], T],
     why: str | Callable[[], object] = "the condition holds",
-    timeout_s: float = HANG_S,
+    timeout_s: float = WAIT_S,
     *,
     every_s: float = 0.02,
     failure: type[Exception] = AssertionError,
@@ -37,7 +39,7 @@ def wait_until(
 async def wait_until_async(
     condition: Callable[[], T],
     why: str | Callable[[], object] = "the condition holds",
-    timeout_s: float = HANG_S,
+    timeout_s: float = WAIT_S,
     *,
     every_s: float = 0.01,
 ) -> T:

@@ -24,7 +24,7 @@ from tests.support.controlplane.build import ROOT
 from tests.support.controlplane.external_metrics import OWNER, PREFIX, external_metrics
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, now_ms
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 
 pytestmark = pytest.mark.controlplane
 
@@ -77,7 +77,7 @@ class Hpa:
             for condition in self.status().get("conditions", [])
         }
 
-    def await_condition(self, kind: str, status: str, reason: str, timeout_s: float = HANG_S) -> None:
+    def await_condition(self, kind: str, status: str, reason: str, timeout_s: float = WAIT_S) -> None:
         try:
             until(lambda: self.conditions().get(kind) == (status, reason), f"{kind} {reason}", timeout_s)
         except TimeoutError as exc:

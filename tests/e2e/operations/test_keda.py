@@ -32,7 +32,6 @@ pytestmark = [
 
 STABLE_S, COOLDOWN_S = 3, 40
 """Longer than KEDA's 30 s between two looks: so the HPA has gone down to one before KEDA goes to none."""
-"""Six of KEDA's looks; it takes one or two."""
 MANUAL_RULES = [
     {"apiGroups": ["slackwater.dev"], "resources": ["consumergroups"], "verbs": ["get"]},
     {"apiGroups": ["slackwater.dev"], "resources": ["consumergroups/scale"], "verbs": ["get", "update"]},

@@ -9,6 +9,7 @@ import pytest
 from tests.support.controlplane import ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite
+from tests.support.waiting import HANG_S
 
 pytestmark = pytest.mark.controlplane
 
@@ -84,7 +85,7 @@ def test_a_topic_without_new_records_is_idle_and_is_not_scaled(
         with group.load(rate=100) as load, group.record() as recorder:
             until(lambda: group.handled_count() > 500, "records are handled")
             group.await_handled(load.stop())
-            condition = group.await_condition("Stalled", "False", reason="TopicIdle")
+            condition = group.await_condition("Stalled", "False", reason="TopicIdle", timeout_s=HANG_S)
             assert group.topic in condition["message"]
             assert group.condition("Ready")["status"] == "True"
             assert recorder.replicas() == [2]

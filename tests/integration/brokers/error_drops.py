@@ -10,7 +10,7 @@ from slackwater.kafka import AsyncConsumer, OffsetAndMetadata
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.integration.brokers.error_scenarios import epochs, producer_of
 from tests.integration.brokers.error_walk import RECORDS, TP, Walk
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 
 
 async def _asked_again(walk: Walk, mark: LoggedRequest) -> None:
@@ -52,7 +52,7 @@ async def drop_commit(walk: Walk) -> None:
 async def drop_leave(walk: Walk) -> None:
     async with walk.member(static=False) as consumer:
         fault = walk.fault()
-        async with asyncio.timeout(HANG_S):
+        async with asyncio.timeout(WAIT_S):
             await consumer.stop()
         await walk.hit(fault)
 

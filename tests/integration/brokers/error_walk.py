@@ -19,7 +19,7 @@ from slackwater.kafka.error_hints import hint
 from slackwater.kafka.errors import KafkaError, for_code
 from slackwater.kafka.protocol.actions import Action
 from slackwater.kafka.wire.errors import ErrorCode as E
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 
 TOPIC = "walked"
 RECORDS = 20
@@ -109,7 +109,7 @@ class Walk:
     async def until(self, condition: Callable[[], Any], what: str) -> Any:
         """Waits until something is true, looking at each request and each step of the client."""
         try:
-            async with asyncio.timeout(HANG_S):
+            async with asyncio.timeout(WAIT_S):
                 while not (value := condition()):
                     self.news.clear()
                     with contextlib.suppress(TimeoutError):

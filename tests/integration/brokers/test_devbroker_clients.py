@@ -16,10 +16,9 @@ from kafka.admin import KafkaAdminClient
 
 from tests.support.devbroker.thread import ThreadedBroker, running_broker
 from tests.support.peers.peer_process import knowing
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 
 COUNT = 2000
-"""For a machine that does much else beside the tests."""
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
@@ -34,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedBroker]
 def topic(broker: ThreadedBroker, request: pytest.FixtureRequest) -> str:
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, 3, 1)])[name].result(HANG_S)
+    admin.create_topics([NewTopic(name, 3, 1)])[name].result(WAIT_S)
     return name
 
 
@@ -54,7 +53,7 @@ def confluent_produce(bootstrap: str, topic: str, codec: str) -> None:
     failed: list[object] = []
     for value in values(codec):
         producer.produce(topic, value, key=value, on_delivery=lambda error, _: error and failed.append(error))
-    assert producer.flush(HANG_S) == 0
+    assert producer.flush(WAIT_S) == 0
     assert failed == []
 
 
@@ -71,7 +70,7 @@ def confluent_consume(bootstrap: str, topic: str, group: str) -> list[bytes]:
     )
     consumer.subscribe([topic])
     values: list[bytes] = []
-    deadline = time.monotonic() + HANG_S
+    deadline = time.monotonic() + WAIT_S
     while len(values) < COUNT and time.monotonic() < deadline:
         for message in consumer.consume(500, 0.2):
             if message.error():
@@ -87,7 +86,7 @@ def python_produce(bootstrap: str, topic: str, codec: str) -> None:
         bootstrap_servers=bootstrap, compression_type=None if codec == "none" else codec, linger_ms=5
     )
     sent = [producer.send(topic, value, key=value) for value in values(codec)]
-    producer.flush(HANG_S)
+    producer.flush(WAIT_S)
     assert all(future.succeeded() for future in sent)
     producer.close()
 
@@ -98,7 +97,7 @@ def python_consume(bootstrap: str, topic: str, group: str) -> list[bytes]:
     )
     knowing(consumer, topic)
     values: list[bytes] = []
-    deadline = time.monotonic() + HANG_S
+    deadline = time.monotonic() + WAIT_S
     while len(values) < COUNT and time.monotonic() < deadline:
         for records in consumer.poll(200).values():
             values += [record.value for record in records]
@@ -130,7 +129,7 @@ def aio_consume(bootstrap: str, topic: str, group: str) -> list[bytes]:
         )
         await consumer.start()
         values: list[bytes] = []
-        deadline = time.monotonic() + HANG_S
+        deadline = time.monotonic() + WAIT_S
         while len(values) < COUNT and time.monotonic() < deadline:
             for records in (await consumer.getmany(timeout_ms=200)).values():
                 values += [record.value for record in records]
@@ -180,7 +179,7 @@ def test_two_clients_share_one_group(broker: ThreadedBroker, topic: str) -> None
         topic, bootstrap_servers=broker.bootstrap, group_id=topic, auto_offset_reset="earliest"
     )
     knowing(second, topic)
-    deadline = time.monotonic() + HANG_S
+    deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         first.poll(0.05)
         second.poll(50)
@@ -191,7 +190,7 @@ def test_two_clients_share_one_group(broker: ThreadedBroker, topic: str) -> None
     else:
         pytest.fail(f"the group did not settle: {mine} and {theirs}")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    assert len(admin.describe_consumer_groups([topic])[topic].result(HANG_S).members) == 2
+    assert len(admin.describe_consumer_groups([topic])[topic].result(WAIT_S).members) == 2
     first.close()
     second.close()
 
@@ -200,12 +199,12 @@ def test_clients_find_offsets_by_time_and_watermarks(broker: ThreadedBroker, top
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(10):
         producer.produce(topic, b"v", partition=0, timestamp=1000 + 100 * number)
-    producer.flush(HANG_S)
+    producer.flush(WAIT_S)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
     for timestamp, offset in ((1450, 5), (1500, 5), (0, 0), (99_000, -1)):
-        offsets = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp)], timeout=HANG_S)
+        offsets = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp)], timeout=WAIT_S)
         assert offsets[0].offset == offset
-    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=HANG_S) == (0, 10)
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_S) == (0, 10)
     consumer.close()
     reader = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap)
     part = kafka.TopicPartition(topic, 0)
@@ -217,22 +216,22 @@ def test_clients_find_offsets_by_time_and_watermarks(broker: ThreadedBroker, top
 
 def test_admin_clients_describe_and_change_topics(broker: ThreadedBroker, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    assert topic in admin.list_topics(timeout=HANG_S).topics
-    cluster = admin.describe_cluster().result(HANG_S)
+    assert topic in admin.list_topics(timeout=WAIT_S).topics
+    cluster = admin.describe_cluster().result(WAIT_S)
     assert [node.id for node in cluster.nodes] == [1]
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    configs = admin.describe_configs([resource])[resource].result(HANG_S)
+    configs = admin.describe_configs([resource])[resource].result(WAIT_S)
     assert configs["max.message.bytes"].value == "1048588"
     with pytest.raises(KafkaException, match="already exists"):
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(HANG_S)
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_S)
     with pytest.raises(KafkaException):
-        admin.create_topics([NewTopic("two-replicas", 1, 2)])["two-replicas"].result(HANG_S)
+        admin.create_topics([NewTopic("two-replicas", 1, 2)])["two-replicas"].result(WAIT_S)
     other = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     assert topic in other.list_topics()
     other.close()
     asyncio.run(_aio_admin(broker.bootstrap, topic))
-    admin.delete_topics([topic])[topic].result(HANG_S)
-    assert topic not in admin.list_topics(timeout=HANG_S).topics
+    admin.delete_topics([topic])[topic].result(WAIT_S)
+    assert topic not in admin.list_topics(timeout=WAIT_S).topics
 
 
 async def _aio_admin(bootstrap: str, topic: str) -> None:
@@ -245,6 +244,6 @@ async def _aio_admin(bootstrap: str, topic: str) -> None:
 
 def test_a_topic_is_made_when_a_producer_asks_for_it(broker: ThreadedBroker) -> None:
     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap)
-    assert producer.send("made-by-asking", b"v").get(HANG_S).offset == 0
+    assert producer.send("made-by-asking", b"v").get(WAIT_S).offset == 0
     producer.close()
     assert broker.call(lambda b: b.topics.partition_count("made-by-asking")) == 3

@@ -18,7 +18,7 @@ import pytest
 from slackwater.kafka.records import decode
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 from tests.support.wire.rawclient import Member, RawClient, form
 from tests.support.wire.rawdata import batch as make_batch
 
@@ -43,7 +43,7 @@ class Process:
 
     def end(self, number: int) -> int:
         self.child.send_signal(number)
-        code = self.child.wait(HANG_S)
+        code = self.child.wait(WAIT_S)
         assert self.child.stdout is not None
         self.child.stdout.close()
         return code
@@ -194,7 +194,7 @@ def test_an_obstacle_at_the_start_is_one_line_and_exit_code_2(tmp_path: Path, wh
             "host": ["--data", str(tmp_path / "new"), "--host", "no.such.host.invalid"],
         }[what]  # fmt: skip
         done = subprocess.run(
-            [*_COMMAND, *arguments], capture_output=True, text=True, timeout=HANG_S, check=False
+            [*_COMMAND, *arguments], capture_output=True, text=True, timeout=WAIT_S, check=False
         )
     named = {
         "port": str(other.listening["port"]),

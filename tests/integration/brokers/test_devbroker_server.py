@@ -24,7 +24,7 @@ from slackwater.kafka.wire.errors import EncodeError, ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader, encode_request
 from slackwater.kafka.wire.schema import ARRAY, Struct
 from tests.support.devbroker.thread import ThreadedBroker, running_broker
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 from tests.support.wire.rawclient import ConnectionClosed, Member, RawClient, form, parse_address
 from tests.support.wire.rawdata import batch as make_batch
 
@@ -254,7 +254,7 @@ def test_garbage_ends_its_connection_and_nothing_else(
     rng = random.Random(20)
     host, port = parse_address(broker.bootstrap)
     for _ in range(400):
-        with socket.create_connection((host, port), timeout=HANG_S) as sock:
+        with socket.create_connection((host, port), timeout=WAIT_S) as sock:
             sock.sendall(garbage(rng))
             if rng.random() < 0.5:
                 sock.shutdown(socket.SHUT_WR)
@@ -317,7 +317,7 @@ def test_requests_that_are_nearly_right_break_nothing(
     rng = random.Random(21)
     host, port = parse_address(broker.bootstrap)
     for _ in range(1500):
-        with socket.create_connection((host, port), timeout=HANG_S) as sock:
+        with socket.create_connection((host, port), timeout=WAIT_S) as sock:
             sock.sendall(mutated(rng))
             sock.shutdown(socket.SHUT_WR)
             while sock.recv(65536):
@@ -344,7 +344,7 @@ def test_a_bad_frame_is_one_log_line_with_the_peer_and_the_reason(
     broker: ThreadedBroker, frame: bytes, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     host, port = parse_address(broker.bootstrap)
-    with socket.create_connection((host, port), timeout=HANG_S) as sock:
+    with socket.create_connection((host, port), timeout=WAIT_S) as sock:
         peer = f"127.0.0.1:{sock.getsockname()[1]}"
         sock.sendall(frame)
         assert sock.recv(100) == b""
@@ -471,7 +471,7 @@ def control(broker: ThreadedBroker, method: str, path: str, body: Any = None) ->
     port = broker.broker.control_port
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method, data=data)
     try:
-        with urllib.request.urlopen(request, timeout=HANG_S) as answer:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as exc:
         return exc.code, json.loads(exc.read())
@@ -536,7 +536,7 @@ def test_the_control_port_refuses_garbage(broker: ThreadedBroker) -> None:
         b"GET\r\n\r\n",
         b"POST /faults HTTP/1.1\r\ncontent-length: x\r\n\r\n",
     ):
-        with socket.create_connection(("127.0.0.1", broker.broker.control_port or 0), timeout=HANG_S) as sock:
+        with socket.create_connection(("127.0.0.1", broker.broker.control_port or 0), timeout=WAIT_S) as sock:
             sock.sendall(data)
             sock.shutdown(socket.SHUT_WR)
             assert sock.recv(1000).startswith(b"HTTP/1.1 400")
@@ -583,7 +583,7 @@ def test_stopping_answers_what_is_parked(tmp_path: Path) -> None:
         assert second.main.is_silent(0.1)
         waiting = threading.Thread(target=wait, args=(second,))
         waiting.start()
-    waiting.join(HANG_S)
+    waiting.join(WAIT_S)
     first.close()
     second.close()
     assert answers == [ErrorCode.NOT_COORDINATOR]

@@ -32,7 +32,7 @@ from slackwater_operator.kafka.clusters import ClusterIdentity, ClusterObserver,
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 from tests.support.workers.fakes import VirtualClock
 
 GROUPS = 200
@@ -78,7 +78,7 @@ def run(brokers: KafkaCluster) -> str:
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
     topics = [NewTopic(f"{name}-{n}", PARTITIONS, replication_factor=3) for n in range(TOPICS)]
     for future in admin.create_topics(topics).values():
-        future.result(HANG_S)
+        future.result(WAIT_S)
     with KafkaProducer(bootstrap_servers=brokers.bootstrap) as producer:
         for n in range(TOPICS):
             for partition in range(PARTITIONS):
@@ -95,7 +95,7 @@ async def commit_all(bootstrap: str, run: str) -> None:
     await cluster.start()
     try:
         groups = {f"{run}-g{n}": n for n in range(GROUPS)}
-        async with asyncio.timeout(HANG_S):
+        async with asyncio.timeout(WAIT_S):
             coordinators = await cluster.coordinators(list(groups))
             while not all(isinstance(node, int) for node in coordinators.values()):
                 await asyncio.sleep(0.2)  # the offsets' topic is being made
@@ -116,7 +116,7 @@ async def commit_all(bootstrap: str, run: str) -> None:
                 ],
             )
             assert isinstance(node, int)
-            async with asyncio.timeout(HANG_S):
+            async with asyncio.timeout(WAIT_S):
                 while not await is_stored(cluster, node, request):
                     await asyncio.sleep(0.1)  # that coordinator is loading
     finally:
@@ -184,9 +184,9 @@ async def test_bad_groups_do_not_affect_the_others(brokers: KafkaCluster, run: s
     secret, closed = f"{run}-g3", f"{run}-closed"
     acls = deny(ResourceType.GROUP, secret), deny(ResourceType.TOPIC, closed)
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
-    admin.create_topics([NewTopic(closed, 1)])[closed].result(HANG_S)
+    admin.create_topics([NewTopic(closed, 1)])[closed].result(WAIT_S)
     for made in admin.create_acls([AclBinding(*acl) for acl in acls]).values():
-        made.result(HANG_S)
+        made.result(WAIT_S)
     try:
         asked = [
             *wanted(run),
@@ -195,7 +195,7 @@ async def test_bad_groups_do_not_affect_the_others(brokers: KafkaCluster, run: s
             GroupWanted(-3, f"{run}-never-there", (topic_of(run, 0),)),
             GroupWanted(-4, f"{run}-g4", (closed,)),
         ]
-        deadline = time.monotonic() + HANG_S
+        deadline = time.monotonic() + WAIT_S
         snapshots = await observer.observe(asked)
         # The brokers take the rules up one by one; partitions that were seen before stay known.
         while not (is_refused(snapshots[3], "GROUP") and is_refused(snapshots[-4], "TOPIC")):
@@ -204,7 +204,7 @@ async def test_bad_groups_do_not_affect_the_others(brokers: KafkaCluster, run: s
             snapshots = await observer.observe(asked)
     finally:
         for gone in admin.delete_acls([AclBindingFilter(*acl) for acl in acls]).values():
-            gone.result(HANG_S)
+            gone.result(WAIT_S)
         await observer.close()
     assert snapshots[-1].problems == ("topic nowhere does not exist; create it",)
     assert any("INVALID_TOPIC" in problem for problem in snapshots[-2].problems)
@@ -240,8 +240,8 @@ async def test_a_pattern_finds_existing_and_later_topics(
     assert snapshot.problems == (f"no topic matches '{prefix}-.*'; create one, or correct topicPattern",)
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
     for name in ("a", "b"):
-        admin.create_topics([NewTopic(f"{prefix}-{name}", 2)])[f"{prefix}-{name}"].result(HANG_S)
-        deadline = time.monotonic() + HANG_S
+        admin.create_topics([NewTopic(f"{prefix}-{name}", 2)])[f"{prefix}-{name}"].result(WAIT_S)
+        deadline = time.monotonic() + WAIT_S
         while f"{prefix}-{name}" not in {tp.topic for tp in snapshot.partitions}:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.1)
@@ -260,7 +260,7 @@ async def test_a_group_is_observed_through_removal_and_deletion(
         consumer = KafkaConsumer(
             topic, bootstrap_servers=brokers.bootstrap, group_id=group, group_instance_id="w-0"
         )
-        deadline = time.monotonic() + HANG_S
+        deadline = time.monotonic() + WAIT_S
         while not consumer.assignment():
             assert time.monotonic() < deadline
             consumer.poll(timeout_ms=50)
@@ -311,7 +311,7 @@ async def test_a_broker_that_hangs_hides_only_what_it_has(
             assert [
                 lag for tp, lag in snapshots[n].lag.items() if lag is not None and lag != calm[n].lag[tp]
             ] == []
-    deadline = time.monotonic() + HANG_S
+    deadline = time.monotonic() + WAIT_S
     while any(snapshot.problems for snapshot in (await observer.observe(wanted(run))).values()):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.3)
@@ -356,7 +356,7 @@ async def test_a_broker_that_went_away_is_found_again() -> None:
             assert away.snapshots == {"g": None}
             assert broker.bootstrap in away.problem
             await asyncio.to_thread(broker.start)
-            deadline = time.monotonic() + HANG_S
+            deadline = time.monotonic() + WAIT_S
             while (await clusters.observe(here, wanted)).problem:
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.1)

@@ -27,7 +27,7 @@ from slackwater.kafka.producer import AsyncProducer, KafkaProducer, RecordMetada
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.proxies import CuttingProxy
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 
 Broker = KafkaCluster | DevBroker
 
@@ -50,7 +50,7 @@ def read_back(bootstrap: str, topic: str, count: int) -> list[kafka.consumer.fet
         consumer.assign(tps)
         ends = consumer.end_offsets(tps)
         records: list[kafka.consumer.fetcher.ConsumerRecord] = []
-        deadline = time.monotonic() + HANG_S
+        deadline = time.monotonic() + WAIT_S
         while len(records) < sum(ends.values()) and time.monotonic() < deadline:
             records += itertools.chain(*consumer.poll(200).values())
         assert len(records) >= min(count, sum(ends.values()))
@@ -70,7 +70,7 @@ def test_every_codec_reads_back_with_kafka_python(broker: Broker, topic: str, co
             value = None if n % 50 == 0 else f"v{n}".encode() * 5
             headers = [("h", b"x"), ("nothing", None)] if n % 2 else None
             sent[n] = producer.send(topic, value, key, headers, timestamp_ms=1_700_000_000_000 + n)
-        producer.flush(HANG_S)
+        producer.flush(WAIT_S)
     where = {(f.get(0).partition, f.get(0).offset): n for n, f in sent.items()}
     assert len(where) == 500
     records = read_back(broker.bootstrap, topic, 500)
@@ -91,7 +91,7 @@ def test_large_batches_of_every_codec_read_back(broker: Broker, topic: str, code
         bootstrap_servers=broker.bootstrap, compression_type=codec, batch_size=900_000, linger_ms=2_000
     ) as producer:
         futures = [producer.send(topic, value, partition=0) for value in values]
-        producer.flush(HANG_S)
+        producer.flush(WAIT_S)
         assert [f.exception for f in futures if not f.succeeded()] == []
     assert [r.value for r in read_back(broker.bootstrap, topic, 400)] == values
 
@@ -101,18 +101,18 @@ def test_confluent_reads_the_records_and_places_keys_alike(broker: Broker, topic
 
     keys = [f"N{n}".encode() for n in range(40)]
     with KafkaProducer(bootstrap_servers=broker.bootstrap, compression_type="lz4") as producer:
-        ours = {key: producer.send(topic, b"ours", key).get(HANG_S).partition for key in keys}
+        ours = {key: producer.send(topic, b"ours", key).get(WAIT_S).partition for key in keys}
     theirs = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2"})
     for key in keys:
         theirs.produce(topic, b"theirs", key)
-    assert theirs.flush(HANG_S) == 0
+    assert theirs.flush(WAIT_S) == 0
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
     )
     try:
         consumer.subscribe([topic])
         offsets: dict[bytes, dict[bytes, int]] = {b"ours": {}, b"theirs": {}}
-        deadline = time.monotonic() + HANG_S
+        deadline = time.monotonic() + WAIT_S
         while sum(map(len, offsets.values())) < 80 and time.monotonic() < deadline:
             for message in consumer.consume(100, 0.5):
                 assert message.error() is None
@@ -144,8 +144,8 @@ def test_cut_connections_lose_repeat_and_reorder_no_record(broker: Broker, topic
         for n in range(6000):
             futures.append(producer.send(topic, b"%d" % n, partition=n % 3))
             if n % 500 == 499:
-                producer.flush(HANG_S)
-        producer.flush(HANG_S)
+                producer.flush(WAIT_S)
+        producer.flush(WAIT_S)
         assert [f.exception for f in futures if not f.succeeded()] == []
         assert proxy.cut_after > 0, "no cut after the broker had stored"
         assert proxy.cut_before > 0, "no cut before"
@@ -172,7 +172,7 @@ def test_without_idempotence_a_swallowed_answer_repeats_records(broker: Broker, 
     ):
         for n in range(500):
             producer.send(topic, b"%d" % n, partition=0)
-        producer.flush(HANG_S)
+        producer.flush(WAIT_S)
         assert proxy.cut_after > 0
     assert len(read_back(broker.bootstrap, topic, 500)) > 500
 
@@ -180,7 +180,7 @@ def test_without_idempotence_a_swallowed_answer_repeats_records(broker: Broker, 
 @pytest.mark.parametrize("acks", [0, 1])
 def test_records_are_sent_with_fewer_acks(broker: Broker, topic: str, acks: int) -> None:
     with KafkaProducer(bootstrap_servers=broker.bootstrap, acks=acks, enable_idempotence=False) as producer:
-        metadata = producer.send(topic, b"x", partition=1).get(HANG_S)
+        metadata = producer.send(topic, b"x", partition=1).get(WAIT_S)
         assert metadata.offset == (-1 if acks == 0 else 0)
         assert (metadata.topic, metadata.partition, metadata.serialized_value_size) == (topic, 1, 1)
     assert [r.value for r in read_back(broker.bootstrap, topic, 1)] == [b"x"]
@@ -194,8 +194,8 @@ def test_callbacks_and_serializers_are_called(broker: Broker, topic: str) -> Non
         key_serializer=str.encode,
     ) as producer:
         future = producer.send(topic, 42, "k").add_callback(metadata.append).add_errback(pytest.fail)
-        document = future.get(HANG_S)
-        producer.flush(HANG_S)
+        document = future.get(WAIT_S)
+        producer.flush(WAIT_S)
     assert metadata == [document]
     late: list[object] = []
     future.add_both(late.append)
@@ -209,7 +209,7 @@ async def test_the_async_producer_sends_records(broker: Broker, topic: str) -> N
         bootstrap_servers=broker.bootstrap, buffer_memory=200_000, batch_size=5_000
     ) as producer:
         futures = [await producer.send(topic, bytes(1000), b"%d" % (n % 9)) for n in range(1000)]
-        await producer.flush(HANG_S)
+        await producer.flush(WAIT_S)
         assert all(future.done() for future in futures)
         assert (await producer.send_and_wait(topic, b"last", partition=2)).partition == 2
     assert len(read_back(broker.bootstrap, topic, 1001)) == 1001
@@ -220,7 +220,7 @@ async def test_the_async_producer_sends_records(broker: Broker, topic: str) -> N
 def test_null_keys_spread_over_all_partitions(broker: Broker, topic: str) -> None:
     with KafkaProducer(bootstrap_servers=broker.bootstrap, batch_size=500, rng=random.Random(4)) as producer:
         futures = [producer.send(topic, bytes(100)) for _ in range(600)]
-        producer.flush(HANG_S)
+        producer.flush(WAIT_S)
     counts = [sum(f.get(0).partition == n for f in futures) for n in range(3)]
     assert sum(counts) == 600
     assert min(counts) > 100
@@ -243,7 +243,7 @@ def test_records_that_cannot_be_sent_fail_at_once(broker: Broker, topic: str) ->
             producer.send("no-such-topic", b"x")
         with pytest.raises(KafkaError, match="INVALID_TOPIC"):
             producer.send("bad topic", b"x")
-        assert producer.send(topic, b"fine").get(HANG_S).offset == 0
+        assert producer.send(topic, b"fine").get(WAIT_S).offset == 0
     with pytest.raises(IllegalStateError):
         producer.send(topic, b"x")
     producer.close()
@@ -259,8 +259,8 @@ def test_a_batch_the_topic_refuses_fails_and_the_next_goes_through(broker: Broke
         for n in range(30):
             futures.append(producer.send(name, bytes(3000) if n % 10 == 5 else b"%d" % n))
             if n % 3 == 0:
-                producer.flush(HANG_S)
-        producer.flush(HANG_S)
+                producer.flush(WAIT_S)
+        producer.flush(WAIT_S)
         refused = [f for f in futures if f.failed()]
         assert any(futures[n].failed() for n in (5, 15, 25))
         assert all(isinstance(f.exception, MessageSizeTooLargeError) for f in refused)
@@ -270,7 +270,7 @@ def test_a_batch_the_topic_refuses_fails_and_the_next_goes_through(broker: Broke
     consumer = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest")
     consumer.assign([kafka.TopicPartition(name, 0)])
     read: list[int] = []
-    deadline = time.monotonic() + HANG_S
+    deadline = time.monotonic() + WAIT_S
     while len(read) < len(kept) and time.monotonic() < deadline:
         read += [int(r.value) for r in itertools.chain(*consumer.poll(200).values())]
     consumer.close()
@@ -293,7 +293,7 @@ def test_full_memory_blocks_then_fails_and_all_futures_end(kafka3: KafkaCluster)
         batch_size=10_000,
     )
     try:
-        assert producer.send(name, b"x").get(HANG_S).offset == 0
+        assert producer.send(name, b"x").get(WAIT_S).offset == 0
         kafka3.kill(leader)
         futures = []
         with pytest.raises(KafkaTimeoutError, match=r"no room in buffer_memory \(100000 bytes\)"):  # noqa: PT012
@@ -302,7 +302,7 @@ def test_full_memory_blocks_then_fails_and_all_futures_end(kafka3: KafkaCluster)
         assert len(futures) > 50
         for future in futures:
             with pytest.raises(KafkaError, match="delivery_timeout_ms|NOT_LEADER|LEADER_NOT"):
-                future.get(HANG_S)
+                future.get(WAIT_S)
     finally:
         producer.close(5)
         kafka3.start(leader)
@@ -319,9 +319,9 @@ def test_a_leader_that_moves_costs_nothing(kafka3: KafkaCluster) -> None:
         for n in range(9_000):
             futures.append(producer.send(name, b"%d" % n, partition=n % 3))
             if n == 3_000:
-                futures[-1].get(HANG_S)
+                futures[-1].get(WAIT_S)
                 kafka3.stop(leader)
-        producer.flush(HANG_S)
+        producer.flush(WAIT_S)
         assert [f.exception for f in futures if not f.succeeded()] == []
     try:
         records = read_back(kafka3.bootstrap, name, 9_000)

@@ -24,7 +24,7 @@ from tests.integration.groups.consumer_harness import Member, make_topic, member
 from tests.support.kafka.certificates import Authority
 from tests.support.kafka.secured import PASSWORD, REAUTH_MS, USER, SecuredKafka
 from tests.support.kafka.token_endpoint import Answer, TokenEndpoint, granting, unsecured_token
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 
 PARTITIONS = 2
 
@@ -71,13 +71,13 @@ class Load:
     def _run(self) -> None:
         while not self._stop.wait(0.01):
             for partition in range(PARTITIONS):
-                self.producer.send(self.topic, b"%d" % self.sent, partition=partition).get(HANG_S)
+                self.producer.send(self.topic, b"%d" % self.sent, partition=partition).get(WAIT_S)
             self.sent += 1
 
     def stop(self) -> int:
         """How many each partition has got."""
         self._stop.set()
-        self._thread.join(HANG_S)
+        self._thread.join(WAIT_S)
         self.producer.close(60)
         return self.sent
 
@@ -256,12 +256,12 @@ def test_a_producer_reports_a_fixed_password_that_is_no_longer_valid(secured: Se
         delivery_timeout_ms=20_000, request_timeout_ms=5_000,
     )  # fmt: skip
     try:
-        producer.send(topic, b"x").get(HANG_S)
+        producer.send(topic, b"x").get(WAIT_S)
         rotate(secured, user, "second")
 
         def fails() -> BaseException | None:
             try:
-                producer.send(topic, b"y").get(HANG_S)
+                producer.send(topic, b"y").get(WAIT_S)
             except Exception as exc:
                 return exc
             return None

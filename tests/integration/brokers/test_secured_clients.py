@@ -21,7 +21,7 @@ from tests.integration.groups.consumer_harness import drain, unique
 from tests.support.kafka.certificates import Authority
 from tests.support.kafka.secured import PASSWORD, USER, SecuredKafka
 from tests.support.kafka.token_endpoint import TokenEndpoint, granting, unsecured_token
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 
 RECORDS = 200
 
@@ -86,7 +86,7 @@ def round_trip(bootstrap: str, options: dict[str, Any], consumer: KafkaConsumer 
         with KafkaProducer(bootstrap_servers=bootstrap, **options) as producer:
             for number in range(RECORDS):
                 producer.send(topic, b"%d" % number, partition=number % 2)
-            producer.flush(HANG_S)
+            producer.flush(WAIT_S)
         with KafkaConsumer(
             topic,
             bootstrap_servers=bootstrap,

@@ -33,7 +33,7 @@ from tests.integration.groups.consumer_harness import (
 )
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 from tests.support.wire.rawclient import Member
 
 UNCLOSED = "was dropped without close"
@@ -153,7 +153,7 @@ def test_a_consumer_that_is_dropped_warns_and_ends(
     with pytest.warns(ResourceWarning, match=UNCLOSED):  # noqa: PT031
         del consumer
         gc.collect()
-    thread.join(HANG_S)
+    thread.join(WAIT_S)
     assert not thread.is_alive()
     assert members(broker.bootstrap, group) == remaining
 
@@ -192,7 +192,7 @@ async def test_an_async_consumer_that_is_dropped_leaves_its_group(devbroker: Any
     with pytest.warns(ResourceWarning, match=UNCLOSED):  # noqa: PT031
         del consumer
         gc.collect()
-    deadline = time.monotonic() + HANG_S
+    deadline = time.monotonic() + WAIT_S
     while await asyncio.to_thread(members, devbroker.bootstrap, group):
         assert time.monotonic() < deadline
 
@@ -204,7 +204,7 @@ def test_other_clients_that_are_dropped_warn_and_end_their_threads(devbroker: An
     with pytest.warns(ResourceWarning, match=UNCLOSED):  # noqa: PT031
         del made
         gc.collect()
-    thread.join(HANG_S)
+    thread.join(WAIT_S)
     assert not thread.is_alive()
 
 

@@ -39,7 +39,7 @@ from tests.integration.groups.consumer_harness import (
     unique,
 )
 from tests.support.devbroker import DevBroker
-from tests.support.waiting import HANG_S, wait_until, wait_until_async
+from tests.support.waiting import WAIT_S, wait_until, wait_until_async
 
 
 def partitions(topic: str, count: int) -> list[TopicPartition]:
@@ -52,7 +52,7 @@ def soon(action: Callable[[], Any], ready: Callable[[], Any]) -> Iterator[None]:
     thread = threading.Thread(target=lambda: (wait_until(ready, "ready"), action()))
     thread.start()
     yield
-    thread.join(HANG_S)
+    thread.join(WAIT_S)
 
 
 # -- the same calls --------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from tests.integration.groups.consumer_harness import drain, make_topic, options
 from tests.support.devbroker import DevBroker
 from tests.support.java.programs import java_command
 from tests.support.peers.peer_process import knowing
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 
 GROUPS = ("consumer-metrics", "consumer-coordinator-metrics", "consumer-fetch-manager-metrics")
 FETCH, COORDINATOR = "consumer-fetch-manager-metrics", "consumer-coordinator-metrics"
@@ -46,7 +46,7 @@ def names_of_java(bootstrap: str, topic: str) -> set[tuple[str, str, str]]:
     """What Java's consumer has after it read and committed."""
     done = subprocess.run(
         java_command("ConsumerMetricNames", bootstrap, topic, unique("g")),
-        capture_output=True, text=True, timeout=HANG_S, check=False,
+        capture_output=True, text=True, timeout=WAIT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2_000:]
     lines = (tuple(line.split(" ")) for line in done.stdout.splitlines() if line.startswith("consumer-"))

@@ -25,7 +25,7 @@ from tests.integration.groups.consumer_harness import (
 )
 from tests.support.kafka import find_java, kafka_libs
 from tests.support.peers.peer_process import knowing
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 
 
 class Other:
@@ -46,7 +46,7 @@ class Other:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(HANG_S)
+        self._thread.join(WAIT_S)
 
 
 def confluent(bootstrap: str, group: str, topic: str, strategy: str) -> Other:
@@ -144,7 +144,7 @@ def java_member(bootstrap: str, group: str, topic: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(HANG_S)
+        process.wait(WAIT_S)
 
 
 @pytest.mark.parametrize("ours_leads", [True, False])

@@ -26,7 +26,7 @@ from slackwater.kafka.errors import (
 from tests.integration.groups.consumer_harness import drain, make_topic, options, produce, unique
 from tests.support.processes import reserve_ports
 from tests.support.proxies import ChangingProxy
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 
 
 def partitions(topic: str, count: int) -> list[TopicPartition]:
@@ -124,7 +124,7 @@ def test_fetches_ahead_while_the_application_works_and_not_beyond_the_bounds(bro
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
     for number in range(4_000):
         producer.send(topic, b"x" * 1_000, partition=number % 4)
-    producer.flush(timeout=HANG_S)
+    producer.flush(timeout=WAIT_S)
     producer.close()
     more = {"max_partition_fetch_bytes": 100_000, "fetch_max_bytes": 300_000, "max_poll_records": 10}
     with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
@@ -233,7 +233,7 @@ def test_one_thread_polls_and_another_wakes_it(broker: Any) -> None:
         with pytest.raises(IllegalStateError, match="polling"):
             consumer.poll(0)
         consumer.wakeup()
-        thread.join(HANG_S)
+        thread.join(WAIT_S)
         assert len(caught) == 1
     with pytest.raises(IllegalStateError, match="closed"):
         consumer.poll(0)
@@ -348,7 +348,7 @@ def test_importing_the_consumer_imports_no_heavy_package() -> None:
         "print([name for name in ('pyarrow', 'pandas', 'numpy', 'pyspark') if name in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=True
     )
     assert done.stdout.strip() == "[]"
 

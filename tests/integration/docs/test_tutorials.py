@@ -17,7 +17,6 @@ from tests.support.docs.scripts import SCRIPTS
 from tests.support.processes import OwnedProcess, reserve_ports
 from tests.support.waiting import HANG_S
 
-"""Well above what the slowest of them takes on a busy machine."""
 CHECKS = {
     "docs/reference/devbroker.md": ("sent 2 records to flights", "UA  2", '"topics"'),
     "docs/tutorials/first-consumer.md": ("generation 1", "readers-0", "b'B6' b'5'"),

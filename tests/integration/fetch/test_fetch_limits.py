@@ -12,7 +12,7 @@ from slackwater.kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from tests.integration.groups.consumer_harness import drain, make_topic, options, unique
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 from tests.support.wire.rawclient import RawClient
 from tests.support.wire.rawdata import batch, produce
 
@@ -48,7 +48,7 @@ def test_a_record_larger_than_every_limit_is_delivered(broker: Any) -> None:
         consumer.assign(partitions(topic, 3))
         sizes: dict[TopicPartition, list[int]] = {tp: [] for tp in partitions(topic, 3)}
         most = 0
-        deadline = time.monotonic() + HANG_S
+        deadline = time.monotonic() + WAIT_S
         while any(len(size) < 5 for size in sizes.values()):
             assert time.monotonic() < deadline, sizes
             most = max(most, consumer._core.buffer.total_bytes)
@@ -84,7 +84,7 @@ def test_the_broker_waits_for_min_bytes_and_no_longer_than_max_wait(broker: Any)
 
 
 def drain_any(consumer: KafkaConsumer, count: int) -> None:
-    deadline = time.monotonic() + HANG_S
+    deadline = time.monotonic() + WAIT_S
     while count > 0:
         assert time.monotonic() < deadline
         count -= sum(map(len, consumer.poll_columns(500).values()))
@@ -229,7 +229,7 @@ def test_a_quota_of_a_real_broker_is_kept(kafka: KafkaCluster) -> None:
             "--add-config", "consumer_byte_rate=40000",
             "--entity-type", "clients", "--entity-name", client_id,
         ),
-        capture_output=True, text=True, timeout=HANG_S, check=False,
+        capture_output=True, text=True, timeout=WAIT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     fill(kafka.bootstrap, topic, {0: 600}, b"x" * 1_000)

@@ -13,7 +13,7 @@ from slackwater.kafka.errors import KafkaTimeoutError, OffsetMetadataTooLargeErr
 from tests.integration.groups.consumer_harness import drain, make_topic, options, unique
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 
 LONGEST = 4_096
 """UTF-16 units of metadata that a broker stores (``offset.metadata.max.bytes``, which counts no bytes)."""
@@ -54,7 +54,7 @@ def test_an_offset_in_an_open_transaction_is_waited_for(kafka: KafkaCluster, com
         )
         assert answers == []
         (producer.commit_transaction if commits else producer.abort_transaction)(30)
-        asking.join(HANG_S)
+        asking.join(WAIT_S)
         [offsets] = answers
         assert {tp: offset.offset for tp, offset in offsets.items()} == {
             pending: 9 if commits else 5,

@@ -13,7 +13,7 @@ import pytest
 from slackwater.kafka import AsyncConsumer, KafkaConsumer, TopicPartition
 from tests.integration.groups.consumer_harness import make_topic, options, unique
 from tests.support.kafka import KafkaCluster
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 
 PARTITIONS = 3
 T0 = 1_700_000_000_000
@@ -57,13 +57,13 @@ def write_at_random(bootstrap: str, topic: str, seed: int) -> ck.Producer:
         for _ in range(rng.randrange(1, 12)):
             value = b"%d " % step + rng.randbytes(rng.randrange(0, 200))
             writer.produce(topic, value, partition=rng.randrange(PARTITIONS))
-        writer.flush(HANG_S)
+        writer.flush(WAIT_S)
         if rng.random() < 0.4:
             (writer.commit_transaction if rng.random() < 0.5 else writer.abort_transaction)(30)
             begun.discard(number)
         if rng.random() < 0.3:
             plain.produce(topic, b"plain %d" % step, partition=rng.randrange(PARTITIONS))
-            plain.flush(HANG_S)
+            plain.flush(WAIT_S)
     for number in begun:
         writers[number].abort_transaction(30)
     last = writers[0]
@@ -75,13 +75,13 @@ def write_at_random(bootstrap: str, topic: str, seed: int) -> ck.Producer:
 
     for number in range(PARTITIONS):
         last.produce(topic, b"open", partition=number, on_delivery=note)
-    last.flush(HANG_S)
+    last.flush(WAIT_S)
     # An end of a transaction is told before its markers are in all logs.
     with reading(bootstrap, topic, "read_committed") as committed:
         wait_until(lambda: committed.end_offsets(committed.assignment()) == opened, "the others' ends")
     for number in range(PARTITIONS):
         plain.produce(topic, b"behind", partition=number)
-    plain.flush(HANG_S)
+    plain.flush(WAIT_S)
     return last
 
 
@@ -183,11 +183,11 @@ def test_the_end_is_where_the_first_open_transaction_begins(kafka: KafkaCluster)
     writer, plain = producer(bootstrap), producer(bootstrap, transactional=False)
     for _ in range(5):
         plain.produce(topic, b"before", partition=0, timestamp=T0)
-    plain.flush(HANG_S)
+    plain.flush(WAIT_S)
     writer.begin_transaction()
     for _ in range(4):
         writer.produce(topic, b"open", partition=0, timestamp=T0 + 1_000)
-    writer.flush(HANG_S)
+    writer.flush(WAIT_S)
     with (
         reading(bootstrap, topic, "read_committed", auto_offset_reset="latest") as committed,
         reading(bootstrap, topic, "read_uncommitted", auto_offset_reset="latest") as uncommitted,
@@ -218,7 +218,7 @@ async def test_async_consumer_reads_committed(kafka: KafkaCluster) -> None:
     for value, end in ((b"a", writer.abort_transaction), (b"b", writer.commit_transaction)):
         writer.begin_transaction()
         writer.produce(topic, value, partition=0)
-        writer.flush(HANG_S)
+        writer.flush(WAIT_S)
         end(30)
     async with AsyncConsumer(**options(bootstrap, None, isolation_level="read_committed")) as consumer:
         consumer.assign([tp])

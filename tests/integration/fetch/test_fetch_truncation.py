@@ -15,7 +15,7 @@ from slackwater.kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.errors import LogTruncationError
 from tests.integration.groups.consumer_harness import drain, options, unique
 from tests.support.kafka import KafkaCluster
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 from tests.support.wire.rawclient import RawClient, topic_metadata
 
 pytestmark = pytest.mark.long
@@ -41,7 +41,7 @@ def produce(cluster: KafkaCluster, topic: str, values: range, acks: int | str = 
     producer = KafkaProducer(bootstrap_servers=alive, acks=acks, retries=1_000)
     for value in values:
         producer.send(topic, b"%d" % value, partition=0)
-    producer.flush(timeout=HANG_S)
+    producer.flush(timeout=WAIT_S)
     producer.close()
 
 
@@ -95,7 +95,7 @@ def test_an_unclean_election_is_reported_and_reading_continues_at_the_divergent_
 
 def truncation_error(consumer: KafkaConsumer) -> LogTruncationError:
     """What the next polls raise; they must not give a record before."""
-    deadline = time.monotonic() + HANG_S
+    deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         try:
             assert consumer.poll(500) == {}

@@ -13,7 +13,7 @@ from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from slackwater.kafka import KafkaConsumer, TopicPartition
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 
 LONGER_THAN_A_TEST_MS = 500_000
 """For what must not be waited for: a test that waits for it ends at its limit (`timeout`, pyproject.toml)."""
@@ -45,7 +45,7 @@ def produce(bootstrap: str, topic: str, partitions: int, records: int, start: in
             producer.send(
                 topic, b"%d" % (start + number // partitions), key=b"k", partition=number % partitions
             )
-        producer.flush(timeout=HANG_S)
+        producer.flush(timeout=WAIT_S)
     finally:
         producer.close()
 
@@ -66,7 +66,7 @@ def options(bootstrap: str, group: str | None, **more: Any) -> dict[str, Any]:
 def drain(consumer: KafkaConsumer, count: int) -> dict[TopicPartition, list[int]]:
     """Polls until ``count`` records came: each partition's values in order."""
     values: dict[TopicPartition, list[int]] = {}
-    deadline = time.monotonic() + HANG_S
+    deadline = time.monotonic() + WAIT_S
     while sum(map(len, values.values())) < count:
         assert time.monotonic() < deadline, f"only {sum(map(len, values.values()))} of {count} records"
         for tp, records in consumer.poll(200).items():
@@ -125,7 +125,7 @@ class Member:
     def stop(self, **how: Any) -> None:
         """Ends the thread and closes the consumer."""
         self._stop.set()
-        self._thread.join(HANG_S)
+        self._thread.join(WAIT_S)
         self.consumer.close(**how)
 
 

@@ -129,8 +129,8 @@ def test_a_fence_by_a_coordinator_that_moved_is_forgiven_by_real_brokers(kafka3:
         try:
             inside = running[0].consumer._core.group.membership  # type: ignore[union-attr]
             kinds = lambda: [finding.kind for finding in inside.diagnostics.findings]  # noqa: E731
-            wait_until(lambda: Kind.FENCE_FORGIVEN in kinds(), "the fence")
-            wait_until(lambda: running[0].stable, "a member again")
+            wait_until(lambda: Kind.FENCE_FORGIVEN in kinds(), "the fence", 60)
+            wait_until(lambda: running[0].stable, "a member again", 60)
             assert running[0].error is None
             # Without a rebalance. (`returned` is not always true: static_return.py says why.)
             assert running[0].generation == stored
@@ -196,13 +196,13 @@ def test_a_plan_that_cannot_be_stored_is_explained(kafka3: Any) -> None:
         with members() as running:
             running.append(Member([topic], **options(_address(kafka3, other), group, group_instance_id="a")))
             inside = running[0].consumer._core.group.membership  # type: ignore[union-attr]
-            wait_until(lambda: list(inside.diagnostics.findings), "the message")
+            wait_until(lambda: list(inside.diagnostics.findings), "the message", 90)
             (finding,) = inside.diagnostics.findings
             assert finding.kind is Kind.SYNC_FAILS
             assert "__consumer_offsets" in finding.text, finding.text
             assert "min.insync.replicas" in finding.text
             _require_replicas(_address(kafka3, other), "1")  # as the message advises
-            wait_until(lambda: settled(running, topic, 2), "a Stable group")
+            wait_until(lambda: settled(running, topic, 2), "a Stable group", 60)
             assert len(inside.diagnostics.findings) == 1
     finally:
         kafka3.start(other)
@@ -227,8 +227,8 @@ def test_a_join_parked_at_a_vanished_broker_is_sent_to_another(kafka3: Any) -> N
             inside = running[0].consumer._core.group.membership  # type: ignore[union-attr]
             assert inside.join_is_under_way
             kinds = lambda: [finding.kind for finding in inside.diagnostics.findings]  # noqa: E731
-            wait_until(lambda: Kind.COORDINATOR_SILENT in kinds(), "the message")
-            wait_until(lambda: settled(running, topic, 2), "a member elsewhere")
+            wait_until(lambda: Kind.COORDINATOR_SILENT in kinds(), "the message", 40)
+            wait_until(lambda: settled(running, topic, 2), "a member elsewhere", 90)
         finally:
             os.kill(pid, signal.SIGCONT)
 

@@ -25,7 +25,7 @@ from tests.integration.groups.consumer_harness import (
     settled,
     unique,
 )
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 
 
 def test_a_member_joins_reads_commits_and_continues(broker: Any) -> None:
@@ -197,7 +197,7 @@ def test_commit_from_another_thread_while_the_group_rebalances(broker: Any) -> N
             wait_until(lambda: settled(running, topic, 6), "two members")
         finally:
             stop.set()
-            thread.join(HANG_S)
+            thread.join(WAIT_S)
         assert done
         assert failed == []
         kept = sorted(first.consumer.assignment())[0]

@@ -17,7 +17,7 @@ from slackwater.kafka.protocol.membership.member import Membership
 from slackwater.kafka.protocol.membership.requests import Lane
 from slackwater.kafka.wire.errors import ErrorCode
 from tests.integration.groups.consumer_harness import Member, make_topic, members, options, settled, unique
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 from tests.support.wire import rawclient
 from tests.support.wire.rawclient import RawClient, subscription
 
@@ -239,7 +239,7 @@ def test_a_quota_is_kept_by_heartbeats_and_commits(kafka: Any) -> None:
             wait_until(lambda: len(beats) >= throttled + 4, "heartbeats")
         finally:
             stop.set()
-            thread.join(HANG_S)
+            thread.join(WAIT_S)
             set_request_quota(kafka.bootstrap, client_id, None)
         assert early == []
         # Without a quota they come every 300 ms.

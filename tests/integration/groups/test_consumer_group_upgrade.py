@@ -18,7 +18,7 @@ from tests.integration.groups.consumer_harness import (
     settled,
     unique,
 )
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 
 PARTITIONS = 6
 
@@ -73,7 +73,7 @@ class Watched(Member):
 
     def stop(self, **how: Any) -> None:
         self._stop.set()
-        self._thread.join(HANG_S)
+        self._thread.join(WAIT_S)
         if self.consumer.assignment():
             self.consumer.commit()
         self.ledger.gone(self.name)
@@ -98,8 +98,8 @@ class Stream:
 
     def close(self) -> None:
         self._end.set()
-        self._thread.join(HANG_S)
-        self._producer.flush(timeout=HANG_S)
+        self._thread.join(WAIT_S)
+        self._producer.flush(timeout=WAIT_S)
         self._producer.close()
 
 

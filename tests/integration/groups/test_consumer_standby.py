@@ -36,7 +36,7 @@ from tests.integration.groups.consumer_harness import (
     unique,
 )
 from tests.support.devbroker import DevBroker
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 
 PARTITIONS = 6
 Offsets = dict[TopicPartition, OffsetAndMetadata]
@@ -84,7 +84,7 @@ class Holder(Member):
     def hand_over(self) -> Offsets:
         """Where it has stopped, once that is committed."""
         self._asked.set()
-        assert self._handed.wait(HANG_S)
+        assert self._handed.wait(WAIT_S)
         assert self.error is None
         return self.offsets
 
@@ -112,7 +112,7 @@ class Flow:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(HANG_S)
+        self._thread.join(WAIT_S)
         self._producer.flush()
 
     def __exit__(self, *error: Any) -> None:
@@ -200,7 +200,7 @@ class Successor(Holder):
         self.began_at = time.monotonic()
         self.consumer.take_over(offsets, generation)
         while not (polled := values(self.consumer.poll(200))):
-            assert time.monotonic() < self.began_at + HANG_S
+            assert time.monotonic() < self.began_at + WAIT_S
         self.first_at = time.monotonic()
         self.took(polled)
 
@@ -215,7 +215,7 @@ class Successor(Holder):
     def stop(self, **how: Any) -> None:
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join(HANG_S)
+            self._thread.join(WAIT_S)
         self.consumer.close(**how)
 
 
@@ -380,7 +380,7 @@ async def test_an_async_consumer_takes_over(broker: Any) -> None:
             new.prefetch({tp: offset.offset for tp, offset in offsets.items()})
             new.take_over(offsets, generation)
             read: dict[TopicPartition, list[int]] = {}
-            async with asyncio.timeout(HANG_S):
+            async with asyncio.timeout(WAIT_S):
                 while sum(map(len, read.values())) < 10:
                     for tp, more in values(await new.poll(200)).items():
                         read.setdefault(tp, []).extend(more)

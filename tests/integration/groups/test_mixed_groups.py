@@ -24,7 +24,7 @@ from slackwater.kafka import KafkaConsumer
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.peers.peer_process import knowing
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 from tests.support.wire.rawclient import RawClient, create_topic, describe
 from tests.support.wire.rawdata import batch, list_offset, produce
 
@@ -64,7 +64,7 @@ class Participant(abc.ABC):
     def join(self) -> None:
         """Waits for the end of a member that was started and asked to stop."""
         if self._thread.ident is not None:
-            self._thread.join(HANG_S)
+            self._thread.join(WAIT_S)
             assert not self._thread.is_alive(), f"{self.kind} does not end"
 
     def stop(self) -> None:
@@ -201,7 +201,7 @@ BY_STRATEGY: dict[str, tuple[type[Participant], ...]] = {
 
 
 def wait_for(what: str, condition: Callable[[], bool], group: Sequence[Participant]) -> None:
-    deadline = time.monotonic() + HANG_S
+    deadline = time.monotonic() + WAIT_S
     while not condition():
         for member in group:
             if member.failure is not None:
@@ -294,7 +294,7 @@ class Flow:
     def stop(self) -> set[Position]:
         """Ends it; every position that was filled."""
         self._stop.set()
-        self._thread.join(HANG_S)
+        self._thread.join(WAIT_S)
         return self.added
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.engines.spark_session import LOCAL, prepare_environment
 from tests.support.spark import kafka_source_jars
-from tests.support.waiting import HANG_S
+from tests.support.waiting import HANG_S, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -158,8 +157,7 @@ def _started(start: Callable[[], StreamingQuery]) -> StreamingQuery:
     """
     while True:
         query = start()
-        while query.isActive and query.lastProgress is None:
-            time.sleep(0.05)
+        wait_until(lambda: not query.isActive or query.lastProgress is not None, "the stream's first report")  # noqa: B023
         failure = query.exception()
         if failure is None:
             return query

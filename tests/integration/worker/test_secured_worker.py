@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.kafka.secured import PASSWORD, USER, SecuredKafka
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 from tests.support.workers.delivery_site import DeliverySite
 from tests.support.workers.process import WorkerProcess
 
@@ -111,7 +111,7 @@ def test_a_rotated_secret_needs_no_restart(secured: SecuredKafka, site: Delivery
 
 
 def ends_with(worker: WorkerProcess) -> str:
-    code = worker.wait(HANG_S)
+    code = worker.wait(WAIT_S)
     assert code not in (0, None)
     (error,) = worker.named("error")
     return str(error["message"])

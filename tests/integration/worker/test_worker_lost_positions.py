@@ -15,7 +15,7 @@ import pytest
 from slackwater.kafka import KafkaAdmin
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
 from tests.support.workers.process import WorkerProcess
 from tests.support.workers.takeover_site import TakeoverSite
@@ -60,7 +60,7 @@ class LogSite(DeliverySite):
         """Each record that was ever produced is a row, once."""
         assert Counter(self.rows()) == Counter(self.produced)
 
-    def until_done(self, timeout_s: float = HANG_S) -> None:
+    def until_done(self, timeout_s: float = WAIT_S) -> None:
         """Waits until the group has committed everything that was produced, also by earlier workers."""
         self.until_committed(timeout_s=timeout_s, why=self.why)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import confluent_kafka
 
 from tests.support.kafka import KafkaCluster
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
 from tests.support.workers.process import WorkerProcess
 
@@ -21,7 +21,7 @@ def trickle(site: DeliverySite, worker: WorkerProcess, until: Callable[[], bool]
     """Produces a record every 10 ms."""
     producer = confluent_kafka.Producer({"bootstrap.servers": site.bootstrap, "linger.ms": 0})
     pause = threading.Event()
-    deadline = time.monotonic() + HANG_S
+    deadline = time.monotonic() + WAIT_S
     while not until():
         assert time.monotonic() < deadline, worker.why("")
         number = len(site.produced)
@@ -30,7 +30,7 @@ def trickle(site: DeliverySite, worker: WorkerProcess, until: Callable[[], bool]
         site.ends[number % PARTITIONS] += 1
         producer.poll(0)
         pause.wait(0.01)
-    assert producer.flush(HANG_S) == 0
+    assert producer.flush(WAIT_S) == 0
 
 
 def test_a_slow_flow_is_handled_in_one_batch_an_interval(kafka: KafkaCluster, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 
 from tests.support.kafka import KafkaCluster
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
 
 
@@ -44,7 +44,7 @@ def test_the_end_of_a_transaction_is_no_lag(site: DeliverySite, level: str) -> N
         producer.begin_transaction()
         for partition in range(PARTITIONS):
             producer.produce(site.topic, text.encode(), partition=partition)
-        assert producer.flush(HANG_S) == 0
+        assert producer.flush(WAIT_S) == 0
         end(60)
     wanted = dict.fromkeys(range(PARTITIONS), 4)  # two records and two markers
     site.until_committed(wanted, why=site.why)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
-from tests.support.waiting import HANG_S
+from tests.support.waiting import HANG_S, WAIT_S
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -179,7 +179,7 @@ class Api:
         self.create(path_of("v1", "pods", namespace, pod, "eviction"), body)
 
 
-def until(probe: Callable[[], T | None], what: str, timeout_s: float = HANG_S, every_s: float = 0.05) -> T:
+def until(probe: Callable[[], T | None], what: str, timeout_s: float = WAIT_S, every_s: float = 0.05) -> T:
     """The first true answer of ``probe``.
 
     What a client would try again counts as "not yet" on the way: a connection that fails, a 404, a 409, a

@@ -47,7 +47,6 @@ FRONT_PROXY = "front-proxy-client"
 """Who the API server is to the servers of APIServices (the common name of its certificate)."""
 
 _ATTEMPTS = 3
-"""It takes 5 s; ten times that on a machine that is very busy."""
 
 
 class ControlPlaneUnavailable(RuntimeError):

@@ -16,11 +16,11 @@ from tests.support.controlplane import build
 from tests.support.controlplane.aggregated import registered
 from tests.support.controlplane.api import ApiError, Json, path_of, until
 from tests.support.controlplane.cluster import ControlPlane
+from tests.support.waiting import HANG_S
 
 API_VERSION = "keda.sh/v1alpha1"
 OPERATOR, ADAPTER = "keda-operator", "keda-metrics-apiserver"
 CERTIFICATES = "kedaorg-certs"
-"""It takes 40 s, half of it the first readiness probes' delay; more on a machine that is very busy."""
 
 
 class Keda:
@@ -65,8 +65,8 @@ def keda(plane: ControlPlane, *, may: Sequence[Json] | None = None) -> Iterator[
             plane.kubectl("apply", "-f", "-", stdin=rest)
             collection = path_of("apps/v1", "deployments", namespace)
             plane.api.create(collection, _operator(_named(deployments, OPERATOR), str(operator)))
-            address = until(running.address, "the address of KEDA's operator")
-            until(lambda: _certified(plane, namespace), "KEDA's certificates")
+            address = until(running.address, "the address of KEDA's operator", HANG_S)
+            until(lambda: _certified(plane, namespace), "KEDA's certificates", HANG_S)
             host = f"{OPERATOR}.{namespace}.svc"
             plane.api.create(collection, _adapter(_named(deployments, ADAPTER), str(adapter), address, host))
             with registered(plane, service):

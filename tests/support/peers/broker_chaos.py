@@ -18,7 +18,7 @@ from tests.support.peers.group_journal import Event
 from tests.support.peers.peer import OURS, Peer
 from tests.support.processes import reserve_ports
 from tests.support.proxies import SwitchedProxy
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 from tests.support.wire.rawclient import RawClient, topic_metadata
 
 LISTENER = "PROXIED"
@@ -161,7 +161,7 @@ class Chaos:
     def calm(self) -> None:
         """Waits for the end of all faults; then every place has a process that runs."""
         for thread in self._threads:
-            thread.join(HANG_S)
+            thread.join(WAIT_S)
             assert not thread.is_alive(), "a fault does not end"
         for proxy in self.kafka.proxies.values():
             proxy.open()
@@ -256,7 +256,7 @@ class Chaos:
 
     def _await_replicas(self) -> None:
         """Until all replicas are in sync again: else the next death would take a partition's only copy."""
-        deadline = time.monotonic() + HANG_S
+        deadline = time.monotonic() + WAIT_S
         cluster = self.kafka.cluster
         while time.monotonic() < deadline:
             with RawClient.to(cluster.address(min(cluster.pids))) as client:
@@ -341,7 +341,7 @@ class Chaos:
             first = slot.current
             self.note(f"a second one with the id of {first.name}")
             second = slot.start()
-            deadline = time.monotonic() + HANG_S
+            deadline = time.monotonic() + WAIT_S
             while first.alive and second.alive and time.monotonic() < deadline:
                 time.sleep(0.05)
             # The one that joins last wins, which is the first if the broker had removed it before.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import confluent_kafka
 
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -37,14 +37,14 @@ def read_topic(bootstrap: str, topic: str) -> Iterator[StoredRecord]:
     options = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False}
     consumer = confluent_kafka.Consumer(options)
     try:
-        partitions = consumer.list_topics(topic, HANG_S).topics[topic].partitions
+        partitions = consumer.list_topics(topic, WAIT_S).topics[topic].partitions
         assert partitions, f"there is no topic {topic}"
         for partition in sorted(partitions):
             start = confluent_kafka.TopicPartition(topic, partition, 0)
-            end, at = consumer.get_watermark_offsets(start, HANG_S)[1], 0
+            end, at = consumer.get_watermark_offsets(start, WAIT_S)[1], 0
             consumer.assign([start])
             while at < end:
-                message = consumer.poll(HANG_S)
+                message = consumer.poll(WAIT_S)
                 assert message is not None, f"{topic}-{partition} stands at {at} of {end}"
                 assert message.error() is None, message.error()
                 offset = message.offset()
@@ -87,7 +87,7 @@ def write_topic(
     sent: list[tuple[str, str | bytes | None]] = [*(headers or {}).items()]
     for partition, value in records:
         producer.produce(topic, value, partition=partition, headers=sent, on_delivery=delivered)
-    assert producer.flush(HANG_S) == 0
+    assert producer.flush(WAIT_S) == 0
     assert not failed, failed[:5]
 
 

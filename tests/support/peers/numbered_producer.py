@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import confluent_kafka
 
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 
 
 class NumberedProducer:
@@ -61,7 +61,7 @@ class NumberedProducer:
         """How many records the broker has confirmed."""
         return sum(map(len, self._stored.values()))
 
-    def finish(self, timeout_s: float = HANG_S) -> None:
+    def finish(self, timeout_s: float = WAIT_S) -> None:
         """Writes no more, and waits until everything is confirmed. Raises AssertionError."""
         self._stop.set()
         self._thread.join()
@@ -91,7 +91,7 @@ class NumberedProducer:
         else:
             self._stored[message.partition()][message.offset()] = number
 
-    def _place(self, timeout_s: float = HANG_S) -> None:
+    def _place(self, timeout_s: float = WAIT_S) -> None:
         """Finds the records that were stored at an unknown offset, by reading their partitions."""
         partitions = {number % self._partitions for number in self._unplaced}
         if not partitions:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.support.java.programs import java_command
 from tests.support.peers.group_journal import Event
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 
 OURS = "slackwater"
 JAVA = "java"
@@ -118,7 +118,7 @@ class Peer:
         self._process.kill()
         self._end()
 
-    def close(self, timeout_s: float = HANG_S) -> None:
+    def close(self, timeout_s: float = WAIT_S) -> None:
         """Lets it commit, leave (a dynamic member does) and end. Raises TimeoutExpired, after a kill."""
         self.order("close")
         try:
@@ -132,7 +132,7 @@ class Peer:
     def _end(self) -> None:
         self._process.wait()
         for thread in self._threads:
-            thread.join(HANG_S)
+            thread.join(WAIT_S)
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -177,7 +177,7 @@ def peers() -> Iterator[list[Peer]]:
 
 
 def wait_for(
-    what: str, condition: Callable[[], Any], group: Sequence[Peer], timeout_s: float = HANG_S
+    what: str, condition: Callable[[], Any], group: Sequence[Peer], timeout_s: float = WAIT_S
 ) -> None:
     """Waits until ``condition()`` holds. Raises AssertionError at once if one of the group fails."""
     deadline = time.monotonic() + timeout_s

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 
 C = TypeVar("C")
 
@@ -43,7 +43,7 @@ def knowing(consumer: C, *topics: str) -> C:
     Raises :class:`AssertionError` when a topic has no partitions for a minute.
     """
     asked: Any = consumer
-    deadline = time.monotonic() + HANG_S
+    deadline = time.monotonic() + WAIT_S
     for topic in topics:
         # Asks the cluster, and waits for the answer, as long as it knows none.
         while not asked.partitions_for_topic(topic):
@@ -284,7 +284,7 @@ class Confluent(Blocking):
     def committed(self) -> dict[int, tuple[int, str]]:
         partitions = self.consumer.list_topics(self.topic, 60).topics[self.topic].partitions
         wanted = [self._kafka.TopicPartition(self.topic, p) for p in partitions]
-        answered = self.consumer.committed(wanted, timeout=HANG_S)
+        answered = self.consumer.committed(wanted, timeout=WAIT_S)
         return {tp.partition: (tp.offset, tp.metadata or "") for tp in answered if tp.offset >= 0}
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from tests.support.controlplane.api import Json
 from tests.support.site.load import Load, Produced, ends
 from tests.support.site.recorder import Recorder, Sample, now_ms
 from tests.support.site.sink import Verdict, handled, verify
-from tests.support.waiting import HANG_S
+from tests.support.waiting import HANG_S, WAIT_S
 
 API_VERSION = "slackwater.dev/v1alpha1"
 PLURAL = "consumergroups"
@@ -118,7 +118,7 @@ class Group:
         )
 
     def await_condition(
-        self, kind: str, status: str = "True", reason: str = "", timeout_s: float = HANG_S
+        self, kind: str, status: str = "True", reason: str = "", timeout_s: float = WAIT_S
     ) -> Json:
         """Waits until a condition has that status (and reason) *for the present generation* of the spec."""
 
@@ -204,7 +204,7 @@ class Group:
         return _worker_status(document.get("status", {}).get("podIP", ""))
 
     def await_settled(
-        self, replicas: int, timeout_s: float = HANG_S, phases: Collection[str] = AT_REST
+        self, replicas: int, timeout_s: float = WAIT_S, phases: Collection[str] = AT_REST
     ) -> int:
         """Waits until Kafka's group is Stable with these ``replicas`` workers and nobody else, all running in
         one generation, with every partition held, and the rollout is in one of ``phases``
@@ -232,7 +232,7 @@ class Group:
         except TimeoutError as exc:
             raise AssertionError(f"{exc}\n{self.tell()}") from exc
 
-    def await_taken_over(self, timeout_s: float = HANG_S) -> dict[str, Json]:
+    def await_taken_over(self, timeout_s: float = WAIT_S) -> dict[str, Json]:
         """Waits until every partition is served by who took it over; ``GET /status`` of each worker, which
         tells all pauses then (the event ``takeover`` waits for two seconds only)."""
 
@@ -286,7 +286,7 @@ class Group:
             group = admin.describe_groups([self.name]).unwrap()[self.name]
         return group.state, {member.instance_id or member.member_id for member in group.members}
 
-    def await_kafka_group(self, state: str, timeout_s: float = HANG_S) -> None:
+    def await_kafka_group(self, state: str, timeout_s: float = WAIT_S) -> None:
         """Waits until Kafka's group has no member and is in that state (``Empty``, ``Dead``)."""
 
         def is_it() -> bool:
@@ -324,7 +324,7 @@ class Group:
         even = [1.0] * self.partitions
         return Load(self.site.kafka.bootstrap, self.topic, rate=rate, weights=weights or even, **more)
 
-    def await_handled(self, produced: Sequence[Produced], timeout_s: float = HANG_S) -> None:
+    def await_handled(self, produced: Sequence[Produced], timeout_s: float = WAIT_S) -> None:
         """Waits until everything that was produced is committed."""
         wanted = ends(produced)
 

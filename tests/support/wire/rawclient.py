@@ -24,7 +24,7 @@ from slackwater.kafka.wire.frame import (
     frame_size,
 )
 from slackwater.kafka.wire.schema import Request, Response
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import wait_until
 
 R = TypeVar("R", bound=Response)
 
@@ -33,6 +33,7 @@ CEILINGS: dict[int, Mapping[int, int]] = {}
 taken. For tests that run against old brokers too, and are not about a version.
 """
 MAX_FRAME_BYTES = 256 * 1024 * 1024
+DEFAULT_TIMEOUT_S = 25.0
 """Less than the sessions and rebalance timeouts of the members here, which must not be what ends a wait."""
 
 
@@ -49,7 +50,7 @@ def parse_address(bootstrap: str) -> tuple[str, int]:
 class RawClient:
     """One connection. Answers come back in the order of the requests (Kafka's rule per connection)."""
 
-    def __init__(self, host: str, port: int, *, client_id: str = "raw", timeout_s: float = HANG_S) -> None:
+    def __init__(self, host: str, port: int, *, client_id: str = "raw", timeout_s: float = 20.0) -> None:
         self.host, self.port = host, port
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -100,16 +101,16 @@ class RawClient:
         header = RequestHeader(request.api_key, version, correlation_id, self._client_id)
         parts = encode_request(header, request)
         self._sent.append((correlation_id, type(request), version))
-        self._socket.settimeout(HANG_S)
+        self._socket.settimeout(DEFAULT_TIMEOUT_S)
         self._socket.sendall(b"".join(parts))
         return correlation_id
 
     def send_bytes(self, data: bytes) -> None:
         """Sends bytes as they are, for frames that no declaration would make."""
-        self._socket.settimeout(HANG_S)
+        self._socket.settimeout(DEFAULT_TIMEOUT_S)
         self._socket.sendall(data)
 
-    def receive(self, timeout_s: float = HANG_S) -> Any:
+    def receive(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> Any:
         """The answer to the oldest request not answered yet.
 
         Raises :class:`TimeoutError` (the answer can still be received later) and
@@ -121,7 +122,7 @@ class RawClient:
         assert got == correlation_id, f"answer {got} to request {correlation_id}"
         return body
 
-    def receive_frame(self, timeout_s: float = HANG_S) -> bytes:
+    def receive_frame(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> bytes:
         """The next frame without its length. Raises as :meth:`receive`."""
         deadline = time.monotonic() + timeout_s
         self._fill(4, deadline)
@@ -147,7 +148,9 @@ class RawClient:
                 raise ConnectionClosed("closed by the broker")
             self._buffer += chunk
 
-    def request(self, request: Request[R], version: int | None = None, *, timeout_s: float = HANG_S) -> R:
+    def request(
+        self, request: Request[R], version: int | None = None, *, timeout_s: float = DEFAULT_TIMEOUT_S
+    ) -> R:
         """Sends and waits for the answer. Nothing may be outstanding on this connection."""
         self.send(request, version)
         assert len(self._sent) == 1, "another request is still unanswered on this connection"
@@ -177,7 +180,7 @@ class RawClient:
             return True
         return False
 
-    def closed_by_broker(self, timeout_s: float = HANG_S) -> bool:
+    def closed_by_broker(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> bool:
         """Whether the broker closes the connection within ``timeout_s`` without an answer."""
         try:
             self.receive_frame(timeout_s)
@@ -259,7 +262,7 @@ class Member:
         """Sends JoinGroup; ``member_id`` None: the one this member has."""
         self.main.send(self.join_request(member_id), self.join_version)
 
-    def receive_join(self, timeout_s: float = HANG_S) -> m.JoinGroupResponse:
+    def receive_join(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> m.JoinGroupResponse:
         """Awaits the answer and, if it is good, keeps member id, generation and leader."""
         answer: m.JoinGroupResponse = self.main.receive(timeout_s)
         if answer.error_code == 0:
@@ -268,7 +271,7 @@ class Member:
             self.leader = answer.leader
         return answer
 
-    def join(self, member_id: str | None = None, timeout_s: float = HANG_S) -> m.JoinGroupResponse:
+    def join(self, member_id: str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> m.JoinGroupResponse:
         """One JoinGroup; a dynamic member's MEMBER_ID_REQUIRED (79, KIP-394) is obeyed once."""
         self.send_join(member_id)
         answer = self.receive_join(timeout_s)
@@ -300,7 +303,7 @@ class Member:
         """Sends SyncGroup on the main connection."""
         self.main.send(self.sync_request(assignments, **changes), 5)
 
-    def receive_sync(self, timeout_s: float = HANG_S) -> m.SyncGroupResponse:
+    def receive_sync(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> m.SyncGroupResponse:
         """Awaits the answer to :meth:`send_sync`."""
         answer: m.SyncGroupResponse = self.main.receive(timeout_s)
         return answer
@@ -382,7 +385,7 @@ def form(members: Sequence[Member], assignments: Mapping[str, bytes] | None = No
     return leader
 
 
-def join_all(members: Sequence[Member], timeout_s: float = HANG_S) -> Member:
+def join_all(members: Sequence[Member], timeout_s: float = 60.0) -> Member:
     """Joins until one generation holds all members; returns its leader. Nobody has synced yet."""
     for member in members:
         if member.instance is None and not member.member_id:

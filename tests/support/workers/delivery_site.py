@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 from tests.support.workers.group_site import GroupSite
 from tests.support.workers.process import WorkerProcess
 
@@ -172,7 +172,7 @@ class DeliverySite(GroupSite):
             place for place, text in zip(places, self.produced, strict=True) if not text.startswith("bad")
         )
 
-    def until_done(self, timeout_s: float = HANG_S) -> None:
+    def until_done(self, timeout_s: float = WAIT_S) -> None:
         """Waits until the workers' events say that everything produced is committed.
 
         Raises AssertionError at once when no worker runs any more.

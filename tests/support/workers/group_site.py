@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from slackwater.kafka import KafkaAdmin
 from slackwater.kafka.admin.results import GroupDescription
 from tests.support.peers.librdkafka import StoredRecord, read_topic, write_topic
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 from tests.support.workers.process import WorkerProcess
 
 
@@ -48,7 +48,7 @@ class GroupTopic:
         """Creates each topic with so many partitions."""
         topics = [NewTopic(topic, count, replication_factor=1) for topic, count in partitions.items()]
         for created in self._admin.create_topics(topics).values():
-            created.result(HANG_S)
+            created.result(WAIT_S)
 
     def create_topic(self) -> None:
         """Creates the group's topic."""
@@ -56,7 +56,7 @@ class GroupTopic:
 
     def recreate_topic(self) -> None:
         """Deletes the topic and creates an empty one of the same name."""
-        self._admin.delete_topics([self.topic], operation_timeout=30)[self.topic].result(HANG_S)
+        self._admin.delete_topics([self.topic], operation_timeout=30)[self.topic].result(WAIT_S)
 
         def created() -> bool:
             try:
@@ -74,7 +74,7 @@ class GroupTopic:
         """Moves the start of the partition's log to the offset ``before``, as retention does."""
         place = confluent_kafka.TopicPartition(self.topic, partition, before)
         for deleted in self._admin.delete_records([place]).values():
-            assert deleted.result(HANG_S).low_watermark == before
+            assert deleted.result(WAIT_S).low_watermark == before
 
     def write(
         self, records: Iterable[tuple[int, bytes]], *, headers: dict[str, bytes] | None = None, **options: Any
@@ -98,11 +98,11 @@ class GroupTopic:
 
     def _committed(self, consumer: confluent_kafka.Consumer) -> dict[int, int]:
         places = [confluent_kafka.TopicPartition(self.topic, partition) for partition in self.ends]
-        committed = consumer.committed(places, HANG_S)
+        committed = consumer.committed(places, WAIT_S)
         return {place.partition: max(0, place.offset) for place in committed}
 
     def until_committed(
-        self, offsets: Mapping[int, int] | None = None, timeout_s: float = HANG_S, why: Any = ""
+        self, offsets: Mapping[int, int] | None = None, timeout_s: float = WAIT_S, why: Any = ""
     ) -> None:
         """Waits until the group has committed ``offsets``; default: all that was produced.
 
@@ -135,7 +135,7 @@ class GroupTopic:
         def stored() -> bool:
             """A coordinator learns of a new topic a little later than the broker that created it."""
             (changed,) = self._admin.alter_consumer_group_offsets([wanted]).values()
-            partitions = changed.result(HANG_S).topic_partitions
+            partitions = changed.result(WAIT_S).topic_partitions
             errors[:] = [place.error for place in partitions if place.error is not None]
             unknown = confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
             assert all(error.code() == unknown for error in errors), errors

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 
 
 @dataclass
@@ -43,7 +43,7 @@ def run_preflight(folder: Path, config: Mapping[str, Any]) -> Preflight:
         [sys.executable, "-m", "slackwater.cli", "worker", "--config", str(file), "--preflight"],
         capture_output=True,
         text=True,
-        timeout=HANG_S,
+        timeout=WAIT_S,
         check=False,
         env={**os.environ, "SLACKWATER_TERMINATION_LOG": str(termination_log)},
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 
 
 class WorkerProcess:
@@ -91,7 +91,7 @@ class WorkerProcess:
         name: str,
         condition: Callable[[dict[str, Any]], bool] = lambda _: True,
         *,
-        timeout_s: float = HANG_S,
+        timeout_s: float = WAIT_S,
     ) -> dict[str, Any]:
         """The first event of that name for which ``condition`` holds; waits for it."""
         deadline = time.monotonic() + timeout_s
@@ -118,7 +118,7 @@ class WorkerProcess:
         """All phases so far."""
         return [event["phase"] for event in self.named("phase")]
 
-    def until_phase(self, phase: str, timeout_s: float = HANG_S) -> None:
+    def until_phase(self, phase: str, timeout_s: float = WAIT_S) -> None:
         """Waits until the last phase that it has reported is this one. Raises AssertionError if it ends."""
 
         def reached() -> bool:
@@ -171,7 +171,7 @@ class WorkerProcess:
         """Sends a signal."""
         self.process.send_signal(number)
 
-    def wait(self, timeout_s: float = HANG_S) -> int:
+    def wait(self, timeout_s: float = WAIT_S) -> int:
         """Waits for the end; the exit code."""
         code = self.process.wait(timeout_s)
         self._reader.join(5)
@@ -197,7 +197,7 @@ class WorkerProcess:
     def ask(self, method: str, path: str) -> bytes:
         """A request to its health port: the body of the answer."""
         request = urllib.request.Request(f"http://{self.address}{path}", method=method)
-        with urllib.request.urlopen(request, timeout=HANG_S) as answer:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
             return bytes(answer.read())
 
     def status(self) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class WorkerProcess:
         return total
 
     def until_status(
-        self, condition: Callable[[dict[str, Any]], bool], timeout_s: float = HANG_S
+        self, condition: Callable[[dict[str, Any]], bool], timeout_s: float = WAIT_S
     ) -> dict[str, Any]:
         """Its /status as soon as ``condition`` holds for it. Raises AssertionError if it does not answer."""
         status: dict[str, Any] = {}

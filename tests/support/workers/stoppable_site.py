@@ -13,7 +13,7 @@ from typing import Any
 import confluent_kafka
 
 from slackwater.runtime.fault_points import VARIABLE
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 from tests.support.workers.group_site import GroupSite
 from tests.support.workers.process import WorkerProcess
 from tests.support.workers.takeover_worker import TakeoverKey
@@ -69,7 +69,7 @@ class StoppableSite(GroupSite):
         for number in range(first, first + count):
             text = f"{'bad' if number % BAD_EVERY == 0 else 'good'} {number}"
             self._producer.produce(self.topic, text, partition=number % PARTITIONS, on_delivery=stored)
-        assert self._producer.flush(HANG_S) == 0
+        assert self._producer.flush(WAIT_S) == 0
 
     def start(self, ordinal: int, suffix: str = "a", stop_at: str = "") -> WorkerProcess:
         """Starts the pod ``g-SUFFIX-ORDINAL`` as the member ``g-ORDINAL``; ``stop_at``: a fault point."""

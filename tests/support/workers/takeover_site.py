@@ -15,7 +15,7 @@ from typing import Any
 
 import confluent_kafka
 
-from tests.support.waiting import HANG_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 from tests.support.workers.group_site import GroupSite, GroupTopic
 from tests.support.workers.process import WorkerProcess
 from tests.support.workers.takeover_worker import TakeoverKey
@@ -98,7 +98,7 @@ class Flow:
         """Ends the flow; everything is stored then. Raises AssertionError if something was not stored."""
         self._running.clear()
         if self._thread is not None:
-            self._thread.join(HANG_S)
+            self._thread.join(WAIT_S)
             assert not self._thread.is_alive()
         assert self._errors == []
 
@@ -125,7 +125,7 @@ class Flow:
                 self.produced += 1
             producer.poll(0)
             time.sleep(0.002)  # the grain of the rate
-        assert producer.flush(HANG_S) == 0
+        assert producer.flush(WAIT_S) == 0
 
 
 class HandlerLog:
@@ -266,7 +266,7 @@ class TakeoverSite(GroupSite):
         generations = {status["generation"] for status in statuses}
         return assigned and shares == {self.partitions // len(pods)} and len(generations) == 1
 
-    def until_done(self, timeout_s: float = HANG_S) -> None:
+    def until_done(self, timeout_s: float = WAIT_S) -> None:
         """Waits until everything that was produced is committed."""
         self.until_committed(timeout_s=timeout_s, why=self.why)
 
@@ -274,7 +274,7 @@ class TakeoverSite(GroupSite):
         """How often each text is in the files."""
         return Counter(self.output.texts())
 
-    def until_handled(self, pod: str, more: int = 1, timeout_s: float = HANG_S) -> None:
+    def until_handled(self, pod: str, more: int = 1, timeout_s: float = WAIT_S) -> None:
         """Waits until the handler of a pod was called ``more`` times more."""
         before = self.handler_log.calls_of(pod)
         wait_until(lambda: self.handler_log.calls_of(pod) >= before + more, self.why, timeout_s)

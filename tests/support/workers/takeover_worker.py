@@ -24,13 +24,13 @@ from slackwater.runtime.takeover.signing import (
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 from tests.support.workers.process import WorkerProcess
 
 
 def target_at(port: int) -> str:
     """The target that a request to the worker on a port of this machine must be signed for."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_S)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
     try:
         connection.request("GET", "/status")
         status = json.loads(connection.getresponse().read())
@@ -71,7 +71,7 @@ class TakeoverKey:
             key or self._key, "POST", "/takeover", body,
             now_ms=now_ms, nonce=nonce, target=target_at(worker.port),
         )  # fmt: skip
-        connection = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=HANG_S)
+        connection = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=WAIT_S)
         try:
             headers = {"Authorization": signed} | ({"traceparent": trace} if trace else {})
             connection.request("POST", "/takeover", body, headers)
