@@ -1,4 +1,4 @@
-# Two commands do everything: `make demo` and `make test`. Each sets up what it needs.
+# Two commands do everything: `make demo` and `make test`. Each sets up what it needs; both need Python alone.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -6,7 +6,7 @@ BROKER ?= dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-parts e2e node long lint bench docs lock sbom audit release-check clean
+.PHONY: help setup demo test verify verify-parts e2e node long lint bench docs lock sbom audit release-check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,10 +20,13 @@ else
 	$(BIN)/slackwater demo $(ARGS)
 endif
 
-test: $(VENV)/.dev ## Run all tests but the longest (ARGS=path::name: one; LANE=name: one lane; root, Go)
-	$(BIN)/python -m tests.lanes $(if $(LANE),--lane $(LANE)) $(ARGS)
+test: $(VENV)/.dev ## Run the tests (ARGS=path::name: one; CHANGED=1: what a change since main can reach)
+	$(BIN)/python -m tests.run test $(if $(CHANGED),--changed) $(ARGS)
 
-test-parts: $(VENV)/.dev ## Build what the tests need (control plane, helm, Kafka) and run nothing
+verify: $(VENV)/.dev ## Run the tests on real parts: Kafka, a control plane, PostgreSQL, Prometheus (root, Maven, Go)
+	$(BIN)/python -m tests.run verify $(if $(CHANGED),--changed) $(ARGS)
+
+verify-parts: $(VENV)/.dev ## Build what `make verify` needs and run nothing
 	$(BIN)/python -m tests.support.parts
 
 e2e: $(VENV)/.dev ## Run every test on a real Kubernetes control plane, the longest scenarios, too
@@ -34,11 +37,16 @@ node: $(VENV)/.dev ## Run the scenarios on a real node: kubelet, containerd, ima
 
 long: $(VENV)/.dev ## Run the longest tests that need no control plane: chaos, old brokers, other clients
 	$(BIN)/python -m pytest -m "long and not controlplane and not node" $(ARGS)
+	SLACKWATER_TEST_BROKERS=kafka-4.3,kafka-3.9,kafka-2.8 $(BIN)/python -m pytest \
+	  -m "not long and not controlplane and not node" $(ON_EACH_KAFKA)
+
+# Tests with the fixture `broker`, on the dev broker in `make test`.
+ON_EACH_KAFKA := tests/client/integration tests/worker/integration tests/pipeline/integration/sinks
 
 lint: $(VENV)/.dev ## Check style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy worker/slackwater operator/slackwater_operator examples benchmarks tests/lanes.py tests/support tools/chart tools/dashboards \
+	$(BIN)/mypy worker/slackwater operator/slackwater_operator examples benchmarks .ci/gate.py tests/run.py tests/mutants tests/support tools/chart tools/dashboards \
 	  tools/cli_docs tools/client_docs tools/demo_cast tools/kafka_python_suite tools/release
 	$(BIN)/lint-imports
 

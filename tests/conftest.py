@@ -1,18 +1,25 @@
-"""What the tests share: real brokers, the dev broker, one fixture over both, and a PostgreSQL server."""
+"""What the tests share: real brokers, the dev broker, a PostgreSQL server; and which command runs a test."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import parts, spark
+from tests.support import parts, sealed, spark
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.kafka.brokers import BROKERS, GROUP_CONFIG
+from tests.support.kafka.shared import shared_kafka
 from tests.support.postgres import PostgresDatabase, PostgresServer
+from tests.support.workers.delivery_site import DeliverySite
+
+HERE = Path(__file__).parent
 
 # Tests start hundreds of Python processes. Each would compile all of our modules anew where the environment
 # forbids bytecode files, as those of many containers do.
@@ -27,14 +34,44 @@ settings.register_profile(
 )
 settings.load_profile("slackwater")
 
-GROUP_CONFIG = {"group.initial.rebalance.delay.ms": "150"}
-"""Shorter than the brokers' default of 3 s, so that forming a group does not dominate the run."""
+
+SERIAL = ("controlplane", "spark", "postgres", "iceberg", "s3")
+"""Parts with a server that is started once: under pytest-xdist the tests of each run in one process."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist's, which reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests of `make verify`, and groups tests for pytest-xdist: those that share a server, or a
+    file. The long groups come first.
+    """
+    for item in items:
+        needed = parts.needed_by(item)
+        if needed - parts.OF_PYTHON:
+            item.add_marker("verify")
+        if item.get_closest_marker("xdist_group") is None:
+            shared = (name for name in SERIAL if name in needed)
+            item.add_marker(pytest.mark.xdist_group(next(shared, str(item.path.relative_to(HERE)))))
+
+    def rank(item: pytest.Item) -> int:
+        return min(
+            (SERIAL.index(name) for name in parts.needed_by(item) if name in SERIAL), default=len(SERIAL)
+        )
+
+    items.sort(key=rank)
+
+
+gc.disable()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Makes the parts that the selected tests need, before the time limit of any test begins."""
-    names = parts.needed(session.items)
+    # What the modules of the tests hold stays: no later collection looks through it.
+    gc.freeze()
+    gc.enable()
+    if getattr(session.config.option, "loadgroup", False):  # set in the processes of pytest-xdist
+        assert all("@" in item.nodeid for item in session.items), "pytest-xdist ignores the groups of tests"
+    names = set().union(*map(parts.needed_by, session.items))
     if session.config.option.collectonly or not names:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
@@ -45,10 +82,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             pytest.exit(f"the selected tests need what cannot be made here: {exc}", returncode=70)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Holds tests below a folder ``unit`` to this process and this machine."""
+    if "unit" not in item.path.relative_to(HERE).parts:
+        return (yield)
+    with sealed.nothing_leaves_this_process():
+        return (yield)
+
+
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[KafkaCluster]:
-    """One real broker; all defaults but :data:`GROUP_CONFIG`."""
-    with KafkaCluster(1, GROUP_CONFIG) as cluster:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """The run's real broker; all defaults but :data:`GROUP_CONFIG`."""
+    with shared_kafka(GROUP_CONFIG, tmp_path_factory.getbasetemp()) as cluster:
         yield cluster
 
 
@@ -80,19 +126,24 @@ def devbroker() -> Iterator[DevBroker]:
         yield broker
 
 
-BROKERS = {"kafka-4.3": "kafka", "kafka-3.9": "kafka39", "kafka-2.8": "kafka28", "devbroker": "devbroker"}
-"""The name of a broker in a test's id -> its fixture."""
-CHOSEN = os.environ.get("SLACKWATER_TEST_BROKERS", "kafka-4.3,devbroker").split(",")
+CHOSEN = os.environ.get("SLACKWATER_TEST_BROKERS", "devbroker").split(",")
 
 
 @pytest.fixture(scope="session", params=CHOSEN)
 def broker(request: pytest.FixtureRequest) -> KafkaCluster | DevBroker:
-    """Each test runs against the real broker and against the dev broker.
+    """The dev broker, which tests/conformance holds to the real one; in that folder each broker.
 
-    Against others with ``SLACKWATER_TEST_BROKERS=kafka-3.9,kafka-2.8`` in the environment.
+    Others with ``SLACKWATER_TEST_BROKERS=kafka-4.3,kafka-2.8`` in the environment.
     """
     broker: KafkaCluster | DevBroker = request.getfixturevalue(BROKERS[request.param])
     return broker
+
+
+@pytest.fixture
+def site(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[DeliverySite]:
+    """A group of worker processes. Where tests need another site, their module has a fixture of this name."""
+    with DeliverySite(broker.bootstrap, tmp_path) as site:
+        yield site
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,7 @@ SECONDS = float(os.environ.get("SLACKWATER_CHAOS_SECONDS", "60"))
 
 
 @pytest.mark.long
+@pytest.mark.parts("kafka")
 @pytest.mark.timeout(SECONDS + 420)
 def test_no_record_is_lost_and_few_are_read_twice() -> None:
     """0 lost; read again is only what a member had read and not committed; no committed offset goes back."""

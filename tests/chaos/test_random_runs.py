@@ -28,6 +28,7 @@ SIDE_BY_SIDE = 4
 
 
 @pytest.mark.long
+@pytest.mark.parts("kafka")
 @pytest.mark.timeout(120 + 60 * RUNS)
 def test_random_runs_lose_and_duplicate_nothing() -> None:
     seed = int(os.environ.get("SLACKWATER_CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
@@ -38,6 +39,7 @@ def test_random_runs_lose_and_duplicate_nothing() -> None:
     assert not [outcome for outcome in outcomes if not outcome.good]
 
 
+@pytest.mark.long
 def test_lost_and_duplicated_rows_are_reported(devbroker: DevBroker, tmp_path: Path) -> None:
     with StoppableSite(devbroker.bootstrap, tmp_path) as site:
         worker = site.start(0)
@@ -69,6 +71,7 @@ def test_lost_and_duplicated_rows_are_reported(devbroker: DevBroker, tmp_path: P
             site.check()
 
 
+@pytest.mark.long
 def test_duplicated_dead_letters_are_named(devbroker: DevBroker, tmp_path: Path) -> None:
     with StoppableSite(devbroker.bootstrap, tmp_path) as site:
         worker = site.start(0)
@@ -88,6 +91,7 @@ def test_duplicated_dead_letters_are_named(devbroker: DevBroker, tmp_path: Path)
         assert f"at {site.letters_topic}-1 offset" in difference
 
 
+@pytest.mark.long
 def test_a_failed_run_reports_its_cause_and_keeps_its_folder(
     devbroker: DevBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

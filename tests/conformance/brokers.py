@@ -16,13 +16,15 @@ from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader, decode_response, encode_request
 from slackwater.kafka.wire.schema import Request
-from tests.conftest import BROKERS
+from tests.support.kafka.brokers import BROKERS
 from tests.support.wire.rawclient import RawClient
 
 FIXTURES = BROKERS
 """The name of a broker in a test's id -> its fixture."""
 OLD = ("kafka-3.9", "kafka-2.8")
-"""Those that only the rows marked `on_old_brokers` meet in the normal run."""
+"""Those that most rows meet only when the long tests run."""
+OLDEST = "kafka-2.8"
+"""The one that rows marked `on_old_brokers` meet in `make verify`."""
 
 Ranges = Mapping[type[Request[Any]], tuple[int, int]]
 
@@ -67,7 +69,7 @@ def needs(message: type[Request[Any]], version: int | None = None) -> Callable[[
 
 
 on_old_brokers = pytest.mark.on_old_brokers
-"""Marks rows that meet the old brokers in the normal run, too; the others do so when `long` ones run."""
+"""Marks rows that meet the oldest broker in `make verify`; the others do so when the long tests run."""
 
 
 def ceilings(broker: str) -> dict[int, int]:

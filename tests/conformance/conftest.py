@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from slackwater.kafka.wire.schema import Request
-from tests.conformance.brokers import FIXTURES, OLD, ceilings, lacks, missing
+from tests.conformance.brokers import FIXTURES, OLD, OLDEST, RANGES, ceilings, lacks, missing
 from tests.conformance.differences import DIFFERENCES
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.parts import OF_BROKERS
 from tests.support.wire.rawclient import CEILINGS, RawClient, parse_address
 
 _NUMBERS = itertools.count(1)
@@ -63,11 +64,24 @@ def client(bootstrap: str) -> Iterator[RawClient]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Most rows meet the old brokers only when the long tests run."""
+    """Rows on real brokers need these. Most rows meet an old broker only when the long tests run."""
     here = Path(__file__).parent
     for item in (item for item in items if here in item.path.parents):
-        if broker_of(item) in OLD and item.get_closest_marker("on_old_brokers") is None:
-            item.add_marker(pytest.mark.long)
+        if (broker := broker_of(item)) is None or broker == "devbroker":
+            continue
+        item.add_marker(pytest.mark.parts(*OF_BROKERS[broker]))
+        if broker in OLD:
+            item.add_marker(pytest.mark.xdist_group(FIXTURES[broker]))
+            if not (broker == OLDEST and _is_for_the_gate(item)):
+                item.add_marker(pytest.mark.long)
+
+
+def _is_for_the_gate(item: pytest.Item) -> bool:
+    """Whether the oldest broker meets the row in `make verify`: of each call, its newest version there."""
+    if item.get_closest_marker("on_old_brokers") is None:
+        return False
+    assert isinstance(item, pytest.Function)
+    return all(version == RANGES[OLDEST][message][1] for message, version in needed_by(item))
 
 
 def broker_of(item: pytest.Item) -> str | None:

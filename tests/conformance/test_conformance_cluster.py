@@ -13,9 +13,9 @@ from slackwater.kafka.wire.errors import ErrorCode as E
 from slackwater.kafka.wire.frame import RequestHeader, decode_response, encode_request
 from slackwater.kafka.wire.schema import Request
 from tests.conformance.brokers import RANGES, is_refused, lacks, needs, on_old_brokers
-from tests.conftest import GROUP_CONFIG
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.kafka.brokers import GROUP_CONFIG
 from tests.support.wire.rawclient import (
     ConnectionClosed,
     RawClient,

@@ -19,9 +19,9 @@ import pytest
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.conformance.brokers import ceilings
-from tests.conftest import GROUP_CONFIG
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.kafka.brokers import GROUP_CONFIG
 from tests.support.waiting import HANG_S
 from tests.support.wire.rawclient import (
     CEILINGS,

@@ -17,7 +17,7 @@ import pytest
 
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.conformance.brokers import FIXTURES, ceilings
-from tests.conftest import GROUP_CONFIG
+from tests.support.kafka.brokers import GROUP_CONFIG
 from tests.support.waiting import WAIT_S
 from tests.support.wire.rawclient import (
     CEILINGS,

@@ -61,13 +61,14 @@ def helm(control_plane: ControlPlane) -> Command:
     return control_plane.helm
 
 
-@pytest.fixture(scope="session")
-def api_server() -> Iterator[ControlPlane]:
-    """A control plane of its own, without nodes, that knows the ConsumerGroup. Apart from `control_plane`,
-    since there helm puts the definition in and takes it away."""
-    with (
-        tempfile.TemporaryDirectory(prefix="slackwater-api-") as directory,
-        ControlPlane.start(Path(directory), nodes=()) as plane,
-    ):
-        plane.define()
-        yield plane
+@pytest.fixture(scope="module")
+def definition(control_plane: ControlPlane) -> None:
+    """The ConsumerGroup's definition is there. `chart/test_chart_install.py` takes it away."""
+    control_plane.define()
+
+
+@pytest.fixture(scope="module")
+def home(control_plane: ControlPlane, definition: None) -> Iterator[str]:
+    """A namespace for the tests of a module that only apply objects."""
+    with control_plane.namespace() as name:
+        yield name

@@ -33,6 +33,7 @@ MILES = 350_217_607
 """All distances of the source file added up."""
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3_600)
 def test_the_demo_passes_and_its_report_matches_its_output(tmp_path: Path) -> None:
     # Alone it takes two to three minutes; on slow cores, beside the other lanes, more than thirteen.

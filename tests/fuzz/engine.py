@@ -118,7 +118,7 @@ def run(target: Target, seed: int, start: int, inputs: int) -> Counts | str:
 def _work(target: Target, seed: int, start: int, inputs: int, shared: mmap.mmap) -> str:
     """What broke, or ""."""
     input_number(target, seed, start)  # what a target makes once belongs to no input
-    gc.collect()
+    gc.freeze()  # a collection would copy all pages of the process that was forked
     _limit_memory()
     _Watch(shared)
     began, read = time.monotonic(), 0

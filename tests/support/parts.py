@@ -1,8 +1,9 @@
 """What the tests need and the repository does not contain: programs and jars, made once into ``.cache/``.
 
-``python -m tests.support.parts [NAME ...]`` makes what `make test` needs, or the parts named, and tells how
+``python -m tests.support.parts [NAME ...]`` makes what `make verify` needs, or the parts named, and tells how
 long each took. ``tests/conftest.py`` makes the parts of the selected tests before the first test starts, so
-that no test's time limit includes a build.
+that no test's time limit includes a build. A test that needs a part is one of `make verify`, but for those in
+:data:`OF_PYTHON`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.support import apicurio, postgres
@@ -19,18 +21,14 @@ from tests.support.controlplane import build
 from tests.support.docs import site
 from tests.support.iceberg import rest
 from tests.support.java import programs
-from tests.support.kafka.jars import RELEASES, KafkaUnavailable, kafka_libs
+from tests.support.kafka.brokers import BROKERS
+from tests.support.kafka.jars import KafkaUnavailable, kafka_libs
 from tests.support.node import debian, images
 from tests.support.spark import SparkUnavailable, delta_jars, kafka_source_jars, use_archive
 from tests.support.stores import azure, hdfs, s3
 
 if TYPE_CHECKING:
     import pytest
-
-
-def _kafka() -> None:
-    for version in RELEASES:
-        kafka_libs(version)
 
 
 def _java() -> None:
@@ -46,7 +44,9 @@ def _node() -> None:
 
 
 PARTS: Mapping[str, Callable[[], object]] = {
-    "kafka": _kafka,
+    "kafka": kafka_libs,
+    "kafka-3.9": partial(kafka_libs, "3.9.1"),
+    "kafka-2.8": partial(kafka_libs, "2.8.2"),
     "java": _java,
     "spark": use_archive,
     "spark-kafka": kafka_source_jars,
@@ -61,6 +61,7 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "kubectl": build.kubectl,
     "controlplane": build.binaries,
     "prometheus": lambda: (build.prometheus(), build.promtool()),
+    "prometheus-discovery": lambda: (build.prometheus(discovers=True), build.promtool(discovers=True)),
     "release": lambda: (build.actionlint(), build.crane(), build.krew()),
     "keda": build.keda,
     "grafana": grafana.renderer,
@@ -80,7 +81,24 @@ UNAVAILABLE = (
     site.SiteUnavailable,
     debian.NodeUnavailable,
 )
-LONG = {"azure", "google", "hdfs", "keda", "grafana", "node", "registry"}
+OF_PYTHON = {"spark"}
+"""Parts that are made from what `.venv` contains."""
+LONG = {
+    "azure",
+    "docs",
+    "google",
+    "grafana",
+    "hdfs",
+    "iceberg",
+    "kafka-3.9",
+    "keda",
+    "node",
+    "prometheus-discovery",
+    "registry",
+    "spark-delta",
+    "spark-kafka",
+    "release",
+}
 """Parts that only tests marked ``long`` or ``node`` need."""
 OF_MARKERS = {
     "controlplane": ("kubectl", "controlplane"),
@@ -88,10 +106,15 @@ OF_MARKERS = {
 }
 """Marker -> the parts that its tests need."""
 OF_FIXTURES = {
-    **dict.fromkeys(("kafka", "kafka3", "kafka39", "kafka28", "broker"), ("kafka",)),
+    "kafka": ("kafka",),
+    "kafka3": ("kafka",),
+    "kafka39": ("kafka-3.9",),
+    "kafka28": ("kafka-2.8",),
     "postgres": ("postgres",),
 }
 """Fixture -> the parts that tests with it need."""
+OF_BROKERS = {name: OF_FIXTURES.get(fixture, ()) for name, fixture in BROKERS.items()}
+"""Name of a broker in a test's id -> the parts that tests with it need."""
 
 
 class PartsUnavailable(RuntimeError):
@@ -114,17 +137,18 @@ def make(names: Iterable[str], report: Callable[[str], None]) -> None:
             report(f"parts: {name} made in {seconds:.0f} s")
 
 
-def needed(items: Iterable[pytest.Item]) -> set[str]:
-    """The parts that the tests need: those of their markers and fixtures, and of ``@pytest.mark.parts``."""
+def needed_by(item: pytest.Item) -> set[str]:
+    """The parts that a test needs: those of its markers and fixtures, and of ``@pytest.mark.parts``."""
     names: set[str] = set()
-    for item in items:
-        for marker, parts in OF_MARKERS.items():
-            if item.get_closest_marker(marker):
-                names.update(parts)
-        for fixture in getattr(item, "fixturenames", ()):
-            names.update(OF_FIXTURES.get(fixture, ()))
-        for mark in item.iter_markers("parts"):
-            names.update(mark.args)
+    for marker, parts in OF_MARKERS.items():
+        if item.get_closest_marker(marker):
+            names.update(parts)
+    for fixture in getattr(item, "fixturenames", ()):
+        names.update(OF_FIXTURES.get(fixture, ()))
+    for mark in item.iter_markers("parts"):
+        names.update(mark.args)
+    if broker := getattr(getattr(item, "callspec", None), "params", {}).get("broker"):
+        names.update(OF_BROKERS[str(broker)])
     return names
 
 

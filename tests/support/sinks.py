@@ -46,6 +46,17 @@ def rows(offsets: Sequence[int], partition: int = 0, **columns: Any) -> pa.Table
     )
 
 
+def side(quick: bool) -> pytest.MarkDecorator:
+    """Before and after a call; what is not ``quick`` is long: after a call is before the next one."""
+    return pytest.mark.parametrize(
+        "after",
+        [
+            pytest.param(after, id=name, marks=() if after is quick else pytest.mark.long)
+            for after, name in ((False, "before"), (True, "after"))
+        ],
+    )
+
+
 def stopped(modes: Sequence[str], *quick: tuple[str, bool]) -> pytest.MarkDecorator:
     """Each mode, stopped before and after a call; those that are not ``quick`` are long."""
     return pytest.mark.parametrize(

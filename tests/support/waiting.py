@@ -8,11 +8,30 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-HANG_S = 600.0
+
+
+def turn_ns() -> float:
+    """CPU nanoseconds that this machine takes for a turn of a plain Python loop; the least of a few tries."""
+    loop = compile(f"turn = 0\nwhile turn < {_TURNS}: turn += 1", "yardstick", "exec")
+
+    def measured() -> int:
+        before = time.process_time_ns()
+        exec(loop, {})
+        return time.process_time_ns() - before
+
+    return min(measured() for _ in range(3)) / _TURNS
+
+
+_TURNS = 20_000
+NORMAL_TURN_NS = 70.0
+"""What :func:`turn_ns` is on a machine of normal speed."""
+SLOWNESS = max(1.0, turn_ns() / NORMAL_TURN_NS)
+"""How many times as long as a normal machine this one takes; 1.0 for a faster one."""
+WAIT_S = 55.0 * SLOWNESS
+"""The limit of a condition. A group may go on by itself after five minutes (``max.poll.interval.ms``,
+``metadata.max.age.ms``): nothing that a test is about may come about by that."""
+HANG_S = 120.0 * SLOWNESS
 """The limit of a process, a request or a call. Only what hangs reaches it."""
-WAIT_S = 240.0
-"""The limit of a condition: less than the five minutes of ``max.poll.interval.ms`` and
-``metadata.max.age.ms``, after which a group may go on without what a test is about."""
 
 
 def wait_until(

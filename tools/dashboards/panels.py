@@ -24,7 +24,7 @@ class Kind(Enum):
 
 
 class Unit(StrEnum):
-    """Grafana's ids of the units in use (tests/unit/charts/grafana_units.txt lists all that Grafana has)."""
+    """Grafana's ids of the units in use (all: tests/operator/unit/charts/grafana_units.txt)."""
 
     COUNT = "short"
     PLAIN = "none"

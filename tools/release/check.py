@@ -19,8 +19,8 @@ from tools.release.project import ROOT, ReleaseProblem
 
 WORKFLOWS = ROOT / ".github" / "workflows"
 NOT_HERE = (
-    "images: no container engine. The workflow builds them; tests/unit/charts/test_chart_images.py and "
-    "tests/e2e/chart/test_chart_images_install.py check the Containerfiles and run their steps.",
+    "images: no container engine. The workflow builds them; tests/operator/unit/charts/test_chart_images.py "
+    "and tests/e2e/chart/test_chart_images_install.py check the Containerfiles and run their steps.",
     "wheels for other systems: cibuildwheel wants containers and macOS.",
     "signatures and attestations: they need the identity of the workflow's run.",
     "the workflows' runs: actionlint and zizmor read them; no GitHub runs them here.",

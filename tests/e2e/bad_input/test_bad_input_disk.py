@@ -66,6 +66,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         made.close()
 
 
+@pytest.mark.long
 def test_a_full_disk_loses_and_duplicates_no_record(site: LocalRunSite, disk: SmallDisk) -> None:
     site.change(str(site.out), str(disk.folder / "out"))
     site.out = disk.folder / "out"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.commands import Command, run
 from tests.support.proxies import DamagingProxy
 from tests.support.workers.local_run_site import LocalRunSite
@@ -13,6 +15,7 @@ LONGEST_S = 100.0
 """For ten seconds of trying, and a Python that starts."""
 
 
+@pytest.mark.long
 def test_damaged_answers_cost_connections_but_no_record(site: LocalRunSite) -> None:
     site.change("replicas: 1", "replicas: 2")
     site.produce([200] * 4000)

@@ -74,6 +74,7 @@ def test_the_demo_refuses_a_folder_with_files_of_others(tmp_path: Path) -> None:
     assert (tmp_path / ".demo" / "thesis.txt").read_text() == "mine"
 
 
+@pytest.mark.long
 def test_a_demo_without_a_broker_keeps_the_previous_output(tmp_path: Path) -> None:
     (port,) = reserve_ports(1)
     last = tmp_path / ".demo"

@@ -22,7 +22,7 @@ from tests.support.operator import chart, containerfile
 from tests.support.operator.containerfile import Stage
 from tests.support.waiting import HANG_S
 
-pytestmark = pytest.mark.timeout(600)  # pip builds both packages, one of them twice
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]  # pip builds both packages, one of them twice
 
 IMAGES = chart.ROOT / "images"
 HERE = re.compile(r"(?<![\w.])/(?=(opt/slackwater|own|wheels)\b)")

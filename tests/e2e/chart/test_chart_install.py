@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 import ssl
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -43,15 +42,13 @@ EVERYTHING: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """A control plane of its own: helm puts the CRD in and takes it away."""
-    with (
-        tempfile.TemporaryDirectory(prefix="slackwater-chart-") as directory,
-        ControlPlane.start(Path(directory), nodes=("node-1", "node-2")) as started,
-    ):
-        for crd in monitoring.crds():
-            started.define(crd)
-        yield started
+def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The control plane without the ConsumerGroup's definition: helm puts it in and takes it away."""
+    control_plane.undefine(CRD)
+    names = [name for definition in monitoring.crds() for name in control_plane.define(definition)]
+    yield control_plane
+    for name in names:
+        control_plane.undefine(name)
 
 
 @pytest.fixture
@@ -131,6 +128,7 @@ def test_an_installed_operator_leads_and_passes_helm_test(plane: ControlPlane, n
     assert not [name for name in left(plane) if name.endswith("-test")]
 
 
+@pytest.mark.long
 def test_helm_test_fails_when_an_operator_is_missing(plane: ControlPlane, namespace: str) -> None:
     install(plane, namespace, {})
     plane.kubectl("scale", f"deployment/{NAME}", "--replicas=1", "-n", namespace)
@@ -139,6 +137,7 @@ def test_helm_test_fails_when_an_operator_is_missing(plane: ControlPlane, namesp
         run_helm_test(plane, namespace)
 
 
+@pytest.mark.long
 def test_helm_upgrades_rolls_back_and_undoes_a_failed_upgrade(plane: ControlPlane, namespace: str) -> None:
     install(plane, namespace, {})
     before = {pod["metadata"]["name"] for pod in pods(plane, namespace)}
@@ -166,6 +165,7 @@ def test_helm_upgrades_rolls_back_and_undoes_a_failed_upgrade(plane: ControlPlan
     assert "failed " not in run_helm_test(plane, namespace)
 
 
+@pytest.mark.long
 def test_the_release_before_is_upgraded_with_its_values_and_groups(
     plane: ControlPlane, namespace: str
 ) -> None:
@@ -220,6 +220,7 @@ def described_fields(schema: Mapping[str, Any], path: str = "") -> dict[str, str
     return result
 
 
+@pytest.mark.long
 def test_extra_objects_come_change_and_go_with_the_release(plane: ControlPlane, namespace: str) -> None:
     extra = {
         "apiVersion": "v1",
@@ -263,6 +264,7 @@ def arguments_rendered(values: Mapping[str, Any]) -> list[str]:
     return arguments
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("keep", [True, False])
 def test_uninstall_leaves_at_most_the_definition(plane: ControlPlane, namespace: str, keep: bool) -> None:
     install(plane, namespace, {**EVERYTHING, "crds.keep": keep})
@@ -307,10 +309,11 @@ def test_wrong_values_install_nothing(plane: ControlPlane, namespace: str) -> No
 @pytest.mark.parametrize(
     "values",
     [
-        *(chart.set_values(values) for values in ({}, EVERYTHING, {"watchNamespaces": ["default"]})),
-        *(["--values", str(path)] for path in CI_VALUES),
+        pytest.param(chart.set_values({}), id="plain"),
+        pytest.param(chart.set_values(EVERYTHING), id="all"),
+        pytest.param(chart.set_values({"watchNamespaces": ["default"]}), id="one", marks=pytest.mark.long),
+        *(pytest.param(["--values", str(path)], id=path.stem, marks=pytest.mark.long) for path in CI_VALUES),
     ],
-    ids=["plain", "all", "one", *(path.stem for path in CI_VALUES)],
 )
 def test_the_manifests_satisfy_restricted_pod_security(
     plane: ControlPlane, namespace: str, values: list[str]
@@ -391,6 +394,7 @@ def test_the_service_account_has_exactly_the_rights_of_its_cluster_role(
     await_rights(plane, namespace, namespace, at_home)
 
 
+@pytest.mark.long
 def test_the_service_account_has_no_rights_outside_the_watched_namespaces(
     plane: ControlPlane, namespace: str
 ) -> None:
@@ -403,6 +407,7 @@ def test_the_service_account_has_no_rights_outside_the_watched_namespaces(
         assert may(plane, "default", namespace) == {}
 
 
+@pytest.mark.long
 def test_roles_in_the_watched_namespaces_suffice(plane: ControlPlane, namespace: str) -> None:
     """The operator runs a group by the Roles of one namespace alone, and doesn't touch another's."""
     with DevBroker() as broker, plane.namespace() as watched, plane.namespace() as other:

@@ -32,7 +32,11 @@ from tests.support.operator import chart, monitoring
 from tests.support.waiting import HANG_S
 from tools.dashboards.conditions import LEVELS
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.parts("prometheus")]
+pytestmark = [
+    pytest.mark.controlplane,
+    pytest.mark.parts("prometheus", "prometheus-discovery"),
+    pytest.mark.long,
+]
 
 RELEASE = "sw"
 GROUP, GROUP_ID, TOPIC = "flights", "readers", "flights"
@@ -54,7 +58,7 @@ NOT_BROUGHT_ABOUT = {
 # happen.
 WITHOUT_SERIES = {
     "alert SlackwaterRecordsSkipped": "the dev broker deletes no records; promtool tests the rule, and "
-    "tests/integration/worker/test_worker_lost_positions.py the metric on a real Kafka",
+    "tests/worker/integration/processes/test_worker_lost_positions.py the metric on a real Kafka",
     "alert SlackwaterAdmissionCertificate": "this release serves no webhook, which would refuse its broken "
     "group; promtool tests the rule, and tests/e2e/chart/test_chart_install.py the webhook",
     "alert SlackwaterPartitionsStopped": "as the one before, of a log that ends before the position",
@@ -469,7 +473,6 @@ def test_a_condition_has_the_reason_and_the_time_of_the_status(story: Story) -> 
     assert ("Degraded", "True", "InvalidSpec") in exported()
 
 
-@pytest.mark.long  # npm's packages and Chromium
 @pytest.mark.parts("grafana", "spark")
 def test_grafana_draws_the_dashboards(story: Story, tmp_path: Path) -> None:
     """Grafana's components draw every panel from this Prometheus. With SLACKWATER_PICTURES=FOLDER in the

@@ -54,7 +54,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("vector(0.25)", 0.25),
         ("scalar(vector(3))", 3.0),
         ("sum(vector(1) or label_replace(vector(2), 'a', 'b', '', ''))", 3.0),
-        ('label_replace(vector(7), "a&b", "#+%/?", "", "") * 1', 7.0),
+        ('label_replace(vector(7), "a", "b&c=#+%/?", "", "") * 1', 7.0),
     ],
 )
 async def test_one_number(real: str, query: str, value: float) -> None:

@@ -23,9 +23,8 @@ def _half_way(group: Group, image: str) -> bool:
     return 1 <= done < WORKERS
 
 
-@pytest.mark.parametrize(
-    "what", ["the coordinator ends", pytest.param("another broker restarts", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("what", ["the coordinator ends", "another broker restarts"])
 def test_a_rolling_restart_survives_the_loss_of_a_broker(
     control_plane: ControlPlane, namespace: str, what: str
 ) -> None:

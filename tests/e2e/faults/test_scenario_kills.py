@@ -26,24 +26,24 @@ def test_killed_workers_return_without_a_rebalance(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        group = site.group(f"kill-{namespace}", partitions=6, replicas=3)
-        before = group.await_settled(3)
+        group = site.group(f"kill-{namespace}", partitions=4, replicas=2)
+        before = group.await_settled(2)
         group.await_condition("Ready")
         since = now_ms()
-        with group.load(rate=300) as load:
+        with group.load(rate=200) as load:
             leader = _leader(group)
             follower = next(name for name in group.uids() if name != leader)
             until(lambda: min(group.committed().values()) > 0, "commits of every partition")
             for name in (follower, leader):  # its process: the kubelet starts it again in the same pod
                 pid = site.plane.pods.kill(namespace, name)
                 until(lambda name=name, pid=pid: _runs_anew(site, name, pid), f"{name} runs anew")  # type: ignore[misc]
-                assert group.await_settled(3) == before
+                assert group.await_settled(2) == before
             # Its pod, without a grace: the StatefulSet's controller makes another of the name.
             leader = _leader(group)
             uid = group.uids()[leader]
             control_plane.kubectl("-n", namespace, "delete", "pod", leader, "--grace-period=0", "--force")
             until(lambda: group.uids().get(leader, uid) != uid, f"another {leader}")
-            assert group.await_settled(3) == before
+            assert group.await_settled(2) == before
             produced = load.stop()
         group.await_handled(produced)
         assert group.rebalances(since) == 0, group.tell()

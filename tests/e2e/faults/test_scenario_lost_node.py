@@ -28,6 +28,7 @@ def plane() -> Iterator[ControlPlane]:
         yield made
 
 
+@pytest.mark.long
 def test_a_lost_node_is_named_and_costs_two_rebalances(plane: ControlPlane, kafka: KafkaCluster) -> None:
     with (
         plane.namespace() as namespace,

@@ -39,6 +39,7 @@ def put_secret(plane: ControlPlane, namespace: str, name: str, **data: str) -> N
         plane.api.patch(f"{path}/{name}", {"data": encoded})
 
 
+@pytest.mark.long
 def test_a_secured_group_rolls_and_outlives_its_password(
     control_plane: ControlPlane, secured: SecuredKafka, namespace: str
 ) -> None:

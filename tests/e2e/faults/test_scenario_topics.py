@@ -19,13 +19,14 @@ PARTITIONS = 6
 MORE = 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("strategy", "workers"),
     [
         ("Takeover", 3),
-        pytest.param("Restart", 1, marks=pytest.mark.long),
-        pytest.param("Restart", 3, marks=pytest.mark.long),
-        pytest.param("Takeover", 1, marks=pytest.mark.long),
+        ("Restart", 1),
+        ("Restart", 3),
+        ("Takeover", 1),
     ],
 )
 def test_topics_are_added_and_removed_by_a_rollout_that_costs_one_rebalance(

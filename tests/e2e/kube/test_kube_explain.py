@@ -94,6 +94,7 @@ def test_kubectl_finds_the_plugin(control_plane: ControlPlane, namespace: str, t
     assert f"{namespace}/flights" in ended.stdout
 
 
+@pytest.mark.long
 def test_explain_suggests_the_nearest_name(control_plane: ControlPlane, namespace: str) -> None:
     missing = f"slackwater: error: there is no ConsumerGroup flihgts in namespace {namespace}; "
     assert refused(explain(control_plane, "flihgts", "-n", namespace)) == missing + "it contains none"
@@ -106,6 +107,7 @@ def test_explain_suggests_the_nearest_name(control_plane: ControlPlane, namespac
     assert elsewhere.endswith(f"; it exists in {namespace} (-n {namespace})"), elsewhere
 
 
+@pytest.mark.long
 def test_explain_reports_an_obstacle_in_one_line(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
@@ -157,6 +159,7 @@ def test_watch_shows_each_change_until_it_is_deleted(control_plane: ControlPlane
             watching.send_signal(signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_explain_says_that_slackwater_is_not_installed(
     control_plane: ControlPlane, namespace: str, kubectl: Command
 ) -> None:

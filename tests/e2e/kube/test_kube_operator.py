@@ -189,6 +189,7 @@ def test_a_clean_stop_hands_over_at_once(control_plane: ControlPlane, namespace:
     assert time.monotonic() - stopped_s < AT_ONCE_S
 
 
+@pytest.mark.long
 def test_a_waiting_replica_stops_at_once(start: Start) -> None:
     first = start()
     until(first.leads, "the first leads")
@@ -200,6 +201,7 @@ def test_a_waiting_replica_stops_at_once(start: Start) -> None:
     assert time.monotonic() - stopped_s < AT_ONCE_S
 
 
+@pytest.mark.long
 def test_a_leader_whose_api_server_hangs_ends_before_its_lease(
     control_plane: ControlPlane, namespace: str, start: Start, tmp_path: Path
 ) -> None:
@@ -371,6 +373,7 @@ def test_bad_arguments_and_configuration_end_in_one_line(
     assert words in line
 
 
+@pytest.mark.long
 def test_a_port_that_is_in_use_is_reported(start: Start, control_plane: ControlPlane) -> None:
     first = start()
     ended = subprocess.run(

@@ -128,6 +128,7 @@ def test_a_group_is_explained_with_the_libraries_of_the_krew_archive(
     assert "Kafka group patterns" in plugin("explain", "patterns")
 
 
+@pytest.mark.long
 def test_annotations_that_the_operator_acts_on(plugin: Plugin, resource: Any) -> None:
     def annotation(name: str) -> str | None:
         value: str | None = (resource()["metadata"].get("annotations") or {}).get(f"slackwater.dev/{name}")
@@ -152,6 +153,7 @@ def test_annotations_that_the_operator_acts_on(plugin: Plugin, resource: Any) ->
     assert again.startswith("flights:3:4200 flights:4:start #"), "once more, so another value"
 
 
+@pytest.mark.long
 def test_fields_of_the_resource(
     control_plane: ControlPlane, namespace: str, plugin: Plugin, resource: Any
 ) -> None:
@@ -167,6 +169,7 @@ def test_fields_of_the_resource(
     assert "spec.rollout.paused is true" in plugin.refused("resume", "flights")
 
 
+@pytest.mark.long
 def test_what_is_not_permitted_or_not_there(
     control_plane: ControlPlane, namespace: str, plugin: Plugin
 ) -> None:
@@ -176,6 +179,7 @@ def test_what_is_not_permitted_or_not_there(
     assert "did you mean flights?" in plugin.refused("restart", "flihgts", code=2)
 
 
+@pytest.mark.long
 def test_names_of_groups_are_completed(plugin: Plugin, namespace: str) -> None:
     ended = plugin.run("-n", namespace, "status", "fl", function="complete")
     assert ended.stdout.splitlines() == ["flights", ":4"]
@@ -191,6 +195,7 @@ def set_status(plane: ControlPlane, namespace: str, **rollout: Any) -> None:
     plane.api.patch(f"{path}/status", {"status": status})
 
 
+@pytest.mark.long
 def test_a_step_is_promoted_and_a_rollout_aborted(
     control_plane: ControlPlane, namespace: str, plugin: Plugin, resource: Any
 ) -> None:

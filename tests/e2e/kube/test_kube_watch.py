@@ -163,6 +163,7 @@ async def test_an_api_server_that_hangs_and_comes_back_is_watched_again(
             await wait_until_async(lambda: store.groups() == [key], "the group")
 
 
+@pytest.mark.long
 async def test_the_watch_waits_for_the_crd(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch, kubectl: Command
 ) -> None:

@@ -1,4 +1,4 @@
-"""A real API server on bad ConsumerGroups: refused at `kubectl apply`, with the field and what to do."""
+"""A real API server on bad ConsumerGroups: refused when they are applied, with the field and what to do."""
 
 from __future__ import annotations
 
@@ -9,46 +9,35 @@ import pytest
 import yaml
 
 from slackwater_operator.api.v1alpha1.consumer_group import ResourceError, parse
-from tests.support.controlplane import CommandFailed, ControlPlane
+from tests.support.controlplane import ApiError, CommandFailed, ControlPlane, path_of
 from tests.support.operator.bad_resources import GONE, NOT_FOR_PODS, REFUSED, UNREADABLE, Bad, good
 
 pytestmark = pytest.mark.controlplane
 
 
-@pytest.fixture(scope="module")
-def home(api_server: ControlPlane) -> Iterator[str]:
-    with api_server.namespace() as name:
-        yield name
-
-
-def apply(plane: ControlPlane, home: str, document: dict[str, Any], *arguments: str) -> str:
-    return plane.kubectl("apply", "-n", home, "-f", "-", *arguments, stdin=yaml.safe_dump(document))
-
-
-def refusal(plane: ControlPlane, home: str, document: dict[str, Any]) -> str:
-    with pytest.raises(CommandFailed) as raised:
-        apply(plane, home, document)
-    return str(raised.value)
-
-
 @pytest.mark.parametrize("bad", REFUSED, ids=lambda bad: bad.what)
 def test_a_bad_resource_is_refused_with_its_field_and_a_remedy(
-    api_server: ControlPlane, home: str, bad: Bad
+    control_plane: ControlPlane, home: str, bad: Bad
 ) -> None:
-    error = refusal(api_server, home, bad.document)
-    assert bad.field in error
-    assert bad.says in error
+    with pytest.raises(ApiError) as refused:
+        control_plane.api.try_out(home, bad.document)
+    assert bad.field in refused.value.message
+    assert bad.says in refused.value.message
 
 
-def test_refused_resources_are_not_stored(api_server: ControlPlane, home: str) -> None:
-    assert api_server.kubectl("get", "cg", "-n", home, "-o", "name") == ""
+def test_kubectl_shows_the_refusal_and_stores_nothing(control_plane: ControlPlane, home: str) -> None:
+    bad = next(bad for bad in REFUSED if bad.what == "a misspelled field")
+    with pytest.raises(CommandFailed) as refused:
+        control_plane.kubectl("apply", "-n", home, "-f", "-", stdin=yaml.safe_dump(bad.document))
+    assert f'unknown field "{bad.field}"' in str(refused.value)
+    assert control_plane.api.list(path_of("slackwater.dev/v1alpha1", "consumergroups", home)) == []
 
 
 @pytest.mark.parametrize("bad", [*UNREADABLE, *NOT_FOR_PODS], ids=lambda bad: bad.what)
 def test_the_operator_refuses_what_the_api_server_accepts(
-    api_server: ControlPlane, home: str, bad: Bad
+    control_plane: ControlPlane, home: str, bad: Bad
 ) -> None:
-    kept = yaml.safe_load(apply(api_server, home, bad.document, "--dry-run=server", "-o", "yaml"))
+    kept = control_plane.api.try_out(home, bad.document)
     if bad in NOT_FOR_PODS:
         assert parse(kept).metadata.uid
         return
@@ -58,40 +47,40 @@ def test_the_operator_refuses_what_the_api_server_accepts(
 
 
 @pytest.fixture
-def flights(api_server: ControlPlane, home: str) -> Iterator[str]:
-    """A ConsumerGroup that is there."""
-    apply(api_server, home, good(**{"spec/groupId": "flights"}))
-    yield "flights"
-    api_server.kubectl("delete", "cg", "flights", "-n", home)
+def flights(control_plane: ControlPlane, home: str) -> Iterator[str]:
+    """The path of a ConsumerGroup that is there, whose groupId is its name."""
+    control_plane.api.apply(home, good(**{"spec/groupId": "flights"}))
+    path = path_of("slackwater.dev/v1alpha1", "consumergroups", home, "flights")
+    yield path
+    control_plane.api.delete(path)
 
 
 @pytest.mark.parametrize("changes", [{"spec/groupId": "other"}, {"spec/groupId": GONE}])
 def test_the_group_id_cannot_be_changed(
-    api_server: ControlPlane, home: str, flights: str, changes: dict[str, Any]
+    control_plane: ControlPlane, home: str, flights: str, changes: dict[str, Any]
 ) -> None:
-    error = refusal(api_server, home, good(**{"spec/groupId": "flights", **changes}))
-    assert "groupId is immutable; create another ConsumerGroup" in error
+    with pytest.raises(ApiError, match="groupId is immutable; create another ConsumerGroup"):
+        control_plane.api.apply(home, good(**{"spec/groupId": "flights", **changes}))
 
 
-def test_the_group_id_cannot_be_added_later(api_server: ControlPlane, home: str) -> None:
-    apply(api_server, home, good())
-    try:
-        error = refusal(api_server, home, good(**{"spec/groupId": "flights"}))
-        assert "groupId is immutable" in error
-        apply(api_server, home, good(**{"spec/scaling/catchUp": "1m"}))
-    finally:
-        api_server.kubectl("delete", "cg", "flights", "-n", home)
+def test_the_group_id_cannot_be_added_later(control_plane: ControlPlane, home: str, flights: str) -> None:
+    control_plane.api.delete(flights)
+    control_plane.api.apply(home, good())
+    with pytest.raises(ApiError, match="groupId is immutable"):
+        control_plane.api.apply(home, good(**{"spec/groupId": "flights"}))
+    control_plane.api.apply(home, good(**{"spec/scaling/catchUp": "1m"}))
 
 
-def test_kubectl_scale_keeps_to_the_bounds(api_server: ControlPlane, home: str, flights: str) -> None:
-    api_server.kubectl("scale", "cg/flights", "-n", home, "--replicas=5")
-    output = api_server.kubectl("get", "cg", "flights", "-n", home, "-o", "jsonpath={.spec.replicas}")
-    assert output == "5"
+def test_kubectl_scale_keeps_to_the_bounds(control_plane: ControlPlane, home: str, flights: str) -> None:
+    control_plane.kubectl("scale", "cg/flights", "-n", home, "--replicas=5")
+    assert (control_plane.api.get(flights) or {})["spec"]["replicas"] == 5
     with pytest.raises(CommandFailed) as raised:
-        api_server.kubectl("scale", "cg/flights", "-n", home, "--replicas=13")
+        control_plane.kubectl("scale", "cg/flights", "-n", home, "--replicas=13")
     assert "must be between scaling.minReplicas and scaling.maxReplicas" in str(raised.value)
 
 
-def test_an_edit_that_misspells_a_field_is_refused(api_server: ControlPlane, home: str, flights: str) -> None:
-    error = refusal(api_server, home, good(**{"spec/groupId": "flights", "spec/roll_out": {"paused": True}}))
-    assert 'unknown field "spec.roll_out"' in error
+def test_an_edit_that_misspells_a_field_is_refused(
+    control_plane: ControlPlane, home: str, flights: str
+) -> None:
+    with pytest.raises(ApiError, match="spec.roll_out: field not declared in schema"):
+        control_plane.api.apply(home, good(**{"spec/groupId": "flights", "spec/roll_out": {"paused": True}}))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from slackwater_operator.api.v1alpha1.consumer_group import MAX_NAME, MAX_NAME_TAKEOVER, ConsumerGroup, parse
 from slackwater_operator.model import names
@@ -22,7 +20,7 @@ from slackwater_operator.specs.supporting_objects import (
     service_account,
 )
 from slackwater_operator.specs.worker_config import takeover_secret
-from tests.support.controlplane import CommandFailed, ControlPlane
+from tests.support.controlplane import ApiError, ControlPlane, path_of
 from tests.support.controlplane.kubelet.environment import environment
 from tests.support.operator.bad_resources import good
 
@@ -116,18 +114,17 @@ spec:
 """What the Prometheus Operator's definition says about the fields that are used here."""
 
 
-@pytest.fixture(scope="module")
-def home(api_server: ControlPlane) -> Iterator[str]:
-    api_server.define(POD_MONITORS)
-    with api_server.namespace(pod_security="restricted") as name:
-        yield name
+@pytest.fixture(scope="module", autouse=True)
+def pod_monitors(control_plane: ControlPlane) -> Iterator[None]:
+    """The definition of a PodMonitor is there."""
+    control_plane.define(POD_MONITORS)
+    yield
+    control_plane.undefine("podmonitors.monitoring.coreos.com")
 
 
 def made(plane: ControlPlane, home: str, changes: dict[str, Any]) -> ConsumerGroup:
     """The group as the operator reads it: with namespace and uid."""
-    plane.kubectl("apply", "-n", home, "-f", "-", stdin=yaml.safe_dump(good(**changes)))
-    name = changes.get("metadata/name", "flights")
-    return parse(json.loads(plane.kubectl("get", "cg", name, "-n", home, "-o", "json")))
+    return parse(plane.api.apply(home, good(**changes), manager="kubectl"))
 
 
 def objects(group: ConsumerGroup) -> list[dict[str, Any]]:
@@ -150,33 +147,25 @@ def objects(group: ConsumerGroup) -> list[dict[str, Any]]:
     ]
 
 
-def dry_run(plane: ControlPlane, *documents: dict[str, Any]) -> str:
-    """Server-side apply as the operator does it; nothing is kept. Warnings are part of what is returned."""
-    return plane.kubectl(
-        "apply", "--server-side", "--field-manager=slackwater-operator", "--dry-run=server", "-f", "-",
-        # JSON, since PyYAML writes a revision such as 7048709e61 without quotes: kubectl reads a number.
-        stdin="\n---\n".join(map(json.dumps, documents)), check=True,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=list(VARIANTS))
 def test_the_api_server_accepts_each_object(
-    api_server: ControlPlane, home: str, changes: dict[str, Any]
+    control_plane: ControlPlane, home: str, changes: dict[str, Any]
 ) -> None:
-    group = made(api_server, home, changes)
+    group = made(control_plane, home, changes)
     built = objects(group)
     assert len(built) == (9 if group.spec.rollout.takes_over else 7)
-    lines = dry_run(api_server, *built).splitlines()
-    assert [line for line in lines if not line.endswith("serverside-applied (server dry run)")] == []
-    assert len(lines) == len(built)
+    warnings: list[str] = []
+    for document in built:
+        control_plane.api.apply(home, document, dry_run=True, warnings=warnings)
+    assert warnings == []
 
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=list(VARIANTS))
 def test_restricted_pod_security_admits_each_pod(
-    api_server: ControlPlane, home: str, changes: dict[str, Any]
+    control_plane: ControlPlane, home: str, changes: dict[str, Any]
 ) -> None:
-    group = made(api_server, home, changes)
-    api_server.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(service_account(group)))
+    group = made(control_plane, home, changes)
+    control_plane.api.apply(home, service_account(group))
     for built in objects(group):
         if built["kind"] in ("StatefulSet", "Job"):
             template = built["spec"]["template"]
@@ -186,40 +175,30 @@ def test_restricted_pod_security_admits_each_pod(
                 "metadata": {**template["metadata"], "name": "one", "namespace": home},
                 "spec": template["spec"],
             }
-            assert "pod/one serverside-applied" in dry_run(api_server, pod)
+            assert control_plane.api.apply(home, pod, dry_run=True)["metadata"]["uid"]
 
 
 def test_restricted_pod_security_refuses_a_pod_without_a_security_context(
-    api_server: ControlPlane, home: str
+    control_plane: ControlPlane, home: str
 ) -> None:
     """Shows that the test above can fail."""
-    template = revision(made(api_server, home, {}), worker_image=IMAGE).template
+    template = revision(made(control_plane, home, {}), worker_image=IMAGE).template
     del template["spec"]["securityContext"]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "namespace": home}}
-    with pytest.raises(CommandFailed, match="violates PodSecurity"):
-        dry_run(api_server, {**pod, "spec": template["spec"]})
-
-
-def applied(plane: ControlPlane, document: dict[str, Any]) -> dict[str, Any]:
-    """Server-side apply as the operator does it."""
-    output = plane.kubectl(
-        "apply", "--server-side", "--field-manager=slackwater-operator", "-f", "-", "-o", "json",
-        stdin=json.dumps(document),
-    )  # fmt: skip
-    applied: dict[str, Any] = json.loads(output)
-    return applied
+    with pytest.raises(ApiError, match="violates PodSecurity"):
+        control_plane.api.apply(home, {**pod, "spec": template["spec"]}, dry_run=True)
 
 
 @pytest.mark.parametrize("suffix", ["", "a"])
 def test_fields_that_the_server_fills_in_do_not_change_the_template(
-    api_server: ControlPlane, home: str, suffix: str
+    control_plane: ControlPlane, home: str, suffix: str
 ) -> None:
     """Applying the same object again changes nothing, so no pod counts as outdated."""
-    group = made(api_server, home, {**SECURED, **LAID_OVER, **TAKEOVER})
+    group = made(control_plane, home, {**SECURED, **LAID_OVER, **TAKEOVER})
     current = revision(group, worker_image=IMAGE)
     document = statefulset(group, template=current.template, replicas=0, suffix=suffix)
-    kept = [applied(api_server, document) for _ in range(2)]
-    api_server.kubectl("delete", "statefulset", document["metadata"]["name"], "-n", home)
+    kept = [control_plane.api.apply(home, document) for _ in range(2)]
+    control_plane.api.delete(path_of("apps/v1", "statefulsets", home, document["metadata"]["name"]))
     assert [live["metadata"]["generation"] for live in kept] == [1, 1]
     assert not any(
         differs(marked(document), applied_as_marked(live_document, document)) for live_document in kept
@@ -233,11 +212,11 @@ def applied_as_marked(live: dict[str, Any], document: dict[str, Any]) -> dict[st
 
 
 def test_workers_of_earlier_versions_get_their_variables_in_order(
-    api_server: ControlPlane, home: str
+    control_plane: ControlPlane, home: str
 ) -> None:
     """A variable may refer only to earlier ones. The API server merges the new variables into the existing
     StatefulSet, in which an earlier operator set the instance id from the pod's name."""
-    group = made(api_server, home, {})
+    group = made(control_plane, home, {})
     before = statefulset(group, template=revision(group, worker_image=IMAGE).template, replicas=0)
     before = copy.deepcopy(before)
     (worker,) = before["spec"]["template"]["spec"]["containers"]
@@ -248,10 +227,10 @@ def test_workers_of_earlier_versions_get_their_variables_in_order(
             (names.HEALTH_HOST_VARIABLE, "status.podIP"),
         )
     ] + [{"name": "HOME", "value": "/tmp"}]
-    applied(api_server, before)
+    control_plane.api.apply(home, before)
     now = statefulset(group, template=revision(group, worker_image=IMAGE).template, replicas=0)
-    kept = applied(api_server, now)
-    api_server.kubectl("delete", "statefulset", "flights", "-n", home)
+    kept = control_plane.api.apply(home, now)
+    control_plane.api.delete(path_of("apps/v1", "statefulsets", home, "flights"))
     template = kept["spec"]["template"]
     (worker,) = template["spec"]["containers"]
     assert [variable["name"] for variable in worker["env"]] == [
@@ -262,9 +241,10 @@ def test_workers_of_earlier_versions_get_their_variables_in_order(
     assert environment(worker, pod, {})[names.INSTANCE_ID_VARIABLE] == "flights-3"
 
 
-def test_a_misspelled_field_deep_in_the_template_is_named(api_server: ControlPlane, home: str) -> None:
+def test_a_misspelled_field_deep_in_the_template_is_named(control_plane: ControlPlane, home: str) -> None:
     deep = {"containers": [{"name": "worker", "resources": {"limit": {"memory": "1Gi"}}}]}
-    group = made(api_server, home, {"spec/template": {"spec": deep}})
+    group = made(control_plane, home, {"spec/template": {"spec": deep}})
     current = revision(group, worker_image=IMAGE)
-    with pytest.raises(CommandFailed, match="limit: field not declared in schema"):
-        dry_run(api_server, statefulset(group, template=current.template, replicas=1))
+    document = statefulset(group, template=current.template, replicas=1)
+    with pytest.raises(ApiError, match="limit: field not declared in schema"):
+        control_plane.api.apply(home, document, dry_run=True)

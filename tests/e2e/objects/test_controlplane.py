@@ -161,6 +161,7 @@ def test_a_stateful_set_scales_and_a_deleted_pod_returns_by_its_name(cluster: Cl
     assert len(cluster.plane.pods.running(cluster.namespace)) == 1
 
 
+@pytest.mark.long
 def test_pods_go_to_all_nodes_but_not_to_a_cordoned_one(cluster: Cluster, kubectl: Command) -> None:
     kubectl("cordon", "node-2")
     try:
@@ -176,6 +177,7 @@ def test_pods_go_to_all_nodes_but_not_to_a_cordoned_one(cluster: Cluster, kubect
     assert {cluster.pod(name)["spec"]["nodeName"] for name in ("c", "d")} == {"node-1", "node-2"}
 
 
+@pytest.mark.long
 def test_a_pod_without_room_is_unschedulable_until_another_pod_ends(cluster: Cluster) -> None:
     def allow(pods: int) -> None:
         path = path_of("v1", "nodes", name="node-1", subresource="status")
@@ -201,6 +203,7 @@ def test_a_pod_without_room_is_unschedulable_until_another_pod_ends(cluster: Clu
         allow(500)
 
 
+@pytest.mark.long
 def test_a_drain_evicts_with_grace_and_only_as_the_budget_allows(cluster: Cluster, kubectl: Command) -> None:
     says_goodbye = "trap 'echo goodbye; exit 0' TERM; echo up; sleep 600 & wait"
     cluster.create("statefulsets", stateful_set("s", 2, script=says_goodbye), "apps/v1")
@@ -228,6 +231,7 @@ def test_a_drain_evicts_with_grace_and_only_as_the_budget_allows(cluster: Cluste
         kubectl("uncordon", node)
 
 
+@pytest.mark.long
 def test_a_deployment_gets_a_service_with_endpoints(cluster: Cluster) -> None:
     spec = pod("web", "exec sleep 600", ports=[{"name": "http", "containerPort": 8080}])["spec"]
     labels = {"app": "web"}
@@ -270,6 +274,7 @@ def test_a_job_reports_success_and_failure(cluster: Cluster) -> None:
     assert cluster.pod(bad)["status"]["phase"] == "Failed"
 
 
+@pytest.mark.long
 async def test_the_end_of_a_container_spares_one_with_the_same_namespace_number(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
@@ -294,6 +299,7 @@ async def test_the_end_of_a_container_spares_one_with_the_same_namespace_number(
     assert await second.wait() == 5, "not 137, as of SIGKILL"
 
 
+@pytest.mark.long
 def test_a_container_says_why_it_ended(cluster: Cluster) -> None:
     never: Json = {"restartPolicy": "Never"}
     cluster.create(
@@ -311,6 +317,7 @@ def test_a_container_says_why_it_ended(cluster: Cluster) -> None:
     assert said == {"file": "why\n", "log": "in the log\n", "nothing": None}
 
 
+@pytest.mark.long
 def test_probes_change_readiness_and_restart_containers(cluster: Cluster) -> None:
     serve = "mkdir -p $DIR/x; cd $DIR; exec python3 -m http.server 8080 --bind $POD_IP"
     probes = {
@@ -425,6 +432,7 @@ def test_environment_and_volumes_show_configuration_and_changed_secrets(cluster:
     until(lambda: 'new="label"' in shown.read_text(), "the new label in the mounted file")
 
 
+@pytest.mark.long
 def test_a_pod_with_its_own_tmp_keeps_its_other_mounts(cluster: Cluster, tmp_path: Path) -> None:
     """The kubelet's own folder is below /tmp: a volume mounted there must not hide later mounts."""
     (tmp_path / "of-the-machine").touch()
@@ -447,6 +455,7 @@ def test_a_pod_with_its_own_tmp_keeps_its_other_mounts(cluster: Cluster, tmp_pat
     assert not Path("/tmp/mine").exists()
 
 
+@pytest.mark.long
 def test_a_pod_waits_for_missing_references(cluster: Cluster) -> None:
     env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "later", "key": "a"}}}]
     cluster.create("pods", pod("env", "echo $A; exec sleep 600", env=env))
@@ -472,6 +481,7 @@ def test_a_pod_waits_for_missing_references(cluster: Cluster) -> None:
     cluster.await_log("volume", "arrived")
 
 
+@pytest.mark.long
 def test_init_containers_come_first_and_hooks_run(cluster: Cluster) -> None:
     share = {"volumeMounts": [{"name": "v", "mountPath": "/srv/slackwater-init-test"}]}
     first = container("echo from init > /srv/slackwater-init-test/f", **share) | {"name": "init"}
@@ -498,6 +508,7 @@ def test_init_containers_come_first_and_hooks_run(cluster: Cluster) -> None:
     assert "stopping" in cluster.log("p"), "preStop runs before SIGTERM"
 
 
+@pytest.mark.long
 def test_a_container_that_ignores_sigterm_is_killed_after_the_grace_period(cluster: Cluster) -> None:
     stubborn = "trap '' TERM; echo up; while :; do sleep 0.1; done"
     cluster.create("pods", pod("p", stubborn, spec={"terminationGracePeriodSeconds": 2}))
@@ -510,6 +521,7 @@ def test_a_container_that_ignores_sigterm_is_killed_after_the_grace_period(clust
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.long
 def test_a_container_that_ends_restarts_with_a_back_off(cluster: Cluster) -> None:
     cluster.plane.images.push("crashing:1", Image(prefix=unless("--well", CRASHES)))
     cluster.create("pods", pod("bad", image="crashing:1"))
@@ -540,6 +552,7 @@ def test_kubectl_logs_shows_the_output_of_a_pod(cluster: Cluster, kubectl: Comma
     assert kubectl("-n", cluster.namespace, "logs", "p", "--tail=1") == "line 3\n"
 
 
+@pytest.mark.long
 def test_a_switched_off_node_reports_nothing(control_plane: ControlPlane, tmp_path: Path) -> None:
     """The test starts its own control plane, because the node does not come back."""
     with ControlPlane.start(tmp_path / "p", nodes=("one", "two")) as plane, plane.namespace() as name:
@@ -557,6 +570,7 @@ def test_a_switched_off_node_reports_nothing(control_plane: ControlPlane, tmp_pa
         assert cluster.pod("s-0")["spec"]["nodeName"] != node
 
 
+@pytest.mark.long
 def test_pods_outlive_the_api_server_and_then_catch_up_with_changes(tmp_path: Path) -> None:
     with ControlPlane.start(tmp_path / "p") as plane, plane.namespace() as name:
         cluster = Cluster(plane, name)
@@ -581,6 +595,7 @@ def test_pods_outlive_the_api_server_and_then_catch_up_with_changes(tmp_path: Pa
         )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["close", "kill -9 of the kubelet"])
 def test_an_ended_control_plane_leaves_nothing_behind(tmp_path: Path, end: str) -> None:
     mount = "/etc/slackwater-left-test/deep"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from slackwater_operator.api.v1alpha1.consumer_group import load, parse
 from slackwater_operator.specs.preflight_job import preflight_job
@@ -22,29 +21,27 @@ FILES = sorted(EXAMPLES.glob("*/*.yaml"))
 ON_KUBERNETES = [file for file in FILES if file.name != "consumergroup.yaml"]
 
 
-@pytest.fixture(scope="module")
-def home(api_server: ControlPlane) -> Iterator[str]:
-    with api_server.namespace(pod_security="restricted") as name:
-        yield name
-
-
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
-def test_an_example_is_accepted_unchanged(api_server: ControlPlane, home: str, file: Path) -> None:
-    output = api_server.kubectl("apply", "-n", home, "-f", str(file))
-    group = load(file)
-    assert f"consumergroup.slackwater.dev/{group.name} created" in output
-    assert "Warning" not in output
-    kept = json.loads(api_server.kubectl("get", "cg", group.name, "-n", home, "-o", "json"))
-    assert parse(kept).spec == group.spec
-    assert "unchanged" in api_server.kubectl("apply", "-n", home, "-f", str(file))
-    api_server.kubectl("delete", "-n", home, "-f", str(file))
+def test_an_example_is_accepted_unchanged(control_plane: ControlPlane, home: str, file: Path) -> None:
+    warnings: list[str] = []
+    kept = control_plane.api.try_out(home, yaml.safe_load(file.read_text()), warnings=warnings)
+    assert warnings == []
+    assert parse(kept).spec == load(file).spec
+
+
+def test_kubectl_applies_an_example_and_finds_it_unchanged(control_plane: ControlPlane, home: str) -> None:
+    command = ("apply", "-n", home, "-f", str(FILES[0]))
+    name = f"consumergroup.slackwater.dev/{load(FILES[0]).name}"
+    assert control_plane.kubectl(*command) == f"{name} created\n"
+    assert control_plane.kubectl(*command) == f"{name} unchanged\n"
+    control_plane.kubectl("delete", "-n", home, "-f", str(FILES[0]))
 
 
 @pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: f"{file.parent.name}/{file.stem}")
-def test_objects_built_from_an_example_are_accepted(api_server: ControlPlane, home: str, file: Path) -> None:
-    name = load(file).name
-    api_server.kubectl("apply", "-n", home, "-f", str(file))
-    group = parse(json.loads(api_server.kubectl("get", "cg", name, "-n", home, "-o", "json")))
+def test_objects_built_from_an_example_are_accepted(
+    control_plane: ControlPlane, home: str, file: Path
+) -> None:
+    group = parse(control_plane.api.try_out(home, yaml.safe_load(file.read_text())))
     made = revision(group, worker_image="slackwater/worker:1")
     documents = [
         made.config_map,
@@ -60,13 +57,5 @@ def test_objects_built_from_an_example_are_accepted(api_server: ControlPlane, ho
                 statefulset(group, template=made.template, replicas=1, suffix=suffix, start=start)
             )
         documents.append(takeover_secret(group, "0f" * 32))
-    output = api_server.kubectl(
-        "apply",
-        "--server-side",
-        "--dry-run=server",
-        "-f",
-        "-",
-        stdin="\n---\n".join(map(json.dumps, documents)),
-    )
-    assert output.count("serverside-applied (server dry run)") == len(documents)
-    api_server.kubectl("delete", "-n", home, "-f", str(file))
+    for document in documents:
+        control_plane.api.apply(home, document, dry_run=True)

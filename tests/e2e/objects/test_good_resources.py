@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from slackwater_operator.api.v1alpha1 import consumer_group, fields, status_schema
 from slackwater_operator.api.v1alpha1.consumer_group import parse
-from tests.support.controlplane import ControlPlane, until
+from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.operator.bad_resources import GONE, changed, good
 
 pytestmark = pytest.mark.controlplane
@@ -277,31 +275,17 @@ GOOD: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def home(api_server: ControlPlane) -> Iterator[str]:
-    with api_server.namespace() as name:
-        yield name
-
-
-def applied(plane: ControlPlane, home: str, document: dict[str, Any], *arguments: str) -> dict[str, Any]:
-    output = plane.kubectl(
-        "apply", "-n", home, "-f", "-", "-o", "yaml", *arguments, stdin=yaml.safe_dump(document)
-    )
-    applied: dict[str, Any] = yaml.safe_load(output)
-    return applied
-
-
 @pytest.mark.parametrize("changes", GOOD.values(), ids=list(GOOD))
 def test_a_good_resource_means_the_same_with_its_defaults_filled_in(
-    api_server: ControlPlane, home: str, changes: dict[str, Any]
+    control_plane: ControlPlane, home: str, changes: dict[str, Any]
 ) -> None:
     document = good(**changes)
-    kept = applied(api_server, home, document, "--dry-run=server")
+    kept = control_plane.api.try_out(home, document)
     assert parse(kept).spec == parse(document).spec
 
 
-def test_defaults_are_filled_in(api_server: ControlPlane, home: str) -> None:
-    spec = applied(api_server, home, good(**{"spec/rollout": {"paused": True}}), "--dry-run=server")["spec"]
+def test_defaults_are_filled_in(control_plane: ControlPlane, home: str) -> None:
+    spec = control_plane.api.try_out(home, good(**{"spec/rollout": {"paused": True}}))["spec"]
     assert spec["delivery"] == {
         "batchInterval": "0s", "batchDuration": "1s", "maxBatchBytes": 33_554_432, "retries": 2,
         "retryBackoff": "500ms", "transientErrorTimeout": "5m", "maxDeadLettersPerMinute": 0,
@@ -327,10 +311,12 @@ def test_defaults_are_filled_in(api_server: ControlPlane, home: str) -> None:
 
 
 @pytest.fixture
-def flights(api_server: ControlPlane, home: str) -> Iterator[str]:
-    applied(api_server, home, good())
-    yield "flights"
-    api_server.kubectl("delete", "cg", "flights", "-n", home)
+def flights(control_plane: ControlPlane, home: str) -> Iterator[str]:
+    """The path of a ConsumerGroup that is there."""
+    control_plane.api.apply(home, good())
+    path = path_of("slackwater.dev/v1alpha1", "consumergroups", home, "flights")
+    yield path
+    control_plane.api.delete(path)
 
 
 def full_status() -> dict[str, Any]:
@@ -354,56 +340,49 @@ def full_status() -> dict[str, Any]:
     return status
 
 
-def set_status(plane: ControlPlane, home: str, status: dict[str, Any]) -> dict[str, Any]:
-    output = plane.kubectl(
-        "patch", "cg", "flights", "-n", home, "--subresource=status", "--type=merge",
-        "-o", "yaml", "-p", json.dumps({"status": status}),
-    )  # fmt: skip
-    document: dict[str, Any] = yaml.safe_load(output)
-    return document
-
-
-def test_a_full_status_is_stored_unchanged(api_server: ControlPlane, home: str, flights: str) -> None:
+def test_a_full_status_is_stored_unchanged(control_plane: ControlPlane, home: str, flights: str) -> None:
     status = full_status()
-    kept = set_status(api_server, home, status)
+    kept = control_plane.api.patch(f"{flights}/status", {"status": status})
     assert kept["status"] == status
     assert parse(kept).name == "flights"
 
 
-def test_kubectl_get_prints_the_columns(api_server: ControlPlane, home: str, flights: str) -> None:
+def test_kubectl_get_prints_the_columns(control_plane: ControlPlane, home: str, flights: str) -> None:
     status = {**full_status(), "lag": 12_000, "desiredReplicas": 4, "readyReplicas": 3, "lagSeconds": 42}
-    set_status(api_server, home, {**status, "generation": 9, "revision": "abc123", "strategy": "Restart"})
-    head, row = api_server.kubectl("get", "consumergroups", "-n", home).splitlines()
+    status |= {"generation": 9, "revision": "abc123", "strategy": "Restart"}
+    control_plane.api.patch(f"{flights}/status", {"status": status})
+    head, row = control_plane.kubectl("get", "consumergroups", "-n", home).splitlines()
     assert head.split() == ["NAME", "READY", "STATUS", "DESIRED", "CURRENT", "LAG", "AGE"]
     assert row.split()[:6] == ["flights", "True", "reason", "4", "3", "12000"]
-    wide, values = api_server.kubectl("get", "cg", "-n", home, "-o", "wide").splitlines()
+    wide, values = control_plane.kubectl("get", "cg", "-n", home, "-o", "wide").splitlines()
     assert wide.split()[-6:] == ["REVISION", "STRATEGY", "GENERATION", "LAG-SECONDS", "GROUP", "MESSAGE"]
     assert values.split()[-5:] == ["abc123", "Restart", "9", "42", "message"], "its group.id is its name"
-    assert "flights" in api_server.kubectl("get", "slackwater", "-n", home)
+    assert "flights" in control_plane.kubectl("get", "slackwater", "-n", home)
 
 
-def test_kubectl_scale_uses_the_scale_subresource(api_server: ControlPlane, home: str, flights: str) -> None:
+def test_kubectl_scale_uses_the_scale_subresource(
+    control_plane: ControlPlane, home: str, flights: str
+) -> None:
     selector = "app.kubernetes.io/name=slackwater-worker,slackwater.dev/group=flights"
-    set_status(api_server, home, {"replicas": 3, "selector": selector})
-    api_server.kubectl("scale", "cg/flights", "-n", home, "--replicas=6")
-    path = f"/apis/slackwater.dev/v1alpha1/namespaces/{home}/consumergroups/flights/scale"
-    scale = json.loads(api_server.kubectl("get", "--raw", path))
+    control_plane.api.patch(f"{flights}/status", {"status": {"replicas": 3, "selector": selector}})
+    control_plane.kubectl("scale", "cg/flights", "-n", home, "--replicas=6")
+    scale = control_plane.api.get(f"{flights}/scale") or {}
     assert scale["spec"]["replicas"] == 6
     assert scale["status"] == {"replicas": 3, "selector": selector}
 
 
-def test_kubectl_explain_describes_each_field(api_server: ControlPlane) -> None:
+def test_kubectl_explain_describes_each_field(control_plane: ControlPlane, definition: None) -> None:
     # The API server publishes what it knows of a definition's fields some time after it serves it.
-    until(lambda: "catchUp" in api_server.kubectl("explain", "cg.spec.scaling", check=False), "the fields")
-    output = api_server.kubectl("explain", "cg.spec.scaling")
+    until(lambda: "catchUp" in control_plane.kubectl("explain", "cg.spec.scaling", check=False), "the fields")
+    output = control_plane.kubectl("explain", "cg.spec.scaling")
     for _, declared in fields.declared_fields(consumer_group.Scaling):
         assert declared.name in output
-    output = " ".join(api_server.kubectl("explain", "cg.spec.scaling.catchUp").split())
+    output = " ".join(control_plane.kubectl("explain", "cg.spec.scaling.catchUp").split())
     assert "How soon the lag should be worked off (5m, 90s)" in output
 
 
 def test_the_status_cannot_be_written_with_the_spec(
-    api_server: ControlPlane, home: str, flights: str
+    control_plane: ControlPlane, home: str, flights: str
 ) -> None:
-    kept = applied(api_server, home, changed(good(), {"status/replicas": 9}))
+    kept = control_plane.api.apply(home, changed(good(), {"status/replicas": 9}))
     assert "replicas" not in kept.get("status", {})

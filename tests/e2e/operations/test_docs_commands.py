@@ -14,9 +14,8 @@ from tests.support.kafka import KafkaCluster
 from tests.support.kafka.certificates import Authority
 from tests.support.site import ClusterSite
 
-pytestmark = pytest.mark.controlplane
 
-
+@pytest.mark.controlplane
 @pytest.mark.long
 def test_the_commands_of_the_guides_work(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, tmp_path: Path

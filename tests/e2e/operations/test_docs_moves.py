@@ -16,17 +16,15 @@ import yaml
 
 from slackwater.kafka import KafkaAdmin, KafkaConsumer
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from tests.conftest import GROUP_CONFIG
 from tests.support.controlplane import ControlPlane
 from tests.support.docs.blocks import blocks
 from tests.support.docs.shell import Shell
 from tests.support.kafka import KafkaCluster
+from tests.support.kafka.brokers import GROUP_CONFIG
 from tests.support.kafka.secured import REAUTH_MS, SecuredKafka
 from tests.support.site import ClusterSite, Group
 from tests.support.site.group import Brokers
 from tests.support.waiting import HANG_S, wait_until
-
-pytestmark = [pytest.mark.long, pytest.mark.controlplane]
 
 MOVE, ROTATE = "docs/how-to/operate/move-a-group.md", "docs/how-to/operate/rotate-credentials.md"
 PARTS = {
@@ -89,6 +87,8 @@ def commit(cluster: Brokers, group: str, offsets: Mapping[TopicPartition, Offset
         consumer.commit(offsets)
 
 
+@pytest.mark.controlplane
+@pytest.mark.long
 @pytest.mark.parametrize("mirrored", [True, False], ids=["offsets-mirrored", "offsets-set"])
 def test_a_group_moves_to_another_kafka(
     control_plane: ControlPlane, brokers: KafkaCluster, namespace: str, tmp_path: Path, mirrored: bool
@@ -136,6 +136,8 @@ def test_a_group_moves_to_another_kafka(
         assert former.kafka_group() == ("Empty", set())
 
 
+@pytest.mark.controlplane
+@pytest.mark.long
 def test_a_group_moves_to_another_namespace(
     control_plane: ControlPlane, brokers: KafkaCluster, namespace: str, tmp_path: Path
 ) -> None:
@@ -166,6 +168,8 @@ def test_a_group_moves_to_another_namespace(
         assert not group.pods()
 
 
+@pytest.mark.controlplane
+@pytest.mark.long
 def test_a_password_is_rotated_without_a_restart(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:

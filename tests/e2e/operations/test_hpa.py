@@ -148,6 +148,7 @@ def test_the_hpa_of_the_manual_is_accepted(control_plane: ControlPlane, namespac
     assert pointed == [{"apiVersion": API_VERSION, "kind": KIND, "name": "flights"}] * 2
 
 
+@pytest.mark.long
 def test_an_hpa_scales_by_the_lag_and_back(site: ClusterSite, namespace: str) -> None:
     """A lag for three workers appears, stays and disappears. Each step costs at most one rebalance, and the
     operator never works against the HPA. The HPA may see half of the lag first and scale in two steps."""
@@ -209,6 +210,7 @@ def test_keda_stops_the_last_worker_and_starts_it_again(site: ClusterSite, names
     assert group.verify(produced).exact
 
 
+@pytest.mark.long
 def test_an_hpa_on_a_group_with_a_target_changes_nothing(site: ClusterSite, namespace: str) -> None:
     """The operator ignores the number that the HPA writes, and ``explain`` says so."""
     name = f"both-{namespace}"

@@ -91,6 +91,7 @@ def test_a_topic_without_new_records_is_idle_and_is_not_scaled(
             assert recorder.replicas() == [2]
 
 
+@pytest.mark.long
 def test_unknown_lag_stops_scaling(control_plane: ControlPlane, namespace: str) -> None:
     with (
         KafkaCluster(1) as kafka,

@@ -70,6 +70,7 @@ def test_a_group_can_be_deleted_without_the_operator(
         group.await_kafka_group("Empty")  # the sessions have expired
 
 
+@pytest.mark.long
 def test_a_suspended_group_has_no_workers_and_comes_back(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:

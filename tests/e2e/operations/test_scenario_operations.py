@@ -48,6 +48,7 @@ def test_a_paused_group_restarts_no_worker(
         group.await_rolled(site.image("v2"), 2)
 
 
+@pytest.mark.long
 def test_evictions_wait_for_one_another(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:

@@ -14,6 +14,7 @@ from tests.support.site.quota import resource_quota
 pytestmark = pytest.mark.controlplane
 
 
+@pytest.mark.long
 def test_a_preflight_that_the_environment_failed_is_repeated_until_it_passes(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
@@ -31,6 +32,7 @@ def test_a_preflight_that_the_environment_failed_is_repeated_until_it_passes(
         group.await_condition("Degraded", "False")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("pod", "missing", "cause"),
     [
@@ -64,6 +66,7 @@ def test_a_condition_names_what_blocks_a_preflight_and_clears_afterwards(
         group.await_condition("Degraded", "False")
 
 
+@pytest.mark.long
 def test_a_condition_names_the_quota_that_blocks_a_pod(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:

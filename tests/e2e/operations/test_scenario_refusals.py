@@ -21,6 +21,7 @@ def warnings(group: Group, reason: str) -> int:
     return sum(event["reason"] == reason for event in group.events())
 
 
+@pytest.mark.long
 def test_an_invalid_memory_quantity_is_reported_until_it_is_corrected(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:

@@ -27,7 +27,8 @@ def _jobs_and_pods(group: Group) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("killed", [False, True])
 def test_an_annotation_rewinds_a_group_and_every_record_is_there_once(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, killed: bool
 ) -> None:

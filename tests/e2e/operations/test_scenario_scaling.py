@@ -28,7 +28,7 @@ def test_a_lag_ramp_scales_from_three_to_eight_and_back(
         )
         group.await_settled(3)
         since = now_ms()
-        with group.load(rate=500) as load, group.record() as recorder:
+        with group.load(rate=500, turn_s=0.1) as load, group.record() as recorder:
             load.burst(240_000)  # three workers take 80 s: more than half a minute, after which none is added
             until(lambda: len(group.ready_pods()) == 8, "eight workers", 120, every_s=0.2)
             group.await_settled(8)
@@ -60,7 +60,7 @@ def test_a_steady_load_does_not_flap_for_ten_minutes(
             scaling={"minReplicas": 1, "maxReplicas": 6, "catchUp": "2m", "lagPerReplica": 1000},
         )
         group.await_settled(2)
-        with group.load(rate=800) as load, group.record() as recorder:
+        with group.load(rate=800, turn_s=0.1) as load, group.record() as recorder:
             load.burst(20_000)
             began = now_ms()
             until(lambda: now_ms() - began > 600_000, "ten minutes", 660, every_s=1.0)
@@ -81,6 +81,7 @@ QUIET = pytest.mark.parametrize(
 """Limits on how long something takes hold only where nothing else runs on the machine: in `make e2e`."""
 
 
+@pytest.mark.long
 @QUIET
 def test_a_group_scales_to_zero_and_back(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, quiet: bool
@@ -110,6 +111,7 @@ def test_a_group_scales_to_zero_and_back(
         assert verdict.exact, verdict
 
 
+@pytest.mark.long
 @QUIET
 def test_the_operator_obeys_kubectl_scale(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, quiet: bool

@@ -19,7 +19,7 @@ NEVER_JOINS = ("sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.2; done", "s
 
 BAD = [
     pytest.param(CRASHES, "preflight", id="crashes in its preflight", marks=pytest.mark.long),
-    pytest.param(unless("--preflight", HANGS), "pod", id="hangs and ignores SIGTERM"),
+    pytest.param(unless("--preflight", HANGS), "pod", id="hangs and ignores SIGTERM", marks=pytest.mark.long),
     pytest.param(unless("--preflight", CRASHES), "pod", id="crashes at start", marks=pytest.mark.long),
     pytest.param(unless("--preflight", NEVER_JOINS), "pod", id="never joins", marks=pytest.mark.long),
 ]

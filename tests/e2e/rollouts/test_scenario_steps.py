@@ -14,7 +14,6 @@ ANALYSIS = {
     "interval": "5s",
     "metrics": [{"name": "dead letters", "figure": "DeadLetterRate", "thresholdRange": {"max": 0.01}}],
 }
-TAKEOVER = pytest.param("Takeover", marks=pytest.mark.long)
 
 
 def images(group: Group) -> list[str]:
@@ -26,7 +25,8 @@ def at_step(group: Group, index: int) -> bool:
     return bool(step.get("index") == index)
 
 
-@pytest.mark.parametrize("strategy", ["Restart", TAKEOVER])
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["Restart", "Takeover"])
 def test_a_revision_that_dead_letters_half_of_the_records_is_rolled_back(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, strategy: str
 ) -> None:
@@ -62,6 +62,7 @@ def test_a_revision_that_dead_letters_half_of_the_records_is_rolled_back(
             assert any("dead letters is 0." in note for note in stopped), stopped
 
 
+@pytest.mark.long
 def test_a_pause_lasts_until_it_is_promoted(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:

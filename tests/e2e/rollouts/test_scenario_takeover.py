@@ -105,7 +105,7 @@ def test_a_new_image_rolls_out_by_takeover_on_spark(
         group = site.group(f"spark-{namespace}", **spec)
         before = group.await_settled(workers)
         group.await_condition("RolledOut")
-        with group.load(rate=200) as load:
+        with group.load(rate=200, turn_s=0.1) as load:
             roll = _roll(site, group, spec, workers)
             after = group.await_settled(workers)
             joins, pauses = _taken(group)

@@ -83,6 +83,7 @@ def test_no_room_for_a_successor_falls_back_to_restarts(
         assert verdict.exact, verdict
 
 
+@pytest.mark.long
 def test_no_room_for_a_successor_stops_the_roll(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:

@@ -135,16 +135,13 @@ def _to_be_retired(group: Group, ordinal: int) -> bool:
 STEPS = (_begun, _ordered, _to_be_retired)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "steps",
     [
         # Each step once, of another member each.
         pytest.param([(2, _begun), (1, _ordered), (0, _to_be_retired)], id="once each"),
-        pytest.param(
-            [(ordinal, step) for ordinal in (2, 1, 0) for step in STEPS],
-            id="each of each",
-            marks=pytest.mark.long,
-        ),
+        pytest.param([(ordinal, step) for ordinal in (2, 1, 0) for step in STEPS], id="each of each"),
     ],
 )
 def test_a_takeover_survives_a_killed_operator(

@@ -14,54 +14,57 @@ WORKERS = 3
 TAKEOVER = {"strategy": "Takeover", "takeover": {"warmTimeout": "2m"}}
 
 
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_a_roll_by_takeover_costs_no_rebalance(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, workers: int
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
-        group = site.group(f"takeover-{namespace}", partitions=12, replicas=WORKERS, rollout=TAKEOVER)
-        before = group.await_settled(WORKERS)
+        group = site.group(
+            f"takeover-{namespace}", partitions=4 * workers, replicas=workers, rollout=TAKEOVER
+        )
+        before = group.await_settled(workers)
         group.await_condition("RolledOut")
-        assert group.sets() == {f"{group.name}-a": (0, WORKERS)}
-        with group.load(rate=500) as load, group.record() as recorder:
+        assert group.sets() == {f"{group.name}-a": (0, workers)}
+        with group.load(rate=200) as load, group.record() as recorder:
             since = group.roll(site.image("v2"))
-            group.await_rolled(site.image("v2"), WORKERS)
-            after = group.await_settled(WORKERS)
-            workers = group.await_taken_over()
+            group.await_rolled(site.image("v2"), workers)
+            after = group.await_settled(workers)
+            after_all = group.await_taken_over()
             produced = load.stop()
         group.await_handled(produced)
 
-        assert group.sets() == {f"{group.name}-b": (0, WORKERS)}
-        until(lambda: len(group.takeovers(since)) >= WORKERS, "the workers' events")
+        assert group.sets() == {f"{group.name}-b": (0, workers)}
+        until(lambda: len(group.takeovers(since)) >= workers, "the workers' events")
         takeovers = group.takeovers(since)
         summary = "\n".join(map(str, takeovers))
         print(summary)
-        members = [f"{group.name}-{ordinal}" for ordinal in reversed(range(WORKERS))]
+        members = [f"{group.name}-{ordinal}" for ordinal in reversed(range(workers))]
         assert [takeover.instance for takeover in takeovers] == members, summary
         assert [takeover.pod for takeover in takeovers] == [
-            f"{group.name}-b-{n}" for n in reversed(range(WORKERS))
+            f"{group.name}-b-{n}" for n in reversed(range(workers))
         ]
         assert after == before, "the generation has moved"
         assert group.rebalances(since) == 0, summary
         assert all(takeover.same_generation and not takeover.forced for takeover in takeovers), summary
         pauses = sorted(
-            pause for worker in workers.values() for pause in worker["takeover"]["pauses_ms"].values()
+            pause for worker in after_all.values() for pause in worker["takeover"]["pauses_ms"].values()
         )
-        assert len(pauses) == 12, summary
+        assert len(pauses) == 4 * workers, summary
         print(f"pauses ms: {pauses}")
         verdict = group.verify(produced)
         print(verdict)
         assert verdict.exact, verdict
 
         # At all times there were as many members as wanted, and as `kubectl get cg` says.
-        assert set(recorder.replicas()) == {WORKERS}
-        assert {len(sample.members) for sample in recorder.samples if sample.members is not None} == {WORKERS}
+        assert set(recorder.replicas()) == {workers}
+        assert {len(sample.members) for sample in recorder.samples if sample.members is not None} == {workers}
         assert {sample.state for sample in recorder.samples if sample.state is not None} == {"Stable"}
-        assert group.status()["replicas"] == WORKERS
+        assert group.status()["replicas"] == workers
         # The last one's Event may be on its way.
-        until(lambda: _said(group).count("TakenOver") >= WORKERS, "the Events of all takeovers")
-        assert _said(group).count("TakenOver") == WORKERS, _said(group)
+        until(lambda: _said(group).count("TakenOver") >= workers, "the Events of all takeovers")
+        assert _said(group).count("TakenOver") == workers, _said(group)
         labels = {"group": group.name, "outcome": "asked"}
-        assert operator.metric("slackwater_operator_takeovers_total", **labels) == WORKERS
+        assert operator.metric("slackwater_operator_takeovers_total", **labels) == workers
 
 
 @pytest.mark.long

@@ -21,6 +21,8 @@ Json = dict[str, Any]
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+DRY_RUN = "dryRun=All"
+STRICTLY = "fieldValidation=Strict"
 
 
 class ApiError(Exception):
@@ -44,11 +46,33 @@ def path_of(api_version: str, plural: str, namespace: str = "", name: str = "", 
     return f"{root}/{'/'.join(quote(part, safe='/') for part in parts)}"
 
 
+def _collection(namespace: str, document: Mapping[str, Any]) -> str:
+    """Where the objects of its kind are. Each kind of ours has a regular plural."""
+    return path_of(document["apiVersion"], f"{document['kind'].lower()}s", namespace)
+
+
+Warnings = list[str]
+Answer = tuple[int, bytes, Warnings]
+"""Its HTTP status, its body and the API server's warnings."""
+
+
+def _answer(
+    connection: http.client.HTTPSConnection,
+    method: str,
+    path: str,
+    body: str | None,
+    headers: Mapping[str, str],
+) -> Answer:
+    connection.request(method, path, body, headers)
+    response = connection.getresponse()
+    return response.status, response.read(), response.headers.get_all("Warning") or []
+
+
 class Api:
     """Requests to one API server. Safe to use from many threads.
 
     Each thread keeps a connection for its reads: tests poll, and a new connection costs client and server
-    four times the CPU of a request. A write has a connection of its own, so that none is sent twice.
+    four times the CPU of a request. A write that may not arrive twice has a connection of its own.
 
     ``url``: https://host:port. ``ca``: its authority. Either a client certificate (``certificate`` and
     ``key``) or a bearer ``token``.
@@ -73,17 +97,28 @@ class Api:
         self._kept = threading.local()
 
     def request(
-        self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = "application/json",
+        repeatable: bool = False,
+        warnings: Warnings | None = None,
     ) -> Any:
-        """The answer's JSON (text for ``/healthz`` and the like). Raises ApiError and OSError."""
+        """The answer's JSON (text for ``/healthz`` and the like). Raises ApiError and OSError.
+
+        ``repeatable``: it may arrive twice, as each GET may. ``warnings``: gets those of the API server.
+        """
         headers = {**self._headers, "Accept": "application/json", "Content-Type": content_type}
         text = None if body is None else json.dumps(body)
+        ask = self._ask if repeatable or method == "GET" else self._send
         try:
-            status, data = (
-                self._read(path, headers) if method == "GET" else self._send(method, path, text, headers)
-            )
+            status, data, warned = ask(method, path, text, headers)
         except http.client.HTTPException as exc:
             raise ConnectionError(f"{method} {path}: {exc!r}") from exc
+        if warnings is not None:
+            warnings += warned
         try:
             answer = json.loads(data)
         except ValueError:
@@ -92,36 +127,36 @@ class Api:
             raise ApiError(status, answer if isinstance(answer, dict) else {"message": answer})
         return answer
 
-    def _send(
-        self, method: str, path: str, body: str | None, headers: Mapping[str, str]
-    ) -> tuple[int, bytes]:
+    def _send(self, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> Answer:
+        """On a connection of its own."""
         with contextlib.closing(self._connect()) as connection:
-            connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            return response.status, response.read()
+            return _answer(connection, method, path, body, headers)
 
-    def _read(self, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """A GET on this thread's connection, or on a new one where that is none or has ended."""
+    def _ask(self, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> Answer:
+        """On this thread's connection, or on a new one where that is none or has ended."""
         connection: http.client.HTTPSConnection | None = getattr(self._kept, "connection", None)
         if connection is not None:
             try:
-                return self._exchange(connection, path, headers)
+                return self._exchange(connection, method, path, body, headers)
             except TimeoutError:
                 raise
             except (OSError, http.client.HTTPException):
                 pass  # the server may have closed it, or be another one by now
         connection = self._connect()
-        answer = self._exchange(connection, path, headers)
+        answer = self._exchange(connection, method, path, body, headers)
         self._kept.connection = connection
         return answer
 
     def _exchange(
-        self, connection: http.client.HTTPSConnection, path: str, headers: Mapping[str, str]
-    ) -> tuple[int, bytes]:
+        self,
+        connection: http.client.HTTPSConnection,
+        method: str,
+        path: str,
+        body: str | None,
+        headers: Mapping[str, str],
+    ) -> Answer:
         try:
-            connection.request("GET", path, None, headers)
-            response = connection.getresponse()
-            return response.status, response.read()
+            return _answer(connection, method, path, body, headers)
         except BaseException:
             self._kept.connection = None
             connection.close()
@@ -150,6 +185,34 @@ class Api:
         """Creates ``body`` in the collection at ``path``."""
         made: Json = self.request("POST", path, body)
         return made
+
+    def try_out(
+        self, namespace: str, document: Mapping[str, Any], *, warnings: Warnings | None = None
+    ) -> Json:
+        """What the API server would store of a new ``document``; it stores nothing.
+
+        It refuses unknown fields, as it does for kubectl. Raises :class:`ApiError`.
+        """
+        path = f"{_collection(namespace, document)}?{STRICTLY}&{DRY_RUN}"
+        tried: Json = self.request("POST", path, document, repeatable=True, warnings=warnings)
+        return tried
+
+    def apply(
+        self,
+        namespace: str,
+        document: Mapping[str, Any],
+        *,
+        dry_run: bool = False,
+        manager: str = "slackwater-operator",
+        warnings: Warnings | None = None,
+    ) -> Json:
+        """Server-side apply, as the operator does it. With ``dry_run`` nothing is stored."""
+        query = f"fieldManager={manager}&force=true&{STRICTLY}" + (f"&{DRY_RUN}" if dry_run else "")
+        path = f"{_collection(namespace, document)}/{quote(document['metadata']['name'])}?{query}"
+        applied: Json = self.request(
+            "PATCH", path, document, content_type=APPLY_PATCH, repeatable=True, warnings=warnings
+        )
+        return applied
 
     def patch(self, path: str, body: object, *, content_type: str = MERGE_PATCH) -> Json:
         """Patches the object at ``path`` (a merge patch unless said otherwise)."""

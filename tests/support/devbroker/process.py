@@ -70,7 +70,7 @@ class DevBroker:
         assert self._folder is not None
         assert self._owned is None, "the dev broker runs"
         data = self._kept or self._folder / "data"
-        command = [sys.executable, "-m", "slackwater.cli", "devbroker", "--data", str(data)]
+        command = [sys.executable, "-m", "slackwater.devbroker", "--data", str(data)]
         command += ["--port", str(self._port), "--control-port", str(self._control_port)]
         for key, value in self._config.items():
             command += ["--set", f"{key}={value}"]

@@ -7,7 +7,7 @@ SCRIPTS = (
     "docs/tutorials/first-consumer.md",
     "docs/tutorials/first-pipeline.md",
 )
-"""They run in tests/integration/docs."""
+"""They run in tests/project/integration/docs."""
 
 ON_THE_CONTROL_PLANE = {
     "docs/how-to/operate/operate.md": ("kubectl get cg",),

@@ -34,7 +34,7 @@ from tests.support.kafka.jars import (
     release_of,
 )
 from tests.support.processes import ServerProcess, reserve_ports
-from tests.support.waiting import HANG_S
+from tests.support.waiting import HANG_S, WAIT_S
 from tests.support.wire.rawclient import RawClient
 
 DEFAULTS: Mapping[str, str] = {
@@ -101,6 +101,13 @@ class KafkaCluster:
         self._folder: Path | None = None
         self._running: dict[int, ServerProcess] = {}
         self._zookeeper: ServerProcess | None = None
+
+    @classmethod
+    def at(cls, address: str) -> KafkaCluster:
+        """One broker that another process runs, at ``host:port``: its addresses and its coordinators."""
+        cluster = cls(1, host=address.rpartition(":")[0])
+        cluster.ports = {1: int(address.rpartition(":")[2])}
+        return cluster
 
     @property
     def bootstrap(self) -> str:
@@ -303,7 +310,7 @@ class KafkaCluster:
 
     def coordinator_of(self, group: str, *, asked: int | None = None) -> int | None:
         """The node that coordinates ``group``, once it answers for it; None while nobody does."""
-        for node in [asked] if asked is not None else sorted(self.pids):
+        for node in [asked] if asked is not None else sorted(self.pids) or self.nodes:
             with contextlib.suppress(OSError), RawClient.to(self.address(node), timeout_s=2.0) as client:
                 coordinator = client.request(m.FindCoordinatorRequest(key=group), 3, timeout_s=5.0)
                 if coordinator.error_code == 0 and self._serves(coordinator.node_id, group):
@@ -316,7 +323,7 @@ class KafkaCluster:
         return answer.error_code == 0
 
     def await_coordinator(
-        self, group: str, *, other_than: int | None = None, timeout_s: float = HANG_S
+        self, group: str, *, other_than: int | None = None, timeout_s: float = WAIT_S
     ) -> int:
         """Waits until a node (another one than ``other_than``) coordinates ``group``; its number."""
         deadline = time.monotonic() + timeout_s

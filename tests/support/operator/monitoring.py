@@ -191,8 +191,9 @@ def prometheus(
         "scrape_configs": list(scrapes),
     }
     (directory / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    discovers = any("kubernetes_sd_configs" in scrape for scrape in config["scrape_configs"])
     checked = subprocess.run(
-        [str(build.promtool()), "check", "config", str(directory / "prometheus.yaml")],
+        [str(build.promtool(discovers=discovers)), "check", "config", str(directory / "prometheus.yaml")],
         capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -200,7 +201,7 @@ def prometheus(
     process = ServerProcess(
         "Prometheus",
         [
-            str(build.prometheus()), f"--config.file={directory / 'prometheus.yaml'}",
+            str(build.prometheus(discovers=discovers)), f"--config.file={directory / 'prometheus.yaml'}",
             f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address=127.0.0.1:{port}",
             f"--web.config.file={directory / 'web.yaml'}", "--log.level=warn",
         ],

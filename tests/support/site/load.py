@@ -13,7 +13,7 @@ import confluent_kafka
 
 from tests.support.waiting import HANG_S
 
-TURN_S = 0.1
+TURN_S = 0.5
 """How often a load sends what is due: workers and brokers spend more on a batch than on its records."""
 
 

@@ -17,10 +17,14 @@ from tests.support.kafka.jars import KAFKA_VERSION, kafka_libs
 @functools.cache
 def definition(name: str) -> dict[str, Any]:
     """The definition of one message, by Kafka's name."""
-    with zipfile.ZipFile(kafka_libs() / f"kafka-clients-{KAFKA_VERSION}.jar") as jar:
-        text = jar.read(f"common/message/{name}.json").decode()
+    text = _jar().read(f"common/message/{name}.json").decode()
     definition: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
     return definition
+
+
+@functools.cache
+def _jar() -> zipfile.ZipFile:
+    return zipfile.ZipFile(kafka_libs() / f"kafka-clients-{KAFKA_VERSION}.jar")
 
 
 def in_versions(text: str | None, version: int) -> bool:

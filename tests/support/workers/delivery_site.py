@@ -134,10 +134,13 @@ class DeliverySite(GroupSite):
         """Starts a worker; ``changes``: to its configuration."""
         return self.start_worker(instance, self.config(**changes), **(environment or {}))
 
-    def die_and_finish(self, **config: Any) -> None:
-        """Runs workers that die between the table's commit and Kafka's, and between the dead letters and the
-        table's commit; and one that reads to the end."""
-        for step in ("publish", "letters", ""):
+    def die_and_finish(self, *steps: str, **config: Any) -> None:
+        """Runs a worker that dies after each of the steps, and one that reads to the end.
+
+        ``publish``: between the table's commit and Kafka's. ``letters``: between the dead letters and the
+        table's commit. Default: both.
+        """
+        for step in (*(steps or ("publish", "letters")), ""):
             once = str(self.folder / f"died-{step}")
             environment = {"DIE_AFTER": step, "DIE_ONCE_FILE": once, "SLOW_MS": "10"}
             worker = self.worker(environment=environment, **config)

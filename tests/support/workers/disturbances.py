@@ -6,9 +6,19 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import pytest
+
 from slackwater.kafka.errors import CommitFailedError, KafkaTimeoutError
 from slackwater.kafka.structs import TopicPartition
 from tests.support.workers.fakes import Bench
+
+
+def seeds(quick: int, all_of_them: int) -> list[object]:
+    """So many seeds of a test; those after the first ``quick`` are long."""
+    return [
+        *range(quick),
+        *(pytest.param(seed, marks=pytest.mark.long) for seed in range(quick, all_of_them)),
+    ]
 
 
 def disturb(

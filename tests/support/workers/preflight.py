@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+from slackwater.commands.worker import try_out
 from tests.support.waiting import WAIT_S
+from tests.support.workers.commands import run
 
 
 @dataclass
@@ -35,10 +38,8 @@ class Preflight:
 
 
 def run_preflight(folder: Path, config: Mapping[str, Any]) -> Preflight:
-    """Runs a preflight of the configuration; ``folder`` is for its files."""
-    file, termination_log = folder / "worker.json", folder / "termination-log"
-    file.write_text(json.dumps(config))
-    termination_log.unlink(missing_ok=True)
+    """Runs a preflight of the configuration in a process of its own; ``folder`` is for its files."""
+    file, termination_log = _written(folder, config)
     ended = subprocess.run(
         [sys.executable, "-m", "slackwater.cli", "worker", "--config", str(file), "--preflight"],
         capture_output=True,
@@ -47,6 +48,24 @@ def run_preflight(folder: Path, config: Mapping[str, Any]) -> Preflight:
         check=False,
         env={**os.environ, "SLACKWATER_TERMINATION_LOG": str(termination_log)},
     )
+    return _read(ended, termination_log)
+
+
+def preflight_here(folder: Path, config: Mapping[str, Any]) -> Preflight:
+    """As :func:`run_preflight`, in this process."""
+    file, termination_log = _written(folder, config)
+    with mock.patch.dict(os.environ, {"SLACKWATER_TERMINATION_LOG": str(termination_log)}):
+        return _read(run(folder, lambda: try_out(file)), termination_log)
+
+
+def _written(folder: Path, config: Mapping[str, Any]) -> tuple[Path, Path]:
+    file, termination_log = folder / "worker.json", folder / "termination-log"
+    file.write_text(json.dumps(config))
+    termination_log.unlink(missing_ok=True)
+    return file, termination_log
+
+
+def _read(ended: subprocess.CompletedProcess[str], termination_log: Path) -> Preflight:
     events = [json.loads(line) for line in ended.stdout.splitlines()]
     message = termination_log.read_text() if termination_log.exists() else ""
     return Preflight(ended.returncode, events, ended.stderr, message)

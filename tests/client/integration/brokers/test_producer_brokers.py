@@ -1,0 +1,358 @@
+"""The producer against real brokers, read back by other people's clients."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import kafka
+import pytest
+from confluent_kafka import Consumer
+
+from slackwater.kafka.admin import KafkaAdmin, NewTopic
+from slackwater.kafka.errors import (
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaConfigurationError,
+    KafkaError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    NoBrokersAvailable,
+)
+from slackwater.kafka.producer import AsyncProducer, KafkaProducer, RecordMetadata
+from tests.support.devbroker import DevBroker
+from tests.support.kafka import KafkaCluster
+from tests.support.proxies import CuttingProxy
+from tests.support.waiting import WAIT_S
+
+Broker = KafkaCluster | DevBroker
+
+
+@pytest.fixture
+def topic(broker: Broker) -> Iterator[str]:
+    name = f"produced-{uuid.uuid4().hex[:8]}"
+    with KafkaAdmin(broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(name, 3, 1)]).unwrap()
+        admin.wait_for_topic(name, 3)
+        yield name
+        admin.delete_topics([name])
+
+
+def read_back(bootstrap: str, topic: str, count: int) -> list[kafka.consumer.fetcher.ConsumerRecord]:
+    """The topic's first ``count`` records by kafka-python, and whatever else is there."""
+    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    try:
+        tps = [kafka.TopicPartition(topic, n) for n in range(3)]
+        consumer.assign(tps)
+        ends = consumer.end_offsets(tps)
+        records: list[kafka.consumer.fetcher.ConsumerRecord] = []
+        deadline = time.monotonic() + WAIT_S
+        while len(records) < sum(ends.values()) and time.monotonic() < deadline:
+            records += itertools.chain(*consumer.poll(200).values())
+        assert len(records) >= min(count, sum(ends.values()))
+        return records
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_reads_back_with_kafka_python(broker: Broker, topic: str, codec: str | None) -> None:
+    with KafkaProducer(
+        bootstrap_servers=broker.bootstrap, compression_type=codec, batch_size=4096
+    ) as producer:
+        sent = {}
+        for n in range(500):
+            key = None if n % 3 == 0 else f"k{n % 7}".encode()
+            value = None if n % 50 == 0 else f"v{n}".encode() * 5
+            headers = [("h", b"x"), ("nothing", None)] if n % 2 else None
+            sent[n] = producer.send(topic, value, key, headers, timestamp_ms=1_700_000_000_000 + n)
+        producer.flush(WAIT_S)
+    where = {(f.get(0).partition, f.get(0).offset): n for n, f in sent.items()}
+    assert len(where) == 500
+    records = read_back(broker.bootstrap, topic, 500)
+    assert len(records) == 500
+    for record in records:
+        n = where[record.partition, record.offset]
+        assert record.timestamp == 1_700_000_000_000 + n
+        assert record.value == (None if n % 50 == 0 else f"v{n}".encode() * 5)
+        assert record.key == (None if n % 3 == 0 else f"k{n % 7}".encode())
+        assert list(record.headers) == ([("h", b"x"), ("nothing", None)] if n % 2 else [])
+
+
+@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
+def test_large_batches_of_every_codec_read_back(broker: Broker, topic: str, codec: str | None) -> None:
+    """Codecs split large data into blocks, in more ways than a broker can read."""
+    values = [bytes(500) + random.Random(n).randbytes(1500) for n in range(400)]
+    with KafkaProducer(
+        bootstrap_servers=broker.bootstrap, compression_type=codec, batch_size=900_000, linger_ms=2_000
+    ) as producer:
+        futures = [producer.send(topic, value, partition=0) for value in values]
+        producer.flush(WAIT_S)
+        assert [f.exception for f in futures if not f.succeeded()] == []
+    assert [r.value for r in read_back(broker.bootstrap, topic, 400)] == values
+
+
+def test_confluent_reads_the_records_and_places_keys_alike(broker: Broker, topic: str) -> None:
+    from confluent_kafka import Producer
+
+    keys = [f"N{n}".encode() for n in range(40)]
+    with KafkaProducer(bootstrap_servers=broker.bootstrap, compression_type="lz4") as producer:
+        ours = {key: producer.send(topic, b"ours", key).get(WAIT_S).partition for key in keys}
+    theirs = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2"})
+    for key in keys:
+        theirs.produce(topic, b"theirs", key)
+    assert theirs.flush(WAIT_S) == 0
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
+    )
+    try:
+        consumer.subscribe([topic])
+        offsets: dict[bytes, dict[bytes, int]] = {b"ours": {}, b"theirs": {}}
+        deadline = time.monotonic() + WAIT_S
+        while sum(map(len, offsets.values())) < 80 and time.monotonic() < deadline:
+            for message in consumer.consume(100, 0.5):
+                assert message.error() is None
+                offsets[message.value() or b""][message.key() or b""] = message.partition() or 0
+    finally:
+        consumer.close()
+    assert offsets[b"ours"] == offsets[b"theirs"] == ours
+    assert len(set(ours.values())) == 3
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
+def test_cut_connections_lose_repeat_and_reorder_no_record(broker: Broker, topic: str, seed: int) -> None:
+    address = broker.bootstrap
+    with (
+        CuttingProxy(address, random.Random(seed), before=0.1, after=0.15) as proxy,
+        KafkaProducer(
+            bootstrap_servers=address,
+            connect=proxy.connect,
+            compression_type="lz4",
+            batch_size=250,
+            linger_ms=1,
+            retry_backoff_ms=10,
+            reconnect_backoff_ms=5,
+            reconnect_backoff_max_ms=50,
+            rng=random.Random(seed),
+        ) as producer,
+    ):
+        futures = []
+        for n in range(6000):
+            futures.append(producer.send(topic, b"%d" % n, partition=n % 3))
+            if n % 500 == 499:
+                producer.flush(WAIT_S)
+        producer.flush(WAIT_S)
+        assert [f.exception for f in futures if not f.succeeded()] == []
+        assert proxy.cut_after > 0, "no cut after the broker had stored"
+        assert proxy.cut_before > 0, "no cut before"
+    records = read_back(broker.bootstrap, topic, 6000)
+    for partition in range(3):
+        in_order = [int(r.value) for r in sorted(records, key=lambda r: r.offset) if r.partition == partition]
+        assert in_order == list(range(partition, 6000, 3))
+    known = {(r.partition, r.offset): int(r.value) for r in records}
+    for n, future in enumerate(futures):
+        metadata = future.get(0)
+        assert metadata.offset < 0 or known[metadata.partition, metadata.offset] == n
+
+
+def test_without_idempotence_a_swallowed_answer_repeats_records(broker: Broker, topic: str) -> None:
+    """Shows that the proxy of the test above swallows answers."""
+    with (
+        CuttingProxy(broker.bootstrap, random.Random(1), after=0.5) as proxy,
+        KafkaProducer(
+            bootstrap_servers=broker.bootstrap,
+            connect=proxy.connect,
+            enable_idempotence=False,
+            batch_size=1000,
+        ) as producer,
+    ):
+        for n in range(500):
+            producer.send(topic, b"%d" % n, partition=0)
+        producer.flush(WAIT_S)
+        assert proxy.cut_after > 0
+    assert len(read_back(broker.bootstrap, topic, 500)) > 500
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_records_are_sent_with_fewer_acks(broker: Broker, topic: str, acks: int) -> None:
+    with KafkaProducer(bootstrap_servers=broker.bootstrap, acks=acks, enable_idempotence=False) as producer:
+        metadata = producer.send(topic, b"x", partition=1).get(WAIT_S)
+        assert metadata.offset == (-1 if acks == 0 else 0)
+        assert (metadata.topic, metadata.partition, metadata.serialized_value_size) == (topic, 1, 1)
+    assert [r.value for r in read_back(broker.bootstrap, topic, 1)] == [b"x"]
+
+
+def test_callbacks_and_serializers_are_called(broker: Broker, topic: str) -> None:
+    metadata: list[RecordMetadata] = []
+    with KafkaProducer(
+        bootstrap_servers=broker.bootstrap,
+        value_serializer=lambda v: str(v).encode(),
+        key_serializer=str.encode,
+    ) as producer:
+        future = producer.send(topic, 42, "k").add_callback(metadata.append).add_errback(pytest.fail)
+        document = future.get(WAIT_S)
+        producer.flush(WAIT_S)
+    assert metadata == [document]
+    late: list[object] = []
+    future.add_both(late.append)
+    assert late == [document]
+    record = read_back(broker.bootstrap, topic, 1)[0]
+    assert (record.key, record.value) == (b"k", b"42")
+
+
+async def test_the_async_producer_sends_records(broker: Broker, topic: str) -> None:
+    async with AsyncProducer(
+        bootstrap_servers=broker.bootstrap, buffer_memory=200_000, batch_size=5_000
+    ) as producer:
+        futures = [await producer.send(topic, bytes(1000), b"%d" % (n % 9)) for n in range(1000)]
+        await producer.flush(WAIT_S)
+        assert all(future.done() for future in futures)
+        assert (await producer.send_and_wait(topic, b"last", partition=2)).partition == 2
+    assert len(read_back(broker.bootstrap, topic, 1001)) == 1001
+    with pytest.raises(IllegalStateError):
+        await producer.send(topic, b"x")
+
+
+def test_null_keys_spread_over_all_partitions(broker: Broker, topic: str) -> None:
+    with KafkaProducer(bootstrap_servers=broker.bootstrap, batch_size=500, rng=random.Random(4)) as producer:
+        futures = [producer.send(topic, bytes(100)) for _ in range(600)]
+        producer.flush(WAIT_S)
+    counts = [sum(f.get(0).partition == n for f in futures) for n in range(3)]
+    assert sum(counts) == 600
+    assert min(counts) > 100
+
+
+def test_records_that_cannot_be_sent_fail_at_once(broker: Broker, topic: str) -> None:
+    with KafkaProducer(
+        bootstrap_servers=broker.bootstrap,
+        max_request_size=10_000,
+        max_block_ms=3_000,
+        allow_auto_create_topics=False,
+    ) as producer:
+        with pytest.raises(MessageSizeTooLargeError, match=r"max_request_size \(10000\)"):
+            producer.send(topic, bytes(10_000))
+        with pytest.raises(TypeError, match="value is str, not bytes.*value_serializer"):
+            producer.send(topic, "text")
+        with pytest.raises(IllegalArgumentError, match="it has partitions 0 to 2"):
+            producer.send(topic, b"x", partition=3)
+        with pytest.raises(KafkaTimeoutError, match="'no-such-topic'.*max_block_ms.*create it first"):
+            producer.send("no-such-topic", b"x")
+        with pytest.raises(KafkaError, match="INVALID_TOPIC"):
+            producer.send("bad topic", b"x")
+        assert producer.send(topic, b"fine").get(WAIT_S).offset == 0
+    with pytest.raises(IllegalStateError):
+        producer.send(topic, b"x")
+    producer.close()
+
+
+def test_a_batch_the_topic_refuses_fails_and_the_next_goes_through(broker: Broker) -> None:
+    name = f"small-{uuid.uuid4().hex[:8]}"
+    with KafkaAdmin(broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(name, 1, 1, {"max.message.bytes": "2000"})]).unwrap()
+        admin.wait_for_topic(name, 1)
+    with KafkaProducer(bootstrap_servers=broker.bootstrap, linger_ms=0) as producer:
+        futures = []
+        for n in range(30):
+            futures.append(producer.send(name, bytes(3000) if n % 10 == 5 else b"%d" % n))
+            if n % 3 == 0:
+                producer.flush(WAIT_S)
+        producer.flush(WAIT_S)
+        refused = [f for f in futures if f.failed()]
+        assert any(futures[n].failed() for n in (5, 15, 25))
+        assert all(isinstance(f.exception, MessageSizeTooLargeError) for f in refused)
+        assert "max.message.bytes" in str(refused[0].exception)
+        kept = [n for n, f in enumerate(futures) if f.succeeded()]
+        assert {0, 29} <= set(kept)
+    consumer = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest")
+    consumer.assign([kafka.TopicPartition(name, 0)])
+    read: list[int] = []
+    deadline = time.monotonic() + WAIT_S
+    while len(read) < len(kept) and time.monotonic() < deadline:
+        read += [int(r.value) for r in itertools.chain(*consumer.poll(200).values())]
+    consumer.close()
+    assert read == kept
+
+
+@pytest.mark.long
+def test_full_memory_blocks_then_fails_and_all_futures_end(kafka3: KafkaCluster) -> None:
+    """The leader does not come back: every future ends by delivery_timeout_ms, with the reason."""
+    name = f"gone-{uuid.uuid4().hex[:8]}"
+    with KafkaAdmin(kafka3.bootstrap) as admin:
+        admin.create_topics([NewTopic(name, 1, 1)]).unwrap()
+        admin.wait_for_topic(name, 1)
+        leader = admin.describe_topics([name]).unwrap()[name].partitions[0].leader
+    producer = KafkaProducer(
+        bootstrap_servers=kafka3.bootstrap,
+        delivery_timeout_ms=8_000,
+        request_timeout_ms=1_000,
+        buffer_memory=100_000,
+        max_block_ms=2_000,
+        batch_size=10_000,
+    )
+    try:
+        assert producer.send(name, b"x").get(WAIT_S).offset == 0
+        kafka3.kill(leader)
+        futures = []
+        with pytest.raises(KafkaTimeoutError, match=r"no room in buffer_memory \(100000 bytes\)"):  # noqa: PT012
+            for _ in range(1000):
+                futures.append(producer.send(name, bytes(1000)))
+        assert len(futures) > 50
+        for future in futures:
+            with pytest.raises(KafkaError, match="delivery_timeout_ms|NOT_LEADER|LEADER_NOT"):
+                future.get(WAIT_S)
+    finally:
+        producer.close(5)
+        kafka3.start(leader)
+
+
+@pytest.mark.long
+def test_a_leader_that_moves_costs_nothing(kafka3: KafkaCluster) -> None:
+    name = f"moves-{uuid.uuid4().hex[:8]}"
+    with KafkaAdmin(kafka3.bootstrap) as admin:
+        admin.create_topics([NewTopic(name, 3, 3)]).unwrap()
+        admin.wait_for_topic(name, 3)
+        leader = admin.describe_topics([name]).unwrap()[name].partitions[0].leader
+    with KafkaProducer(bootstrap_servers=kafka3.bootstrap, linger_ms=1, batch_size=2_000) as producer:
+        futures = []
+        for n in range(9_000):
+            futures.append(producer.send(name, b"%d" % n, partition=n % 3))
+            if n == 3_000:
+                futures[-1].get(WAIT_S)
+                kafka3.stop(leader)
+        producer.flush(WAIT_S)
+        assert [f.exception for f in futures if not f.succeeded()] == []
+    try:
+        records = read_back(kafka3.bootstrap, name, 9_000)
+        for partition in range(3):
+            order = [
+                int(r.value) for r in sorted(records, key=lambda r: r.offset) if r.partition == partition
+            ]
+            assert order == list(range(partition, 9_000, 3))
+    finally:
+        kafka3.start(leader)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"acks": 1}, "idempotence needs acks"),
+        ({"acks": "most"}, "acks='most'"),
+        ({"compression_type": "rar"}, "compression_type='rar'.*gzip"),
+        ({"max_in_flight_requests_per_connection": 6}, "up to 5"),
+        ({"delivery_timeout_ms": 10}, "at least linger_ms"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"lingers": 1}, "no option lingers"),
+    ],
+)
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(KafkaConfigurationError, match=message):
+        KafkaProducer(bootstrap_servers="127.0.0.1:1", **options)
+
+
+def test_an_unreachable_broker_raises_an_error() -> None:
+    with pytest.raises(NoBrokersAvailable, match="127.0.0.1:1"):
+        KafkaProducer(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=100)

@@ -1,0 +1,368 @@
+"""Reading without and with a group: positions, resets, pauses, fetching ahead, iteration, bad brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from slackwater.kafka import AsyncConsumer, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from slackwater.kafka.errors import (
+    IllegalStateError,
+    KafkaConfigurationError,
+    KafkaTimeoutError,
+    NoBrokersAvailable,
+    NoOffsetForPartitionError,
+    OffsetMetadataTooLargeError,
+    OffsetOutOfRangeNoResetError,
+    WakeupError,
+)
+from tests.client.integration.groups.consumer_harness import drain, make_topic, options, produce, unique
+from tests.support.processes import reserve_ports
+from tests.support.proxies import ChangingProxy
+from tests.support.waiting import WAIT_S, wait_until
+
+
+def partitions(topic: str, count: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in range(count)]
+
+
+def test_an_assigned_consumer_finds_offsets_by_time(broker: Any) -> None:
+    topic = make_topic(broker.bootstrap, 2, 100)
+    both = partitions(topic, 2)
+    before = int(time.time() * 1000) - 3_600_000
+    with KafkaConsumer(**options(broker.bootstrap, None)) as consumer:
+        consumer.assign(both)
+        assert consumer.beginning_offsets(both) == dict.fromkeys(both, 0)
+        assert consumer.end_offsets(both) == dict.fromkeys(both, 50)
+        offsets = consumer.offsets_for_times({both[0]: before, both[1]: 4_000_000_000_000})
+        first = offsets[both[0]]
+        assert first is not None
+        assert first.offset == 0
+        assert offsets[both[1]] is None
+        assert drain(consumer, 100) == {tp: list(range(50)) for tp in both}
+        assert [consumer.position(tp) for tp in both] == [50, 50]
+        assert consumer.highwater(both[0]) == 50
+        consumer.seek(both[0], 47)
+        assert drain(consumer, 3) == {both[0]: [47, 48, 49]}
+        consumer.seek_to_beginning(both[1])
+        assert drain(consumer, 50) == {both[1]: list(range(50))}
+        consumer.seek_to_end()
+        assert [consumer.position(tp) for tp in both] == [50, 50]
+        assert consumer.poll(300) == {}
+        assert topic in consumer.topics()
+        assert consumer.partitions_for_topic(topic) == {0, 1}
+        assert consumer.partitions_for_topic(unique("none")) == set()
+        with pytest.raises(IllegalStateError, match="group_id"):
+            consumer.commit()
+        with pytest.raises(KafkaTimeoutError, match=topic):
+            consumer.end_offsets([TopicPartition(topic, 99)], timeout_ms=300)
+
+
+def test_latest_reads_only_what_comes_after(broker: Any) -> None:
+    topic = make_topic(broker.bootstrap, 1, 10)
+    (tp,) = partitions(topic, 1)
+    with KafkaConsumer(**options(broker.bootstrap, None, auto_offset_reset="latest")) as consumer:
+        consumer.assign([tp])
+        assert consumer.position(tp) == 10
+        produce(broker.bootstrap, topic, 1, 5, start=10)
+        assert drain(consumer, 5) == {tp: [10, 11, 12, 13, 14]}
+
+
+def test_a_consumer_without_reset_policy_asks_for_a_seek(broker: Any) -> None:
+    topic = make_topic(broker.bootstrap, 1, 10)
+    (tp,) = partitions(topic, 1)
+    with KafkaConsumer(**options(broker.bootstrap, unique("g"), auto_offset_reset="none")) as consumer:
+        consumer.assign([tp])
+        with pytest.raises(NoOffsetForPartitionError, match=topic):
+            consumer.poll(30_000)
+        consumer.seek(tp, 8)
+        assert drain(consumer, 2) == {tp: [8, 9]}
+        consumer.seek(tp, 5_000)
+        with pytest.raises(OffsetOutOfRangeNoResetError, match="5000"):
+            consumer.poll(30_000)
+        consumer.seek(tp, 9)
+        assert drain(consumer, 1) == {tp: [9]}
+
+
+def test_position_outside_the_log_is_reset_by_policy(broker: Any) -> None:
+    topic = make_topic(broker.bootstrap, 1, 10)
+    (tp,) = partitions(topic, 1)
+    with KafkaConsumer(**options(broker.bootstrap, None)) as consumer:
+        consumer.assign([tp])
+        consumer.seek(tp, 5_000)
+        assert drain(consumer, 10) == {tp: list(range(10))}
+
+
+def test_paused_partitions_keep_their_buffer(broker: Any) -> None:
+    topic = make_topic(broker.bootstrap, 2, 400)
+    partition, other = partitions(topic, 2)
+    with KafkaConsumer(**options(broker.bootstrap, None, max_poll_records=10)) as consumer:
+        consumer.assign([partition, other])
+        wait_until(lambda: consumer._core.buffer.held_bytes(partition), "something of it fetched")
+        consumer.pause(partition)
+        assert consumer.paused() == {partition}
+        assert drain(consumer, 200) == {other: list(range(200))}
+        assert consumer.poll(200) == {}
+        held = consumer._core.buffer.held_bytes(partition)
+        assert held > 0
+        consumer.resume(partition)
+        assert drain(consumer, 200) == {partition: list(range(200))}
+        assert consumer.paused() == set()
+
+
+def test_fetches_ahead_while_the_application_works_and_not_beyond_the_bounds(broker: Any) -> None:
+    topic = make_topic(broker.bootstrap, 4)
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+    for number in range(4_000):
+        producer.send(topic, b"x" * 1_000, partition=number % 4)
+    producer.flush(timeout=WAIT_S)
+    producer.close()
+    more = {"max_partition_fetch_bytes": 100_000, "fetch_max_bytes": 300_000, "max_poll_records": 10}
+    with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
+        consumer.assign(partitions(topic, 4))
+        count = sum(map(len, wait_until(lambda: consumer.poll(100), "the first records").values()))
+        buffer = consumer._core.buffer
+        wait_until(lambda: buffer.total_bytes >= 300_000 - 16_384, "fetched ahead, without a poll")
+        while count < 4_000:
+            count += sum(map(len, consumer.poll_columns(1_000).values()))
+            # One answer may go over by a batch for each partition, as Kafka's limits do.
+            assert buffer.total_bytes < 300_000 + 4 * 100_000
+
+
+def test_each_record_once_and_in_order_in_every_view(broker: Any) -> None:
+    topic = make_topic(broker.bootstrap, 3, 3_000)
+    expected = {tp: list(range(1_000)) for tp in partitions(topic, 3)}
+    with KafkaConsumer(**options(broker.bootstrap, None, max_poll_records=77)) as consumer:
+        consumer.assign(partitions(topic, 3))
+        assert drain(consumer, 3_000) == expected
+        consumer.seek_to_beginning()
+        values: dict[TopicPartition, list[int]] = {}
+        while sum(map(len, values.values())) < 3_000:
+            for row in consumer.poll_arrow(1_000).to_pylist():
+                tp = TopicPartition(row["topic"], row["partition"])
+                values.setdefault(tp, []).append(int(row["value"]))
+        assert values == expected
+        consumer.seek_to_beginning()
+        offsets: dict[TopicPartition, list[int]] = {}
+        while sum(map(len, offsets.values())) < 3_000:
+            for tp, rows in consumer.poll_columns(1_000, max_records=50).items():
+                assert len(rows) <= 50
+                offsets.setdefault(tp, []).extend(rows.int64_column("offset").cast("B").cast("q"))
+        assert offsets == expected
+
+
+def test_iteration_moves_the_position_record_by_record(broker: Any) -> None:
+    topic, group = make_topic(broker.bootstrap, 1, 20), unique("g")
+    (tp,) = partitions(topic, 1)
+    more = {"consumer_timeout_ms": 6_000, "value_deserializer": lambda data: int(data) * 2}
+    with KafkaConsumer(**options(broker.bootstrap, group, **more)) as consumer:
+        consumer.assign([tp])
+        for record in consumer:
+            if record.offset == 6:
+                assert record.value == 12
+                consumer.commit()
+                break
+        assert consumer.committed(tp) == 7
+        assert [record.offset for record in consumer] == list(range(7, 20))
+        assert consumer.position(tp) == 20
+
+
+def test_auto_commit_covers_what_was_polled_before(broker: Any) -> None:
+    topic, group = make_topic(broker.bootstrap, 1, 20), unique("g")
+    (tp,) = partitions(topic, 1)
+    more = {"enable_auto_commit": True, "auto_commit_interval_ms": 50, "max_poll_records": 5}
+    consumer = KafkaConsumer(topic, **options(broker.bootstrap, group, **more))
+    drain(consumer, 5)
+    with KafkaConsumer(**options(broker.bootstrap, group)) as other:
+        assert not other.committed(tp)
+        # Nothing new is taken, but each poll after the interval stores what was taken before.
+        consumer.pause(tp)
+        wait_until(lambda: consumer.poll(60) or other.committed(tp) == 5, "the auto-commit")
+        consumer.resume(tp)
+    drain(consumer, 5)
+    consumer.close()
+    with KafkaConsumer(**options(broker.bootstrap, group)) as other:
+        assert other.committed(tp) == 10
+
+
+def test_commits_keep_their_metadata_and_their_order(broker: Any) -> None:
+    topic, group = make_topic(broker.bootstrap, 2), unique("g")
+    partition, other = partitions(topic, 2)
+    with KafkaConsumer(**options(broker.bootstrap, group)) as consumer:
+        consumer.assign([partition, other])
+        consumer.commit({partition: OffsetAndMetadata(3, "at noon"), other: OffsetAndMetadata(4)})
+        assert consumer.committed(partition, metadata=True) == OffsetAndMetadata(3, "at noon", -1)
+        assert consumer.committed_many([partition, other])[other] == OffsetAndMetadata(4, "", -1)
+        with pytest.raises(OffsetMetadataTooLargeError, match=topic):
+            consumer.commit({partition: OffsetAndMetadata(5, "x" * 5_000)})
+        order: list[int] = []
+        for number in range(20):
+            consumer.commit_async(
+                {partition: OffsetAndMetadata(number)},
+                lambda offsets, error: order.append(-1 if error else offsets[partition].offset),
+            )
+        wait_until(lambda: consumer.poll(50) or len(order) == 20, "the callbacks")
+        assert order == list(range(20))
+        assert consumer.committed(partition) == 19
+
+
+def test_one_thread_polls_and_another_wakes_it(broker: Any) -> None:
+    topic = make_topic(broker.bootstrap, 1)
+    with KafkaConsumer(**options(broker.bootstrap, None)) as consumer:
+        consumer.assign(partitions(topic, 1))
+        caught: list[BaseException] = []
+
+        def poll() -> None:
+            try:
+                consumer.poll(40_000)
+            except WakeupError as exc:
+                caught.append(exc)
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        wait_until(consumer._polling.locked, "polling")
+        with pytest.raises(IllegalStateError, match="polling"):
+            consumer.poll(0)
+        consumer.wakeup()
+        thread.join(WAIT_S)
+        assert len(caught) == 1
+    with pytest.raises(IllegalStateError, match="closed"):
+        consumer.poll(0)
+
+
+async def test_the_async_consumer_reads_and_commits(broker: Any) -> None:
+    topic, group = make_topic(broker.bootstrap, 2, 100), unique("g")
+    events: list[str] = []
+
+    class Listener:
+        async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+            await asyncio.sleep(0)
+            events.append(f"assigned {len(assigned)}")
+
+        def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
+            events.append(f"revoked {len(revoked)}")
+
+    async with AsyncConsumer(**options(broker.bootstrap, group)) as consumer:
+        consumer.subscribe([topic], listener=Listener())
+        count = 0
+        while count < 100:
+            count += sum(map(len, (await consumer.poll(1_000)).values()))
+        await consumer.commit()
+        committed = await consumer.committed(partitions(topic, 2))
+        assert [offset.offset for offset in committed.values() if offset is not None] == [50, 50]
+    assert events == ["assigned 2", "revoked 2"]
+
+
+# -- brokers that are not there, or not brokers -----------------------------------------------------
+
+
+def test_no_broker_is_one_error_that_names_the_addresses() -> None:
+    address = f"127.0.0.1:{reserve_ports(1)[0]}"
+    started = time.monotonic()
+    with pytest.raises(NoBrokersAvailable, match=address):
+        KafkaConsumer("t", bootstrap_servers=[address], group_id="g", bootstrap_timeout_ms=500)
+    assert time.monotonic() - started < 15, "far less than the default"
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kafka-consumer")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: b"\x7f\xff\xff\xff" + data[4:],
+        lambda data: data[: len(data) // 2],
+        lambda data: struct.pack(">i", 12) + b"\xff" * 12,
+        lambda data: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    ],
+    ids=["oversized", "truncated", "garbage", "http"],
+)
+def test_a_broken_frame_ends_the_connection_and_not_the_consumer(
+    broker: Any, change: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(broker.bootstrap, 1, 10)
+    (tp,) = partitions(topic, 1)
+    with ChangingProxy(broker.bootstrap) as proxy:
+        more = {"request_timeout_ms": 2_000, "reconnect_backoff_max_ms": 100}
+        with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
+            # New connections go to the proxy, not to the address that the broker names.
+            monkeypatch.setattr(consumer._core.cluster._pool, "_connect", proxy.connect)
+            consumer.assign([tp])
+            drain(consumer, 10)
+            proxy.changes.append(change)
+            produce(broker.bootstrap, topic, 1, 10, start=10)
+            assert drain(consumer, 10) == {tp: list(range(10, 20))}
+            assert not proxy.changes
+
+
+def test_a_consumer_outlives_its_broker() -> None:
+    from tests.support.devbroker import DevBroker
+
+    with DevBroker() as own:
+        topic, group = make_topic(own.bootstrap, 1, 10), unique("g")
+        with KafkaConsumer(topic, **options(own.bootstrap, group, request_timeout_ms=2_000)) as consumer:
+            drain(consumer, 10)
+            consumer.commit()
+            own.kill()
+            assert consumer.poll(500) == {}
+            own.start()
+            produce(own.bootstrap, topic, 1, 5, start=10)
+            assert drain(consumer, 5) == {TopicPartition(topic, 0): [10, 11, 12, 13, 14]}
+            wait_until(lambda: consumer.poll(50) or consumer.membership().state == "stable", "in the group")
+            consumer.commit()
+            assert consumer.committed(TopicPartition(topic, 0)) == 15
+
+
+# -- starting ----------------------------------------------------------------------------------------
+
+
+def test_a_consumer_is_built_from_java_properties(broker: Any) -> None:
+    topic = make_topic(broker.bootstrap, 1, 10)
+    properties = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": unique("g"),
+        "group.instance.id": "i-0",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": "false",
+        "max.poll.records": "4",
+        "partition.assignment.strategy": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+    }
+    with KafkaConsumer.from_properties(properties, topic) as consumer:
+        assert sum(map(len, drain(consumer, 10).values())) == 10
+        assert consumer.config.max_poll_records == 4
+        assert consumer.membership().instance_id == "i-0"
+    with pytest.raises(KafkaConfigurationError, match=r"max\.poll\.recods.*max\.poll\.records"):
+        KafkaConsumer.from_properties({"max.poll.recods": "1"})
+
+
+def test_importing_the_consumer_imports_no_heavy_package() -> None:
+    code = (
+        "import sys; from slackwater.kafka import KafkaConsumer; "
+        "print([name for name in ('pyarrow', 'pandas', 'numpy', 'pyspark') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_join_request_is_sent_at_once(broker: Any) -> None:
+    topic, group = make_topic(broker.bootstrap, 1), unique("g")
+    same = options(broker.bootstrap, group, group_instance_id="i-0")
+    with KafkaConsumer(topic, **same) as consumer:
+        wait_until(lambda: consumer.poll(50) or consumer.assignment(), "the first join")
+    # A late one proves nothing on a busy machine, an early one does: so there are some attempts.
+    gaps: list[float] = []
+    while len(gaps) < 30 and min(gaps, default=1.0) >= 0.1:
+        started = time.monotonic()
+        with KafkaConsumer(topic, **same) as consumer:
+            wait_until(lambda: consumer.membership().state in ("assigning", "stable"), "the return")
+            gaps.append(time.monotonic() - started)
+    assert min(gaps) < 0.1, gaps

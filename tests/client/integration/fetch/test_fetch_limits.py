@@ -1,0 +1,244 @@
+"""What a consumer fetches and what it leaves: sizes, waits, turns, memory, and where by_duration begins."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from typing import Any
+
+import pytest
+
+from slackwater.kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from tests.client.integration.groups.consumer_harness import drain, make_topic, options, unique
+from tests.support.devbroker import DevBroker
+from tests.support.kafka import KafkaCluster
+from tests.support.waiting import WAIT_S, wait_until
+from tests.support.wire.rawclient import RawClient
+from tests.support.wire.rawdata import batch, produce
+
+
+def partitions(topic: str, count: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in range(count)]
+
+
+def fill(bootstrap: str, topic: str, counts: dict[int, int], value: bytes) -> None:
+    """Appends ``counts[partition]`` equal records to each partition, in batches that stay below 16 KiB."""
+    with KafkaProducer(bootstrap_servers=bootstrap, batch_size=16_000) as producer:
+        for partition, count in counts.items():
+            for _ in range(count):
+                producer.send(topic, value, partition=partition)
+        producer.flush()
+
+
+def append(client: RawClient, topic: str, data: bytes, *, partition: int = 0) -> None:
+    """Writes one batch, as it is; a topic's leader may need a moment to know that it is one."""
+    wait_until(lambda: not produce(client, topic, data, partition=partition).error_code, "appended")
+
+
+def test_a_record_larger_than_every_limit_is_delivered(broker: Any) -> None:
+    """KIP-74: the first batch of the first partition comes whole, whatever the limits are."""
+    topic = make_topic(broker.bootstrap, 3)
+    with RawClient.to(broker.bootstrap) as client:
+        for number in range(3):
+            append(client, topic, batch([b"small"] * 3), partition=number)
+            append(client, topic, batch([b"x" * 700_000]), partition=number)
+            append(client, topic, batch([b"last"]), partition=number)
+    more = {"max_partition_fetch_bytes": 1_000, "fetch_max_bytes": 2_000, "max_poll_records": 2}
+    with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
+        consumer.assign(partitions(topic, 3))
+        sizes: dict[TopicPartition, list[int]] = {tp: [] for tp in partitions(topic, 3)}
+        most = 0
+        deadline = time.monotonic() + WAIT_S
+        while any(len(size) < 5 for size in sizes.values()):
+            assert time.monotonic() < deadline, sizes
+            most = max(most, consumer._core.buffer.total_bytes)
+            for tp, records in consumer.poll(200).items():
+                sizes[tp].extend(len(record.value) for record in records)
+        assert all(size == [5, 5, 5, 700_000, 4] for size in sizes.values())
+        # One such batch at a time: the next is not asked for while it waits.
+        assert 0 < most < 2 * 700_000
+
+
+def test_the_broker_waits_for_min_bytes_and_no_longer_than_max_wait(broker: Any) -> None:
+    topic = make_topic(broker.bootstrap, 1)
+    [tp] = partitions(topic, 1)
+    more = {"fetch_min_bytes": 100_000, "fetch_max_wait_ms": 1_500}
+    with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
+        consumer.assign([tp])
+        requests = consumer._core.cluster.settings.requests
+        with RawClient.to(broker.bootstrap) as client:
+            append(client, topic, batch([b"x"]))
+            drain_any(consumer, 1)
+            before = requests["Fetch"]
+            wait_until(lambda: requests["Fetch"] > before, "the next fetch, which waits at the broker")
+            started = time.monotonic()
+            append(client, topic, batch([b"x"]))
+        drain_any(consumer, 1)
+        # Too few bytes: they come when the time is over, which began before they were written.
+        assert time.monotonic() - started > 0.5
+        count = requests["Fetch"]
+        fill(broker.bootstrap, topic, {0: 200}, b"x" * 1_000)
+        drain_any(consumer, 200)
+        # Few fetches: each had 100 000 bytes to bring, or had waited.
+        assert requests["Fetch"] - count <= 6
+
+
+def drain_any(consumer: KafkaConsumer, count: int) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while count > 0:
+        assert time.monotonic() < deadline
+        count -= sum(map(len, consumer.poll_columns(500).values()))
+
+
+def test_no_partition_starves_beside_one_that_is_far_behind(broker: Any) -> None:
+    """Counted in polls: the others wait only for the fetched records of the large one."""
+    topic = make_topic(broker.bootstrap, 4)
+    large, others = TopicPartition(topic, 0), partitions(topic, 4)[1:]
+    fill(broker.bootstrap, topic, {0: 6_000, 1: 40, 2: 40, 3: 40}, b"x" * 100)
+    # About 150 records of the large one to a fetch.
+    more = {"max_poll_records": 10, "max_partition_fetch_bytes": 16_384, "fetch_max_bytes": 16_384}
+    with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
+        consumer.assign([large, *others])
+        counts = dict.fromkeys([large, *others], 0)
+        polls = 0
+        while any(counts[tp] < 40 for tp in others):
+            columns = consumer.poll_columns(5_000)
+            polls += 1
+            for tp, rows in columns.items():
+                counts[tp] += len(rows)
+            assert polls < 200, counts
+        assert counts[large] < 3_000
+        while counts[large] < 6_000:
+            counts[large] += sum(map(len, consumer.poll_columns(5_000).values()))
+
+
+def test_paused_partitions_cannot_use_up_the_room_of_the_others(broker: Any) -> None:
+    """Their buffers are kept while there is room, and fetched again after they were dropped."""
+    topic = make_topic(broker.bootstrap, 4)
+    tps = partitions(topic, 4)
+    fill(broker.bootstrap, topic, dict.fromkeys(range(4), 300), b"x" * 1_000)
+    more = {"max_partition_fetch_bytes": 100_000, "fetch_max_bytes": 210_000, "max_poll_records": 20}
+    with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
+        consumer.assign(tps[:3])
+        buffer = consumer._core.buffer
+        wait_until(lambda: buffer.total_bytes > 150_000, "the room used up")
+        consumer.pause(*tps[:3])
+        consumer.assign(tps)
+        counts = dict.fromkeys(tps, 0)
+        while counts[tps[3]] < 300:
+            for tp, rows in consumer.poll_columns(2_000).items():
+                counts[tp] += len(rows)
+            assert buffer.total_bytes <= 210_000 + 16_384
+        assert [counts[tp] for tp in tps[:3]] == [0, 0, 0]
+        consumer.resume(*tps[:3])
+        offsets: dict[TopicPartition, list[int]] = {tp: [] for tp in tps[:3]}
+        while sum(map(len, offsets.values())) < 900:
+            for tp, records in consumer.poll(2_000).items():
+                offsets[tp].extend(record.offset for record in records)
+        assert offsets == {tp: list(range(300)) for tp in tps[:3]}
+
+
+def read_slowly(bootstrap: str, topic: str, count: int, limit: int, polls: int, **more: Any) -> int:
+    """Polls a little at a time; gives the most bytes that waited at any time."""
+    most = 0
+    with KafkaConsumer(
+        **options(bootstrap, None, fetch_max_bytes=limit, max_poll_records=50, **more)
+    ) as consumer:
+        consumer.assign(partitions(topic, count))
+        buffer = consumer._core.buffer
+        # The slow caller: it does nothing at all until no more is fetched ahead.
+        wait_until(lambda: buffer.total_bytes > limit * 0.8, "fetched ahead")
+        for _ in range(polls):
+            most = max(most, buffer.total_bytes)
+            assert consumer.poll_columns(5_000)
+    return most
+
+
+def test_buffered_records_are_bounded_by_fetch_max_bytes(broker: Any) -> None:
+    """100 partitions have 100 kB each, the caller takes few records, and the limit is 1 MB."""
+    topic = make_topic(broker.bootstrap, 100)
+    with RawClient.to(broker.bootstrap) as client:
+        for number in range(100):
+            for _ in range(7):
+                append(client, topic, batch([b"x" * 1_000] * 15), partition=number)
+    most = read_slowly(broker.bootstrap, topic, 100, 1_000_000, 60)
+    # Not more than one batch over: the last one in an answer may be.
+    assert 800_000 < most <= 1_000_000 + 16_384
+
+
+@pytest.mark.parametrize(
+    ("policy", "first"), [("by_duration:PT1H", 4), ("by_duration:P7D", 0), ("by_duration:PT1M", 8)]
+)
+def test_reset_by_duration_begins_with_the_first_record_that_is_young_enough(
+    broker: Any, policy: str, first: int
+) -> None:
+    """KIP-1106: four records are two hours old, four are half an hour old, none is from the last minute."""
+    topic = make_topic(broker.bootstrap, 1)
+    [tp] = partitions(topic, 1)
+    now = int(time.time() * 1000)
+    with RawClient.to(broker.bootstrap) as client:
+        for age_ms in (7_200_000, 1_800_000):
+            stamps = [now - age_ms + number for number in range(4)]
+            append(client, topic, batch([b"%d" % age_ms] * 4, timestamps=stamps))
+    with KafkaConsumer(**options(broker.bootstrap, None, auto_offset_reset=policy)) as consumer:
+        consumer.assign([tp])
+        assert consumer.position(tp) == first
+        fill(broker.bootstrap, topic, {0: 1}, b"9")
+        values = drain(consumer, 9 - first)[tp]
+        assert values == [7_200_000] * max(0, 4 - first) + [1_800_000] * min(4, 8 - first) + [9]
+
+
+def test_a_broker_that_throttles_is_asked_nothing_until_its_time_is_over(devbroker: DevBroker) -> None:
+    """KIP-219: ``throttle_time_ms`` comes with an answer at once, and the client keeps it."""
+    topic, client_id = make_topic(devbroker.bootstrap, 1), unique("c")
+    [tp] = partitions(topic, 1)
+    more = {"client_id": client_id, "fetch_max_wait_ms": 50}
+    with KafkaConsumer(**options(devbroker.bootstrap, None, **more)) as consumer:
+        consumer.assign([tp])
+        requests = consumer._core.cluster.settings.requests
+        wait_until(lambda: requests["Fetch"] > 2, "the first fetches")
+        rule = {"api": "Fetch", "throttle_ms": 2_000, "client_id": client_id, "times": 1}
+        devbroker.control("POST", "/faults", rule)
+        throttled = consumer._core.fetcher._targets._throttled
+        until = wait_until(lambda: throttled.get(1), "throttled")
+        _nothing_is_fetched(consumer, until)
+        before = requests["Fetch"]
+        wait_until(lambda: consumer.poll(50) or requests["Fetch"] > before + 2, "fetches again")
+
+
+def _nothing_is_fetched(consumer: KafkaConsumer, until: float) -> int:
+    """Polls until then (by the clock of ``time.monotonic``); how many records were there already."""
+    requests = consumer._core.cluster.settings.requests
+    before, count = requests["Fetch"], 0
+    while True:
+        count += sum(map(len, consumer.poll_columns(50).values()))
+        asked = requests["Fetch"]
+        if time.monotonic() >= until:
+            return count
+        assert asked == before
+
+
+@pytest.mark.long
+def test_a_quota_of_a_real_broker_is_kept(kafka: KafkaCluster) -> None:
+    """600 kB at once exceed 40 kB/s, so the broker throttles the client for seconds."""
+    topic, client_id = make_topic(kafka.bootstrap, 1), unique("c")
+    [tp] = partitions(topic, 1)
+    done = subprocess.run(
+        kafka._command(
+            "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap, "--alter",
+            "--add-config", "consumer_byte_rate=40000",
+            "--entity-type", "clients", "--entity-name", client_id,
+        ),
+        capture_output=True, text=True, timeout=WAIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    fill(kafka.bootstrap, topic, {0: 600}, b"x" * 1_000)
+    with KafkaConsumer(**options(kafka.bootstrap, None, client_id=client_id)) as consumer:
+        consumer.assign([tp])
+        fetcher, requests = consumer._core.fetcher, consumer._core.cluster.settings.requests
+        throttled = fetcher._targets._throttled
+        wait_until(lambda: max(throttled.values(), default=0.0) > time.monotonic() + 1, "throttled")
+        fetches = _nothing_is_fetched(consumer, min(*throttled.values(), time.monotonic() + 3))
+        before = requests["Fetch"]
+        wait_until(lambda: requests["Fetch"] > before, "fetches again")
+        drain_any(consumer, 600 - fetches)

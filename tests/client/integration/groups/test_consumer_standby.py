@@ -1,0 +1,505 @@
+"""A warm standby takes a static member's place, against a real broker and the dev broker (KIP-345)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from slackwater.kafka import (
+    AsyncConsumer,
+    KafkaAdmin,
+    KafkaConsumer,
+    KafkaProducer,
+    OffsetAndMetadata,
+    TopicPartition,
+)
+from slackwater.kafka.admin import NewTopic
+from slackwater.kafka.errors import FencedInstanceIdError, KafkaConnectionError
+from slackwater.kafka.net import Purpose
+from slackwater.kafka.wire import messages as m
+from tests.client.integration.groups.consumer_harness import (
+    Member,
+    drain,
+    make_topic,
+    members,
+    options,
+    produce,
+    settled,
+    unique,
+)
+from tests.support.devbroker import DevBroker
+from tests.support.kafka.brokers import GROUP_CONFIG
+from tests.support.waiting import WAIT_S, wait_until
+
+PARTITIONS = 6
+Offsets = dict[TopicPartition, OffsetAndMetadata]
+
+
+class Holder(Member):
+    """A member that can be told to hand over: it pauses all, commits, and goes on polling."""
+
+    def __init__(self, topics: list[str], **configs: Any) -> None:
+        self._asked, self._handed = threading.Event(), threading.Event()
+        self.offsets: Offsets = {}
+        super().__init__(topics, **configs)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                if polled := values(self.consumer.poll(20)):
+                    self.consumer.commit()
+                    self.took(polled)
+                if self._asked.is_set() and not self._handed.is_set():
+                    self._drain()
+        except BaseException as exc:
+            self.error = exc
+            self._handed.set()
+
+    def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
+        self.events.append(("revoked", revoked))
+
+    def took(self, polled: dict[TopicPartition, list[int]]) -> None:
+        for tp, more in polled.items():
+            self.values.setdefault(tp, []).extend(more)
+
+    def total(self) -> int:
+        return sum(map(len, self.values.values()))
+
+    def _drain(self) -> None:
+        held = self.consumer.assignment()
+        self.consumer.pause(*held)
+        self.consumer.commit()
+        self.offsets = {
+            tp: offset for tp, offset in self.consumer.committed_many(held).items() if offset is not None
+        }
+        self._handed.set()
+
+    def hand_over(self) -> Offsets:
+        """Where it has stopped, once that is committed."""
+        self._asked.set()
+        assert self._handed.wait(WAIT_S)
+        assert self.error is None
+        return self.offsets
+
+
+class Flow:
+    """Numbered records for every partition, until it is stopped."""
+
+    def __init__(self, bootstrap: str, topic: str, every_s: float = 0.01) -> None:
+        self._topic, self._every_s = topic, every_s
+        self._producer = KafkaProducer(bootstrap_servers=bootstrap, linger_ms=0)
+        self.sent = 0
+        """How many each partition got."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_s):
+            for partition in range(PARTITIONS):
+                self._producer.send(self._topic, b"%d" % self.sent, partition=partition)
+            self.sent += 1
+
+    def __enter__(self) -> Flow:
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(WAIT_S)
+        self._producer.flush()
+
+    def __exit__(self, *error: Any) -> None:
+        self.stop()
+        self._producer.close()
+
+
+@contextmanager
+def group_of_three(bootstrap: str, topic: str, **more: Any) -> Iterator[tuple[dict[str, Any], list[Holder]]]:
+    """The options without an instance, and three static members that share all partitions."""
+    same = options(bootstrap, unique("g"), session_timeout_ms=30_000, **more)
+    with members() as running:
+        holders = [Holder([topic], **same, group_instance_id=f"i-{n}") for n in range(3)]
+        running += holders
+        wait_until(lambda: settled(running, topic, PARTITIONS), "three members")
+        yield same, holders
+
+
+class RecordingListener:
+    """A listener that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[TopicPartition]]] = []
+
+    def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+        self.calls.append(("assigned", assigned))
+
+    def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
+        self.calls.append(("revoked", revoked))
+
+
+def follow(standby: KafkaConsumer, old: Member) -> dict[TopicPartition, int]:
+    """Prefetches from where the member has committed."""
+    offsets = standby.committed_many(old.consumer.assignment())
+    wanted = {tp: offset.offset for tp, offset in offsets.items() if offset is not None}
+    standby.prefetch(wanted)
+    return wanted
+
+
+def is_prefetched(standby: KafkaConsumer, partitions: Any) -> bool:
+    buffer = standby._core.buffer
+    return all(buffer.held_bytes(tp) for tp in partitions)
+
+
+def is_caught_up(standby: KafkaConsumer) -> bool:
+    """Whether it has fetched all that there was."""
+    subscription, fetcher = standby._core.subscription, standby._core.fetcher
+    ahead = list(subscription.prefetched.values())
+    return bool(ahead) and all(
+        partition.highwater is not None and fetcher._ahead.of(partition).offset >= partition.highwater
+        for partition in ahead
+    )
+
+
+def values(polled: Mapping[TopicPartition, Any]) -> dict[TopicPartition, list[int]]:
+    return {tp: [int(record.value) for record in records] for tp, records in polled.items()}
+
+
+def requests(consumer: Any) -> Counter[str]:
+    """How many of each kind it has sent."""
+    return Counter(consumer._core.cluster.settings.requests)
+
+
+def quiet(holders: list[Holder]) -> list[int]:
+    """How often each listener was called."""
+    return [len(holder.events) for holder in holders]
+
+
+class Successor(Holder):
+    """Stands by; once it has taken over, a thread of its own polls it."""
+
+    def __init__(self, same: dict[str, Any], topic: str, member: str = "i-1") -> None:
+        self._asked, self._handed = threading.Event(), threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.heard = RecordingListener()
+        self.events, self.values, self.offsets, self.error = [], {}, {}, None
+        self.began_at = self.first_at = 0.0
+        self.consumer = KafkaConsumer(**same, group_instance_id=member)
+        self.consumer.stand_by([topic], listener=self.heard)
+        assert self.consumer.membership().state == "out"
+
+    def take_over(self, offsets: Offsets, generation: int | None = None) -> None:
+        """Returns with the first records."""
+        self.began_at = time.monotonic()
+        self.consumer.take_over(offsets, generation)
+        while not (polled := values(self.consumer.poll(200))):
+            assert time.monotonic() < self.began_at + WAIT_S
+        self.first_at = time.monotonic()
+        self.took(polled)
+
+    def take(self, count: int) -> dict[TopicPartition, list[int]]:
+        """All values, once there are so many."""
+        self.took(drain(self.consumer, count - self.total()))
+        return self.values
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, **how: Any) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(WAIT_S)
+        self.consumer.close(**how)
+
+
+def one_after_the_other(old: Holder, new: Successor, generation: int) -> float:
+    """A whole takeover under a flow; the time from the call to the first records, in s."""
+    wait_until(lambda: follow(new.consumer, old) and is_caught_up(new.consumer), "the log's end")
+    new.take_over(old.hand_over(), generation)
+    wait_until(lambda: isinstance(old.error, FencedInstanceIdError), "the fence")
+    held = new.consumer.membership()
+    assert (held.generation, held.returned) == (generation, True)
+    return new.first_at - new.began_at
+
+
+# -- the takeover ----------------------------------------------------------------------------------------
+
+
+def test_five_takeovers_in_a_row_under_a_steady_flow(broker: Any, record_property: Any) -> None:
+    """No other member is notified, no record is lost, and none is delivered twice."""
+    topic = make_topic(broker.bootstrap, PARTITIONS)
+    took: list[float] = []
+    with group_of_three(broker.bootstrap, topic) as (same, holders), Flow(broker.bootstrap, topic) as flow:
+        wait_until(lambda: all(len(holder.values) == 2 for holder in holders), "records at all members")
+        generation, events = holders[0].generation, quiet(holders)
+        old: Holder = holders[1]
+        mine, before = old.consumer.assignment(), dict(old.values)
+        successors: list[Successor] = []
+        try:
+            for _ in range(5):
+                new = Successor(same, topic)
+                successors.append(new)
+                took.append(one_after_the_other(old, new, generation))
+                assert new.consumer.assignment() == mine
+                assert new.heard.calls == [("assigned", sorted(mine))]
+                old = new
+                new.start()
+            flow.stop()
+            wait_until(lambda: all(old.values.get(tp, [-1])[-1] == flow.sent - 1 for tp in mine), "the rest")
+        finally:
+            for successor in successors:
+                successor.stop()
+        assert quiet(holders) == events
+        assert {holders[n].generation for n in (0, 2)} == {generation}
+        for tp in mine:
+            handed = before[tp] + [
+                value for successor in successors for value in successor.values.get(tp, [])
+            ]
+            assert handed == list(range(flow.sent)), tp
+    shown = [f"{1_000 * seconds:.1f}" for seconds in took]
+    record_property("takeover_ms", shown)
+    print(f"take_over() to the first records: {', '.join(shown)} ms")
+
+
+@pytest.mark.parametrize("leads", [False, True], ids=["a follower", "the leader"])
+def test_the_first_records_come_from_memory(broker: Any, leads: bool) -> None:
+    """Between the Join's answer and the first records the member requests only its assignment. A leader also
+    requests the metadata that it checks the group's assignment with (KIP-814), and does not wait for it."""
+    topic = make_topic(broker.bootstrap, PARTITIONS, 60)
+    with group_of_three(broker.bootstrap, topic) as (same, holders):
+        wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
+        number, old = next(
+            (number, holder)
+            for number, holder in enumerate(holders)
+            if holder.consumer.membership().is_leader is leads
+        )
+        offsets = old.hand_over()
+        produce(broker.bootstrap, topic, PARTITIONS, 60, start=10)
+        new = Successor({**same, "fetch_max_wait_ms": 20_000}, topic, f"i-{number}")
+        try:
+            new.consumer.prefetch({tp: max(0, offset.offset - 3) for tp, offset in offsets.items()})
+            wait_until(lambda: is_caught_up(new.consumer), "the log's end")
+            assert is_prefetched(new.consumer, offsets)
+            joined: Counter[str] = Counter()
+            member = new.consumer._core.group.membership  # type: ignore[union-attr]
+            answered = member.on_response
+
+            def note(send: Any, response: Any, now_ms: int) -> None:
+                if isinstance(response, m.JoinGroupResponse):
+                    joined.update(requests(new.consumer))
+                answered(send, response, now_ms)
+
+            member.on_response = note  # type: ignore[method-assign]
+            before = requests(new.consumer)
+            new.take_over(offsets)
+            after = requests(new.consumer)
+            assert joined["JoinGroup"] == before["JoinGroup"] + 1 == 1
+            asked = after - joined
+            del asked["Heartbeat"]  # as many as the time takes
+            metadata = after["Metadata"] - before["Metadata"]
+            del asked["Metadata"]
+            assert asked == Counter(SyncGroup=1)
+            assert metadata <= leads  # a leader's may be sent after the first records are here
+            for request in ("OffsetFetch", "ListOffsets", "OffsetForLeaderEpoch"):
+                assert after[request] == before[request], request
+            assert new.take(20) == {tp: list(range(10, 20)) for tp in offsets}
+        finally:
+            new.stop()
+
+
+def test_a_takeover_without_a_handover_continues_at_the_committed_offsets(broker: Any) -> None:
+    """The former member hangs and is fenced; its uncommitted records are delivered again."""
+    topic = make_topic(broker.bootstrap, PARTITIONS, 60)
+    with group_of_three(broker.bootstrap, topic) as (same, holders):
+        wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
+        events, mine = quiet(holders), sorted(holders[1].consumer.assignment())
+        holders[1].consumer.commit({mine[0]: OffsetAndMetadata(7), mine[1]: OffsetAndMetadata(4)})
+        new = Successor(same, topic)
+        try:
+            wait_until(
+                lambda: follow(new.consumer, holders[1]) and is_caught_up(new.consumer), "the log's end"
+            )
+            before = requests(new.consumer)
+            new.take_over({})
+            assert new.take(9) == {mine[0]: list(range(7, 10)), mine[1]: list(range(4, 10))}
+            asked = requests(new.consumer) - before
+            assert (asked["OffsetFetch"], asked["ListOffsets"]) == (1, 0)
+            wait_until(lambda: isinstance(holders[1].error, FencedInstanceIdError), "the fence")
+            with pytest.raises(FencedInstanceIdError):
+                holders[1].consumer.commit({mine[0]: OffsetAndMetadata(9)})
+            assert quiet(holders) == events
+        finally:
+            new.stop()
+
+
+def test_a_fenced_member_stands_by_and_takes_its_membership_back(broker: Any) -> None:
+    topic = make_topic(broker.bootstrap, PARTITIONS, 60)
+    with group_of_three(broker.bootstrap, topic) as (same, holders):
+        wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
+        generation, events = holders[0].generation, quiet(holders)
+        offsets = holders[1].hand_over()
+        produce(broker.bootstrap, topic, PARTITIONS, 6, start=10)
+        new = Successor(same, topic)
+        try:
+            new.take_over(offsets, generation)
+            wait_until(lambda: isinstance(holders[1].error, FencedInstanceIdError), "the fence")
+            holders[1].stop()
+            back = Successor(same, topic)
+            try:
+                events = quiet(holders)
+                # The one that had taken over died before it committed anything.
+                new.stop()
+                back.consumer.prefetch({tp: offset.offset for tp, offset in offsets.items()})
+                back.take_over({})
+                assert back.take(2) == {tp: [10] for tp in offsets}
+                held = back.consumer.membership()
+                assert (held.generation, held.returned) == (generation, True)
+                assert quiet(holders) == events
+            finally:
+                back.stop()
+        finally:
+            new.stop()
+
+
+async def test_an_async_consumer_takes_over(broker: Any) -> None:
+    topic = await asyncio.to_thread(make_topic, broker.bootstrap, PARTITIONS, 60)
+    with group_of_three(broker.bootstrap, topic) as (same, holders):
+        wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
+        events, generation = quiet(holders), holders[0].generation
+        async with AsyncConsumer(**same, group_instance_id="i-1") as new:
+            await new.stand_by([topic], listener=RecordingListener())
+            offsets = await asyncio.to_thread(holders[1].hand_over)
+            await asyncio.to_thread(produce, broker.bootstrap, topic, PARTITIONS, 30, 10)
+            new.prefetch({tp: offset.offset for tp, offset in offsets.items()})
+            new.take_over(offsets, generation)
+            read: dict[TopicPartition, list[int]] = {}
+            async with asyncio.timeout(WAIT_S):
+                while sum(map(len, read.values())) < 10:
+                    for tp, more in values(await new.poll(200)).items():
+                        read.setdefault(tp, []).extend(more)
+            assert read == {tp: list(range(10, 15)) for tp in offsets}
+            assert (new.membership().generation, new.membership().returned) == (generation, True)
+        assert quiet(holders) == events
+
+
+# -- what happens meanwhile ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("patient", [True, False], ids=["mended", "at once"])
+def test_a_standby_replaces_lost_connections(broker: Any, patient: bool) -> None:
+    """The standby opens them again; a takeover that does not wait for that succeeds, too."""
+    topic = make_topic(broker.bootstrap, PARTITIONS, 60)
+    with group_of_three(broker.bootstrap, topic) as (same, holders):
+        wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
+        events, generation = quiet(holders), holders[0].generation
+        new = Successor(same, topic)
+        try:
+            core = new.consumer._core
+            assert core.group is not None
+            cluster = core.cluster
+            node = cluster._coordinators._known[core.group.group_id]
+            offsets = holders[1].hand_over()
+            new.consumer.prefetch(dict.fromkeys(offsets, 0))
+            wait_until(lambda: is_caught_up(new.consumer), "the log's end")
+            purposes = (Purpose.GROUP, Purpose.GENERAL, Purpose.FETCH)
+            lost = [cluster.open_connection(node, purpose) for purpose in purposes]
+            for connection in lost:
+                assert connection is not None
+                error = KafkaConnectionError("cut by the test")
+                core._loop.call_soon_threadsafe(connection.fail, error)
+            wait_until(lambda: all(member is not None and member.closed for member in lost), "the loss")
+            if patient:
+                wait_until(
+                    lambda: all(cluster.open_connection(node, purpose) is not None for purpose in purposes),
+                    "new connections",
+                )
+            produce(broker.bootstrap, topic, PARTITIONS, 6, start=10)
+            new.take_over(offsets, generation)
+            assert new.take(2) == {tp: [10] for tp in offsets}
+            assert new.consumer.membership().generation == generation
+            assert quiet(holders) == events
+        finally:
+            new.stop()
+
+
+def test_a_standby_survives_a_broker_restart() -> None:
+    with DevBroker(GROUP_CONFIG) as broker:
+        topic = make_topic(broker.bootstrap, PARTITIONS, 60)
+        with group_of_three(broker.bootstrap, topic) as (same, holders):
+            wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
+            events, generation = quiet(holders), holders[0].generation
+            new = Successor(same, topic)
+            try:
+                core = new.consumer._core
+                wait_until(lambda: follow_all(new.consumer, holders[1]), "what is prefetched")
+                broker.kill()
+                wait_until(lambda: core.cluster.open_connection(1, Purpose.GROUP) is None, "the loss")
+                broker.start()
+                wait_until(lambda: core.cluster.open_connection(1, Purpose.GROUP) is not None, "the standby")
+                offsets = holders[1].hand_over()
+                produce(broker.bootstrap, topic, PARTITIONS, 6, start=10)
+                new.take_over(offsets, generation)
+                assert new.take(2) == {tp: [10] for tp in offsets}
+                assert new.consumer.membership().generation == generation
+                assert quiet(holders) == events
+            finally:
+                new.stop()
+
+
+def follow_all(standby: KafkaConsumer, old: Member) -> bool:
+    standby.prefetch(dict.fromkeys(old.consumer.assignment(), 0))
+    return is_prefetched(standby, old.consumer.assignment()) and is_caught_up(standby)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("patient", [True, False], ids=["followed", "at once"])
+def test_a_takeover_finds_a_coordinator_that_has_moved(kafka3: Any, patient: bool) -> None:
+    """The stopped broker coordinates the group and leads partitions."""
+    topic = unique("t")
+    with KafkaAdmin(bootstrap_servers=kafka3.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, PARTITIONS, 3)])
+        admin.wait_for_topic(topic, PARTITIONS)
+    produce(kafka3.bootstrap, topic, PARTITIONS, 60)
+    more = {"request_timeout_ms": 5_000}
+    with group_of_three(kafka3.bootstrap, topic, **more) as (same, holders):
+        wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
+        events, generation = quiet(holders), holders[0].generation
+        new = Successor(same, topic)
+        core = new.consumer._core
+        assert core.group is not None
+        known, group = core.cluster._coordinators._known, core.group.group_id
+        node = known[group]
+        wait_until(lambda: follow_all(new.consumer, holders[1]), "what is prefetched")
+        kafka3.stop(node)
+        try:
+            if patient:
+                wait_until(
+                    lambda: (
+                        (now := known.get(group)) not in (None, node)
+                        and core.cluster.open_connection(now, Purpose.GROUP) is not None
+                    ),
+                    "the new coordinator",
+                )
+            offsets = holders[1].hand_over()
+            produce(_address(kafka3, node), topic, PARTITIONS, 6, start=10)
+            new.take_over(offsets, generation)
+            print(f"after the coordinator has gone: {1_000 * (new.first_at - new.began_at):.1f} ms")
+            assert new.take(2) == {tp: [10] for tp in offsets}
+            held = new.consumer.membership()
+            assert (held.generation, held.returned) == (generation, True)
+            assert quiet(holders) == events
+            wait_until(lambda: isinstance(holders[1].error, FencedInstanceIdError), "the fence")
+        finally:
+            new.stop()
+            kafka3.start(node)
+
+
+def _address(cluster: Any, stopped: int) -> str:
+    return ",".join(cluster.address(node) for node in cluster.nodes if node != stopped)

@@ -1,0 +1,137 @@
+"""The client with one rule broken, each as a patch: the simulator has to notice."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from slackwater.kafka.consumer.offsets.committer import Committer
+from slackwater.kafka.consumer.offsets.group_offsets import CommitOrder, GroupOffsets
+from slackwater.kafka.errors import KafkaError
+from slackwater.kafka.protocol.assignors.balanced_plan import share_out
+from slackwater.kafka.protocol.assignors.base import GroupAssignment, GroupSubscription
+from slackwater.kafka.protocol.assignors.sticky import CooperativeStickyAssignor
+from slackwater.kafka.protocol.membership.member import Membership
+from slackwater.kafka.protocol.membership.notices import NoticeQueue
+from slackwater.kafka.protocol.membership.state_machine import StateMachine
+from slackwater.kafka.protocol.membership.timers import Timers
+from slackwater.kafka.protocol.subscription import PartitionState, Subscription
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+
+Patch = Callable[[], contextlib.AbstractContextManager[Any]]
+
+
+def a_fence_is_ignored() -> contextlib.AbstractContextManager[Any]:
+    """A fenced member goes on polling and committing, as if nothing had been said."""
+    return patch.object(Membership, "_on_fenced", lambda self, *rest: None)
+
+
+def a_fenced_member_fences_back() -> contextlib.AbstractContextManager[Any]:
+    """A fenced member joins again with an empty member.id, so that two pods take turns."""
+
+    def rejoin(self: Membership, now_ms: int, *rest: Any) -> None:
+        self._machine.reset("fenced", now_ms, drop_id=True)
+
+    return patch.object(Membership, "_on_fenced", rejoin)
+
+
+def partitions_are_handed_over_at_once() -> contextlib.AbstractContextManager[Any]:
+    """The cooperative assignor gives a partition to its next owner before the last one has revoked it."""
+
+    def assign(self: CooperativeStickyAssignor, group: GroupSubscription) -> GroupAssignment:
+        return GroupAssignment(share_out(group, {}))
+
+    return patch.object(CooperativeStickyAssignor, "assign_group", assign)
+
+
+def fetched_ahead_counts_as_consumed() -> contextlib.AbstractContextManager[Any]:
+    """Commits without offsets store what the brokers have, not what was handed to the application."""
+
+    def consumed(self: Committer) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {
+            tp: OffsetAndMetadata(max(offset, self._subscription.partitions[tp].highwater or 0))
+            for tp, (offset, _) in self._subscription.consumed().items()
+        }
+
+    return patch.object(Committer, "consumed", consumed)
+
+
+def an_earlier_commit_is_repeated_behind_a_later_one() -> contextlib.AbstractContextManager[Any]:
+    """A commit whose answer was lost is sent again, whatever was sent since."""
+    return patch.object(CommitOrder, "sending", lambda self, partitions, number: None)
+
+
+def one_who_was_thrown_out_keeps_its_partitions() -> contextlib.AbstractContextManager[Any]:
+    """A member that was taken out of the group joins again and goes on where it was."""
+    plain = StateMachine._prepare
+
+    def prepare(self: StateMachine, *, lost: bool, now_ms: int) -> None:
+        if lost:
+            self.advance(now_ms)
+        else:
+            plain(self, lost=False, now_ms=now_ms)
+
+    return patch.object(StateMachine, "_prepare", prepare)
+
+
+def failures_are_not_paced() -> contextlib.AbstractContextManager[Any]:
+    """After a refusal, the same again at once."""
+    return patch.object(Timers, "back_off", lambda self, *rest: None)
+
+
+def refused_commits_are_not_paced() -> contextlib.AbstractContextManager[Any]:
+    """A commit that a coordinator refuses because it loads, or is none any more: the same again at once."""
+    plain = GroupOffsets._pause
+
+    async def pause(self: GroupOffsets, failures: int, deadline_ms: int, why: KafkaError) -> None:
+        if "OffsetCommit" not in str(why):
+            await plain(self, failures, deadline_ms, why)
+
+    return patch.object(GroupOffsets, "_pause", pause)
+
+
+def a_start_position_is_one_too_far() -> contextlib.AbstractContextManager[Any]:
+    """Reading starts behind the record that is due."""
+    plain = Subscription.start_at
+
+    def start_at(self: Subscription, state: PartitionState, offset: int, *rest: Any, **more: Any) -> Any:
+        return plain(self, state, offset + (1 if offset > 3 else 0), *rest, **more)
+
+    return patch.object(Subscription, "start_at", start_at)
+
+
+def an_assignment_is_told_as_it_came() -> contextlib.AbstractContextManager[Any]:
+    """The listener hears of partitions of topics that were given up since the Sync."""
+    return patch.object(NoticeQueue, "keep_subscribed", lambda *rest: False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A broken rule, by which checks it may be found, and what trouble brings it out (empty: any)."""
+
+    broken: Patch
+    found_by: tuple[str, ...]
+    trouble: tuple[str, ...] = ()
+    within: int = 100
+    """In how many seeds."""
+    first: int = 0
+    """The seed to begin with: shortly before one that finds it, where few do, or only slowly."""
+
+
+RULES = (
+    Rule(a_fence_is_ignored, ("does not settle", "unexpected error"), ("twin",)),
+    Rule(a_fenced_member_fences_back, ("does not settle", "busy loop"), ("twin",), first=2),
+    Rule(partitions_are_handed_over_at_once, ("two owners",)),
+    Rule(fetched_ahead_counts_as_consumed, ("record lost",)),
+    Rule(one_who_was_thrown_out_keeps_its_partitions, ("two owners", "committed goes back"), ("stall",), 200),
+    Rule(
+        an_earlier_commit_is_repeated_behind_a_later_one, ("committed goes back",), ("loss", "cut"), 200, 44
+    ),
+    Rule(failures_are_not_paced, ("busy loop",), ("shutdown", "kill", "move"), first=11),
+    Rule(refused_commits_are_not_paced, ("busy loop",), ("shutdown", "move")),
+    Rule(an_assignment_is_told_as_it_came, ("listener",), ("topics", "stall"), first=17),
+    Rule(a_start_position_is_one_too_far, ("record lost", "committed goes back", "delivery")),
+)

@@ -1,0 +1,99 @@
+"""Faults of the delivery: batches, dead letters, commits, takeovers."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Fault
+
+_DELIVERY = "worker/slackwater/runtime/delivery"
+_TAKEOVER = "worker/slackwater/runtime/takeover"
+_BATCHES = "tests/worker/unit/runtime/batches"
+_TAKEOVERS = "tests/worker/unit/runtime/takeover"
+
+FAULTS = (
+    Fault(
+        "rows-are-published-although-the-fence-failed",
+        f"{_DELIVERY}/in_flight.py",
+        "        if not self._commit(batch, fences):\n            return False\n",
+        "        self._commit(batch, fences)\n",
+        (f"{_BATCHES}/test_runtime_delivery.py",),
+    ),
+    Fault(
+        "fence-commits-the-end-of-the-batch",
+        f"{_DELIVERY}/in_flight.py",
+        "tp: part.owned.fence_of(part.start, part.end, self._context.instance)",
+        "tp: part.owned.fence_of(part.end, part.end, self._context.instance)",
+        (f"{_BATCHES}/test_runtime_delivery.py",),
+    ),
+    Fault(
+        "dead-letters-are-not-announced",
+        f"{_DELIVERY}/in_flight.py",
+        "        if announced and not self._commit(batch, announced):\n            return False\n",
+        "",
+        (f"{_BATCHES}/test_runtime_delivery.py",),
+    ),
+    Fault(
+        "marks-are-not-read-again-after-a-refusal",
+        f"{_DELIVERY}/in_flight.py",
+        "            self._marks_moved(batch.parts)\n",
+        "",
+        (f"{_BATCHES}/test_runtime_delivery.py",),
+    ),
+    Fault(
+        "letters-of-an-earlier-try-are-not-looked-for",
+        f"{_DELIVERY}/partition.py",
+        "return self.letters is None and announced is not None and announced[1] > start",
+        "return self.letters is None and announced is not None and announced[0] > start",
+        (f"{_BATCHES}/test_runtime_delivery.py",),
+    ),
+    Fault(
+        "one-letter-fewer-than-the-limit",
+        f"{_DELIVERY}/dead_letters.py",
+        "+ count <= self.most",
+        "+ count < self.most",
+        (f"{_BATCHES}/test_runtime_letter_limit.py",),
+    ),
+    Fault(
+        "handed-over-offsets-are-not-compared",
+        f"{_DELIVERY}/commits.py",
+        "if offset is None or (offset.offset, offset.metadata) != (left.offset, left.metadata):",
+        "if offset is None:",
+        (f"{_TAKEOVERS}/test_takeover_successor.py",),
+    ),
+    Fault(
+        "takes-back-from-a-successor-that-commits",
+        f"{_TAKEOVER}/roles.py",
+        '        if still < self._still_ms:\n            return ""\n',
+        "",
+        (f"{_TAKEOVERS}/test_takeover_rules.py",),
+    ),
+    Fault(
+        "goes-on-beside-a-successor-that-lives",
+        f"{_TAKEOVER}/roles.py",
+        "(waited >= self._deadline_ms and not self.silence.answered)",
+        "waited >= self._deadline_ms",
+        (f"{_TAKEOVERS}/test_takeover_rules.py",),
+    ),
+    Fault(
+        "goes-on-without-asking-the-broker",
+        f"{_TAKEOVER}/predecessor.py",
+        "if reason and delivery.position_commits.still_owner():",
+        "if reason:",
+        (f"{_TAKEOVERS}/test_takeover_predecessor.py",),
+    ),
+    Fault(
+        "answers-a-request-that-was-withdrawn",
+        f"{_TAKEOVER}/predecessor.py",
+        "        if self._requests.withdrawn:\n"
+        '            asked.refuse("it was withdrawn")\n'
+        '            return self._go_on(delivery, "its successor has withdrawn")\n',
+        "",
+        (f"{_TAKEOVERS}/test_takeover_predecessor.py",),
+    ),
+    Fault(
+        "request-is-taken-twice",
+        f"{_TAKEOVER}/signing.py",
+        "            self._nonces[nonce] = at_ms + WINDOW_MS\n",
+        "            self._nonces[nonce] = at_ms\n",
+        (f"{_TAKEOVERS}/test_takeover_signing.py",),
+    ),
+)

@@ -1,0 +1,139 @@
+"""LocalRuns of fake workers, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slackwater_operator.kafka.clusters import ClusterIdentity, Clusters, GroupWanted, Round
+from slackwater_operator.local.run import LocalRun, RunSettings
+from slackwater_operator.local.source import Source
+from slackwater_operator.planner.rollout import restarts
+from slackwater_operator.policies.takeover import context as takeover_context
+from slackwater_operator.specs import statefulset
+from tests.operator.unit.local.group_manifest import manifest
+from tests.operator.unit.policies.groups.fake_group import FakeGroup
+from tests.support.waiting import HANG_S
+
+HERE = Path(__file__).parent
+FAST = RunSettings(observe_interval_ms=50, max_failures=2)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker has to run for a moment only before the next one goes, and ends sooner."""
+    monkeypatch.setattr(restarts, "FIRST_PROOF_MS", 300)
+    monkeypatch.setattr(restarts, "PROOF_MS", 100)
+    monkeypatch.setattr(takeover_context, "FIRST_PROOF_MS", 300)
+    monkeypatch.setattr(takeover_context, "PROOF_MS", 100)
+    monkeypatch.setattr(takeover_context, "RETELL_MS", 500)
+    monkeypatch.setattr(statefulset, "GRACE_BEYOND_DRAIN_MS", 0)
+
+
+class FakeClusters(Clusters):
+    """The one cluster that a FakeGroup is on."""
+
+    def __init__(self, group: FakeGroup) -> None:
+        super().__init__()
+        self._group = group
+
+    async def observe(self, cluster: ClusterIdentity, wanted: Sequence[GroupWanted[Any]]) -> Round[Any]:
+        return Round({group.key: await self._group.observe(group.topics) for group in wanted})
+
+    async def identify(self, cluster: ClusterIdentity) -> str | None:
+        return "fake"
+
+    async def remove_members(
+        self, cluster: ClusterIdentity, group_id: str, members: Mapping[str, str]
+    ) -> dict[str, str]:
+        return await self._group.remove_members(tuple(members))
+
+    async def delete_group(self, cluster: ClusterIdentity, group_id: str) -> str:
+        self._group.deleted = True
+        return ""
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+async def until(what: Callable[[], bool]) -> None:
+    async with asyncio.timeout(HANG_S):
+        while not what():
+            await asyncio.sleep(0.01)
+
+
+@dataclass
+class Bench:
+    """A run under test and the group that its workers join."""
+
+    run: LocalRun
+    group: FakeGroup
+    folder: Path
+    pids: list[int] = field(default_factory=list)
+
+    def behave(self, **changed: Any) -> None:
+        """What workers do that start from now on: by the name of a member or a process, as "behave"."""
+        fake = self.folder / "fake.json"
+        fake.write_text(json.dumps({**json.loads(fake.read_text()), **changed}))
+
+    def source(self, replicas: int | None = None, **spec: Any) -> Source:
+        """A changed file."""
+        return Source(manifest(replicas, **spec), self.folder, self.folder)
+
+
+Make = Callable[..., Awaitable[Bench]]
+
+
+class Benches:
+    """Makes started runs, and ends all that they began."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: list[Bench] = []
+
+    async def build(
+        self,
+        replicas: int | None,
+        *,
+        behave: dict[str, str] | None = None,
+        settings: RunSettings = FAST,
+        **spec: Any,
+    ) -> Bench:
+        """A run of `replicas` fake workers, started."""
+        folder = self._folder
+        group = FakeGroup(partitions=12)
+        fake = {"group": await group.start(), "behave": behave or {}}
+        (folder / "fake.json").write_text(json.dumps(fake))
+        run = LocalRun(
+            Source(manifest(replicas, **spec), folder, folder),
+            workdir=folder / "run",
+            settings=settings,
+            clusters=FakeClusters(group),
+            program=[sys.executable, str(HERE / "fake_worker.py"), str(folder / "fake.json")],
+        )
+        bench = Bench(run, group, folder)
+        run.subscribe(lambda event: bench.pids.append(event.data["pid"]) if "pid" in event.data else None)
+        self._made.append(bench)
+        await run.start()
+        return bench
+
+    async def close(self) -> None:
+        """Ends the runs, and sees to it that nothing is left."""
+        for bench in self._made:
+            await bench.run.stop(grace_ms=2_000)
+            await bench.group.close()
+            async with asyncio.timeout(HANG_S):  # SIGKILL takes a moment
+                while any(alive(pid) for pid in bench.pids):
+                    await asyncio.sleep(0.01)

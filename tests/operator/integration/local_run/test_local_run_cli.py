@@ -1,0 +1,278 @@
+"""`slackwater local run` as a user starts it: one clear line for each fault, and nothing left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from slackwater.kafka import KafkaAdmin
+from slackwater_operator.api.v1alpha1.consumer_group import load
+from tests.operator.integration.local_run.group_files import Feed, group_of_workers
+from tests.support.devbroker import DevBroker
+from tests.support.processes import reserve_ports
+from tests.support.waiting import HANG_S, wait_until
+from tests.support.workers.local_run_site import LocalRunSite
+
+WORK = "work"
+"""The run's own folder, beside the resource and its handler."""
+
+
+def command(file: Path) -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "slackwater.cli",
+        "local",
+        "run",
+        "-f",
+        str(file),
+        "--workdir",
+        str(file.parent / WORK),
+    ]
+
+
+def run(file: Path) -> tuple[int, list[str]]:
+    done = subprocess.run(command(file), capture_output=True, text=True, timeout=HANG_S, check=False)
+    return done.returncode, done.stderr.splitlines()
+
+
+def hear_hangups() -> None:
+    """In a child process: SIGHUP is not ignored there, though these tests may run under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@contextmanager
+def started(file: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with (file.parent / "output").open("wb") as output:
+        process = subprocess.Popen(command(file), stdout=output, stderr=output, preexec_fn=hear_hangups)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def pids(folder: Path) -> list[int]:
+    """The workers' process ids, by their logs."""
+    pids = []
+    for log in (folder / WORK / "logs").glob("*.log"):
+        for line in log.read_text().splitlines():
+            event = json.loads(line)
+            if event["event"] == "started":
+                pids.append(int(event["pid"]))
+    return pids
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def site(devbroker: DevBroker, tmp_path: Path) -> LocalRunSite:
+    return group_of_workers(devbroker.bootstrap, tmp_path, replicas=2)
+
+
+@pytest.fixture
+def group(site: LocalRunSite) -> Path:
+    return site.file
+
+
+@pytest.mark.long
+def test_an_unknown_field_ends_the_run(site: LocalRunSite, group: Path) -> None:
+    site.change("replicas:", "replica:")
+    code, errors = run(group)
+    assert code == 2
+    assert errors == [f"slackwater: error: {group}:13: spec.replica: unknown field; did you mean replicas?"]
+
+
+@pytest.mark.long
+def test_an_unreachable_broker_ends_the_run(site: LocalRunSite, group: Path, devbroker: DevBroker) -> None:
+    (port,) = reserve_ports(1)
+    site.change(devbroker.bootstrap, f"127.0.0.1:{port}")
+    code, errors = run(group)
+    assert code == 1
+    assert len(errors) == 1
+    assert f"127.0.0.1:{port}" in errors[0]
+
+
+def test_a_work_folder_with_files_of_others_is_refused(group: Path) -> None:
+    work = group.parent / WORK
+    work.mkdir()
+    (work / "takeover.key").write_text("mine")
+    (work / "worker-1.json").write_text("mine")
+    code, errors = run(group)
+    assert code == 2
+    (error,) = errors
+    assert f"{work} holds files that `slackwater local run` did not make" in error
+    assert error.endswith("move them away, or give another folder with --workdir")
+    assert {entry.name: entry.read_text() for entry in work.iterdir()} == {
+        "takeover.key": "mine",
+        "worker-1.json": "mine",
+    }
+
+
+@pytest.mark.long
+def test_a_work_folder_is_reused_by_one_run_at_a_time(group: Path, devbroker: DevBroker) -> None:
+    output = group.parent / "output"
+    with started(group) as process:
+        wait_until(lambda: "done in" in output.read_text())
+        code, errors = run(group)
+        assert code == 2
+        (error,) = errors
+        assert f"another `slackwater local run` uses {group.parent / WORK}" in error
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(HANG_S) == 0
+    before = sorted((group.parent / WORK).rglob("*"))
+    (port,) = reserve_ports(1)
+    right = group.read_text()
+    group.write_text(right.replace(devbroker.bootstrap, f"127.0.0.1:{port}"))
+    code, _ = run(group)
+    assert code == 1
+    assert sorted((group.parent / WORK).rglob("*")) == before
+    group.write_text(right)
+    with started(group) as process:
+        wait_until(lambda: "done in" in output.read_text())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(HANG_S) == 0
+
+
+@pytest.mark.long
+def test_a_missing_topic_ends_the_run(site: LocalRunSite, group: Path) -> None:
+    site.change(f"topics: [{site.name}]", "topics: [other]")
+    code, errors = run(group)
+    assert code == 1
+    assert len(errors) == 1
+    assert errors[0].endswith("does not exist; create it")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("handler", ["nowhere:keep", "handlers:nothing"])
+def test_a_missing_handler_ends_the_run(site: LocalRunSite, group: Path, handler: str) -> None:
+    site.change("handlers:keep", handler)
+    code, errors = run(group)
+    assert code == 1
+    assert len(errors) == 1
+    assert handler.partition(":")[0] in errors[0]
+
+
+@pytest.mark.long
+def test_a_handler_that_always_fails_ends_the_run(
+    site: LocalRunSite, group: Path, devbroker: DevBroker
+) -> None:
+    site.change("handlers:keep", "handlers:fails")
+    with Feed(devbroker.bootstrap, load(group).name):
+        code, errors = run(group)
+    assert code == 1
+    assert len(errors) == 1
+    assert "times in a row" in errors[0]
+    assert "cannot take it" in errors[0]
+
+
+def test_ctrl_c_ends_everything_and_empties_the_group(group: Path, devbroker: DevBroker) -> None:
+    output = group.parent / "output"
+    with started(group) as process:
+        wait_until(lambda: "done in" in output.read_text())
+        workers = pids(group.parent)
+        assert len(workers) == 2
+        process.send_signal(signal.SIGINT)
+        assert process.wait(HANG_S) == 0
+    assert [pid for pid in workers if alive(pid)] == []
+    assert output.read_text().splitlines()[-1].endswith("all workers have ended")
+    with KafkaAdmin(devbroker.bootstrap) as admin:
+        name = load(group).name
+        assert admin.describe_groups([name]).unwrap()[name].state == "Empty"
+
+
+@pytest.mark.long
+def test_a_second_ctrl_c_does_not_wait_for_a_handler_that_hangs(
+    site: LocalRunSite, group: Path, devbroker: DevBroker
+) -> None:
+    site.change("handlers:keep", "handlers:hangs")
+    output = group.parent / "output"
+    with Feed(devbroker.bootstrap, load(group).name), started(group) as process:
+        wait_until(lambda: (group.parent / "hangs").exists())
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: "ending the workers" in output.read_text())
+        before = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(HANG_S) == 0
+        assert time.monotonic() - before < 12  # the worker itself would give up after 15 s
+    wait_until(lambda: not any(alive(pid) for pid in pids(group.parent)))
+
+
+@pytest.mark.long
+def test_ctrl_c_during_the_start_leaves_no_worker(group: Path) -> None:
+    with started(group) as process:
+        wait_until(lambda: len(pids(group.parent)) == 2 if (group.parent / WORK / "logs").exists() else False)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(HANG_S) == 0
+        workers = pids(group.parent)
+    wait_until(lambda: not any(alive(pid) for pid in workers))
+
+
+@pytest.mark.long
+def test_a_hangup_rolls_the_workers_with_the_changed_file(site: LocalRunSite, group: Path) -> None:
+    site.change("strategy: Restart", "strategy: Takeover")
+    output = group.parent / "output"
+    right = group.read_text()
+    with started(group) as process:
+        wait_until(lambda: "start 2 workers: done in" in output.read_text())
+        group.write_text(right.replace("strategy: Takeover", "strategy: Takeovers"))
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "the workers are not rolled: " in output.read_text())
+        assert "did you mean Takeover?" in output.read_text()
+        group.write_text(right)
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "take over all workers: done in" in output.read_text())
+        assert ", 0 rebalances, " in output.read_text().partition("take over all workers: done in")[2]
+        group.write_text(right.replace("strategy: Takeover", "strategy: Restart"))
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "restart all workers: done in" in output.read_text())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(HANG_S) == 0
+    assert len(pids(group.parent)) == 6
+
+
+@pytest.mark.long
+def test_closing_the_terminal_ends_the_run_and_empties_the_group(group: Path, devbroker: DevBroker) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        hear_hangups()
+        os.execv(sys.executable, command(group))
+    try:
+        said = ""
+        while "done in" not in said:
+            said += os.read(terminal, 4096).decode()
+        workers = pids(group.parent)
+        os.close(terminal)
+        wait_until(lambda: os.waitpid(pid, os.WNOHANG) != (0, 0))
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert [pid for pid in workers if alive(pid)] == []
+    with KafkaAdmin(devbroker.bootstrap) as admin:
+        name = load(group).name
+        assert admin.describe_groups([name]).unwrap()[name].state == "Empty"
+
+
+def test_workers_end_when_their_supervisor_is_killed(group: Path) -> None:
+    with started(group) as process:
+        wait_until(lambda: "done in" in (group.parent / "output").read_text())
+        workers = pids(group.parent)
+        process.kill()
+        process.wait()
+    wait_until(lambda: not any(alive(pid) for pid in workers))

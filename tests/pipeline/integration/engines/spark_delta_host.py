@@ -1,0 +1,117 @@
+"""The sink of Delta tables that Spark writes, in the process of a
+:class:`~tests.pipeline.integration.engines.spark_process.SparkProcess`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, cast
+
+from slackwater.pipeline.engines.kept_rows import keep
+from slackwater.pipeline.sinks.delta.spark_sink import SparkDeltaSink
+from slackwater.pipeline.sinks.delta.spark_table import SparkTable, Transaction
+from slackwater.runtime.interfaces import Range, SinkFencedError
+from tests.pipeline.integration.engines.spark_process import session
+from tests.support.sinks import (
+    OLD,
+    A,
+    B,
+    Died,
+    Steps,
+    die,
+    marks as marks_by_partition,
+    rows,
+    stage,
+    write_all,
+    write_at_once,
+)
+
+RECORDS = 8
+STEPS: list[tuple[Any, str]] = [
+    (SparkTable, "begin"), (Transaction, "versions"), (Transaction, "_written"), (Transaction, "_commit"),
+]  # fmt: skip
+"""What a publish consists of, in order."""
+
+
+def sink(path: str, group: str = "g", **options: str) -> SparkDeltaSink:
+    return SparkDeltaSink(group, session, path, options={"path": path, **options})
+
+
+def marks(path: str) -> dict[str, int]:
+    return {str(tp.partition): mark for tp, mark in marks_by_partition(sink(path)).items()}
+
+
+def put(path: str, batches: list[dict[int, tuple[int, int]]], **options: str) -> str:
+    """Writes batches: of each partition a start and an end. Returns the name of an error."""
+    made = sink(path, **options)
+    try:
+        for batch in batches:
+            at = made.marks([A, B])
+            parts = {A if partition == 0 else B: span for partition, span in batch.items()}
+            ranges = {tp: Range(OLD, *span, at.get(tp, {}).get(OLD)) for tp, span in parts.items()}
+            made.stage(_table(parts), ranges).publish()
+    except Exception as exc:
+        return f"{type(exc).__name__}: {exc}"
+    return ""
+
+
+def _table(parts: dict[Any, tuple[int, int]]) -> Any:
+    import pyarrow as pa
+
+    return pa.concat_tables([rows(range(*span), tp.partition) for tp, span in parts.items()])
+
+
+def put_kept(path: str, count: int) -> int:
+    """Writes rows that a handler has left in Spark, of two partitions, of which one is given up. Returns how
+    many results the session keeps then."""
+    import pyarrow as pa
+
+    records = pa.concat_tables([rows(range(count), tp.partition) for tp in (A, B)])
+    kept = keep(session(), session().createDataFrame(records), records)
+    staged = sink(path).stage(cast(pa.Table, kept), {tp: Range(OLD, 0, count, None) for tp in (A, B)})
+    staged.drop([B])
+    staged.publish()
+    return sum("_slackwater_" in view.name for view in session().catalog.listTables())
+
+
+def repeat(path: str, ranges: dict[int, tuple[int, int, int | None]]) -> str:
+    """Writes a batch of which the worker knows the marks that ``ranges`` name last."""
+    parts = {A if partition == 0 else B: span for partition, span in ranges.items()}
+    staged = sink(path).stage(
+        _table({tp: span[:2] for tp, span in parts.items()}),
+        {tp: Range(OLD, *span) for tp, span in parts.items()},
+    )
+    try:
+        staged.publish()
+    except SinkFencedError as exc:
+        return str(exc)
+    return ""
+
+
+def _heir(path: str) -> Callable[[Steps], None]:
+    return lambda _: write_all(sink(path), random.Random(3), records=RECORDS)
+
+
+def interrupted(path: str, turn: int, *, after: bool, goes_on: bool) -> str:
+    """A worker writes all batches. At call number ``turn`` it dies, or is suspended while its heir writes
+    all; afterwards a worker writes what is missing. Returns how the first one ended; "": it makes fewer
+    calls."""
+    steps = Steps(turn, _heir(path) if goes_on else die, after=after)
+    first, ended = sink(path), "done"
+    with steps.watching(STEPS):
+        try:
+            at = marks_by_partition(first)
+            while any(start < RECORDS for start in at.values()):
+                stage(first, at, 5, records=RECORDS).publish()
+                at = {tp: min(start + 5, RECORDS) for tp, start in at.items()}
+        except (Died, SinkFencedError) as exc:
+            ended = type(exc).__name__
+    if steps.count < turn:
+        return ""
+    write_all(sink(path), random.Random(5), records=RECORDS)
+    return ended
+
+
+def at_once(path: str, records: int) -> None:
+    """Three workers write the same partitions."""
+    write_at_once(lambda: sink(path), lambda made, rng: write_all(made, rng, records=records))

@@ -1,0 +1,113 @@
+"""Which ranges a batch query reads, by its options and by what the brokers say."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline.datasource.offsets import DataLossError, Log, ranges_of
+from slackwater.pipeline.datasource.options import OptionError
+from tests.pipeline.unit.datasource.fakes import ORDERS, FakeAdmin, FakeLog, options
+
+OTHER = TopicPartition("other", 0)
+
+
+def admin() -> FakeAdmin:
+    """Times go back at offset 12 of partition 0."""
+    return FakeAdmin(
+        {
+            ORDERS[0]: FakeLog(10, 14, [(10, 100), (11, 300), (12, 200), (13, 400)]),
+            ORDERS[1]: FakeLog(0, 5, [(0, 100), (1, 150), (2, 160), (3, 170), (4, 180)]),
+            OTHER: FakeLog(0, 1, [(0, 1)]),
+        },
+        {"g": {ORDERS[0]: 12}, "behind": {ORDERS[0]: 4, ORDERS[1]: 2}},
+    )
+
+
+def ranges(broker: FakeAdmin | None = None, **given: str) -> list[tuple[int, int]]:
+    read = ranges_of(Log(broker or admin(), "read_uncommitted"), options(**given))
+    assert [part.partition for part in read] == sorted(part.partition for part in read)
+    return [(part.start, part.stop) for part in read]
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({}, [(10, 14), (0, 5)]),
+        ({"subscribe": "other,orders"}, [(10, 14), (0, 5), (0, 1)]),
+        ({"subscribePattern": "o.*"}, [(10, 14), (0, 5), (0, 1)]),
+        ({"subscribePattern": "order"}, []),
+        ({"assign": '{"orders": [1]}'}, [(0, 5)]),
+        ({"startingOffsets": '{"orders": {"0": 11, "1": -1}}'}, [(11, 14), (5, 5)]),
+        ({"endingOffsets": '{"orders": {"0": 11, "1": -1}}'}, [(10, 11), (0, 5)]),
+        ({"startingTimestamp": "160"}, [(11, 14), (2, 5)]),
+        ({"startingOffsetsByTimestamp": '{"orders": {"0": 301, "1": 0}}'}, [(13, 14), (0, 5)]),
+        ({"endingTimestamp": "170"}, [(10, 11), (0, 3)]),
+        ({"endingTimestamp": "500"}, [(10, 14), (0, 5)]),
+        ({"startingTimestamp": "350", "startingOffsetsByTimestampStrategy": "latest"}, [(13, 14), (5, 5)]),
+        ({"startingOffsets": "group", "groupId": "g"}, [(12, 14), (0, 5)]),
+        ({"endingOffsets": "group", "groupId": "g"}, [(10, 12), (0, 0)]),
+        ({"startingOffsets": "group", "groupId": "new"}, [(10, 14), (0, 5)]),
+    ],
+)
+def test_ranges(given: dict[str, str], wanted: list[tuple[int, int]]) -> None:
+    assert ranges(**given) == wanted
+
+
+def test_a_start_behind_the_end_is_an_empty_range() -> None:
+    starts, ends = '{"orders": {"0": 13, "1": 0}}', '{"orders": {"0": 11, "1": 2}}'
+    assert ranges(startingOffsets=starts, endingOffsets=ends) == [(13, 13), (0, 2)]
+
+
+def test_the_isolation_level_decides_about_the_end() -> None:
+    broker = admin()
+    ranges_of(Log(broker, "read_committed"), options())
+    assert {level for _, level in broker.listed} == {"read_committed"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"subscribe": "orders,none"}, '"subscribe" names topic none, which does not exist'),
+        ({"assign": '{"orders": [0, 7]}'}, '"assign" names partition orders-7, which does not exist'),
+        ({"startingOffsets": '{"orders": {"0": 11}}'}, '"startingOffsets" has nothing for orders-1'),
+        ({"endingOffsets": '{"orders": {"0": 11, "1": 1, "2": 1}}'}, '"endingOffsets" names orders-2'),
+        ({"startingTimestamp": "350"}, '"startingTimestamp" is later than all records of orders-1'),
+    ],
+)
+def test_what_does_not_exist_is_named(given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        ranges(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "instead"),
+    [
+        (
+            {"startingOffsets": '{"orders": {"0": 4, "1": -2}}'},
+            "orders-0: offsets 4 to 9 are no longer in the log, which begins at 10",
+            [(10, 14), (0, 5)],
+        ),
+        ({"startingOffsets": "group", "groupId": "behind"}, "orders-0: offsets 4 to 9", [(10, 14), (2, 5)]),
+        (
+            {"startingOffsets": '{"orders": {"0": 15, "1": -2}}'},
+            "orders-0: reading begins at 15, but the log ends at 14",
+            [(14, 14), (0, 5)],
+        ),
+        (
+            {"endingOffsets": '{"orders": {"0": 11, "1": 6}}'},
+            "orders-1: endingOffsets is 6, but the log ends at 5",
+            [(10, 11), (0, 5)],
+        ),
+    ],
+)
+def test_lost_records_fail_the_query_or_are_logged(
+    given: dict[str, str], said: str, instead: list[tuple[int, int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(DataLossError, match=rf"{said}.*set failOnDataLoss=false"):
+        ranges(**given)
+    with caplog.at_level(logging.WARNING):
+        assert ranges(**given, failOnDataLoss="false") == instead
+    assert said in caplog.text

@@ -1,0 +1,756 @@
+"""A Delta table: what is in it, whoever writes it and wherever a writer is stopped.
+
+The tables are read by :mod:`tests.support.delta`, which knows nothing of deltalake.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import itertools
+import random
+import re
+import shutil
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline import make_sink
+from slackwater.pipeline.sinks.delta import table as delta_table
+from slackwater.pipeline.sinks.delta.log import TransactionLog
+from slackwater.pipeline.sinks.delta.sink import DeltaSink
+from slackwater.pipeline.sinks.staged import StagedRows
+from slackwater.runtime.config.worker_config import parse
+from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
+from slackwater.runtime.interfaces import Range, SinkFencedError
+from tests.support import sinks, sweeps
+from tests.support.delta import DeltaFolder
+from tests.support.sinks import NEW, OLD, A, B, Died, Steps, die, marks, put, rows, side
+
+RECORDS = 20
+"""Of each partition."""
+ALL = sweeps.each_once(RECORDS)
+
+
+stage, write_all = partial(sinks.stage, records=RECORDS), partial(sinks.write_all, records=RECORDS)
+CALLS: list[tuple[Any, str]] = [
+    (deltalake, "write_deltalake"),
+    (DeltaTable, "create"),
+    (DeltaTable, "create_write_transaction"),
+    (DeltaTable, "delete"),
+    (DeltaTable, "update_incremental"),
+    (TransactionLog, "__init__"),
+    (TransactionLog, "read_to"),
+    (TransactionLog, "add"),
+    (DeltaSink, "stage"),
+    (StagedRows, "publish"),
+]
+
+
+class Folders:
+    """A table in a folder of its own for each turn of a sweep."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self.begin()
+
+    def begin(self) -> None:
+        self._folder = self._scratch / uuid.uuid4().hex
+
+    def sink(self) -> DeltaSink:
+        return DeltaSink("g", str(self._folder))
+
+    def read(self) -> DeltaFolder:
+        return DeltaFolder(self._folder)
+
+
+# ---- exactly once
+
+
+def test_staged_rows_are_invisible_until_published(tmp_path: Path) -> None:
+    folder = tmp_path / "table"
+    sink = DeltaSink("g", str(folder))
+    assert sink.marks([A, B]) == {}
+    staged = stage(sink, {A: 0, B: 0})
+    assert not folder.exists()
+    staged.publish()
+    table = DeltaFolder(folder)
+    assert table.places() == Counter({(p, offset): 1 for p in (0, 1) for offset in range(5)})
+    assert len(table.files) == 1, "one file a batch, whatever its partitions"
+    assert marks(DeltaSink("g", f"file://{folder}")) == {A: 5, B: 5}
+    assert DeltaTable(folder).to_pyarrow_dataset().to_table().num_rows == 10
+
+
+@pytest.mark.long
+@side(True)
+def test_a_worker_that_dies_at_any_step_leaves_each_record_once(tmp_path: Path, after: bool) -> None:
+    """Also between the table's commit and the worker's knowledge of it: it asks for the marks anew."""
+    assert sweeps.die_at_each_step(Folders(tmp_path), CALLS, after=after, records=RECORDS) > 30
+
+
+@side(False)
+def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
+    tmp_path: Path, after: bool
+) -> None:
+    turns, fenced = sweeps.go_on_after_a_successor(Folders(tmp_path), CALLS, after=after, records=RECORDS)
+    assert turns > 30
+    assert fenced > 10
+
+
+def test_an_offset_that_is_set_back_writes_nothing_twice(tmp_path: Path) -> None:
+    sink = DeltaSink("g", str(tmp_path))
+    for start in range(0, RECORDS, 5):
+        stage(sink, {A: start}).publish()
+    again = DeltaSink("g", str(tmp_path))
+    assert marks(again)[A] == RECORDS, "a worker begins there"
+    with pytest.raises(SinkFencedError, match="another process has written flights-0"):
+        again.stage(rows(range(3)), {A: Range(OLD, 0, 3, None)}).publish()
+    assert DeltaFolder(tmp_path).places() == Counter({(0, offset): 1 for offset in range(RECORDS)})
+
+
+def test_workers_that_create_the_table_at_once_write_each_record_once(tmp_path: Path) -> None:
+    folders = Folders(tmp_path)
+    for _ in range(5):
+        folders.begin()
+        sweeps.create_at_once(folders)
+
+
+def test_what_is_dropped_is_neither_written_nor_marked(tmp_path: Path) -> None:
+    sink = DeltaSink("g", str(tmp_path))
+    staged = stage(sink, {A: 0, B: 0})
+    staged.drop([A, TopicPartition("other", 0)])
+    staged.publish()
+    assert DeltaFolder(tmp_path).places() == Counter({(1, offset): 1 for offset in range(5)})
+    assert marks(sink) == {A: 0, B: 5}
+    version = DeltaFolder(tmp_path).version
+    staged = stage(sink, {A: 0, B: 5})
+    staged.drop([A])
+    staged.drop([B])
+    staged.publish()
+    assert DeltaFolder(tmp_path).version == version
+    assert marks(sink) == {A: 0, B: 5}
+
+
+def test_a_batch_that_is_discarded_leaves_nothing(tmp_path: Path) -> None:
+    stage(DeltaSink("g", str(tmp_path)), {A: 0}).discard()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_batch_without_rows_moves_the_mark(tmp_path: Path) -> None:
+    sink = DeltaSink("g", str(tmp_path))
+    put(sink, rows([]), 0)
+    put(sink, rows([]), 1)
+    put(sink, rows([2]), 2)
+    assert marks(sink) == {A: 3, B: 0}
+    table = DeltaFolder(tmp_path)
+    assert table.places() == Counter({(0, 2): 1})
+    assert len(table.files) == 1
+
+
+@pytest.mark.parametrize("empty", [pa.table({}), rows([]).select(["topic", "partition", "offset"])])
+def test_a_batch_without_rows_and_columns_creates_no_table_that_rows_do_not_fit(
+    tmp_path: Path, empty: pa.Table
+) -> None:
+    """The table is to be partitioned by a column that only rows have."""
+    day = pa.array([datetime.date(2026, 1, 1)])
+    sink = DeltaSink("g", str(tmp_path), partition_by=["day"])
+    sink.stage(empty, {A: Range(OLD, 0, 3, None)}).publish()
+    sink.stage(empty, {A: Range(OLD, 3, 5, 3)}).publish()
+    with pytest.raises(SinkFencedError):
+        sink.stage(empty, {A: Range(OLD, 3, 5, 3)}).publish()
+    sink.stage(rows([5], day=day), {A: Range(OLD, 5, 6, 5)}).publish()
+    assert DeltaFolder(tmp_path).columns["day"] == "date"
+    assert marks(sink)[A] == 6
+    other = DeltaSink("h", str(tmp_path / "other"), partition_by=["day"])
+    other.stage(empty, {A: Range(OLD, 0, 3, None)}).publish()
+    assert other.marks([A]) == {}, "nothing was written: it begins anew after an assignment"
+    other.stage(rows([0], day=day), {A: Range(OLD, 0, 1, None)}).publish()
+    assert other.marks([A]) == {A: {OLD: 1}}
+
+
+def test_groups_and_topics_made_anew_have_marks_of_their_own(tmp_path: Path) -> None:
+    sink = DeltaSink("g", str(tmp_path))
+    put(sink, rows([0, 1]), 0)
+    put(sink, rows([0]), 0, topic_id=NEW)
+    put(sink, rows([0, 1, 2]), 0, topic_id="")
+    others = ["g/flights", "g/flights/", "", "/", "G", "g ", "ü%2F", "g\ud800"]
+    for number, group in enumerate(others):
+        put(DeltaSink(group, str(tmp_path)), rows([5]), 5 + number)
+    assert sink.marks([A, B]) == {A: {OLD: 2, NEW: 1, "": 3}}
+    for number, group in enumerate(others):
+        assert DeltaSink(group, str(tmp_path)).marks([A]) == {A: {OLD: 6 + number}}
+    assert sink.marks([]) == {}
+
+
+# ---- what others do to the table
+
+
+def test_marks_are_found_after_checkpoints_and_after_the_log_was_cleaned_up(tmp_path: Path) -> None:
+    sink, other = DeltaSink("g", str(tmp_path)), DeltaSink("h", str(tmp_path))
+    stage(other, {B: 0}).publish()
+    stage(sink, {A: 0}).publish()
+    log = tmp_path / "_delta_log"
+    for start in range(5, RECORDS, 5):
+        table = DeltaTable(tmp_path)
+        table.create_checkpoint()
+        table.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+        table.cleanup_metadata()
+        stage(sink, {A: start}).publish()
+        assert marks(DeltaSink("g", str(tmp_path))) == marks(sink) == {A: start + 5, B: 0}
+        assert not (log / f"{0:020d}.json").exists()
+    assert other.marks([B]) == {B: {OLD: 5}}, "it last read a version that is gone"
+    stage(other, {B: 5}).publish()
+    assert DeltaFolder(tmp_path).places() == Counter(
+        [*((0, offset) for offset in range(RECORDS)), *((1, offset) for offset in range(10))]
+    )
+
+
+@pytest.mark.parametrize("kind", ["no hint", "old hint", "broken hint", "two parts", "v2"])
+def test_other_checkpoints_are_read(tmp_path: Path, kind: str) -> None:
+    """Those of other writers, beside a hint that is lost or stale."""
+    sink = DeltaSink("g", str(tmp_path))
+    stage(sink, {A: 0}).publish()
+    log = tmp_path / "_delta_log"
+    hint = log / "_last_checkpoint"
+    DeltaTable(tmp_path).create_checkpoint()
+    first = hint.read_text()
+    stage(sink, {A: 5, B: 0}).publish()
+    DeltaTable(tmp_path).create_checkpoint()
+    version = DeltaFolder(tmp_path).version
+    stem = f"{version:020d}.checkpoint"
+    for file in log.glob("*.json"):
+        if int(file.stem) < version:
+            file.unlink()
+    checkpoint = log / f"{stem}.parquet"
+    if kind == "no hint":
+        hint.unlink()
+    elif kind == "old hint":
+        hint.write_text(first)
+        (log / f"{version - 1:020d}.checkpoint.parquet").unlink()
+    elif kind == "broken hint":
+        hint.write_text("{")
+    else:
+        content = pq.read_table(checkpoint)
+        checkpoint.unlink()
+        hint.unlink()
+        if kind == "v2":
+            pq.write_table(content, log / f"{stem}.80a083e8-7026-4e79-81be-64bd76c43a11.parquet")
+        else:
+            pq.write_table(content.slice(0, 2), log / f"{stem}.0000000001.0000000002.parquet")
+            pq.write_table(content.slice(2), log / f"{stem}.0000000002.0000000002.parquet")
+            pq.write_table(
+                content.slice(0, 2), log / f"{version + 1:020d}.checkpoint.0000000001.0000000002.parquet"
+            )
+    read = TransactionLog(DeltaSink("g", str(tmp_path))._store.files())
+    read.read_to(version)
+    assert sorted(read.transactions.values()) == [5, 10]
+    if kind in ("no hint", "broken hint", "two parts"):
+        assert marks(DeltaSink("g", str(tmp_path))) == {A: 10, B: 5}
+
+
+def test_compaction_and_vacuum_at_any_time_change_nothing(tmp_path: Path) -> None:
+    sink, rng = DeltaSink("g", str(tmp_path)), random.Random(1)
+    at = marks(sink)
+    while any(start < RECORDS for start in at.values()):
+        staged = stage(sink, at, rng.randrange(1, 4))
+        if any(at.values()):
+            DeltaTable(tmp_path).optimize.compact()
+            DeltaTable(tmp_path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+        staged.publish()
+        at = marks(sink)
+    DeltaTable(tmp_path).optimize.compact()
+    DeltaTable(tmp_path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    table = DeltaFolder(tmp_path)
+    assert table.places() == ALL
+    assert len(table.files) == len(list(tmp_path.glob("*.parquet"))) == 1
+    assert marks(DeltaSink("g", str(tmp_path))) == {A: RECORDS, B: RECORDS}
+
+
+def between(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> None:
+    """Calls ``call`` once, when the next batch is about to be written."""
+    write = deltalake.write_deltalake
+
+    def once(*args: Any, **options: Any) -> None:
+        monkeypatch.setattr(deltalake, "write_deltalake", write)
+        call()
+        write(*args, **options)
+
+    monkeypatch.setattr(deltalake, "write_deltalake", once)
+
+
+@pytest.mark.parametrize("change", ["deletes", "adds a column", "sets a property", "compacts", "appends"])
+def test_a_commit_of_another_process_in_between_is_borne(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    sink = DeltaSink("g", str(tmp_path))
+    stage(sink, {A: 0}).publish()
+    table = DeltaTable(tmp_path)
+    changes: dict[str, Callable[[], object]] = {
+        "deletes": lambda: table.delete('"offset" = 0'),
+        "adds a column": lambda: put(
+            DeltaSink("h", str(tmp_path)), rows([7], 1, delay=pa.array([1.5])), 7, B
+        ),
+        "sets a property": lambda: table.alter.set_table_properties({"delta.appendOnly": "true"}),
+        "compacts": table.optimize.compact,
+        "appends": lambda: put(DeltaSink("h", str(tmp_path)), rows([7], 1), 7, B),
+    }
+    between(monkeypatch, changes[change])
+    stage(sink, {A: 5}).publish()
+    expected = Counter({(0, offset): 1 for offset in range(change == "deletes", 10)})
+    expected.update([(1, 7)] if change in ("adds a column", "appends") else [])
+    assert DeltaFolder(tmp_path).places() == expected
+    assert marks(sink)[A] == 10
+
+
+def test_a_column_that_another_process_adds_in_between_keeps_its_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, other = DeltaSink("g", str(tmp_path)), DeltaSink("h", str(tmp_path))
+    put(sink, rows([0]), 0)
+    between(monkeypatch, lambda: put(other, rows([0], 1, delay=pa.array([1.5])), 0, B))
+    put(sink, rows([1], delay=pa.array([2])), 1)
+    between(monkeypatch, lambda: put(other, rows([1], 1, gate=pa.array(["B4"])), 1, B))
+    with pytest.raises(RecordsError, match="the column gate of the table is string"):
+        put(sink, rows([2], gate=pa.array([4])), 2)
+    table = DeltaFolder(tmp_path)
+    assert table.columns["delay"] == "double"
+    assert sorted(row["delay"] for row in table.rows() if row["delay"] is not None) == [1.5, 2.0]
+    assert marks(sink)[A] == 2
+
+
+def test_commits_that_always_come_first_end_the_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*args: Any, **options: Any) -> None:
+        raise CommitFailedError("Metadata changed since last commit.")
+
+    sink = DeltaSink("g", str(tmp_path))
+    stage(sink, {A: 0}).publish()
+    monkeypatch.setattr(deltalake, "write_deltalake", refused)
+    with pytest.raises(SinkError, match="other commits came first 20 times .Metadata changed"):
+        stage(sink, {A: 5}).publish()
+
+
+def test_a_commit_that_was_made_though_it_seemed_refused_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that has lost its answer refuses the second try, as a commit with that number is there."""
+    write = deltalake.write_deltalake
+
+    def refused(*args: Any, **options: Any) -> None:
+        write(*args, **options)
+        raise CommitFailedError("Concurrent transaction failed.")
+
+    sink = DeltaSink("g", str(tmp_path))
+    stage(sink, {A: 0}).publish()
+    monkeypatch.setattr(deltalake, "write_deltalake", refused)
+    stage(sink, {A: 5}).publish()
+    monkeypatch.undo()
+    stage(sink, {A: 10}).publish()
+    assert DeltaFolder(tmp_path).places() == Counter({(0, offset): 1 for offset in range(15)})
+
+
+def test_another_table_in_the_same_place_is_noticed(tmp_path: Path) -> None:
+    """deltalake would write commit 5 into its log, which has only 2."""
+    folder = tmp_path / "table"
+    sink = DeltaSink("g", str(folder))
+    for start in range(0, RECORDS, 5):
+        stage(sink, {A: start}).publish()
+    shutil.rmtree(folder)
+    with pytest.raises(SinkFencedError, match=r"its rows are there up to None, and this worker knows of 19"):
+        stage(sink, {A: RECORDS - 1}).publish()
+    assert not folder.exists()
+    stage(DeltaSink("h", str(folder)), {B: 0}).publish()
+    with pytest.raises(SinkFencedError):
+        stage(sink, {A: RECORDS - 1}).publish()
+    assert marks(sink) == {A: 0, B: 0}
+    stage(sink, {A: 0}).publish()
+    assert sum(DeltaFolder(folder).places().values()) == 10
+
+
+def test_a_table_that_forgets_transactions_is_refused(tmp_path: Path) -> None:
+    stage(DeltaSink("g", str(tmp_path)), {A: 0}).publish()
+    DeltaTable(tmp_path).alter.set_table_properties(
+        {"delta.setTransactionRetentionDuration": "interval 7 days"}
+    )
+    with pytest.raises(SinkError, match=r"delta\.setTransactionRetentionDuration.*UNSET TBLPROPERTIES"):
+        DeltaSink("g", str(tmp_path)).marks([A])
+
+
+def test_a_table_that_others_have_made_is_appended_to(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [
+            ("day", pa.date32()), ("offset", pa.int64()), ("partition", pa.int64()),
+            pa.field("topic", pa.string(), nullable=False), ("delay", pa.float32()),
+        ]
+    )  # fmt: skip
+    table = DeltaTable.create(tmp_path, schema, partition_by=["day"])
+    table.alter.add_constraint({"early": '"offset" < 3'})
+    day = pa.array([datetime.date(2026, 1, 1)])
+    sink = DeltaSink("g", str(tmp_path))
+    put(sink, rows([0], day=day, delay=pa.array([1])), 0)
+    (row,) = DeltaFolder(tmp_path).rows()
+    assert row == {"day": "2026-01-01", "offset": 0, "partition": 0, "topic": "flights", "delay": 1.0}
+    with pytest.raises(RecordsError, match="a value breaks a constraint") as caught:
+        put(sink, rows([3], day=day), 3)
+    assert "flights" not in str(caught.value).replace(str(tmp_path), ""), "no rows in messages"
+    assert marks(sink)[A] == 1
+
+
+# ---- the schema
+
+
+def test_a_column_keeps_its_type(tmp_path: Path) -> None:
+    sink, other = DeltaSink("g", str(tmp_path)), DeltaSink("g", str(tmp_path))
+    put(sink, rows([0], delay=pa.array([1], pa.int64())), 0)
+    put(other, rows([1], delay=pa.array([2.0], pa.float64())), 1)
+    put(other, rows([2], carrier=pa.array(["UA"])), 2)
+    put(sink, rows([3], delay=pa.array([3], pa.int8()), carrier=pa.array(["AA"])), 3)
+    for bad in (pa.array([1.5]), pa.array(["1"]), pa.array([b"1"])):
+        with pytest.raises(RecordsError, match="the column delay of the table is int64"):
+            put(other, rows([4], delay=bad), 4)
+    table = DeltaFolder(tmp_path)
+    assert table.columns == {
+        "topic": "string", "partition": "integer", "offset": "long", "delay": "long", "carrier": "string",
+    }  # fmt: skip
+    by_offset = {row["offset"]: (row["delay"], row["carrier"]) for row in table.rows()}
+    assert by_offset == {0: (1, None), 1: (2, None), 2: (None, "UA"), 3: (3, "AA")}
+
+
+def test_new_columns_can_be_rejected(tmp_path: Path) -> None:
+    sink = DeltaSink("g", str(tmp_path), new_columns=False)
+    put(sink, rows([0]), 0)
+    with pytest.raises(RecordsError, match="the rows have columns gate, which the table lacks"):
+        put(sink, rows([1], gate=pa.array(["B4"])), 1)
+    put(sink, rows([1]), 1)
+    assert list(DeltaFolder(tmp_path).columns) == ["topic", "partition", "offset", "carrier"]
+
+
+@pytest.mark.parametrize(
+    ("array", "kind", "stored"),
+    [
+        (pa.array([255], pa.uint8()), "short", 255),
+        (pa.array([65535], pa.uint16()), "integer", 65535),
+        (pa.array([2**32 - 1], pa.uint32()), "long", 2**32 - 1),
+        (pa.array([2**63 - 1], pa.uint64()), "long", 2**63 - 1),
+        (pa.array([1_000], pa.timestamp("ns")), "timestamp_ntz", datetime.datetime(1970, 1, 1, 0, 0, 0, 1)),
+        (
+            pa.array([1], pa.timestamp("s", "Europe/Berlin")),
+            "timestamp",
+            datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC),
+        ),
+        (pa.array([86_400_000], pa.date64()), "date", datetime.date(1970, 1, 2)),
+        (pa.array([1.5], pa.float16()), "float", 1.5),
+        (pa.array([7], pa.int32()).cast(pa.decimal256(40, 2)).cast(pa.decimal256(12, 2)), "decimal(12,2)", 7),
+        (pa.array(["a"]).dictionary_encode(), "string", "a"),
+        (pa.array([b"ab"], pa.binary(2)), "binary", b"ab"),
+        (pa.array(["a"], pa.string_view()), "string", "a"),
+        (pa.array([[1, 2]], pa.list_(pa.uint8(), 2)), None, [1, 2]),
+        (pa.array([{"a": 200}], pa.struct([("a", pa.uint8())])), None, {"a": 200}),
+        (pa.array([[("k", 200)]], pa.map_(pa.string(), pa.uint8())), None, [("k", 200)]),
+    ],
+    ids=lambda value: str(getattr(value, "type", "")),
+)
+def test_types_become_those_of_delta_without_loss(
+    tmp_path: Path, array: pa.Array, kind: str | None, stored: object
+) -> None:
+    sink = DeltaSink("g", str(tmp_path))
+    put(sink, rows([0], value=array), 0)
+    put(sink, rows([1], value=array), 1)
+    table = DeltaFolder(tmp_path)
+    assert kind in (None, table.columns["value"])
+    assert [row["value"] for row in table.rows()] == [stored, stored]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([2**63], pa.uint64()),
+        pa.array([1], pa.timestamp("ns")),
+        pa.array([2**62], pa.timestamp("s")),
+        pa.array([1], pa.time32("s")),
+        pa.array([1], pa.duration("us")),
+        pa.array([[1]], pa.list_(pa.duration("us"))),
+        pa.array([None], pa.month_day_nano_interval()),
+        pa.array([1], pa.int32()).cast(pa.decimal256(40, 2)),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_values_that_delta_cannot_hold_are_errors_of_their_records(tmp_path: Path, array: pa.Array) -> None:
+    sink = DeltaSink("g", str(tmp_path))
+    with pytest.raises(RecordsError, match="the table cannot hold the column value"):
+        sink.stage(rows([0], value=array), {A: Range(OLD, 0, 1, None)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_that_delta_cannot_have_are_errors_of_their_records(tmp_path: Path) -> None:
+    sink = DeltaSink("g", str(tmp_path))
+    put(sink, rows([0], Value=pa.array([1])), 0)
+    bad = {
+        "value": pa.array([1]), "OFFSET": pa.array([1]), "a b": pa.array([1]), "": pa.array([1]),
+        "nested": pa.array([{"a": 1, "A": 2}]), "list": pa.array([[{"x=y": 1}]]),
+    }  # fmt: skip
+    for name, array in bad.items():
+        with pytest.raises(RecordsError, match=r"upper from lower|cannot have a column"):
+            put(sink, rows([1], **{name: array}), 1)
+    put(sink, rows([1], **{"größe.cm-1/2": pa.array([1])}), 1)
+    assert list(DeltaFolder(tmp_path).columns) == ["topic", "partition", "offset", "Value", "größe.cm-1/2"]
+
+
+# ---- partition columns
+
+
+def test_rows_are_partitioned(tmp_path: Path) -> None:
+    sink = DeltaSink("g", str(tmp_path), partition_by=["day", "carrier"])
+    days = pa.array([datetime.date(2026, 1, day) for day in (1, 1, 2)])
+    put(sink, rows([0, 1, 2], day=days, carrier=pa.array(["U/A", None, "U/A"])), 0)
+    put(sink, rows([]), 3)
+    put(DeltaSink("g", str(tmp_path)), rows([4], day=days[:1], carrier=pa.array(["U/A"])), 4)
+    table = DeltaFolder(tmp_path)
+    assert {(row["offset"], row["day"], row["carrier"]) for row in table.rows()} == {
+        (0, "2026-01-01", "U/A"), (1, "2026-01-01", None), (2, "2026-01-02", "U/A"), (4, "2026-01-01", "U/A"),
+    }  # fmt: skip
+    assert table.metadata["partitionColumns"] == ["day", "carrier"]
+    assert marks(sink)[A] == 5
+
+
+def test_partition_columns_that_are_missing_or_others_are_named(tmp_path: Path) -> None:
+    sink = DeltaSink("g", str(tmp_path), partition_by=["day"])
+    with pytest.raises(HandlerError, match=r"no column day.*they have: topic, partition, offset, carrier"):
+        put(sink, rows([0]), 0)
+    with pytest.raises(RecordsError, match="the column day, .* has no value"):
+        put(sink, rows([0], day=pa.nulls(1)), 0)
+    with pytest.raises(HandlerError, match="the column day is struct.*cannot be partitioned by it"):
+        put(sink, rows([0], day=pa.array([{"a": 1}])), 0)
+    with pytest.raises(HandlerError, match="the column day is decimal.*cannot be partitioned by it"):
+        put(sink, rows([0], day=pa.array([decimal.Decimal("-0.01")])), 0)
+    assert list(tmp_path.iterdir()) == []
+    put(sink, rows([0], day=pa.array(["1"])), 0)
+    put(sink, rows([1], day=pa.nulls(1)), 1)
+    with pytest.raises(HandlerError, match="no column day"):
+        put(sink, rows([2]), 2)
+    with pytest.raises(
+        ConfigError, match=r"sink.partitionBy: names carrier, and the table .* by day"
+    ) as caught:
+        DeltaSink("g", str(tmp_path), partition_by=["carrier"]).marks([A])
+    assert caught.value.field == "sink.partitionBy"
+    put(DeltaSink("g", str(tmp_path / "plain")), rows([0]), 0)
+    with pytest.raises(ConfigError, match="is partitioned by no column"):
+        DeltaSink("g", str(tmp_path / "plain"), partition_by=["day"]).probe()
+
+
+# ---- rewind
+
+
+def test_rows_are_written_again_from_the_offset_that_is_named(tmp_path: Path) -> None:
+    sink = DeltaSink("g", str(tmp_path), partition_by=["carrier"])
+    for start in range(0, RECORDS, 5):
+        stage(sink, {A: start, B: start}).publish()
+    other = DeltaSink("h", str(tmp_path))
+    put(other, rows([0, 1, 2]), 0)
+    put(sink, rows([0, 1, 2]), 0, topic_id=NEW)
+    heir = DeltaSink("g", str(tmp_path))
+    assert heir.rewind({A: (OLD, 12), B: (OLD, RECORDS)}) == RECORDS - 12
+    assert marks(heir) == {A: 12, B: RECORDS}
+    expected = ALL - Counter({(0, offset): 1 for offset in range(12, RECORDS)})
+    expected.update((0, offset) for offset in [0, 1, 2, 0, 1, 2])
+    assert DeltaFolder(tmp_path).places() == expected
+    with pytest.raises(SinkFencedError):
+        sink.stage(rows([RECORDS]), {A: Range(OLD, RECORDS, RECORDS + 1, RECORDS)}).publish()
+    stage(heir, {A: 12}, RECORDS).publish()
+    assert sum(DeltaFolder(tmp_path).places().values()) == 2 * RECORDS + 6
+    assert heir.rewind({A: (OLD, RECORDS)}) == 0
+    assert heir.rewind({B: (OLD, 0)}) == RECORDS
+    assert marks(heir) == {A: RECORDS, B: 0}
+    with pytest.raises(SinkError, match=f"also has rows of the group h, topic id {OLD}"):
+        heir.rewind({A: (OLD, 2)})
+    with pytest.raises(SinkError, match=f"also has rows of the group g, topic id {OLD}"):
+        heir.rewind({A: (NEW, 2)})
+    assert marks(heir)[A] == RECORDS
+
+
+def test_a_rewind_of_nothing_changes_nothing(tmp_path: Path) -> None:
+    sink = DeltaSink("g", str(tmp_path))
+    assert sink.rewind({}) == 0
+    put(sink, rows([0, 1]), 0)
+    before = sorted(tmp_path.rglob("*"))
+    assert sink.rewind({}) == 0
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_rewind_of_marks_without_rows_moves_the_marks(tmp_path: Path) -> None:
+    sink = DeltaSink("g", str(tmp_path))
+    assert sink.rewind({A: (OLD, 0)}) == 0
+    put(sink, rows([]), 0)
+    assert sink.rewind({A: (OLD, 0)}) == 0
+    assert sink.marks([A]) == {A: {OLD: 0}}
+    sink.stage(rows([0]), {A: Range(OLD, 0, 1, 0)}).publish()
+    assert DeltaFolder(tmp_path).places() == Counter({(0, 0): 1})
+
+
+@side(True)
+def test_a_rewind_that_dies_at_any_step_is_made_or_not_made(tmp_path: Path, after: bool) -> None:
+    for turn in itertools.count(1):
+        folder, steps = tmp_path / str(turn), Steps(turn, die, after=after)
+        sink = DeltaSink("g", str(folder))
+        for start in range(0, RECORDS, 5):
+            stage(sink, {A: start}).publish()
+        try:
+            with steps.watching(CALLS):
+                DeltaSink("g", str(folder)).rewind({A: (OLD, 7)})
+            break
+        except Died:
+            end = marks(DeltaSink("g", str(folder)))[A]
+            assert end in (7, RECORDS)
+            assert DeltaFolder(folder).places() == Counter({(0, offset): 1 for offset in range(end)})
+    assert turn > 3
+
+
+# ---- paths, options, errors
+
+
+@pytest.mark.parametrize("name", ["a b", "a#b?c", "ü", "a:b", "deep/er"])
+def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
+    put(DeltaSink("g", str(tmp_path / name)), rows([0]), 0)
+    assert DeltaFolder(tmp_path / name).places() == Counter({(0, 0): 1})
+
+
+def test_a_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sink = DeltaSink("g", "out")
+    monkeypatch.chdir("/")
+    put(sink, rows([0]), 0)
+    assert DeltaFolder(tmp_path / "out").version == 1
+
+
+@pytest.mark.parametrize(
+    "path", ["http://host/x", "file:/x", "file://host/x", "s3:/bucket", "s3:///x", "ftp://h/x", "/data/100%"]
+)
+def test_paths_that_cannot_be_used_are_named(path: str) -> None:
+    with pytest.raises(ConfigError, match="sink.path: ") as caught:
+        DeltaSink("g", path)
+    assert caught.value.field == "sink.path"
+
+
+@pytest.mark.parametrize(
+    "path", ["s3://b/k", "s3a://b/k/", "gs://b", "az://c/k", "abfss://c@a.dfs.core/k", "hdfs://h:1/k"]
+)
+def test_addresses_of_stores_are_taken(path: str) -> None:
+    DeltaSink("g", path, options={"timeout": "9s"})
+
+
+def test_an_option_that_breaks_exactly_once_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_S3_ALLOW_UNSAFE_RENAME", "mount_allow_unsafe_rename"):
+        with pytest.raises(ConfigError, match=f"sink.options: {name} must not be set: .* rows are lost"):
+            DeltaSink("g", "s3://b/k", options={name: "true"})
+        DeltaSink("g", "s3://b/k", options={name: "false"})
+    monkeypatch.setenv("MOUNT_ALLOW_UNSAFE_RENAME", "1")
+    with pytest.raises(ConfigError, match="environment: MOUNT_ALLOW_UNSAFE_RENAME must not be set"):
+        DeltaSink("g", "/data/out")
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("Generic LocalFileSystem error: No space left on device (os error 28)", "free some space"),
+        ("Permission denied (os error 13)", "give this user the right to write there"),
+        ("Server returned 403 Forbidden: <Code>AccessDenied</Code>", "check the credentials"),
+        ("404: <Code>NoSuchBucket</Code>", "create the bucket"),
+        ("error sending request: tcp connect error: deadline", "check that the store can be reached"),
+        ("\x1b[31m↳\x1b[0m odd\n   0: <unknown>\n   1: _PyEval", "table: odd$"),
+    ],
+)
+def test_an_error_says_what_to_do_and_no_storage_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, advice: str
+) -> None:
+    secrets = {"key": "hush-hush/+", "sas": "hush"}
+    said += " hush-hush/+ hush-hush%2F%2B ?sig=abc%2B&x=1" if "odd" not in said else ""
+
+    def fails(*args: Any, **options: Any) -> None:
+        raise OSError(said)
+
+    sink = DeltaSink("g", str(tmp_path / "table"), options=secrets)
+    put(sink, rows([0]), 0)
+    staged = stage(sink, {A: 1})
+    monkeypatch.setattr(deltalake, "write_deltalake", fails)
+    with pytest.raises(
+        SinkError, match=f"the sink cannot write to the Delta table {tmp_path}/table: .*"
+    ) as caught:
+        staged.publish()
+    assert caught.value.__suppress_context__
+    text = str(caught.value)
+    assert re.search(advice, text), text
+    assert "hush" not in text
+    assert "sig=abc" not in text
+    assert "\n" not in text
+
+
+def test_a_path_that_is_a_file_is_the_sinks_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    sink = DeltaSink("g", str(tmp_path / "file"))
+    for call in (lambda: put(sink, rows([0]), 0), sink.probe):
+        with pytest.raises(SinkError, match=r"the sink cannot .* give the sink a path that is a folder"):
+            call()
+
+
+def test_the_probe_leaves_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "table"
+    sink = DeltaSink("g", str(folder))
+    assert sink.probe() == str(folder)
+    assert list(tmp_path.iterdir()) == []
+    put(sink, rows([0]), 0)
+    before = sorted(folder.rglob("*"))
+    assert sink.probe() == str(folder)
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_configuration_makes_the_sink(tmp_path: Path) -> None:
+    document = {
+        "groupId": "g", "topics": ["flights"], "bootstrapServers": "h:1", "handler": "m:f",
+        "sink": {
+            "format": "delta", "path": str(tmp_path), "options": {"timeout": "9s"},
+            "partitionBy": ["carrier"], "newColumns": "reject",
+        },
+    }  # fmt: skip
+    sink = make_sink(parse(document))
+    assert isinstance(sink, DeltaSink)
+    put(sink, rows([0]), 0)
+    assert DeltaFolder(tmp_path).metadata["partitionColumns"] == ["carrier"]
+    with pytest.raises(RecordsError, match="set sink.newColumns to add"):
+        put(sink, rows([1], carrier=pa.array(["UA"]), gate=pa.array(["B4"])), 1)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(ConfigError, match=r"sink\.format: .* pip install 'slackwater\[delta\]'"):
+        DeltaSink("g", "/data/out")
+
+
+def test_expired_commits_are_looked_for_once_in_a_hundred_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_table, "_CLEAN_UP_EVERY", 3)
+    hooks = []
+    made = deltalake.PostCommitHookProperties
+
+    def noted(cleanup_expired_logs: bool | None) -> deltalake.PostCommitHookProperties:
+        hooks.append(cleanup_expired_logs)
+        return made(cleanup_expired_logs=cleanup_expired_logs)
+
+    monkeypatch.setattr(deltalake, "PostCommitHookProperties", noted)
+    sink = DeltaSink("g", str(tmp_path))
+    for start in range(6):
+        put(sink, rows([start]), start)
+    assert hooks == [False, False, None, False, False, None]

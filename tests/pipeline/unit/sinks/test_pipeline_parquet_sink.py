@@ -1,0 +1,588 @@
+"""A folder of Parquet files: what readers see of it, whoever writes it and wherever a writer is stopped."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline.sinks.parquet import commit_log
+from slackwater.pipeline.sinks.parquet.folder import Folder
+from slackwater.pipeline.sinks.parquet.sink import ParquetSink, file_stem
+from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
+from slackwater.runtime.interfaces import Range, SinkFencedError
+from tests.support import sinks
+from tests.support.sinks import NEW, OLD, A, B, Died, Steps, at_once, die, marks, put, rows, side
+
+RECORDS = 40
+"""Of each partition."""
+
+
+stage, write_all = partial(sinks.stage, records=RECORDS), partial(sinks.write_all, records=RECORDS)
+CALLS = [(os, "link"), (os, "fsync"), (Path, "replace"), (Path, "unlink"), (pq, "write_table")]
+"""What changes the file system."""
+
+
+def places(folder: Path) -> Counter[tuple[int, int]]:
+    """By an independent reader."""
+    table = ds.dataset(folder, format="parquet").to_table()
+    if not table.num_rows:
+        return Counter()
+    return Counter(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
+
+
+def visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.parquet") if ".slackwater" not in path.parts)
+
+
+ALL = Counter({(partition, offset): 1 for partition in (0, 1) for offset in range(RECORDS)})
+
+
+def test_staged_rows_are_invisible_until_published(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    staged = stage(sink, {A: 0, B: 0})
+    assert places(tmp_path) == Counter()
+    assert marks(sink) == {A: 0, B: 0}
+    staged.publish()
+    assert len(visible(tmp_path)) == 1, "one file a batch, whatever its partitions"
+    assert places(tmp_path) == Counter({(p, offset): 1 for p in (0, 1) for offset in range(5)})
+    assert marks(ParquetSink("g", str(tmp_path))) == {A: 5, B: 5}
+
+
+@side(True)
+def test_a_worker_that_dies_at_any_call_leaves_each_record_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 3)
+
+    for turn in itertools.count(1):
+        folder = tmp_path / str(turn)
+        rng = random.Random(turn)
+        steps = Steps(turn, die, after=after)
+        try:
+            with steps.watching(CALLS):
+                write_all(ParquetSink("g", str(folder)), rng)
+            break
+        except Died:
+            pass
+        write_all(ParquetSink("g", str(folder)), rng)
+        assert places(folder) == ALL, f"died at call {turn}"
+    assert turn > 60, "all calls of many batches, and of some checkpoints"
+
+
+@side(False)
+def test_a_worker_that_goes_on_after_its_heir_has_written_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 3)
+    fenced = 0
+    for turn in itertools.count(1):
+        folder = tmp_path / str(turn)
+        rng = random.Random(turn)
+
+        def inherit(_: Steps, folder: Path = folder, rng: random.Random = rng) -> None:
+            write_all(ParquetSink("g", str(folder)), rng)
+
+        steps = Steps(turn, inherit, after=after)
+        try:
+            with steps.watching(CALLS):
+                write_all(ParquetSink("g", str(folder)), rng)
+        except SinkFencedError:
+            fenced += 1
+        if steps.count < turn:
+            break
+        assert places(folder) == ALL, f"stopped at call {turn}"
+    assert turn > 60
+    assert fenced > 30
+
+
+def test_a_commit_whose_number_is_free_again_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer was stopped before it made commit 2, and goes on when a checkpoint has removed it."""
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 4)
+    late = ParquetSink("g", str(tmp_path))
+    stage(late, {A: 0}, 1).publish()
+    staged = stage(late, {A: 1}, 1)
+    heir = ParquetSink("g", str(tmp_path))
+    link = os.link
+
+    def stopped(source: Path, target: Path) -> None:
+        monkeypatch.setattr(os, "link", link)
+        for start in range(1, 10):
+            stage(heir, {A: start}, 1).publish()
+        assert not Path(target).exists(), "it was removed"
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", stopped)
+    with pytest.raises(SinkFencedError):
+        staged.publish()
+    assert places(tmp_path) == Counter({(0, offset): 1 for offset in range(10)})
+    assert marks(late) == {A: 10, B: 0}
+
+
+def test_a_commit_that_another_worker_s_checkpoint_has_overtaken_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers want number 4. The faster one makes a checkpoint at once, and 4 is free for the other."""
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 4)
+    faster, slower = ParquetSink("g", str(tmp_path)), ParquetSink("g", str(tmp_path))
+    for start in range(3):
+        stage(faster, {A: start}, 1).publish()
+    slower.marks([B])
+    staged = stage(slower, {B: 0}, 2)
+    link = os.link
+
+    def overtaken(source: Path, target: Path) -> None:
+        monkeypatch.setattr(os, "link", link)
+        stage(faster, {A: 3}, 1).publish()
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", overtaken)
+    staged.publish()
+    assert marks(ParquetSink("g", str(tmp_path))) == {A: 4, B: 2}
+    assert places(tmp_path) == Counter([*((0, offset) for offset in range(4)), (1, 0), (1, 1)])
+
+
+def test_a_commit_that_does_not_count_is_not_read_even_if_its_checkpoint_is_seen_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing of a folder may show a file that was created meanwhile, and not an earlier one."""
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 4)
+    sink, reader = ParquetSink("g", str(tmp_path)), ParquetSink("g", str(tmp_path))
+    for start in range(3):
+        stage(sink, {A: start}, 1).publish()
+    reader.marks([A])
+    stage(sink, {A: 3}, 1).publish()
+    stage(sink, {B: 0})
+    (left_over,) = (tmp_path / ".slackwater/g/staging").iterdir()
+    late = {"files": [[left_over.name, "late.parquet"]], "marks": [["flights", OLD, 1, 5]], "schema": ""}
+    (tmp_path / ".slackwater/g/log/00000000000000000004.json").write_text(json.dumps(late))
+    listed = commit_log.CommitLog._list
+    listings = iter([({4}, 0)])
+    monkeypatch.setattr(commit_log.CommitLog, "_list", lambda log: next(listings, None) or listed(log))
+    assert marks(reader) == {A: 4, B: 0}
+    assert places(tmp_path) == Counter((0, offset) for offset in range(4))
+
+
+def test_three_workers_at_once_write_each_record_once(tmp_path: Path) -> None:
+    tps = [TopicPartition("flights", partition) for partition in range(3)]
+
+    def work(tp: TopicPartition) -> None:
+        sink = ParquetSink("g", str(tmp_path))
+        at = sink.marks([tp]).get(tp, {}).get(OLD, 0)
+        rng = random.Random(tp.partition)
+        while at < RECORDS:
+            stage(sink, {tp: at}, rng.randrange(1, 4)).publish()
+            at = sink.marks([tp])[tp][OLD]
+
+    at_once(work, tps)
+    assert places(tmp_path) == Counter({(tp.partition, o): 1 for tp in tps for o in range(RECORDS)})
+
+
+def test_an_offset_that_is_set_back_writes_nothing_twice(tmp_path: Path) -> None:
+    """The batches of the replay have other ends: this made 11,100 rows of 6,000 once."""
+    sink = ParquetSink("g", str(tmp_path))
+    for start in range(0, RECORDS, 5):
+        stage(sink, {A: start}).publish()
+    again = ParquetSink("g", str(tmp_path))
+    assert marks(again)[A] == RECORDS, "a worker begins there"
+    with pytest.raises(SinkFencedError, match="another process has written flights-0"):
+        again.stage(rows(range(3)), {A: Range(OLD, 0, 3, None)}).publish()
+    assert places(tmp_path) == Counter({(0, offset): 1 for offset in range(RECORDS)})
+
+
+def test_what_is_dropped_is_neither_written_nor_marked(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    staged = stage(sink, {A: 0, B: 0})
+    staged.drop([A])
+    staged.publish()
+    assert places(tmp_path) == Counter({(1, offset): 1 for offset in range(5)})
+    assert marks(sink) == {A: 0, B: 5}
+    staged = stage(sink, {A: 0})
+    staged.drop([A])
+    staged.publish()
+    assert marks(sink) == {A: 0, B: 5}
+    assert left(tmp_path) == []
+
+
+def test_discard_removes_and_forgives(tmp_path: Path) -> None:
+    staged = stage(ParquetSink("g", str(tmp_path)), {A: 0})
+    staged.discard()
+    staged.discard()
+    assert left(tmp_path) == []
+
+
+def test_a_batch_without_rows_moves_the_mark_and_makes_no_file(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    put(sink, rows([]), 0)
+    assert marks(sink) == {A: 1, B: 0}
+    assert visible(tmp_path) == []
+
+
+def test_a_topic_made_anew_and_another_group_have_marks_of_their_own(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    put(sink, rows([0, 1]), 0)
+    put(sink, rows([0]), 0, topic_id=NEW)
+    put(ParquetSink("g/2", str(tmp_path)), rows([0]), 0)
+    assert sink.marks([A, B]) == {A: {OLD: 2, NEW: 1}}
+    assert places(tmp_path) == Counter({(0, 0): 3, (0, 1): 1})
+
+
+# ---- the schema
+
+
+def test_a_column_keeps_its_type(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    put(sink, rows([0], delay=pa.array([1], pa.int64())), 0)
+    heir = ParquetSink("g", str(tmp_path))
+    put(heir, rows([1], delay=pa.array([2.0], pa.float64())), 1)
+    put(heir, rows([2], carrier=pa.array(["UA"])), 2)
+    put(sink, rows([3], delay=pa.array([3], pa.int8()), carrier=pa.array(["AA"])), 3)
+    for bad in (pa.array([1.5]), pa.array(["1"]), pa.array([b"1"])):
+        with pytest.raises(RecordsError, match="the column delay of the table is int64"):
+            put(heir, rows([4], delay=bad), 4)
+    files = visible(tmp_path)
+    assert {pq.read_schema(file).field("delay").type for file in files} == {pa.int64()}
+    table = pa.concat_tables([pq.read_table(file) for file in files], promote_options="default")
+    assert table.select(["delay", "carrier"]).to_pylist() == [
+        {"delay": 1, "carrier": None},
+        {"delay": 2, "carrier": None},
+        {"delay": None, "carrier": "UA"},
+        {"delay": 3, "carrier": "AA"},
+    ]
+
+
+def test_two_workers_that_begin_at_once_make_one_schema(tmp_path: Path) -> None:
+    first, second = ParquetSink("g", str(tmp_path)), ParquetSink("g", str(tmp_path))
+    staged = second.stage(rows([0], 1, delay=pa.array([2.0])), {B: Range(OLD, 0, 1, None)})
+    unfit = second.stage(rows([1], 1, delay=pa.array([1.5])), {B: Range(OLD, 1, 2, 1)})
+    put(first, rows([0], delay=pa.array([1])), 0)
+    staged.publish()
+    with pytest.raises(RecordsError, match="delay"):
+        unfit.publish()
+    assert {pq.read_schema(file).field("delay").type for file in visible(tmp_path)} == {pa.int64()}
+    assert left(tmp_path) == []
+
+
+def test_new_columns_can_be_refused(tmp_path: Path) -> None:
+    put(ParquetSink("g", str(tmp_path)), rows([0]), 0)
+    sink = ParquetSink("g", str(tmp_path), new_columns=False)
+    with pytest.raises(RecordsError, match="columns delay, which the table lacks"):
+        put(sink, rows([1], carrier=pa.array(["UA"]), delay=pa.array([1])), 1)
+
+
+# ---- partitionBy
+
+
+def test_rows_lie_in_the_folders_of_their_values(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path), partition_by=["carrier", "day"])
+    carriers = pa.array(["UA", "A/=A", None, "UA"])
+    days = pa.array([1, 2, 3, 1], pa.int32())
+    put(sink, rows([0, 1, 2, 3], carrier=carriers, day=days), 0)
+    assert sorted(str(file.parent.relative_to(tmp_path)) for file in visible(tmp_path)) == [
+        "carrier=A%2F%3DA/day=2",
+        "carrier=UA/day=1",
+        "carrier=__HIVE_DEFAULT_PARTITION__/day=3",
+    ]
+    table = ds.dataset(tmp_path, format="parquet", partitioning="hive").to_table().sort_by("offset")
+    assert table["carrier"].to_pylist() == ["UA", "A/=A", None, "UA"]
+    assert table["day"].to_pylist() == [1, 2, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"delay": pa.array([1])}, "no column carrier, which sink.partitionBy names"),
+        (
+            {"carrier": pa.array([1.5])},
+            "the column carrier is double; sink.partitionBy takes columns of text",
+        ),
+    ],
+)
+def test_what_cannot_be_partitioned_by_is_named(tmp_path: Path, columns: dict[str, Any], words: str) -> None:
+    sink = ParquetSink("g", str(tmp_path), partition_by=["carrier"])
+    with pytest.raises(HandlerError, match=words):
+        put(sink, rows([0], **columns), 0)
+
+
+def test_a_batch_for_too_many_folders_is_refused(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path), partition_by=["number"])
+    with pytest.raises(HandlerError, match="for 1001 folders .* 1000 is the most"):
+        put(sink, rows(range(1001), number=pa.array(range(1001))), 0)
+
+
+# ---- the log
+
+
+def left(folder: Path) -> list[str]:
+    """What is staged, and what is half made in the log."""
+    own = folder / ".slackwater" / "g"
+    return [path.name for path in (own / "staging").iterdir()] + [
+        path.name for path in (own / "log").iterdir() if path.suffix != ".json"
+    ]
+
+
+def test_the_log_stays_short_and_is_read_by_whoever_comes(tmp_path: Path) -> None:
+    sink, watcher = ParquetSink("g", str(tmp_path)), ParquetSink("g", str(tmp_path))
+    for offset in range(3 * commit_log.CHECKPOINT_EVERY + 3):
+        put(sink, rows([offset]), offset)
+    names = sorted(path.name for path in (tmp_path / ".slackwater/g/log").iterdir())
+    assert names == [
+        *(f"{number:020d}.json" for number in range(97, 100)),
+        "checkpoint-00000000000000000096.json",
+    ]
+    for reader in (watcher, ParquetSink("g", str(tmp_path))):
+        assert marks(reader)[A] == 99
+    with pytest.raises(RecordsError):
+        put(ParquetSink("g", str(tmp_path), new_columns=False), rows([200], x=pa.array([1])), 200)
+
+
+def test_staged_files_that_cannot_be_committed_any_more_are_removed_with_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 2)
+    now = 1_000_000_000.0
+    sink = ParquetSink("g", str(tmp_path), now_s=lambda: now)
+    staging = tmp_path / ".slackwater/g/staging"
+    stage(sink, {A: 0})  # of a worker that died
+    (dead,) = staging.iterdir()
+    stage(sink, {B: 0})  # of one that is at work
+    (alive,) = set(staging.iterdir()) - {dead}
+    old, new = staging / "old.parquet", staging / "new.parquet"
+    for path, age_s in ((old, 90_000), (new, 80_000)):
+        path.write_bytes(b"PAR1")  # not written to its end
+        os.utime(path, (now - age_s, now - age_s))
+    put(sink, rows([0]), 0)
+    put(sink, rows([1]), 1)
+    assert set(staging.iterdir()) == {alive, new}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[]", '{"marks": [["t", "", "0"]], "schema": ""}', '{"marks": [], "schema": 1}', "[" * 99_999],
+)
+def test_a_log_that_is_damaged_is_named(tmp_path: Path, text: str) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    entry = tmp_path / ".slackwater/g/log/00000000000000000001.json"
+    entry.write_text(text)
+    with pytest.raises(SinkError, match=rf"{entry} is no commit of Slackwater's .*restore it from a backup"):
+        sink.marks([A])
+
+
+def test_a_file_that_is_too_large_is_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    put(sink, rows([0]), 0)
+    monkeypatch.setattr(commit_log, "MOST_BYTES", 10)
+    with pytest.raises(SinkError, match="more than 10 bytes"):
+        ParquetSink("g", str(tmp_path)).marks([A])
+
+
+def test_files_that_are_committed_and_not_in_their_place_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch has failed for this worker, which gives it up. Its commit counts."""
+    staged = stage(ParquetSink("g", str(tmp_path)), {A: 0})
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "put_in_place", raiser(OSError(errno.EIO, "")))
+        with pytest.raises(SinkError, match="cannot commit to"):
+            staged.publish()
+    staged.discard()
+    assert places(tmp_path) == Counter()
+    assert marks(ParquetSink("g", str(tmp_path))) == {A: 5, B: 0}
+    assert places(tmp_path) == Counter({(0, offset): 1 for offset in range(5)})
+
+
+def raiser(error: OSError) -> Any:
+    def fail(*args: object, **options: object) -> None:
+        raise error
+
+    return fail
+
+
+# ---- rewind
+
+
+def test_rows_are_written_again_from_the_offset_that_is_named(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path), partition_by=["carrier"])
+    other = ParquetSink("h", str(tmp_path))
+    put(other, rows([0, 1, 2]), 0)
+    for start in range(0, RECORDS, 5):
+        stage(sink, {A: start, B: start}).publish()
+    put(sink, rows([0, 1, 2]), 0, topic_id=NEW)
+    assert ParquetSink("g", str(tmp_path)).rewind({A: (OLD, 12), B: (OLD, RECORDS)}) == RECORDS - 12
+    heir = ParquetSink("g", str(tmp_path))
+    assert marks(heir) == {A: 12, B: RECORDS}
+    assert marks(heir, NEW)[A] == 3
+    expected = Counter({(1, offset): 1 for offset in range(RECORDS)})
+    expected.update((0, offset) for offset in range(12))
+    expected.update((0, offset) for offset in [0, 1, 2, 0, 1, 2])
+    assert places(tmp_path) == expected
+    with pytest.raises(SinkFencedError):
+        stage(sink, {A: RECORDS - 1}).publish()
+    stage(heir, {A: 12}, RECORDS).publish()
+    assert sum(places(tmp_path).values()) == 2 * RECORDS + 6
+    before = sorted(tmp_path.rglob("*"))
+    assert heir.rewind({}) == heir.rewind({A: (OLD, RECORDS)}) == 0
+    assert sorted(tmp_path.rglob("*")) == before, "nothing is committed"
+    assert heir.rewind({A: (OLD, 0), B: (OLD, 0)}) == 2 * RECORDS
+    assert marks(heir) == {A: 0, B: 0}
+    again = heir.stage(rows([0]), {A: Range(OLD, 0, 1, 0)})
+    again.publish()
+    assert marks(heir)[A] == 1
+
+
+@side(True)
+def test_a_rewind_that_dies_at_any_call_is_made_or_not_made(tmp_path: Path, after: bool) -> None:
+    def died() -> bool:
+        try:
+            with steps.watching(CALLS):
+                ParquetSink("g", str(folder)).rewind({A: (OLD, 7)})
+        except Died:
+            return True
+        return False
+
+    for turn in itertools.count(1):
+        folder, steps = tmp_path / str(turn), Steps(turn, die, after=after)
+        sink = ParquetSink("g", str(folder))
+        for start in range(0, 20, 4):
+            stage(sink, {A: start}, 4).publish()
+        if not died():
+            break
+        end = marks(ParquetSink("g", str(folder)))[A]
+        assert end in (7, 20)
+        assert places(folder) == Counter({(0, offset): 1 for offset in range(end)}), f"died at call {turn}"
+    assert turn > 8
+
+
+def test_rows_without_their_position_cannot_be_removed(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path), partition_by=["partition"])
+    with pytest.raises(SinkError, match="the files lack partition, because sink.partitionBy names it"):
+        sink.rewind({A: (OLD, 0)})
+
+
+# ---- errors
+
+
+def test_a_folder_that_is_gone_altogether_is_the_sinks_failure(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path / "out"))
+    staged = stage(sink, {A: 0})
+    shutil.rmtree(tmp_path / "out")
+    for call in (lambda: stage(sink, {A: 0}), lambda: sink.marks([A]), staged.publish):
+        with pytest.raises(SinkError, match="No such file"):
+            call()
+
+
+def test_a_write_that_fails_half_way_leaves_nothing_and_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    sink = ParquetSink("g", str(tmp_path))
+    put(sink, rows([0]), 0)
+    staged = stage(sink, {A: 1})
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SinkError, match=r"write \d+ bytes \(5 rows\) .*No space left.*free some space"):
+        stage(sink, {A: 1})
+    with pytest.raises(SinkError, match="commit to .*No space left.*free some space"):
+        staged.publish()
+    assert places(tmp_path) == Counter({(0, 0): 1})
+    assert marks(ParquetSink("g", str(tmp_path))) == {A: 1, B: 0}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_arrows_own_error_of_a_full_disk_is_understood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    real = Path.open
+
+    def to_full(path: Path, mode: str = "r") -> object:
+        return real(Path("/dev/full"), "wb") if mode == "xb" else real(path, mode)
+
+    monkeypatch.setattr(Path, "open", to_full)
+    with pytest.raises(SinkError, match="No space left on device; free some space"):
+        sink.stage(rows(range(200_000)), {A: Range(OLD, 0, 200_000, None)})
+
+
+def test_a_file_system_without_hard_links_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    sink = ParquetSink("g", str(tmp_path))
+    monkeypatch.setattr(os, "link", refused)
+    for call in (sink.probe, stage(sink, {A: 0}).publish):
+        with pytest.raises(SinkError, match="give the sink a path on a file system that has hard links"):
+            call()
+
+
+def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
+    assert ParquetSink("g", str(tmp_path)).probe() == str(tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_path_that_is_a_file_or_below_one(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("x")
+    for path in ("taken", "taken/below"):
+        with pytest.raises(SinkError, match=r"taken.*give the sink a path that is a folder"):
+            ParquetSink("g", str(tmp_path / path))
+
+
+@pytest.mark.parametrize("path", ["ftp://lake/flights", "hdfs://x/y", "file:/x", "s3:///x"])
+def test_other_file_systems_are_refused_by_name(path: str) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"sink.path: {path} cannot hold Parquet files: give a folder.*s3://"
+    ):
+        ParquetSink("g", path)
+
+
+def test_a_file_url_is_a_folder(tmp_path: Path) -> None:
+    put(ParquetSink("g", f"file://{tmp_path}/out"), rows([0]), 0)
+    assert places(tmp_path / "out") == Counter({(0, 0): 1})
+
+
+# ---- readers
+
+
+@pytest.mark.parametrize("group", [".hidden", "_internal", "a/../../b", "ä b", "x" * 300, ".."])
+def test_readers_see_the_files_of_every_group(tmp_path: Path, group: str) -> None:
+    put(ParquetSink(group, str(tmp_path / "out")), rows([0]), 0)
+    assert places(tmp_path / "out") == Counter({(0, 0): 1})
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_groups_have_names_of_their_own() -> None:
+    groups: Collection[str] = ["a", "_a", "%5Fa", "a/b", "a%2Fb", "x" * 300, "x" * 301, ".a", "a.b"]
+    assert len({file_stem(group) for group in groups}) == len(groups)
+
+
+def test_pandas_and_arrow_read_the_folder_with_their_defaults(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    stage(sink, {A: 0, B: 0}, 2).publish()
+    stage(sink, {A: 2}, 1).publish()
+    stage(sink, {B: 2}, 1)
+    expected = ["topic", "partition", "offset", "carrier"]
+    for table in (ds.dataset(tmp_path).to_table(), pq.read_table(tmp_path)):
+        assert table.column_names == expected
+        assert table.num_rows == 5
+    frame = pd.read_parquet(tmp_path)
+    assert list(frame.columns) == expected
+    assert sorted(zip(frame["partition"], frame["offset"], strict=True)) == [
+        (0, 0), (0, 1), (0, 2), (1, 0), (1, 1)
+    ]  # fmt: skip

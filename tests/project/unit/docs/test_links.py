@@ -1,0 +1,67 @@
+"""Links between the repository's Markdown files: the file exists, and so does the heading."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[4]
+_LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]+)\)")
+_FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`[^`]*`")
+_HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
+
+
+def pages() -> list[Path]:
+    """The Markdown files of the repository; what commands make lies below names that begin with a dot."""
+    found = (path for path in ROOT.iterdir() if not path.name.startswith(".") or path.name == ".github")
+    return sorted(page for path in found for page in ([path] if path.suffix == ".md" else path.rglob("*.md")))
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    counts: dict[str, int] = {}
+    made = set()
+    for heading in _HEADING.findall(_FENCE.sub("", page.read_text(encoding="utf-8"))):
+        text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        anchor = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+        number = counts.get(anchor, 0)
+        counts[anchor] = number + 1
+        made.add(f"{anchor}-{number}" if number else anchor)
+    return frozenset(made)
+
+
+def broken(page: Path) -> list[str]:
+    text = _CODE.sub("", _FENCE.sub("", page.read_text(encoding="utf-8")))
+    wrong = []
+    for target in _LINK.findall(text):
+        name, _, anchor = target.partition("#")
+        linked = (page.parent / name).resolve() if name else page
+        if not linked.exists():
+            wrong.append(f"{target}: there is no such file")
+        elif not linked.is_relative_to(ROOT):
+            wrong.append(f"{target}: is outside of the repository")
+        elif anchor and linked.suffix == ".md" and anchor not in anchors(linked):
+            wrong.append(f"{target}: {linked.name} has no such heading")
+    return wrong
+
+
+def test_there_are_pages_and_links() -> None:
+    assert len(pages()) > 20
+    assert sum(len(_LINK.findall(page.read_text(encoding="utf-8"))) for page in pages()) > 100
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken(page) == []
+
+
+def test_a_broken_link_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("# One & *two*\n[a](#one--two) [b](#two) [c](none.md)\n```\n[d](gone.md)\n```\n")
+    assert broken(page) == ["#two: page.md has no such heading", "none.md: there is no such file"]

@@ -1,0 +1,69 @@
+"""Runs the tests of a command: ``python -m tests.run test|verify [--changed] [ARGUMENTS OF PYTEST]``.
+
+``test``: what needs Python alone. ``verify``: what needs real parts (tests/support/parts.py). The tests run
+in several processes, those that share a server in one (tests/conftest.py). With ``--changed``: the tests that
+a change since ``main`` can reach by imports. Tests that arguments select run in one process, where they can
+be debugged; a test named with ``::`` runs whatever it is marked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.support.reach import Reach, changed_files
+
+ROOT = Path(__file__).resolve().parents[1]
+MARKED = {"test": "not verify and not long and not node", "verify": "verify and not long and not node"}
+"""Command -> the expression of pytest that selects its tests."""
+WITHOUT = {"test": "*/tests/node/*", "verify": "*/unit/*"}
+"""Command -> folders in which it has no test, so that no process imports them."""
+PROCESSES = max(2, os.cpu_count() or 1) + 1
+"""Tests wait for part of their time."""
+
+
+def command(name: str, arguments: Sequence[str], *, changed: Sequence[str] | None = None) -> list[str]:
+    """The pytest that runs the tests. ``changed``: the files and folders of tests that a change reaches."""
+    selected = any(_selects(word) for word in arguments)
+    marked = [] if any("::" in word for word in arguments) else ["-m", MARKED[name]]
+    spread = [f"--numprocesses={PROCESSES}", "--dist=loadgroup", "--no-loadscope-reorder"]
+    everything = [*spread, f"--ignore-glob={WITHOUT[name]}"]
+    return [
+        *(sys.executable, "-m", "pytest", *marked),
+        *([] if selected else everything),
+        *arguments,
+        *(changed or ()),
+    ]
+
+
+def _selects(word: str) -> bool:
+    path = word.partition("::")[0]
+    named = not word.startswith("-") and (
+        path == "tests" or path.startswith("tests/") or path.endswith(".py")
+    )
+    return named or word.startswith(("-k", "--lf", "--last-failed"))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Replaces this process by pytest. Returns 0 where a change reaches no test."""
+    parser = argparse.ArgumentParser(prog="python -m tests.run", description=__doc__, allow_abbrev=False)
+    parser.add_argument("name", choices=MARKED)
+    parser.add_argument("--changed", action="store_true", help="only what a change since main can reach")
+    options, rest = parser.parse_known_args(arguments)
+    changed = None
+    if options.changed:
+        changed = [str(path) for path in Reach(ROOT).tests(changed_files(ROOT))]
+        print(f"{len(changed)} files and folders of tests are reached by what changed since main", flush=True)
+        if not changed:
+            return 0
+    os.chdir(ROOT)
+    words = command(options.name, rest, changed=changed)
+    os.execv(words[0], words)
+    raise AssertionError("execv does not return")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
