@@ -23,25 +23,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from tests.support.waiting import NORMAL_TURN_NS, turn_ns  # noqa: E402
+
 BUDGET_MIN = 20.0
 TOLERATED = 1.25
 """Times the budget."""
-NORMAL_TURN_NS = 70.0
-"""CPU time of a turn of :data:`_LOOP` on a machine of normal speed."""
 LISTED = 30
 _TURNS = 2_000_000
-_LOOP = compile(f"turn = 0\nwhile turn < {_TURNS}: turn += 1", "yardstick", "exec")
+"""Of the yardstick."""
 _SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2): what loses its parent becomes a child of this process."""
 _LEFT_S = 30.0
 """How long a server may take to end after the commands."""
-
-
-def turn_ns() -> float:
-    """CPU nanoseconds of a turn of a plain Python loop: how slow the machine is now."""
-    before = time.process_time_ns()
-    exec(_LOOP, {})
-    return (time.process_time_ns() - before) / _TURNS
 
 
 @dataclass
@@ -152,11 +146,11 @@ def main() -> int:
         passed = passed and gate.run({"lint": ["make", "lint"], "parts": ["make", "verify-parts"]})
         if passed:
             for part, log in logs.items():
-                gate.turns_ns.append(turn_ns())
+                gate.turns_ns.append(turn_ns(_TURNS))
                 passed = gate.run({part: ["make", part, log]}) and passed
             passed = gate.run({"sbom": ["make", "sbom"]}) and passed
         gate.await_servers()
-        gate.turns_ns.append(turn_ns())
+        gate.turns_ns.append(turn_ns(_TURNS))
         cheap = gate.report()
     return 0 if passed and cheap else 1
 

@@ -97,7 +97,7 @@ def run(faults: Sequence[Fault], jobs: int, everywhere: bool) -> int:
         for copy in copies:
             free.put(copy)
 
-        def one(fault: Fault) -> bool | None:
+        def judged(fault: Fault) -> bool | None:
             root = free.get()
             caught, line = judge(root, fault, EVERYWHERE if everywhere else fault.caught_by)
             print(line, flush=True)
@@ -105,7 +105,7 @@ def run(faults: Sequence[Fault], jobs: int, everywhere: bool) -> int:
             return caught
 
         with ThreadPoolExecutor(len(copies)) as pool:
-            results = list(pool.map(one, faults))
+            results = list(pool.map(judged, faults))
     print(f"{results.count(True)} of {len(faults)} faults caught")
     return 2 if None in results else int(False in results)
 

@@ -46,14 +46,14 @@ def _descendants_s(pid: int) -> Iterator[float]:
 
 
 def _children(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     try:
         for thread in _scandir(f"/proc/{pid}/task"):
             with _open(f"{thread.path}/children") as children:
-                found += map(int, children.read().split())
+                pids += map(int, children.read().split())
     except OSError:
         pass
-    return found
+    return pids
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -92,8 +92,8 @@ class Reach:
             new = self._users.get(todo.pop(), set()) - known
             known |= new
             todo += new
-        found = (self.modules[name] for name in known if name in self.modules)
-        reached.update(module.path for module in found if module.is_test)
+        modules = (self.modules[name] for name in known if name in self.modules)
+        reached.update(module.path for module in modules if module.is_test)
         for path in changed:
             if path.name == "conftest.py":
                 reached.add(path.parent)
@@ -184,8 +184,8 @@ def _tests_of_data(path: Path) -> list[Path]:
     if path.parts[0] == "tests":
         return [path.parent]
     place = "docs/" if path.suffix == ".md" and len(path.parts) == 1 else str(path)
-    found = (tests for beginning, tests in OF_DATA.items() if place.startswith(beginning))
-    return [Path(test) for test in next(found, ("tests",))]
+    readers = (tests for beginning, tests in OF_DATA.items() if place.startswith(beginning))
+    return [Path(test) for test in next(readers, ("tests",))]
 
 
 def changed_files(root: Path, base: str = "main") -> list[Path]:

@@ -10,22 +10,17 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def turn_ns() -> float:
-    """CPU nanoseconds that this machine takes for a turn of a plain Python loop; the least of a few tries."""
-    loop = compile(f"turn = 0\nwhile turn < {_TURNS}: turn += 1", "yardstick", "exec")
-
-    def measured() -> int:
-        before = time.process_time_ns()
-        exec(loop, {})
-        return time.process_time_ns() - before
-
-    return min(measured() for _ in range(3)) / _TURNS
+def turn_ns(turns: int) -> float:
+    """CPU nanoseconds of a turn of a plain Python loop of so many turns: how slow the machine is now."""
+    loop = compile(f"turn = 0\nwhile turn < {turns}: turn += 1", "yardstick", "exec")
+    before = time.process_time_ns()
+    exec(loop, {})
+    return (time.process_time_ns() - before) / turns
 
 
-_TURNS = 20_000
 NORMAL_TURN_NS = 70.0
 """What :func:`turn_ns` is on a machine of normal speed."""
-SLOWNESS = max(1.0, turn_ns() / NORMAL_TURN_NS)
+SLOWNESS = max(1.0, min(turn_ns(20_000) for _ in range(3)) / NORMAL_TURN_NS)
 """How many times as long as a normal machine this one takes; 1.0 for a faster one."""
 WAIT_S = 55.0 * SLOWNESS
 """The limit of a condition. A group may go on by itself after five minutes (``max.poll.interval.ms``,
