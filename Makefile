@@ -38,7 +38,7 @@ node: $(VENV)/.dev ## Run the scenarios on a real node: kubelet, containerd, ima
 long: $(VENV)/.dev ## Run the longest tests that need no control plane: chaos, old brokers, other clients
 	$(BIN)/python -m pytest -m "long and not controlplane and not node" $(ARGS)
 	SLACKWATER_TEST_BROKERS=kafka-4.3,kafka-3.9,kafka-2.8 $(BIN)/python -m pytest \
-	  -m "not long and not controlplane and not node" $(ON_EACH_KAFKA)
+	  -m "not long and not controlplane and not node" -k kafka- $(ON_EACH_KAFKA)
 
 # Tests with the fixture `broker`, on the dev broker in `make test`.
 ON_EACH_KAFKA := tests/client/integration tests/worker/integration tests/pipeline/integration/sinks
@@ -84,7 +84,7 @@ IMAGES := operator worker worker-delta worker-spark
 # A virtual environment of its own, with what the lock file has; anew, so that it holds in a clone that was moved, too.
 define tools
 	$(PYTHON) -m venv --clear $(@D)
-	$(@D)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	$(@D)/bin/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r $<
 endef
 
 .cache/audit/.made: requirements/audit.txt

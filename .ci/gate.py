@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +31,7 @@ BUDGET_MIN = 20.0
 TOLERATED = 1.25
 """Times the budget."""
 LISTED = 30
-_TURNS = 2_000_000
+_TURNS = 5_000_000
 """Of the yardstick."""
 _SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2): what loses its parent becomes a child of this process."""
@@ -75,6 +76,12 @@ class Gate:
         while any(part.code is None for part in new):
             self._reap(os.wait4(-1, 0), new, started)
         return not any(part.code for part in new)
+
+    def read_yardstick(self) -> None:
+        """Reads it on every core at once, as the tests use them: what cores share, slows them down."""
+        cores = os.cpu_count() or 1
+        with ProcessPoolExecutor(cores) as pool:
+            self.turns_ns.append(statistics.median(pool.map(turn_ns, [_TURNS] * cores)))
 
     def _reap(self, ended: tuple[int, int, object], parts: Iterable[Part], started: float = 0.0) -> None:
         pid, status, usage = ended
@@ -146,11 +153,11 @@ def main() -> int:
         passed = passed and gate.run({"lint": ["make", "lint"], "parts": ["make", "verify-parts"]})
         if passed:
             for part, log in logs.items():
-                gate.turns_ns.append(turn_ns(_TURNS))
+                gate.read_yardstick()
                 passed = gate.run({part: ["make", part, log]}) and passed
             passed = gate.run({"sbom": ["make", "sbom"]}) and passed
         gate.await_servers()
-        gate.turns_ns.append(turn_ns(_TURNS))
+        gate.read_yardstick()
         cheap = gate.report()
     return 0 if passed and cheap else 1
 

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.conformance.brokers import ceilings
 from tests.support import parts, sealed, spark
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.kafka.brokers import BROKERS, GROUP_CONFIG
 from tests.support.kafka.shared import shared_kafka
 from tests.support.postgres import PostgresDatabase, PostgresServer
+from tests.support.wire.rawclient import CEILINGS, parse_address
 from tests.support.workers.delivery_site import DeliverySite
 
 HERE = Path(__file__).parent
@@ -46,6 +48,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         needed = parts.needed_by(item)
+        for missing in needed & parts.MISSING.keys():
+            item.add_marker(pytest.mark.skip(parts.MISSING[missing]))
+        for mark in item.iter_markers("not_on"):
+            if parts.broker_of(item) == mark.args[0]:
+                item.add_marker(pytest.mark.skip(mark.args[1]))
         if needed - parts.OF_PYTHON:
             item.add_marker("verify")
         if item.get_closest_marker("xdist_group") is None:
@@ -71,7 +78,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.enable()
     if getattr(session.config.option, "loadgroup", False):  # set in the processes of pytest-xdist
         assert all("@" in item.nodeid for item in session.items), "pytest-xdist ignores the groups of tests"
-    names = set().union(*map(parts.needed_by, session.items))
+    run = (item for item in session.items if not item.get_closest_marker("skip"))
+    names = set().union(*map(parts.needed_by, run))
     if session.config.option.collectonly or not names:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
@@ -136,6 +144,7 @@ def broker(request: pytest.FixtureRequest) -> KafkaCluster | DevBroker:
     Others with ``SLACKWATER_TEST_BROKERS=kafka-4.3,kafka-2.8`` in the environment.
     """
     broker: KafkaCluster | DevBroker = request.getfixturevalue(BROKERS[request.param])
+    CEILINGS[parse_address(broker.bootstrap)[1]] = ceilings(request.param)
     return broker
 
 

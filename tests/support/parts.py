@@ -9,12 +9,14 @@ that no test's time limit includes a build. A test that needs a part is one of `
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from slackwater.kafka.records import COMPILED
 from tests.support import apicurio, postgres
 from tests.support.chromium import grafana
 from tests.support.controlplane import build
@@ -31,6 +33,29 @@ if TYPE_CHECKING:
     import pytest
 
 
+class PartsUnavailable(RuntimeError):
+    """A part cannot be made on this machine; the message says what is missing and what to do."""
+
+
+_ON_MACHINE = {
+    "parser": (
+        COMPILED,
+        "the record parser is pure Python, for want of a C compiler. Install one, then: "
+        "rm .venv/.run && make setup",
+    ),
+    "git": (shutil.which("git"), "no `git` on the PATH. Install git"),
+    "curl": (shutil.which("curl"), "no `curl` on the PATH. Install curl"),
+}
+MISSING = {name: what_to_do for name, (found, what_to_do) in _ON_MACHINE.items() if not found}
+"""What this machine lacks, of what is not made here -> what to do. `make test` skips the tests that need it;
+`make verify-parts` refuses such a machine."""
+
+
+def _on_machine(name: str) -> None:
+    if name in MISSING:
+        raise PartsUnavailable(MISSING[name])
+
+
 def _java() -> None:
     for source in sorted(programs.SOURCES.glob("*.java")):
         programs.compiled(source.stem)
@@ -44,6 +69,7 @@ def _node() -> None:
 
 
 PARTS: Mapping[str, Callable[[], object]] = {
+    **{name: partial(_on_machine, name) for name in _ON_MACHINE},
     "kafka": kafka_libs,
     "kafka-3.9": partial(kafka_libs, "3.9.1"),
     "kafka-2.8": partial(kafka_libs, "2.8.2"),
@@ -81,8 +107,8 @@ UNAVAILABLE = (
     site.SiteUnavailable,
     debian.NodeUnavailable,
 )
-OF_PYTHON = {"spark"}
-"""Parts that are made from what `.venv` contains."""
+OF_PYTHON = {"spark", *_ON_MACHINE}
+"""Parts of `make test`: made from what `.venv` contains, or what most machines have."""
 LONG = {
     "azure",
     "docs",
@@ -117,10 +143,6 @@ OF_BROKERS = {name: OF_FIXTURES.get(fixture, ()) for name, fixture in BROKERS.it
 """Name of a broker in a test's id -> the parts that tests with it need."""
 
 
-class PartsUnavailable(RuntimeError):
-    """A part cannot be made on this machine; the message says what is missing and what to do."""
-
-
 def make(names: Iterable[str], report: Callable[[str], None]) -> None:
     """Makes the parts that are named, in the order of :data:`PARTS`.
 
@@ -147,9 +169,14 @@ def needed_by(item: pytest.Item) -> set[str]:
         names.update(OF_FIXTURES.get(fixture, ()))
     for mark in item.iter_markers("parts"):
         names.update(mark.args)
-    if broker := getattr(getattr(item, "callspec", None), "params", {}).get("broker"):
-        names.update(OF_BROKERS[str(broker)])
+    if broker := broker_of(item):
+        names.update(OF_BROKERS[broker])
     return names
+
+
+def broker_of(item: pytest.Item) -> str:
+    """The name of the broker that a test with the fixture ``broker`` runs on; empty for other tests."""
+    return str(getattr(getattr(item, "callspec", None), "params", {}).get("broker", ""))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -7,6 +7,7 @@ import re
 import ssl
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,40 @@ def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
         control_plane.undefine(name)
 
 
-@pytest.fixture
-def namespace(plane: ControlPlane) -> Iterator[str]:
+@contextmanager
+def namespace_of_release(plane: ControlPlane) -> Iterator[str]:
+    """A namespace; what helm has installed there goes with it."""
     with plane.namespace() as name:
         yield name
         plane.helm("uninstall", RELEASE, "--namespace", name, "--ignore-not-found", "--wait")
         plane.kubectl("delete", "crd", CRD, "--ignore-not-found", "--wait", "--timeout=600s")
+
+
+@pytest.fixture
+def namespace(plane: ControlPlane) -> Iterator[str]:
+    with namespace_of_release(plane) as name:
+        yield name
+
+
+@pytest.fixture(scope="class")
+def idle(plane: ControlPlane) -> Iterator[str]:
+    """The namespace of a release without operators, for the tests of a class."""
+    with namespace_of_release(plane) as name:
+        install(plane, name, {"replicaCount": 0})
+        yield name
+
+
+@pytest.fixture(scope="class")
+def running(plane: ControlPlane) -> Iterator[str]:
+    """The namespace of a release with everything, for the tests of a class. While it had no operators,
+    nobody refused the group ``flights``."""
+    with namespace_of_release(plane) as name:
+        install(plane, name, {**EVERYTHING, "replicaCount": 0})
+        plane.await_definition(CRD)
+        assert "flights created" in apply(plane, name, OPERATORS_ONLY[0].document)
+        assert "STATUS: deployed" in helm(plane, name, "upgrade", EVERYTHING, "--wait")
+        yield name
+        plane.kubectl("delete", "cg", "--all", "-n", name, "--wait", "--timeout=600s")
 
 
 def helm(
@@ -111,21 +140,6 @@ def left(plane: ControlPlane) -> set[str]:
 
     objects = until(listed, "what there is") - {"listed"}
     return {line for line in objects if not line.startswith(("endpointslice", "pod/sw-slackwater-test"))}
-
-
-def test_an_installed_operator_leads_and_passes_helm_test(plane: ControlPlane, namespace: str) -> None:
-    said = install(plane, namespace, EVERYTHING)
-    assert "STATUS: deployed" in said
-    running = pods(plane, namespace)
-    assert len(running) == 2
-    holder = until(lambda: lease_holder(plane, namespace), "a leader")
-    assert holder in {pod["metadata"]["name"] for pod in running}
-    tested = run_helm_test(plane, namespace)
-    assert re.search(r"ok +2 of 2 operators are ready", tested)
-    assert re.search(r"ok +the API server has 0 ConsumerGroups in all namespaces", tested)
-    assert "failed " not in tested
-    # The objects of the helm test are deleted with it.
-    assert not [name for name in left(plane) if name.endswith("-test")]
 
 
 @pytest.mark.long
@@ -279,14 +293,6 @@ def test_uninstall_leaves_at_most_the_definition(plane: ControlPlane, namespace:
         assert "failed " not in run_helm_test(plane, namespace)
 
 
-def test_a_kept_definition_keeps_the_groups(plane: ControlPlane, namespace: str) -> None:
-    install(plane, namespace, {"replicaCount": 0})
-    plane.await_definition(CRD)
-    plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=SLEEPING)
-    plane.helm("uninstall", RELEASE, "--namespace", namespace, "--wait")
-    assert "sleeping" in plane.kubectl("get", "consumergroups", "-n", namespace, "-o", "name")
-
-
 SLEEPING = """
 apiVersion: slackwater.dev/v1alpha1
 kind: ConsumerGroup
@@ -384,16 +390,6 @@ def rendered(kind: str, name: str, values: Mapping[str, Any]) -> dict[str, set[s
     return texts
 
 
-def test_the_service_account_has_exactly_the_rights_of_its_cluster_role(
-    plane: ControlPlane, namespace: str
-) -> None:
-    install(plane, namespace, {"replicaCount": 0})
-    everywhere = rendered("ClusterRole", NAME, {})
-    at_home = {**everywhere, **rendered("Role", f"{NAME}-lease", {})}
-    await_rights(plane, "default", namespace, everywhere)
-    await_rights(plane, namespace, namespace, at_home)
-
-
 @pytest.mark.long
 def test_the_service_account_has_no_rights_outside_the_watched_namespaces(
     plane: ControlPlane, namespace: str
@@ -459,16 +455,35 @@ spec:
 """
 
 
-def test_the_user_roles_of_kubernetes_cover_consumer_groups(plane: ControlPlane, namespace: str) -> None:
-    install(plane, namespace, {"replicaCount": 0})
-    for role, verb, expected in (("view", "list", True), ("view", "create", False), ("edit", "create", True)):
-        user = f"{role}-{verb}"
-        plane.kubectl(
-            "create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}", "-n", namespace
-        )
-        command = ("auth", "can-i", verb, "consumergroups.slackwater.dev", f"--as={user}", "-n", namespace)
-        until(lambda c=command, e=expected: (plane.kubectl(*c, check=False).startswith("yes")) is e,  # type: ignore[misc]
-              f"{role}: {verb}")  # fmt: skip
+class TestIdleRelease:
+    def test_the_service_account_has_exactly_the_rights_of_its_cluster_role(
+        self, plane: ControlPlane, idle: str
+    ) -> None:
+        everywhere = rendered("ClusterRole", NAME, {})
+        at_home = {**everywhere, **rendered("Role", f"{NAME}-lease", {})}
+        await_rights(plane, "default", idle, everywhere)
+        await_rights(plane, idle, idle, at_home)
+
+    def test_the_user_roles_of_kubernetes_cover_consumer_groups(self, plane: ControlPlane, idle: str) -> None:
+        for role, verb, expected in (
+            ("view", "list", True),
+            ("view", "create", False),
+            ("edit", "create", True),
+        ):
+            user = f"{role}-{verb}"
+            plane.kubectl(
+                "create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}", "-n", idle
+            )
+            command = ("auth", "can-i", verb, "consumergroups.slackwater.dev", f"--as={user}", "-n", idle)
+            until(lambda c=command, e=expected: (plane.kubectl(*c, check=False).startswith("yes")) is e,  # type: ignore[misc]
+                  f"{role}: {verb}")  # fmt: skip
+
+    # The last: it uninstalls.
+    def test_a_kept_definition_keeps_the_groups(self, plane: ControlPlane, idle: str) -> None:
+        plane.await_definition(CRD)
+        plane.kubectl("apply", "-n", idle, "-f", "-", stdin=SLEEPING)
+        plane.helm("uninstall", RELEASE, "--namespace", idle, "--wait")
+        assert "sleeping" in plane.kubectl("get", "consumergroups", "-n", idle, "-o", "name")
 
 
 # --- the admission webhook
@@ -526,69 +541,84 @@ def refused(plane: ControlPlane, namespace: str) -> bool:
     return message(document) in apply(plane, namespace, document, dry=True)
 
 
-def test_the_webhook_refuses_what_the_operator_would_refuse(plane: ControlPlane, namespace: str) -> None:
-    away, bad = {"admissionWebhook.enabled": True, "replicaCount": 0}, OPERATORS_ONLY[0].document
-    install(plane, namespace, away)
-    plane.await_definition(CRD)
-    # No operator is there: it is admitted.
-    assert "flights created" in apply(plane, namespace, bad)
+class TestRunningRelease:
+    def test_an_installed_operator_leads_and_passes_helm_test(
+        self, plane: ControlPlane, running: str
+    ) -> None:
+        operators = pods(plane, running)
+        assert len(operators) == 2
+        holder = until(lambda: lease_holder(plane, running), "a leader")
+        assert holder in {pod["metadata"]["name"] for pod in operators}
+        tested = run_helm_test(plane, running)
+        assert re.search(r"ok +2 of 2 operators are ready", tested)
+        assert re.search(r"ok +the API server has 1 ConsumerGroups in all namespaces", tested)
+        assert "failed " not in tested
+        # The objects of the helm test are deleted with it.
+        assert not [name for name in left(plane) if name.endswith("-test")]
 
-    helm(plane, namespace, "upgrade", {"admissionWebhook.enabled": True}, "--wait")
-    until(lambda: all_serve(plane, namespace), "the first certificate")
-    until(lambda: refused(plane, namespace), "a refusal", 120, every_s=1)
-    running = {pod["metadata"]["name"] for pod in pods(plane, namespace)}
+    def test_the_webhook_refuses_what_the_operator_would_refuse(
+        self, plane: ControlPlane, running: str
+    ) -> None:
+        bad = OPERATORS_ONLY[0].document
+        until(lambda: all_serve(plane, running), "the first certificate")
+        until(lambda: refused(plane, running), "a refusal", 120, every_s=1)
+        operators = {pod["metadata"]["name"] for pod in pods(plane, running)}
 
-    def condition_message() -> str:
-        group = plane.api.get(path_of(GROUPS, "consumergroups", namespace, "flights")) or {}
-        conditions = group.get("status", {}).get("conditions", [])
-        return next((str(c["message"]) for c in conditions if c.get("reason") == "InvalidSpec"), "")
+        def condition_message() -> str:
+            group = plane.api.get(path_of(GROUPS, "consumergroups", running, "flights")) or {}
+            conditions = group.get("status", {}).get("conditions", [])
+            return next((str(c["message"]) for c in conditions if c.get("reason") == "InvalidSpec"), "")
 
-    assert until(condition_message, "the condition of what was admitted") == message(bad)
+        assert until(condition_message, "the condition of what was admitted") == message(bad)
 
-    # Each of the others by one command, in the condition's words.
-    documents = [named(case.document, f"bad-{number}") for number, case in enumerate(OPERATORS_ONLY)]
-    printed = apply(plane, namespace, *documents, named(good(), "fine"), dry=True)
-    assert "consumergroup.slackwater.dev/fine created (server dry run)" in printed
-    for document in documents:
-        assert message(document) in printed
-        assert f"/{document['metadata']['name']} created" not in printed
+        # Each of the others by one command, in the condition's words.
+        documents = [named(case.document, f"bad-{number}") for number, case in enumerate(OPERATORS_ONLY)]
+        printed = apply(plane, running, *documents, named(good(), "fine"), dry=True)
+        assert "consumergroup.slackwater.dev/fine created (server dry run)" in printed
+        for document in documents:
+            assert message(document) in printed
+            assert f"/{document['metadata']['name']} created" not in printed
 
-    # An update is looked at where it changes the spec only.
-    plane.kubectl("annotate", "cg", "flights", "-n", namespace, "note=x")
-    assert plane.kubectl("scale", "cg", "flights", "--replicas=3", "-n", namespace)
-    worse = OPERATORS_ONLY[1].document
-    assert message(worse) in apply(plane, namespace, worse)
-    assert "flights configured" in apply(plane, namespace, good())
+        # An update is looked at where it changes the spec only.
+        plane.kubectl("annotate", "cg", "flights", "-n", running, "note=x")
+        assert plane.kubectl("scale", "cg", "flights", "--replicas=3", "-n", running)
+        worse = OPERATORS_ONLY[1].document
+        assert message(worse) in apply(plane, running, worse)
+        assert "flights configured" in apply(plane, running, good())
 
-    # A name that the API server generates is known to the webhook.
-    create = ("create", "-n", namespace, "--dry-run=server", "-f", "-")
-    for document, expected in (
-        (good(), r"/gen-\w+ created"),
-        (bad, r"ConsumerGroup gen-\w+" + re.escape(message(named(bad, "x")).removeprefix("ConsumerGroup x"))),
-    ):
-        nameless = yaml.safe_dump({**document, "metadata": {"generateName": "gen-"}})
-        assert re.search(expected, plane.kubectl(*create, stdin=nameless, check=False))
+        # A name that the API server generates is known to the webhook.
+        create = ("create", "-n", running, "--dry-run=server", "-f", "-")
+        for document, expected in (
+            (good(), r"/gen-\w+ created"),
+            (
+                bad,
+                r"ConsumerGroup gen-\w+"
+                + re.escape(message(named(bad, "x")).removeprefix("ConsumerGroup x")),
+            ),
+        ):
+            nameless = yaml.safe_dump({**document, "metadata": {"generateName": "gen-"}})
+            assert re.search(expected, plane.kubectl(*create, stdin=nameless, check=False))
 
-    # An upgrade of the release keeps what the operator has added.
-    added = (bundle(plane), secret(plane, namespace))
-    patient = {"admissionWebhook.enabled": True, "admissionWebhook.timeoutSeconds": 7}
-    helm(plane, namespace, "upgrade", patient, "--wait")
-    assert (bundle(plane), secret(plane, namespace)) == added
-    assert refused(plane, namespace)
+        # An upgrade of the release keeps what the operator has added.
+        added = (bundle(plane), secret(plane, running))
+        helm(plane, running, "upgrade", {**EVERYTHING, "admissionWebhook.timeoutSeconds": 7}, "--wait")
+        assert (bundle(plane), secret(plane, running)) == added
+        assert refused(plane, running)
 
-    # A certificate that is due is renewed without a restart, by whichever replica looks first.
-    past_ms = time.time_ns() // 1_000_000 - certificates.CERTIFICATE_MS + certificates.RENEW_CERTIFICATE_MS
-    host = f"{WEBHOOK}.{namespace}.svc"
-    old = certificates.renewed(None, certificates.Renewal.EVERYTHING, host, past_ms).to_secret()
-    plane.api.patch(path_of("v1", "secrets", namespace, WEBHOOK), {"data": old})
-    until(lambda: secret(plane, namespace)["tls.crt"] != old["tls.crt"], "the renewal")
-    assert secret(plane, namespace)["ca.crt"] == old["ca.crt"]
-    until(lambda: all_serve(plane, namespace), "the new certificate")
-    until(lambda: refused(plane, namespace), "a refusal", 120, every_s=1)
-    assert {pod["metadata"]["name"] for pod in pods(plane, namespace)} == running
-    for name in running:
-        log = plane.pods.logs(namespace, name)
-        assert "orbidden" not in log
-        assert "Traceback" not in log
-        assert " ERROR " not in log
-    plane.kubectl("delete", "cg", "--all", "-n", namespace, "--wait", "--timeout=600s")
+        # A certificate that is due is renewed without a restart, by whichever replica looks first.
+        past_ms = (
+            time.time_ns() // 1_000_000 - certificates.CERTIFICATE_MS + certificates.RENEW_CERTIFICATE_MS
+        )
+        host = f"{WEBHOOK}.{running}.svc"
+        old = certificates.renewed(None, certificates.Renewal.EVERYTHING, host, past_ms).to_secret()
+        plane.api.patch(path_of("v1", "secrets", running, WEBHOOK), {"data": old})
+        until(lambda: secret(plane, running)["tls.crt"] != old["tls.crt"], "the renewal")
+        assert secret(plane, running)["ca.crt"] == old["ca.crt"]
+        until(lambda: all_serve(plane, running), "the new certificate")
+        until(lambda: refused(plane, running), "a refusal", 120, every_s=1)
+        assert {pod["metadata"]["name"] for pod in pods(plane, running)} == operators
+        for name in operators:
+            log = plane.pods.logs(running, name)
+            assert "orbidden" not in log
+            assert "Traceback" not in log
+            assert " ERROR " not in log

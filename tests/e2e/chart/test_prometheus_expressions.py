@@ -508,7 +508,7 @@ def test_grafana_draws_the_dashboards(story: Story, tmp_path: Path) -> None:
     assert empty["group-rows"] & empty["takeovers-rows"] & empty["spark-rows"] == set()
 
     units = {unit for unit in shown["fleet"]["units"] if unit}
-    known_units = chart.ROOT / "tests" / "unit" / "charts" / "grafana_units.txt"
+    known_units = chart.ROOT / "tests" / "operator" / "unit" / "charts" / "grafana_units.txt"
     assert units == set(known_units.read_text(encoding="utf-8").split())
     fleet, group = panels["fleet"], panels["group"]
     assert "rec/s" in fleet["Groups by state"]["text"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slackwater.kafka.records import RecordColumns, _parser, decode
+from slackwater.kafka.records import RecordColumns, _parser_py, decode
 from slackwater.kafka.records.compression import compress
 from tests.support.records.parsing import batch
 
@@ -20,7 +20,7 @@ def fetched(rows: int = len(ROWS)) -> RecordColumns:
     """Rows of two batches, of which the second is compressed, as they come from a broker."""
     data = b""
     for base, codec in ((5, 0), (5 + rows, 1)):
-        encoder = _parser.RecordEncoder()
+        encoder = _parser_py.RecordEncoder()
         for delta in range(rows):
             encoder.append(delta, delta, *ROWS[delta % len(ROWS)])
         body = compress(codec, encoder.getvalue())

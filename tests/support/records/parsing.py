@@ -10,7 +10,6 @@ from typing import Any
 from slackwater.kafka.records import (
     HEADER_BYTES,
     _implementation,
-    _parser,
     _parser_py,
     batch as batch_module,
     builder,
@@ -22,7 +21,14 @@ from slackwater.kafka.records import (
 from slackwater.kafka.records.batch import HEADER, LOG_OVERHEAD_BYTES
 from slackwater.kafka.records.compression import CODECS, compress
 
-PARSERS: dict[str, Any] = {"compiled": _parser, "pure": _parser_py}
+PARSERS: dict[str, Any] = {"pure": _parser_py}
+try:
+    from slackwater.kafka.records import _parser
+except ImportError:  # no C compiler
+    USUAL = "pure"
+else:
+    USUAL, PARSERS["compiled"] = "compiled", _parser
+
 _USERS: tuple[ModuleType, ...] = (
     _implementation,
     batch_module,

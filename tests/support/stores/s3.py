@@ -51,7 +51,7 @@ def _install(folder: Path) -> None:
         made = Path(scratch) / "venv"
         venv.create(made, with_pip=True)
         done = subprocess.run(
-            [made / "bin" / "pip", "install", "--quiet", "--require-hashes", "-r", LOCK],
+            [made / "bin" / "pip", "install", "--quiet", "--no-compile", "--require-hashes", "-r", LOCK],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:

@@ -63,6 +63,7 @@ def test_an_offset_in_an_open_transaction_is_waited_for(kafka: KafkaCluster, com
     reader.close()
 
 
+@pytest.mark.not_on("kafka-2.8", "it holds the refused offset for one of an open transaction")
 def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(broker: Any) -> None:
     """The limit counts UTF-16 units: two for a character beyond the Basic Multilingual Plane."""
     topic, group = make_topic(broker.bootstrap, 4), unique("g")
@@ -155,7 +156,7 @@ def test_many_partitions_are_looked_up_in_one_request(broker: Any) -> None:
         before = consumer._core.cluster.settings.requests["OffsetFetch"]
         offsets = consumer.committed_many(tps)
         assert consumer._core.cluster.settings.requests["OffsetFetch"] == before + 1
-        assert [offset and offset.offset for offset in offsets.values()] == [*range(150), *[None] * 50]
+        assert [offset and offset.offset for offset in map(offsets.get, tps)] == [*range(150), *[None] * 50]
 
 
 def test_an_error_of_one_partition_leaves_the_others_readable_for_the_admin(devbroker: DevBroker) -> None:

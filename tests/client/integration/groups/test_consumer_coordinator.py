@@ -147,6 +147,7 @@ def test_a_fence_by_a_coordinator_that_moved_is_forgiven_by_real_brokers(kafka3:
             kafka3.start(node)
 
 
+@pytest.mark.not_on("kafka-2.8", "it finds one coordinator by a request")
 async def test_the_coordinators_of_many_groups_are_found_by_one_request(broker: Any) -> None:
     """FindCoordinator v4 (KIP-699)."""
     cluster = Cluster(broker.bootstrap)

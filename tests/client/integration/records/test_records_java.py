@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from slackwater.kafka import records
-from slackwater.kafka.records import _parser
 from slackwater.kafka.records.compression import CODECS, compress
 from tests.support.java.records import JavaRecords
-from tests.support.records.parsing import batch, use_parser
+from tests.support.records.parsing import batch
 from tests.support.records.samples import CODECS_OF_MAGIC, decoded_rows, transaction_log, written
 
-pytestmark = pytest.mark.parts("java")
+pytestmark = [pytest.mark.parts("java"), pytest.mark.usefixtures("parser")]
 
 APPENDED_MS = 1_500_000_000_000
 EVERY_KIND = [(magic, codec) for magic, codecs in CODECS_OF_MAGIC.items() for codec in codecs]
@@ -25,13 +25,6 @@ EVERY_KIND = [(magic, codec) for magic, codecs in CODECS_OF_MAGIC.items() for co
 def java() -> Iterator[JavaRecords]:
     with JavaRecords() as process:
         yield process
-
-
-@pytest.fixture(params=["compiled", "pure"], autouse=True)
-def parser(request: pytest.FixtureRequest) -> Iterator[None]:
-    use_parser(request.param)
-    yield
-    use_parser("compiled")
 
 
 @pytest.mark.parametrize("append_time_ms", [None, APPENDED_MS])
@@ -147,9 +140,9 @@ def _pieces(body: bytes) -> dict[tuple[str, str], bytes]:
 
 @pytest.mark.parametrize(("codec", "form"), _pieces(bytes(60)))
 def test_streams_that_follow_each_other_are_read_as_java_reads_them(
-    java: JavaRecords, codec: str, form: str
+    java: JavaRecords, parser: Any, codec: str, form: str
 ) -> None:
-    encoder = _parser.RecordEncoder()
+    encoder = parser.RecordEncoder()
     for delta in range(6):
         encoder.append(delta, delta, b"k", b"v" * 30, [])
     data = batch(_pieces(encoder.getvalue())[codec, form], 6, base_offset=4, attributes=CODECS[codec])

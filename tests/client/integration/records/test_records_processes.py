@@ -9,21 +9,15 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
 
 import pytest
 
 from tests.support.records.fetched import ROWS, contents, fetched
-from tests.support.records.parsing import use_parser
+from tests.support.records.parsing import USUAL, use_parser
 from tests.support.waiting import HANG_S
 
-
-@pytest.fixture(params=["compiled", "pure"], autouse=True)
-def parser(request: pytest.FixtureRequest) -> Iterator[Any]:
-    yield use_parser(request.param)
-    use_parser("compiled")
+pytestmark = pytest.mark.usefixtures("parser")
 
 
 _READER = """
@@ -34,7 +28,7 @@ print(COMPILED, [(r.offset, r.key, r.value, r.headers) for r in records])
 """
 
 
-@pytest.mark.parametrize("pure", ["", "1"])
+@pytest.mark.parametrize("pure", [pytest.param("", marks=pytest.mark.parts("parser")), "1"])
 def test_a_process_with_another_parser_reads_it(pure: str) -> None:
     completed = subprocess.run(
         [sys.executable, "-c", _READER], input=pickle.dumps(fetched().records("t", 7)), capture_output=True,
@@ -46,7 +40,7 @@ def test_a_process_with_another_parser_reads_it(pure: str) -> None:
 
 def test_records_go_to_a_process_pool_and_back() -> None:
     made = fetched().records("t", 7)
-    use_parser("compiled")  # the parser of the pool's processes
+    use_parser(USUAL)  # the parser of the pool's processes
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert list(pool.map(operator.attrgetter("value"), made)) == [value for _, value, _ in ROWS * 2]
         back = list(pool.map(copy.copy, made))

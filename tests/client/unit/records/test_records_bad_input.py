@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from slackwater.kafka import records
-from slackwater.kafka.records import BatchBuilder, _parser, _parser_py
+from slackwater.kafka.records import BatchBuilder
 from slackwater.kafka.records.compression import CODECS
 from tests.support.records.parsing import PARSERS
 
@@ -85,7 +85,7 @@ def test_cut_off_compressed_data_is_refused(codec: str) -> None:
 def both(payload: bytes, count: int) -> list[Any]:
     """What each parser makes of ``payload``: the columns, or that it refused."""
     outcomes: list[Any] = []
-    for parser in (_parser, _parser_py):
+    for parser in (PARSERS["compiled"], PARSERS["pure"]):
         columns = parser.ColumnBuffers(count)
         try:
             stop = parser.parse_records(payload, 0, len(payload), count, 10, 5, NO_TIME, 0, columns, 0)
@@ -101,6 +101,7 @@ def both(payload: bytes, count: int) -> list[Any]:
     return outcomes
 
 
+@pytest.mark.parts("parser")
 @settings(max_examples=400)
 @given(st.binary(max_size=60), st.integers(0, 6))
 def test_both_parsers_agree_on_garbage(payload: bytes, count: int) -> None:
@@ -108,6 +109,7 @@ def test_both_parsers_agree_on_garbage(payload: bytes, count: int) -> None:
     assert compiled == pure
 
 
+@pytest.mark.parts("parser")
 def test_both_parsers_agree_on_damaged_records() -> None:
     rng = random.Random(11)
     good = bytes(batch(count=8)[61:])
@@ -131,7 +133,6 @@ def with_columns(parser: Any, payload: bytes, **changed: int) -> Any:
     return parser.make_records("t", 0, 0, 0, payload, columns, 0, 1)[0]
 
 
-@pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
 @pytest.mark.parametrize("start", [-(2**31), -1_000_000, -4, -1, 0, 1, 1_000_000, 2**31 - 1])
 def test_headers_that_start_outside_of_the_payload_are_refused(parser: Any, start: int) -> None:
     payload = bytes(batch(count=1)[61:])
@@ -141,7 +142,6 @@ def test_headers_that_start_outside_of_the_payload_are_refused(parser: Any, star
         _ = with_columns(parser, payload, header_start=position).headers
 
 
-@pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
 @pytest.mark.parametrize("count", [-(2**31), -1, 5, 2**31 - 1])
 def test_headers_of_an_impossible_number_are_refused(parser: Any, count: int) -> None:
     payload = bytes(batch(count=1)[61:])
@@ -150,14 +150,12 @@ def test_headers_of_an_impossible_number_are_refused(parser: Any, count: int) ->
         _ = with_columns(parser, payload, header_count=count).headers
 
 
-@pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
 def test_no_headers_are_read_where_a_record_has_none(parser: Any) -> None:
     payload = bytes(batch(count=1)[61:])
     assert with_columns(parser, payload, header_start=-1, header_count=0).headers == []
     assert parser.make_records("t", 0, 0, 0, b"", parser.ColumnBuffers(1), 0, 1)[0].headers == []
 
 
-@pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
 def test_headers_in_an_empty_payload_are_refused(parser: Any) -> None:
     columns = parser.ColumnBuffers(1)
     columns.header_count[0] = 1
@@ -165,7 +163,6 @@ def test_headers_in_an_empty_payload_are_refused(parser: Any) -> None:
         _ = parser.make_records("t", 0, 0, 0, b"", columns, 0, 1)[0].headers
 
 
-@pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
 @pytest.mark.parametrize("start", [-5, 10**6])
 @pytest.mark.parametrize("field", ["key", "value"])
 def test_a_field_outside_of_the_payload_is_refused(parser: Any, field: str, start: int) -> None:

@@ -6,14 +6,13 @@ import copy
 import gc
 import inspect
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import kafka.consumer.fetcher
 import pytest
 
 from slackwater.kafka import records
-from slackwater.kafka.records import _parser
 from tests.support.records.fetched import EXPECTED, ROWS, contents, fetched
 from tests.support.records.parsing import PARSERS, batch, message, use_parser
 
@@ -32,10 +31,7 @@ COPIES: dict[str, Copy] = {
 }
 
 
-@pytest.fixture(params=["compiled", "pure"], autouse=True)
-def parser(request: pytest.FixtureRequest) -> Iterator[Any]:
-    yield use_parser(request.param)
-    use_parser("compiled")
+pytestmark = pytest.mark.usefixtures("parser")
 
 
 @pytest.mark.parametrize("read", ["not read", "key read", "all read"])
@@ -93,6 +89,7 @@ def test_records_of_message_sets_are_copied(how: str) -> None:
     ]
 
 
+@pytest.mark.parts("parser")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_what_one_parser_pickled_the_other_reads(protocol: int, parser: Any) -> None:
     packed = pickle.dumps(fetched().records("t", 7), protocol)
@@ -185,10 +182,11 @@ def test_what_holds_memory_of_its_own_refuses_to_be_copied(parser: Any) -> None:
         assert encoder.getvalue(), how
 
 
+@pytest.mark.parts("parser")
 def test_no_compiled_class_is_copied_without_saying_how() -> None:
     """Cython would copy a pointer as if it were a string."""
-    classes = [value for _, value in inspect.getmembers(_parser, inspect.isclass)]
-    compiled = [each for each in classes if each.__module__ == _parser.__name__]
+    classes = [value for _, value in inspect.getmembers(PARSERS["compiled"], inspect.isclass)]
+    compiled = [each for each in classes if each.__module__ == PARSERS["compiled"].__name__]
     assert {each.__name__ for each in compiled} == {"ConsumerRecord", "RecordEncoder"}
     for each in compiled:
         assert not hasattr(each, "__setstate_cython__")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import cramjam
@@ -12,15 +11,12 @@ import pytest
 from slackwater.kafka import records
 from slackwater.kafka.records.batch import HEADER_BYTES
 from slackwater.kafka.records.compression import CODECS, compress
-from tests.support.records.parsing import ABORT, COMMIT, batch, use_parser
+from tests.support.records.parsing import ABORT, COMMIT, batch
 
 FAR = (1 << 63) - 1
 
 
-@pytest.fixture(params=["compiled", "pure"], autouse=True)
-def parser(request: pytest.FixtureRequest) -> Iterator[Any]:
-    yield use_parser(request.param)
-    use_parser("compiled")
+pytestmark = pytest.mark.usefixtures("parser")
 
 
 def body(parser: Any, rows: list[tuple[int, int, bytes | None, bytes | None, Any]]) -> bytes:

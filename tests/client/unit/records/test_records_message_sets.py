@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator
 
 import lz4.frame
 import pytest
@@ -13,16 +12,12 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder as PyBuilder
 
 from slackwater.kafka import records
 from slackwater.kafka.records.compression import CODECS
-from tests.support.records.parsing import LOG_APPEND_TIME, message, use_parser, wrapper
+from tests.support.records.parsing import LOG_APPEND_TIME, message, wrapper
 
 OLD_CODECS = ("none", "gzip", "snappy", "lz4")
 
 
-@pytest.fixture(params=["compiled", "pure"], autouse=True)
-def parser(request: pytest.FixtureRequest) -> Iterator[None]:
-    use_parser(request.param)
-    yield
-    use_parser("compiled")
+pytestmark = pytest.mark.usefixtures("parser")
 
 
 def read(data: bytes, fetch_offset: int = 0) -> list[tuple[int, int, int, bytes | None, bytes | None]]:

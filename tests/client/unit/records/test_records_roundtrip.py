@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -16,16 +15,9 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 from slackwater.kafka import records
 from slackwater.kafka.records import BatchBuilder, _implementation, _parser_py
 from slackwater.kafka.records.compression import CODECS
-from tests.support.records.parsing import use_parser
+from tests.support.records.parsing import PARSERS
 
 Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
-
-
-@pytest.fixture(params=["compiled", "pure"])
-def parser(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """Each of the two parsers in turn, in the place where ``decode`` and ``BatchBuilder`` look."""
-    yield use_parser(request.param)
-    use_parser("compiled")
 
 
 def rows(count: int, seed: int = 7) -> list[Row]:
@@ -87,11 +79,11 @@ def test_we_read_what_kafka_python_writes(parser: Any, codec: str) -> None:
     assert content_of(records.decode(bytes(builder.buffer()), fetch_offset=0)) == content
 
 
+@pytest.mark.parts("parser")
 def test_both_parsers_write_the_same_bytes() -> None:
-    from slackwater.kafka.records import _parser
 
     for timestamp, key, value, headers in rows(200):
-        compiled, pure = _parser.RecordEncoder(), _parser_py.RecordEncoder()
+        compiled, pure = PARSERS["compiled"].RecordEncoder(), _parser_py.RecordEncoder()
         for encoder in (compiled, pure):
             encoder.append(timestamp - 1_360_000_000_000, 5, key, value, headers)
         assert compiled.getvalue() == pure.getvalue()

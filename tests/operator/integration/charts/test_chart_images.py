@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 from pathlib import PurePosixPath
 
+import pytest
+
 from tests.support.operator import chart, containerfile
 
 IGNORE = (chart.ROOT / ".dockerignore").read_text(encoding="utf-8")
 
 
+@pytest.mark.parts("git")
 def test_images_contain_every_source_file_and_no_built_file() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "worker", "operator"],

@@ -44,6 +44,15 @@ def test_parts_are_made_in_order_and_only_those_named(monkeypatch: pytest.Monkey
     assert made == ["a", "c"]
 
 
+def test_what_a_machine_lacks_is_said_and_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(parts, "MISSING", {"parser": "Install a C compiler"})
+    assert "parser" not in parts.LONG
+    assert parts.main(["parser"]) == 1
+    assert capsys.readouterr().err == "parts: Install a C compiler\n"
+
+
 def test_what_cannot_be_made_is_said_and_ends_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

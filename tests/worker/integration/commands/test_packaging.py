@@ -100,6 +100,7 @@ def test_the_package_builds_without_a_c_compiler(tmp_path: Path) -> None:
     assert said.split() == ["False", str(folder / "slackwater/kafka/records/__init__.py")]
 
 
+@pytest.mark.parts("parser")
 def test_a_wheel_holds_code_types_and_licence_and_nothing_else(built: dict[str, Built]) -> None:
     for folder, package in (("worker", "slackwater"), ("operator", "slackwater_operator")):
         names = built[folder].wheel_names()
