@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +40,12 @@ def command(name: str, arguments: Sequence[str], *, changed: Sequence[str] | Non
     ]
 
 
+def compile_once(words: Sequence[str]) -> None:
+    """In a new clone, one process compiles the tests and what they import, which the others would do each."""
+    if not [*(ROOT / "tests" / "__pycache__").glob("conftest.*-pytest-*.pyc")]:
+        subprocess.run([*words, "--collect-only", "-qq", "--numprocesses=0"], stdout=subprocess.DEVNULL)
+
+
 def _selects(word: str) -> bool:
     path = word.partition("::")[0]
     named = not word.startswith("-") and (
@@ -61,6 +68,8 @@ def main(arguments: Sequence[str]) -> int:
             return 0
     os.chdir(ROOT)
     words = command(options.name, rest, changed=changed)
+    if "--dist=loadgroup" in words:
+        compile_once(words)
     os.execv(words[0], words)
     raise AssertionError("execv does not return")
 

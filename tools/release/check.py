@@ -139,7 +139,7 @@ def _krew_install(release: Release) -> str:
 
 
 def _sbom(release: Release) -> str:
-    run(["make", "sbom"])
+    run(["make", "sbom", "SBOM_CHECK=--validate"])
     documents = sorted((ROOT / ".cache" / "sbom").glob("*.cdx.json"))
     for document in documents:
         shutil.copy2(document, release.out / f"slackwater-{document.name}")

@@ -24,7 +24,7 @@ from tests.support.controlplane.build import ROOT
 from tests.support.controlplane.external_metrics import OWNER, PREFIX, external_metrics
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, now_ms
-from tests.support.waiting import WAIT_S
+from tests.support.waiting import HANG_S, WAIT_S
 
 pytestmark = pytest.mark.controlplane
 
@@ -262,7 +262,8 @@ def test_an_hpa_counts_members_in_the_middle_of_a_takeover(site: ClusterSite, na
         until(lambda: len(group.takeovers(0)) == 1 and counted(), "the first takeover")
         assert {members for members, _ in samples} == {2}, samples
         load.burst(1_000)
-        group.await_settled(3)
+        # Each takeover waits for a record of each partition, of which a worker handles one a second.
+        group.await_settled(3, 2 * HANG_S)
         until(lambda: len(group.takeovers(0)) >= 2, "the other takeover")
         group.await_rolled(site.image("v2"), 3)
         until(lambda: group.status()["replicas"] == 3, "three members told")

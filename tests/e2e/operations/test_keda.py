@@ -21,7 +21,7 @@ from tests.support.controlplane.api import Json
 from tests.support.controlplane.keda import API_VERSION, OPERATOR, Keda, keda
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, now_ms
-from tests.support.waiting import HANG_S
+from tests.support.waiting import HANG_S, WAIT_S
 
 pytestmark = [
     pytest.mark.controlplane,
@@ -32,6 +32,8 @@ pytestmark = [
 
 STABLE_S, COOLDOWN_S = 3, 40
 """Longer than KEDA's 30 s between two looks: so the HPA has gone down to one before KEDA goes to none."""
+TO_ZERO_S = COOLDOWN_S + 30 + WAIT_S
+"""The limit of KEDA's last step: 30 s is what it takes between two looks."""
 MANUAL_RULES = [
     {"apiGroups": ["slackwater.dev"], "resources": ["consumergroups"], "verbs": ["get"]},
     {"apiGroups": ["slackwater.dev"], "resources": ["consumergroups/scale"], "verbs": ["get", "update"]},
@@ -112,7 +114,7 @@ def test_keda_scales_from_zero_by_the_lag_and_back(site: ClusterSite, namespace:
     group = site.group(name, partitions=12, replicas=None, **slow(site, SLOW))
     group.await_settled(1)
     scaled, hpa = ScaledObject(site, name), Hpa(site, f"keda-hpa-{name}")
-    group.await_condition("Ready", reason="ScaledToZero")
+    group.await_condition("Ready", reason="ScaledToZero", timeout_s=TO_ZERO_S)
     until(lambda: not group.pods(), "no worker")
     hpa.await_condition("ScalingActive", "False", "ScalingDisabled")
     with group.load(rate=0) as load, group.record() as recorder:
@@ -127,7 +129,7 @@ def test_keda_scales_from_zero_by_the_lag_and_back(site: ClusterSite, namespace:
         scaled.await_condition("Active", "True", "ScalerActive")
         scaled.await_condition("Ready", "True", "ScaledObjectReady")
         site.switch("0")
-        group.await_condition("Ready", reason="ScaledToZero")
+        group.await_condition("Ready", reason="ScaledToZero", timeout_s=TO_ZERO_S)
         until(lambda: not group.pods(), "no worker")
         group.await_kafka_group("Empty")
         down = now_ms()
@@ -167,7 +169,7 @@ def test_keda_counts_no_transaction_markers_as_lag(site: ClusterSite, namespace:
     until(lambda: set(group.committed().values()) == {4}, "two records and two markers, committed")
     scaled = ScaledObject(site, name)
     scaled.hurry()
-    group.await_condition("Ready", reason="ScaledToZero")
+    group.await_condition("Ready", reason="ScaledToZero", timeout_s=TO_ZERO_S)
 
 
 def test_a_group_with_latest_scales_to_zero_and_misses_no_record(site: ClusterSite, namespace: str) -> None:
@@ -179,7 +181,7 @@ def test_a_group_with_latest_scales_to_zero_and_misses_no_record(site: ClusterSi
     group.await_settled(1)
     scaled = ScaledObject(site, name, offsetResetPolicy="latest")
     scaled.hurry()
-    group.await_condition("Ready", reason="ScaledToZero")
+    group.await_condition("Ready", reason="ScaledToZero", timeout_s=TO_ZERO_S)
     until(lambda: not group.pods(), "no worker")
     with group.load(rate=0) as load:
         load.burst(100)

@@ -6,10 +6,11 @@ import time
 
 import pytest
 
+from slackwater_operator.policies.stalls import HOT_AFTER_MS, IDLE_AFTER_MS
 from tests.support.controlplane import ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite
-from tests.support.waiting import HANG_S
+from tests.support.waiting import WAIT_S
 
 pytestmark = pytest.mark.controlplane
 
@@ -29,7 +30,9 @@ def test_a_hot_partition_is_named_and_does_not_scale(
         group.await_settled(2)
         with group.load(rate=0) as load, group.record() as recorder:
             load.burst(120_000, partition=3)
-            condition = group.await_condition("SkewLimited", reason="HotPartition")
+            condition = group.await_condition(
+                "SkewLimited", reason="HotPartition", timeout_s=HOT_AFTER_MS / 1000 + WAIT_S
+            )
             assert f"{group.topic}-3" in condition["message"]
             assert recorder.replicas() == [2], "more workers would not help"
 
@@ -85,7 +88,9 @@ def test_a_topic_without_new_records_is_idle_and_is_not_scaled(
         with group.load(rate=100) as load, group.record() as recorder:
             until(lambda: group.handled_count() > 500, "records are handled")
             group.await_handled(load.stop())
-            condition = group.await_condition("Stalled", "False", reason="TopicIdle", timeout_s=HANG_S)
+            condition = group.await_condition(
+                "Stalled", "False", reason="TopicIdle", timeout_s=IDLE_AFTER_MS / 1000 + WAIT_S
+            )
             assert group.topic in condition["message"]
             assert group.condition("Ready")["status"] == "True"
             assert recorder.replicas() == [2]

@@ -47,6 +47,7 @@ def test_a_lag_ramp_scales_from_three_to_eight_and_back(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 def test_a_steady_load_does_not_flap_for_ten_minutes(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:

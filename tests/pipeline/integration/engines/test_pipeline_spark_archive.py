@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from slackwater.pipeline.engines import spark_session
-from slackwater.pipeline.engines.spark_session import LocalBackend
-from tests.support.spark import SUBMIT_VARIABLE
+from slackwater.pipeline.engines.spark_session import ARCHIVE_VARIABLE
+from tests.support.spark import QUICK, SUBMIT_VARIABLE
 from tests.support.waiting import HANG_S
+
+SESSION = """
+import sys
+from pathlib import Path
+from slackwater.pipeline.engines.spark_session import LocalBackend
+
+backend = LocalBackend({})
+spark = backend.open()
+java = spark.sparkContext._gateway.proc.pid
+assert sys.argv[1] in Path(f"/proc/{java}/maps").read_text(), "the archive is not mapped"
+assert spark.range(3).count() == 3
+backend.close()
+"""
 
 
 @pytest.mark.long
-def test_a_session_maps_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = tmp_path / "spark.jsa"
-    monkeypatch.delenv(SUBMIT_VARIABLE, raising=False)  # Java takes no second archive
-    # By a process of its own, as in an image: the Java that writes it ends, and pyspark starts one only.
-    command = [sys.executable, "-m", "slackwater.pipeline.engines.spark_archive", str(archive)]
-    subprocess.run(command, check=True, timeout=HANG_S)
-    monkeypatch.setenv(spark_session.ARCHIVE_VARIABLE, str(archive))
-    backend = LocalBackend({})
-    spark = backend.open()
-    try:
-        java = spark.sparkContext._gateway.proc.pid
-        assert str(archive) in Path(f"/proc/{java}/maps").read_text()
-        assert spark.range(3).count() == 3
-    finally:
-        backend.close()
+def test_a_session_maps_the_archive(tmp_path: Path) -> None:
+    archive = str(tmp_path / "spark.jsa")
+    # In processes of their own: the Java that writes the archive ends, and pyspark starts one only.
+    environment = {**os.environ, SUBMIT_VARIABLE: QUICK}  # Java takes no second archive
+    for command in (["-m", "slackwater.pipeline.engines.spark_archive"], ["-c", SESSION]):
+        subprocess.run([sys.executable, *command, archive], env=environment, check=True, timeout=HANG_S)
+        environment[ARCHIVE_VARIABLE] = archive
