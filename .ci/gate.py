@@ -78,7 +78,7 @@ class Gate:
         return not any(part.code for part in new)
 
     def read_yardstick(self) -> None:
-        """Reads it on every core at once, as the tests use them: what cores share, slows them down."""
+        """Reads it on every core at once, as the tests use them: cores that share a cache slow each other."""
         cores = os.cpu_count() or 1
         with ProcessPoolExecutor(cores) as pool:
             self.turns_ns.append(statistics.median(pool.map(turn_ns, [_TURNS] * cores)))

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.conformance.brokers import ceilings
+from tests.conformance.brokers import chosen
 from tests.support import parts, sealed, spark
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.kafka.brokers import BROKERS, GROUP_CONFIG
+from tests.support.kafka.brokers import GROUP_CONFIG
 from tests.support.kafka.shared import shared_kafka
 from tests.support.postgres import PostgresDatabase, PostgresServer
-from tests.support.wire.rawclient import CEILINGS, parse_address
 from tests.support.workers.delivery_site import DeliverySite
 
 HERE = Path(__file__).parent
@@ -143,9 +142,7 @@ def broker(request: pytest.FixtureRequest) -> KafkaCluster | DevBroker:
 
     Others with ``SLACKWATER_TEST_BROKERS=kafka-4.3,kafka-2.8`` in the environment.
     """
-    broker: KafkaCluster | DevBroker = request.getfixturevalue(BROKERS[request.param])
-    CEILINGS[parse_address(broker.bootstrap)[1]] = ceilings(request.param)
-    return broker
+    return chosen(request)
 
 
 @pytest.fixture

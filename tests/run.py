@@ -41,7 +41,7 @@ def command(name: str, arguments: Sequence[str], *, changed: Sequence[str] | Non
 
 
 def compile_once(words: Sequence[str]) -> None:
-    """In a new clone, one process compiles the tests and what they import, which the others would do each."""
+    """In a new clone, one process compiles the tests and what they import; else each of several would."""
     if not [*(ROOT / "tests" / "__pycache__").glob("conftest.*-pytest-*.pyc")]:
         subprocess.run([*words, "--collect-only", "-qq", "--numprocesses=0"], stdout=subprocess.DEVNULL)
 

@@ -16,8 +16,10 @@ from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader, decode_response, encode_request
 from slackwater.kafka.wire.schema import Request
+from tests.support.devbroker import DevBroker
+from tests.support.kafka import KafkaCluster
 from tests.support.kafka.brokers import BROKERS
-from tests.support.wire.rawclient import RawClient
+from tests.support.wire.rawclient import CEILINGS, RawClient, parse_address
 
 FIXTURES = BROKERS
 """The name of a broker in a test's id -> its fixture."""
@@ -75,6 +77,13 @@ on_old_brokers = pytest.mark.on_old_brokers
 def ceilings(broker: str) -> dict[int, int]:
     """The highest version of each call, by API key."""
     return {message.api_key: high for message, (_, high) in RANGES[broker].items()}
+
+
+def chosen(request: pytest.FixtureRequest) -> KafkaCluster | DevBroker:
+    """The broker that a fixture's parameter names. Requests to it have at most its versions."""
+    broker: KafkaCluster | DevBroker = request.getfixturevalue(BROKERS[request.param])
+    CEILINGS[parse_address(broker.bootstrap)[1]] = ceilings(request.param)
+    return broker
 
 
 def missing(

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from slackwater.kafka.wire.schema import Request
-from tests.conformance.brokers import FIXTURES, OLD, OLDEST, RANGES, ceilings, lacks, missing
+from tests.conformance.brokers import FIXTURES, OLD, OLDEST, RANGES, chosen, lacks, missing
 from tests.conformance.differences import DIFFERENCES
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.parts import OF_BROKERS
-from tests.support.wire.rawclient import CEILINGS, RawClient, parse_address
+from tests.support.wire.rawclient import RawClient
 
 _NUMBERS = itertools.count(1)
 ROW, OUTCOME = "conformance-row", "conformance-outcome"
@@ -27,9 +27,7 @@ ROW, OUTCOME = "conformance-row", "conformance-outcome"
 @pytest.fixture(scope="session", params=list(FIXTURES))
 def broker(request: pytest.FixtureRequest) -> KafkaCluster | DevBroker:
     """Each row runs against every broker."""
-    broker: KafkaCluster | DevBroker = request.getfixturevalue(FIXTURES[request.param])
-    CEILINGS[parse_address(broker.bootstrap)[1]] = ceilings(request.param)
-    return broker
+    return chosen(request)
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ _ON_MACHINE = {
     "git": (shutil.which("git"), "no `git` on the PATH. Install git"),
     "curl": (shutil.which("curl"), "no `curl` on the PATH. Install curl"),
 }
-MISSING = {name: what_to_do for name, (found, what_to_do) in _ON_MACHINE.items() if not found}
+MISSING = {name: what_to_do for name, (is_there, what_to_do) in _ON_MACHINE.items() if not is_there}
 """What this machine lacks, of what is not made here -> what to do. `make test` skips the tests that need it;
 `make verify-parts` refuses such a machine."""
 

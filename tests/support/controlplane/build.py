@@ -60,7 +60,7 @@ _COMPILER_FLAGS = (
     f"-gcflags=all={_WITHOUT_DEBUGGING_DATA} -l",
     *(f"-gcflags={packages}={_WITHOUT_DEBUGGING_DATA}" for packages in _INLINED),
 )
-# A tenth of the compiler's CPU time is its garbage collector's. It has not to begin below this size.
+# The garbage collector takes a tenth of the compiler's CPU time. Below this size it need not run.
 _COLLECTION = {"GOGC": "off", "GOMEMLIMIT": "2GiB"}
 _KEDA_MODULE = "github.com/kedacore/keda/v2"
 
@@ -311,8 +311,8 @@ def _unpack_layer(wheel: Path, scratch: Path, target: Path) -> None:
 
 def _packaged(name: str) -> Path:
     """A program of Debian's package prometheus. It is unpacked only: installing it would start a service."""
-    if found := shutil.which(name):
-        return Path(found)
+    if installed := shutil.which(name):
+        return Path(installed)
     if shutil.which("apt-get") is None:
         return built(PROMETHEUS, name)
     folder = CACHE / "prometheus-package"

@@ -43,7 +43,7 @@ def topic(broker: Broker) -> Iterator[str]:
 
 
 def read_back(bootstrap: str, topic: str, count: int) -> list[kafka.consumer.fetcher.ConsumerRecord]:
-    """The topic's first ``count`` records by kafka-python, awaited, and whatever else is there."""
+    """What kafka-python reads of the topic, once it has at least ``count`` records."""
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
     try:
         tps = [kafka.TopicPartition(topic, n) for n in range(3)]
@@ -53,6 +53,7 @@ def read_back(bootstrap: str, topic: str, count: int) -> list[kafka.consumer.fet
         deadline = time.monotonic() + WAIT_S
         while len(records) < max(count, sum(ends.values())) and time.monotonic() < deadline:
             records += itertools.chain(*consumer.poll(200).values())
+        assert len(records) >= max(count, sum(ends.values()))
         return records
     finally:
         consumer.close()
