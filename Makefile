@@ -56,10 +56,10 @@ bench: $(VENV)/.dev ## Measure against the peers (results are printed, not kept)
 docs: .cache/docs/.made ## Build the documentation's site: .cache/site/index.html
 	NO_MKDOCS_2_WARNING=1 .cache/docs/bin/python -m mkdocs build --quiet
 
-lock: ## Make the lock files anew (wants uv on the PATH)
-	cd requirements && for set in build run dev jdk worker worker-delta worker-spark operator audit docs moto release \
+lock: $(VENV)/.run ## Make the lock files anew
+	cd requirements && for set in uv build run dev jdk worker worker-delta worker-spark operator audit docs moto release \
 	    kubectl-slackwater; do \
-	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  ../$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-package slackwater --no-emit-package slackwater-operator \
 	    --custom-compile-command "make lock" $$set.in -o $$set.txt || exit 1; done
 
@@ -84,10 +84,7 @@ IMAGES := operator worker worker-delta worker-spark
 SBOM_CHECK ?= --no-validate
 
 # A virtual environment of its own, with what the lock file has; anew, so that it holds in a clone that was moved, too.
-define tools
-	$(PYTHON) -m venv --clear $(@D)
-	$(@D)/bin/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r $<
-endef
+tools = PYTHON="$(PYTHON)" ./setup.sh tools $(@D) $<
 
 .cache/audit/.made: requirements/audit.txt
 	$(tools)
@@ -109,7 +106,7 @@ MERMAID_SHA256 := 6ad2f42c3fc26bbf9e45cbb6d11898972573ea52b33a5f4ff51952899f950f
 
 SOURCES := worker/pyproject.toml worker/slackwater/version.py worker/setup.py $(wildcard worker/slackwater/kafka/records/*.pyx) operator/pyproject.toml
 
-$(VENV)/.run: requirements/build.txt requirements/run.txt requirements/jdk.txt $(SOURCES) setup.sh
+$(VENV)/.run: requirements/uv.txt requirements/build.txt requirements/run.txt requirements/jdk.txt $(SOURCES) setup.sh
 	PYTHON="$(PYTHON)" ./setup.sh run
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.run

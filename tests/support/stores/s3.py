@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import subprocess
+import sys
 import tempfile
 import urllib.request
-import venv
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,10 +50,9 @@ def installed() -> Path:
 def _install(folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         made = Path(scratch) / "venv"
-        venv.create(made, with_pip=True)
         done = subprocess.run(
-            [made / "bin" / "pip", "install", "--quiet", "--no-compile", "--require-hashes", "-r", LOCK],
-            capture_output=True, text=True, check=False,
+            [ROOT / "setup.sh", "tools", made, LOCK],
+            env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
             raise MotoUnavailable(f"moto cannot be installed from {LOCK}:\n{done.stderr[-3000:]}")
