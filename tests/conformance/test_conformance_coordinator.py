@@ -303,7 +303,9 @@ def go_on(prepared: Running, address: str) -> None:
         raise AssertionError("a row yields once")
 
 
-@pytest.mark.parametrize("move", sorted(MOVES))
+@pytest.mark.parametrize(
+    "move", [pytest.param(n, marks=() if n.startswith("devbroker") else pytest.mark.long) for n in MOVES]
+)
 @pytest.mark.parametrize("name", [r.__name__ for r in ROWS])
 def test_moved_coordinator(
     outcomes: dict[str, Future[dict[str, Future[None]]]], move: str, name: str

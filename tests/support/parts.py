@@ -56,11 +56,6 @@ def _on_machine(name: str) -> None:
         raise PartsUnavailable(MISSING[name])
 
 
-def _java() -> None:
-    for source in sorted(programs.SOURCES.glob("*.java")):
-        programs.compiled(source.stem)
-
-
 def _node() -> None:
     debian.installed()
     build.node_binaries()
@@ -73,7 +68,7 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "kafka": kafka_libs,
     "kafka-3.9": partial(kafka_libs, "3.9.1"),
     "kafka-2.8": partial(kafka_libs, "2.8.2"),
-    "java": _java,
+    "java": programs.compiled,
     "spark": use_archive,
     "spark-kafka": kafka_source_jars,
     "spark-delta": delta_jars,

@@ -19,7 +19,7 @@ _HAPPENS = (
     "kill", "vanish", "shutdown", "hang", "move", "lead", "cut", "slow", "far", "loss", "grow", "crash",
     "stop", "twin", "stall", "topics", "phase", "remove",
 )  # fmt: skip
-SEEDS = 120
+SEEDS = 70
 
 
 def _run_all(seeds: range) -> Counter[str]:

@@ -9,7 +9,7 @@ from tests.support.controlplane import ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, now_ms
 
-pytestmark = pytest.mark.controlplane
+pytestmark = [pytest.mark.controlplane, pytest.mark.long]
 
 RECORDS = 40
 
@@ -68,7 +68,6 @@ def test_a_second_group_with_the_same_group_id_waits_and_deletes_nothing(
         does_no_harm(owner, twin, f"ConsumerGroup {namespace}/{owner.name} already uses the group.id")
 
 
-@pytest.mark.long
 def test_operators_of_two_clusters_do_not_interfere(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:

@@ -37,39 +37,41 @@ def java_command(program: str, *arguments: str, heap_mb: int = 256, options: Seq
 
     ``options`` are for the JVM. Raises as :func:`compiled` does.
     """
-    classpath = f"{compiled(program)}{os.pathsep}{kafka_libs()}/*"
+    classpath = f"{compiled()}{os.pathsep}{kafka_libs()}/*"
     return [
         str(find_java()), f"-Xmx{heap_mb}m", *QUICK_JAVA, *options, "-cp", classpath,
         _main_class(program), *arguments,
     ]  # fmt: skip
 
 
-def compiled(program: str) -> Path:
-    """The folder with the classes of ``java/<program>.java``, compiled if it is new or was changed.
+def compiled() -> Path:
+    """The folder with the classes of all programs in ``java/``, compiled together if one is new or was
+    changed.
 
-    They run on every Java that the tests take, so the key has the source and the oldest of these. Safe to
+    They run on every Java that the tests take, so the key has the sources and the oldest of these. Safe to
     call from many threads and processes at once. Raises :class:`KafkaUnavailable` where there is no Java,
     only a Java without a compiler, or no jars; RuntimeError for a source that does not compile.
     """
-    source = SOURCES / f"{program}.java"
-    key = hashlib.sha256(source.read_bytes() + f"{KAFKA_VERSION} {LEAST_JAVA}".encode()).hexdigest()[:12]
-    return made_once(COMPILED / f"{program}-{key}", lambda folder: compile_java(source, kafka_libs(), folder))
+    sources = sorted(SOURCES.glob("*.java"))
+    content = b"".join(source.read_bytes() for source in sources)
+    key = hashlib.sha256(content + f"{KAFKA_VERSION} {LEAST_JAVA}".encode()).hexdigest()[:12]
+    return made_once(COMPILED / f"classes-{key}", lambda folder: compile_java(sources, kafka_libs(), folder))
 
 
-def compile_java(source: Path, libs: Path, folder: Path) -> None:
-    """Makes the folder with the classes of ``source``, which needs the jars in ``libs``. Raises as
+def compile_java(sources: Iterable[Path], libs: Path, folder: Path) -> None:
+    """Makes the folder with the classes of ``sources``, which need the jars in ``libs``. Raises as
     :func:`compiled` does."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as made:
         classes = Path(made) / "classes"
         done = subprocess.run(
             [
-                _javac(), "--release", str(LEAST_JAVA), "-nowarn", "-cp", f"{libs}/*",
-                "-d", classes, source,
+                _javac(), *(f"-J{option}" for option in QUICK_JAVA), "--release", str(LEAST_JAVA), "-nowarn",
+                "-cp", f"{libs}/*", "-d", classes, *sources,
             ],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HANG_S, check=False,
         )  # fmt: skip
         if done.returncode:
-            raise RuntimeError(f"{source.name} does not compile:\n{done.stdout}{done.stderr}")
+            raise RuntimeError(f"Java sources do not compile:\n{done.stdout}{done.stderr}")
         classes.rename(folder)
 
 
@@ -83,7 +85,7 @@ def classpath_of(program: Path, pom: Path, cache: str, what: str, jar: str) -> s
     both = CACHE / f"{cache}-{_key(pom)}"
     libs = made_once(both / "libs", lambda folder: fetch_jars(pom, folder, what, jar))
     key = f"classes-{_key(program)}"
-    classes = made_once(both / key, lambda folder: compile_java(program, libs, folder))
+    classes = made_once(both / key, lambda folder: compile_java([program], libs, folder))
     return f"{classes}:{libs}/*"
 
 

@@ -173,7 +173,10 @@ def _copy_dependencies(mvn: str, pom: Path, folder: Path) -> str:
             "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
             "-DincludeScope=runtime", f"-DoutputDirectory={folder}",
         ],
-        env={**os.environ, "JAVA_HOME": str(java_home)},
+        env={
+            **os.environ, "JAVA_HOME": str(java_home),
+            "MAVEN_OPTS": " ".join([os.environ.get("MAVEN_OPTS", ""), *QUICK_JAVA]),
+        },
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     if done.returncode:

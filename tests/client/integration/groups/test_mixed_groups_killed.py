@@ -169,7 +169,7 @@ def outcomes(request: pytest.FixtureRequest, kafka: KafkaCluster) -> Iterator[di
         if isinstance(item, pytest.Function) and item.originalname == test_no_record_is_missed.__name__
     ]
     if any(story.other == JAVA for story in wanted):
-        compiled("Peer")  # so that its members all start at once
+        compiled()  # so that its members all start at once
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         yield {story: pool.submit(play, kafka.bootstrap, story) for story in wanted}
 
