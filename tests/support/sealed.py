@@ -1,4 +1,6 @@
-"""Holds unit tests to their process: they start no other one, and send nothing beyond loopback."""
+"""Holds unit tests to their process: they start no other one, and send nothing beyond loopback. Shows what a
+call imports, opens and resolves.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +26,7 @@ _PROCESSES = frozenset(
 _SOCKETS = frozenset({"socket.bind", "socket.connect", "socket.sendto", "socket.sendmsg"})
 """Python's audit events (https://docs.python.org/3/library/audit_events.html)."""
 _sealed = False
+_watched: tuple[str, list[str]] | None = None
 
 
 class Unsealed(AssertionError):
@@ -40,6 +43,19 @@ def nothing_leaves_this_process() -> Iterator[None]:
         yield
     finally:
         _sealed = False
+
+
+@contextmanager
+def events_with(word: str) -> Iterator[list[str]]:
+    """Gives the audit events within the block, such as `open`, that have this word in an argument."""
+    global _watched
+    _install()
+    seen: list[str] = []
+    _watched = word, seen
+    try:
+        yield seen
+    finally:
+        _watched = None
 
 
 def _install() -> None:
@@ -60,6 +76,10 @@ _installed: list[bool] = []
 
 
 def _refuse(event: str, arguments: tuple[object, ...]) -> None:
+    if _watched is not None:
+        word, seen = _watched
+        if any(isinstance(argument, (str, bytes)) and word in str(argument) for argument in arguments):
+            seen.append(f"{event} {arguments}")
     if not _sealed:
         return
     if event in _PROCESSES:

@@ -203,7 +203,7 @@ class KafkaParts:
         try:
             self._client = ConsumerConfig.from_properties(
                 self._properties(), **self._options(), subscription_owner=owner
-            )
+            ).loaded()
         except KafkaConfigurationError as exc:
             raise ConfigError(str(exc), file=file, field="properties") from exc
 

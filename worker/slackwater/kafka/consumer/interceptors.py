@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slackwater.kafka.consumer.config.deserializers import load
+from slackwater.kafka.consumer.config.deserializers import PythonName
 from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.records import ConsumerRecord
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
@@ -41,23 +41,27 @@ class ConsumerInterceptor:
 
 
 def check_interceptors(given: Any) -> None:
-    """Raises :class:`KafkaConfigurationError` for what is no interceptor."""
+    """Raises :class:`KafkaConfigurationError` for what is no interceptor, as far as that can be known before
+    the names of Python are loaded."""
     if isinstance(given, str):
         raise KafkaConfigurationError(f"interceptor_classes must be a list, not {given!r}")
-    for interceptor in given:
-        kind = (
-            load("interceptor.classes", interceptor)
-            if isinstance(interceptor, str) and ":" in interceptor
-            else interceptor
-        )
-        if isinstance(kind, str):
+    for interceptor in map(named_interceptor, given):
+        if isinstance(interceptor, PythonName):
+            continue
+        if isinstance(interceptor, str):
             raise KafkaConfigurationError(
-                f"interceptor.classes: {kind!r} names a Java class; name one of Python as module:Class"
+                f"interceptor.classes: {interceptor!r} names a Java class; name one of Python as module:Class"
             )
-        if not any(callable(getattr(kind, method, None)) for method in _METHODS[:2]):
+        if not any(callable(getattr(interceptor, method, None)) for method in _METHODS[:2]):
             raise KafkaConfigurationError(
-                f"interceptor_classes: {kind!r} has neither on_consume() nor on_commit()"
+                f"interceptor_classes: {interceptor!r} has neither on_consume() nor on_commit()"
             )
+
+
+def named_interceptor(given: Any) -> Any:
+    """A :class:`PythonName` for a text that has a colon; any other interceptor as it is."""
+    named = isinstance(given, str) and ":" in given
+    return PythonName("interceptor.classes", given) if named else given
 
 
 class Interceptors:
@@ -66,8 +70,7 @@ class Interceptors:
     def __init__(self, given: Sequence[Any], config: object) -> None:
         self._all: list[Any] = []
         for interceptor in given:
-            kind = load("interceptor.classes", interceptor) if isinstance(interceptor, str) else interceptor
-            made = kind() if isinstance(kind, type) else kind
+            made = interceptor() if isinstance(interceptor, type) else interceptor
             if callable(getattr(made, "configure", None)):
                 made.configure(config)
             self._all.append(made)

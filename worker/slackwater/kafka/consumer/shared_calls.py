@@ -39,12 +39,12 @@ class ConsumerBase(ABC):
     config: ConsumerConfig
 
     def __init__(self, config: ConsumerConfig) -> None:
-        self.config = config
+        self.config = config.loaded()
         self._opened: Engine | None = None
         self._iterator = RecordIterator()
         self._stuck = Stuck()
         self._commits = CommitQueue()
-        self._interceptors = Interceptors(config.interceptor_classes, config)
+        self._interceptors = Interceptors(self.config.interceptor_classes, self.config)
 
     @property
     def _core(self) -> Engine:

@@ -245,7 +245,7 @@ def test_options_that_do_nothing_are_noted_or_refused(caplog: pytest.LogCaptureF
     ],
 )
 def test_deserializers_by_name(java: str, data: bytes | None, value: Any) -> None:
-    made = ConsumerConfig.from_properties({"value.deserializer": java}).value_deserializer
+    made = ConsumerConfig.from_properties({"value.deserializer": java}).loaded().value_deserializer
     assert made(data) == value
 
 
@@ -264,4 +264,4 @@ def test_deserializers_that_give_the_bytes() -> None:
         ConsumerConfig.from_properties({"key.deserializer": "ByteArrayDeserializer"}).key_deserializer is None
     )
     with pytest.raises(KafkaConfigurationError, match="no_such_module"):
-        ConsumerConfig.from_properties({"key.deserializer": "no_such_module:f"})
+        ConsumerConfig.from_properties({"key.deserializer": "no_such_module:f"}).loaded()

@@ -78,9 +78,11 @@ def test_each_interceptor_gets_the_result_of_the_previous_one(caplog: pytest.Log
         ([object()], "neither on_consume"),
         (["org.apache.Interceptor"], "module:Class"),
         (["no.such.module:Thing"], "cannot be imported"),
+        (["no.such.module:Thing()"], "form module:name"),
+        (["pathlib:Path"], "neither on_consume"),
         ("Adds", "must be a list"),
     ],
 )
 def test_an_object_that_is_no_interceptor_is_refused(given: Any, says: str) -> None:
     with pytest.raises(KafkaConfigurationError, match=says):
-        ConsumerConfig.from_keywords({"interceptor_classes": given})
+        ConsumerConfig.from_keywords({"interceptor_classes": given}).loaded()

@@ -11,9 +11,10 @@ import logging
 import re
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from slackwater.kafka.consumer.config.deserializers import PythonName, loaded
 from slackwater.kafka.consumer.config.java_names import (
     KEYWORDS_NOT_HERE,
     NOT_HERE,
@@ -22,7 +23,7 @@ from slackwater.kafka.consumer.config.java_names import (
     pass_over,
     unknown,
 )
-from slackwater.kafka.consumer.interceptors import check_interceptors
+from slackwater.kafka.consumer.interceptors import check_interceptors, named_interceptor
 from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.net.cluster import DNS_LOOKUPS, REBOOTSTRAP, RECOVERY_STRATEGIES, USE_ALL_DNS_IPS
 from slackwater.kafka.net.dialer import parse_servers
@@ -125,7 +126,8 @@ class ConsumerConfig:
     metadata_recovery_strategy: str = REBOOTSTRAP
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000
     interceptor_classes: Any = ()
-    """Classes, objects, or ``module:Class``, in their order; see ``consumer.interceptors``."""
+    """Classes, objects, or ``module:Class``, in their order; see ``consumer.interceptors``. Like a
+    deserializer, one is named only until :meth:`loaded`."""
     api_version: Any = None
     """kafka-python's: versions are agreed anyway; given, the constructor does not wait for a broker."""
     exclude_internal_topics: bool = True
@@ -203,6 +205,24 @@ class ConsumerConfig:
             return [MarkedAssignor(assignor, self.subscription_owner) for assignor in made]
         except ValueError as exc:
             raise OptionProblem(f"<subscription_owner>: {exc}") from None
+
+    def loaded(self) -> ConsumerConfig:
+        """The same with what its names of Python stand for (``module:name``). Only a consumer needs that.
+
+        Raises :class:`KafkaConfigurationError` for a name that cannot be imported, or is no interceptor.
+        """
+        interceptors = tuple(map(named_interceptor, self.interceptor_classes))
+        if not any(
+            isinstance(given, PythonName)
+            for given in (self.key_deserializer, self.value_deserializer, *interceptors)
+        ):
+            return self
+        return replace(
+            self,
+            key_deserializer=loaded(self.key_deserializer),
+            value_deserializer=loaded(self.value_deserializer),
+            interceptor_classes=tuple(map(loaded, interceptors)),
+        )
 
     @property
     def auto_commits(self) -> bool:

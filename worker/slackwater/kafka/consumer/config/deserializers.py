@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import re
 import struct
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from slackwater.kafka.errors import KafkaConfigurationError
@@ -65,8 +67,41 @@ BY_JAVA_CLASS: dict[str, Callable[[Any], Any] | None] = {
 """Java's own deserializers, by the class's name without its package; ``None``: the bytes as they are."""
 
 
+_PYTHON_NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class PythonName:
+    """``module:name`` of Python, in the option ``option``.
+
+    Options can be what somebody else wrote, such as a ConsumerGroup's properties, and who checks them must
+    not run that: only a consumer loads the names of its own. Raises :class:`KafkaConfigurationError` for a
+    text of another form.
+    """
+
+    option: str
+    text: str
+
+    def __post_init__(self) -> None:
+        if not _PYTHON_NAME.fullmatch(self.text):
+            raise KafkaConfigurationError(f"{self.option}: {self.text!r} is not of the form module:name")
+
+    def load(self) -> Any:
+        """What it names. Raises :class:`KafkaConfigurationError` where it cannot be imported."""
+        module, _, attribute = self.text.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError) as exc:
+            raise KafkaConfigurationError(f"{self.option}: {self.text!r} cannot be imported: {exc}") from exc
+
+
+def loaded(value: Any) -> Any:
+    """What a :class:`PythonName` names; any other value as it is."""
+    return value.load() if isinstance(value, PythonName) else value
+
+
 def by_java_class(name: str, text: str) -> Any:
-    """A deserializer that a property names: one of Java's own classes, or ``module:callable`` of Python.
+    """A deserializer that a property names: one of Java's own classes, or a :class:`PythonName`.
 
     Raises :class:`KafkaConfigurationError` that names the property ``name``.
     """
@@ -74,20 +109,11 @@ def by_java_class(name: str, text: str) -> Any:
     if short in BY_JAVA_CLASS:
         return BY_JAVA_CLASS[short]
     if ":" in text:
-        return load(name, text)
+        return PythonName(name, text)
     raise KafkaConfigurationError(
         f"{name}={text}: that Java class cannot be used here; name one of {', '.join(BY_JAVA_CLASS)}, a "
         f"Python callable as module:name, or pass one as {name.replace('.', '_')}"
     )
-
-
-def load(option: str, text: str) -> Any:
-    """``module:name`` of Python. Raises :class:`KafkaConfigurationError` that names the option."""
-    module, _, attribute = text.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as exc:
-        raise KafkaConfigurationError(f"{option}: {text!r} cannot be imported: {exc}") from exc
 
 
 def reader(deserializer: Any) -> Callable[[ConsumerRecord, bytes | None], Any] | None:
