@@ -239,6 +239,13 @@ def test_records_that_cannot_be_sent_fail_at_once(broker: Broker, topic: str) ->
             producer.send(topic, "text")
         with pytest.raises(IllegalArgumentError, match="it has partitions 0 to 2"):
             producer.send(topic, b"x", partition=3)
+        no_integers: list[Any] = [time.time() * 1000, "1", b"1", float("nan")]
+        for bad in [*no_integers, 2**63, -1]:
+            with pytest.raises(IllegalArgumentError, match="timestamp_ms must be"):
+                producer.send(topic, b"x", timestamp_ms=bad)
+        for bad in no_integers:
+            with pytest.raises(IllegalArgumentError, match="partition must be an integer"):
+                producer.send(topic, b"x", partition=bad)
         with pytest.raises(KafkaTimeoutError, match="'no-such-topic'.*max_block_ms.*create it first"):
             producer.send("no-such-topic", b"x")
         with pytest.raises(KafkaError, match="INVALID_TOPIC"):

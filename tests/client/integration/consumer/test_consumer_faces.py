@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -249,10 +249,15 @@ def test_calls_for_unassigned_partitions_raise(broker: Any, face: Any) -> None:
             with pytest.raises(PartitionNotAssignedError, match=f"{other} is not assigned"):
                 call()
         assert consumer.paused() == set()
-        for bad in (-1, 1.5, "1", None, True):
-            with pytest.raises(ValueError, match="offset"):
+        place = OffsetAndMetadata
+        no_offsets: list[Any] = [-1, 1.5, "1", None, True, 2**63, place(2**63), place(1, "", 2**31)]
+        for bad in [*no_offsets, place(1, "", cast(Any, 0.5)), place(1, cast(Any, 7))]:
+            with pytest.raises((TypeError, ValueError), match=f"{partition}"):
                 consumer.seek(partition, bad)
-        consumer.seek(partition, OffsetAndMetadata(3))
+        for no_time in (-1, float("nan")):
+            with pytest.raises(ValueError, match="timeout_ms"):
+                consumer.poll(no_time)
+        consumer.seek(partition, place(3))
         assert consumer.position(partition) == 3
         assert [r.offset for r in consumer.poll(30_000)[partition]] == [3, 4]
 

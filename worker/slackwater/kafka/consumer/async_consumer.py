@@ -185,7 +185,7 @@ class AsyncConsumer(ConsumerBase):
         limit = self.config.max_poll_records if max_records is None else max_records
         if not isinstance(limit, int):
             raise TypeError(f"max_records must be an integer, not {limit!r}")
-        if limit < 0 or timeout_ms < 0:
+        if limit < 0 or not timeout_ms >= 0:  # nor NaN
             raise ValueError(f"max_records={limit} and timeout_ms={timeout_ms} must not be negative")
         if self._polling:
             raise IllegalStateError("another task, or a listener, is polling this consumer")

@@ -160,15 +160,11 @@ class ConsumerBase(ABC):
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Reads on from ``offset``; an :class:`OffsetAndMetadata` may bring the leader epoch.
 
-        Raises :class:`PartitionNotAssignedError`, ValueError for what is no offset.
+        Raises :class:`PartitionNotAssignedError`; TypeError, ValueError for what is no offset.
         """
-        check_partitions([partition])
-        place = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-        whole = isinstance(place, OffsetAndMetadata) and type(place.offset) is int
-        if not whole or place.offset < 0:
-            raise ValueError(f"offset must be an integer of at least 0, not {offset!r}")
-        self._iterator.clear_partition(partition)
-        self._call(self._seek, partition, place.offset, place.leader_epoch)
+        ((tp, place),) = check_offsets({partition: offset}, "seek").items()
+        self._iterator.clear_partition(tp)
+        self._call(self._seek, tp, place.offset, place.leader_epoch)
 
     def _seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         self._core.subscription.seek(tp, offset, leader_epoch)

@@ -255,7 +255,7 @@ class KafkaConsumer(ConsumerBase):
             raise TypeError(f"max_records must be an integer, not {limit!r}")
         if limit < 0:
             raise ValueError(f"max_records must not be negative, but is {limit}")
-        if timeout_ms < 0:
+        if not timeout_ms >= 0:  # nor NaN
             raise ValueError(f"timeout_ms must not be negative, but is {timeout_ms}")
         with self._wakeups.call(self._wake_poll) as waiter:
             return self._poll_until(time.monotonic() + timeout_ms / 1000, limit, waiter)

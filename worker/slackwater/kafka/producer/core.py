@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import operator
 import random
 from collections.abc import Sequence
 from functools import partial
@@ -143,7 +144,14 @@ class ProducerCore:
 
     # -- records -----------------------------------------------------------------------------------
 
-    def check(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
+    def check(
+        self,
+        topic: str,
+        timestamp_ms: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+    ) -> None:
         """Raises for a record that can never be sent.
 
         :class:`IllegalStateError` (closed), :class:`TypeError` (not bytes),
@@ -153,6 +161,8 @@ class ProducerCore:
             raise IllegalStateError("the producer is closed")
         if self.sender.fatal is not None:
             raise self.sender.fatal
+        if timestamp_ms is not None and not 0 <= _integer("timestamp_ms", timestamp_ms) < 2**63:
+            raise IllegalArgumentError(f"timestamp_ms must be 0 to 2**63 - 1, not {timestamp_ms}")
         size = record_size(key, value, headers) + HEADER_BYTES
         if size > self.config.max_request_size or size > self.config.buffer_memory:
             raise MessageSizeTooLargeError(
@@ -195,6 +205,7 @@ class ProducerCore:
                 assert key is not None
                 return partition_for_key(key, topic.count)
             partition = self.config.partitioner(key, range(topic.count), topic.available)
+        partition = _integer("partition", partition)
         if not 0 <= partition < topic.count:
             raise IllegalArgumentError(
                 f"partition {partition} of topic {topic.name!r}: it has partitions 0 to {topic.count - 1}"
@@ -234,6 +245,13 @@ class _TopicPartitions:
         self.count = count
         self.available = available
         self.tps = [TopicPartition(name, n) for n in range(count)]
+
+
+def _integer(name: str, given: Any) -> int:
+    try:
+        return operator.index(given)
+    except TypeError:
+        raise IllegalArgumentError(f"{name} must be an integer, not {given!r}") from None
 
 
 def serialize(serializer: Serializer | None, value: Any, what: str) -> bytes | None:

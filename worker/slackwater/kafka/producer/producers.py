@@ -57,7 +57,7 @@ class AsyncProducer:
         core = self._core
         key_bytes = serialize(self.config.key_serializer, key, "key")
         value_bytes = serialize(self.config.value_serializer, value, "value")
-        core.check(topic, key_bytes, value_bytes, headers)
+        core.check(topic, timestamp_ms, key_bytes, value_bytes, headers)
         partitions = core.topics.get(topic) or await core.find_topic(topic)
         while True:
             sent = core.try_send(
@@ -165,12 +165,13 @@ class KafkaProducer:
         monotonic time): the record's batch is not sent after it, and not sent again; it fails with
         :class:`SendDeadlineError`, as do the records that share the batch. Raises
         :class:`MessageSizeTooLargeError`, :class:`TypeError` (not bytes), :class:`IllegalArgumentError` (no
-        such partition), :class:`IllegalStateError` (closed), and the error that has ended the producer.
+        such partition, no time), :class:`IllegalStateError` (closed), and the error that has ended the
+        producer.
         """
         core, config = self._core, self.config
         key_bytes = serialize(config.key_serializer, key, "key")
         value_bytes = serialize(config.value_serializer, value, "value")
-        core.check(topic, key_bytes, value_bytes, headers)
+        core.check(topic, timestamp_ms, key_bytes, value_bytes, headers)
         partitions = core.topics.get(topic) or self._thread.run(core.find_topic(topic))
         while True:
             sent = core.try_send(

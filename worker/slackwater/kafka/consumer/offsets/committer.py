@@ -267,7 +267,13 @@ def check_offsets(
         if not isinstance(value, tuple) or not isinstance(value[0], int) or isinstance(value[0], bool):
             raise TypeError(f"expected an OffsetAndMetadata for {tp}, not {given!r}")
         at = OffsetAndMetadata(*value)
-        if at.offset < 0:
-            raise ValueError(f"the offset to {purpose} for {tp} is negative: {at.offset}")
+        if not isinstance(at.metadata, str | None) or not isinstance(at.leader_epoch, int):
+            raise TypeError(
+                f"expected a text as metadata and an integer as leader epoch for {tp}, not {at!r}"
+            )
+        if not 0 <= at.offset <= 2**63 - 1:
+            raise ValueError(f"the offset to {purpose} for {tp} must be 0 to 2**63 - 1, not {at.offset}")
+        if not -1 <= at.leader_epoch <= 2**31 - 1:
+            raise ValueError(f"the leader epoch for {tp} must be -1 to 2**31 - 1, not {at.leader_epoch}")
         checked[tp] = at._replace(metadata=at.metadata or "")
     return checked
