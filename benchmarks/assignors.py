@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from benchmarks import without_arguments
 from slackwater.kafka.protocol.assignors import (
     Assignor,
     CooperativeStickyAssignor,
@@ -132,3 +133,7 @@ def changed(before: GroupSubscription, plan: Plan) -> GroupSubscription:
     }
     members["newcomer"] = replace(before.members[stay[0]])
     return replace(before, members=members, generation=2)
+
+
+if __name__ == "__main__":
+    without_arguments(main, __doc__)

@@ -9,6 +9,7 @@ from making the consumer on. Joining a group is not in it: all partitions are as
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -181,7 +182,7 @@ def _fill(bootstrap: str, topic: str, size: int, codec: str) -> int:
 
 def _measure(name: str, bootstrap: str, topic: str, total: int) -> tuple[float, float, float]:
     """Records a second, CPU seconds a million records, seconds to the first."""
-    command = [sys.executable, "-m", "benchmarks.consumer", name, bootstrap, topic, str(total)]
+    command = [sys.executable, "-m", "benchmarks.consumer", "--client", name, bootstrap, topic, str(total)]
     completed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     count, seconds, cpu, first = json.loads(completed.stdout.splitlines()[-1])
     return count / seconds, cpu / count * 1e6, first
@@ -199,6 +200,16 @@ def _line(samples: dict[str, list[tuple[float, float, float]]]) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.consumer",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.add_argument("--client", nargs=4, metavar=("NAME", "BOOTSTRAP", "TOPIC", "TOTAL"),
+                        help=argparse.SUPPRESS)  # fmt: skip
+    if client := parser.parse_args().client:
+        name, bootstrap, topic, total = client
+        _child(name, bootstrap, topic, int(total))
     print(f"{'value, codec':<14}" + "".join(f"{name:>31}" for name in CLIENTS))
     with KafkaCluster(java_options=LONG_LIVED) as cluster:
         for size, codec in _LOADS:
@@ -220,4 +231,4 @@ def _child(name: str, bootstrap: str, topic: str, total: int) -> None:
 
 
 if __name__ == "__main__":
-    _child(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    main()

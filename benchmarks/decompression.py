@@ -17,6 +17,7 @@ import cramjam
 import lz4.frame
 import zstandard
 
+from benchmarks import without_arguments
 from slackwater.kafka.records.compression import CODECS, DecompressionError, compress, decompress
 
 _ROUNDS = 3
@@ -92,3 +93,7 @@ def main() -> None:
         ]
         cells = "".join(f"{ms:>9.1f} ms" for ms in taken)
         print(f"{codec + ', ' + shape:<40}{cells}{taken[-1] * 1e6 / _SIZES[-1]:>10.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    without_arguments(main, __doc__)

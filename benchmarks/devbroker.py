@@ -21,6 +21,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import without_arguments
 from slackwater.kafka.records import BatchBuilder
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.frame import RequestHeader, decode_response, encode_request
@@ -204,4 +205,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    without_arguments(main, __doc__)

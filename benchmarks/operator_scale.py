@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import without_arguments
 from benchmarks._hollow import HollowBroker, HollowGroup, HollowPods
 from tests.support.controlplane import ControlPlane, path_of
 from tests.support.controlplane.async_api import AsyncApi
@@ -224,3 +225,7 @@ class _Bench:
 
 def _levels(log: str) -> list[str]:
     return re.findall(r"\b(WARNING|ERROR|CRITICAL)\b", log, re.IGNORECASE)
+
+
+if __name__ == "__main__":
+    without_arguments(main, __doc__)

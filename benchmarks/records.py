@@ -14,6 +14,7 @@ from collections.abc import Callable
 from aiokafka.record.memory_records import MemoryRecords as AioRecords
 from kafka.record.memory_records import MemoryRecords as PyRecords
 
+from benchmarks import without_arguments
 from slackwater.kafka import records
 from slackwater.kafka.records import BatchBuilder
 
@@ -90,3 +91,7 @@ def main() -> None:
             medians = {name: statistics.median(values) for name, values in rates.items()}
             cells = "".join(f"{m:>11.2f} ({m / medians['aiokafka']:>5.1f}x)" for m in medians.values())
             print(f"{size:>5} B, {codec:<5}{batch_bytes:>8} B  {cells}", flush=True)
+
+
+if __name__ == "__main__":
+    without_arguments(main, __doc__)

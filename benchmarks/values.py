@@ -1,14 +1,11 @@
-"""CPU time to decode values of about 170 bytes, by format. Needs fastavro, protobuf and grpcio-tools.
-
-python -m benchmarks.values [RECORDS]
-"""
+"""CPU time to decode values of about 170 bytes, by format. Needs fastavro, protobuf and grpcio-tools."""
 
 from __future__ import annotations
 
+import argparse
 import base64
 import io
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -83,7 +80,9 @@ def seconds_a_million(decoder: ValueDecoder, values: Sequence[bytes], records: i
 
 def main() -> None:
     """Prints a line for each format."""
-    records = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.values", description=__doc__)
+    parser.add_argument("records", nargs="?", type=int, default=200_000, metavar="RECORDS")
+    records = parser.parse_args().records
     for make in (json_values, avro_values, protobuf_values):
         config, value = make()
         decoder = make_decoder(config, timeout_ms=0, start_timeout_ms=0)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
+import runpy
 import sys
 from types import SimpleNamespace
 
 import pytest
 
+import benchmarks
 from benchmarks.__main__ import main
+
+NAMES = [found.name for found in pkgutil.iter_modules(benchmarks.__path__) if not found.name.startswith("_")]
 
 
 @pytest.fixture
@@ -52,3 +57,14 @@ def test_nothing_runs_for_another_command_line(
     assert ended.value.code == code
     assert text in output.out + output.err
     assert ran == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_lists_its_arguments(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(f"benchmarks.{name}", run_name="__main__")
+    assert ended.value.code == 0
+    assert "usage: " in capsys.readouterr().out
