@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 import subprocess
 import sys
@@ -75,20 +76,46 @@ def test_latest_reads_only_what_comes_after(broker: Any) -> None:
         assert drain(consumer, 5) == {tp: [10, 11, 12, 13, 14]}
 
 
-def test_a_consumer_without_reset_policy_asks_for_a_seek(broker: Any) -> None:
-    topic = make_topic(broker.bootstrap, 1, 10)
-    (tp,) = partitions(topic, 1)
+def test_without_a_reset_policy_each_poll_asks_for_a_seek(broker: Any) -> None:
+    topic = make_topic(broker.bootstrap, 2, 20)
+    tp, other = partitions(topic, 2)
     with KafkaConsumer(**options(broker.bootstrap, unique("g"), auto_offset_reset="none")) as consumer:
-        consumer.assign([tp])
-        with pytest.raises(NoOffsetForPartitionError, match=topic):
-            consumer.poll(30_000)
+        consumer.assign([tp, other])
+        consumer.seek(other, 0)
+        for _ in range(3):
+            with pytest.raises(NoOffsetForPartitionError, match=topic):
+                consumer.poll(30_000)
         consumer.seek(tp, 8)
-        assert drain(consumer, 2) == {tp: [8, 9]}
-        consumer.seek(tp, 5_000)
+        assert drain(consumer, 12) == {tp: [8, 9], other: list(range(10))}
+        for _ in range(2):
+            consumer.seek(tp, 5_000)
+            for _ in range(3):
+                with pytest.raises(OffsetOutOfRangeNoResetError, match="5000"):
+                    consumer.poll(30_000)
+        consumer.pause(tp)
+        produce(broker.bootstrap, topic, 2, 2, start=10)
+        assert drain(consumer, 1) == {other: [10]}
+        consumer.resume(tp)
         with pytest.raises(OffsetOutOfRangeNoResetError, match="5000"):
             consumer.poll(30_000)
-        consumer.seek(tp, 9)
-        assert drain(consumer, 1) == {tp: [9]}
+        consumer.seek(tp, 10)
+        assert drain(consumer, 1) == {tp: [10]}
+
+
+def test_a_member_whose_position_nobody_sets_still_rebalances(broker: Any) -> None:
+    topic, group = make_topic(broker.bootstrap, 2, 20), unique("g")
+    with (
+        KafkaConsumer(topic, **options(broker.bootstrap, group, auto_offset_reset="none")) as consumer,
+        KafkaConsumer(topic, **options(broker.bootstrap, group)) as second,
+    ):
+
+        def shared() -> bool:
+            with contextlib.suppress(NoOffsetForPartitionError):
+                consumer.poll(100)
+            second.poll(100)
+            return len(consumer.assignment()) == len(second.assignment()) == 1
+
+        wait_until(shared, "each has one")
 
 
 def test_position_outside_the_log_is_reset_by_policy(broker: Any) -> None:

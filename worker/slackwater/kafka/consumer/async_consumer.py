@@ -212,7 +212,7 @@ class AsyncConsumer(ConsumerBase):
             core.committer.auto_commit(core.committer.consumed())
         while True:
             self._news.clear()
-            core.raise_if_failed()
+            core.raise_if_failed(of_positions=False)
             waiter.check()
             core.caller_polls()
             await self._run_callbacks()

@@ -372,16 +372,25 @@ class Engine:
             self.group.membership.caller_polls(self.group.now_ms())
             self.group.touch()
 
-    def raise_if_failed(self) -> None:
-        """Raises the errors that end ``poll()``. From any thread."""
+    def raise_if_failed(self, *, of_positions: bool = True) -> None:
+        """Raises the errors that end ``poll()``. From any thread.
+
+        One about positions is raised again until they are set, or their partitions are paused or gone:
+        nothing is read of them before. ``of_positions``: False leaves these for a later call.
+        """
         if self.closed:
             raise IllegalStateError("the consumer is closed")
         if self.group is not None and self.subscription.by_group:
             self.group.require()
-        while self.errors:
+        for _ in range(len(self.errors)):
             error = self.errors.popleft()
-            if self.positions.still_holds(error):
+            concerned = self.positions.concerned(error)
+            if concerned is None:
                 raise error
+            if concerned:
+                self.errors.append(error)
+            if of_positions and not all(state.paused for state in concerned):
+                raise error.with_traceback(None)
 
     def membership(self) -> MembershipSnapshot:
         """A snapshot; outside of group management, of a member that never joined."""
@@ -445,7 +454,8 @@ class Engine:
             log.warning("in standby: %s", error)
             return
         # Said once until it is heard: what cannot be fetched is tried again, and fails again, many times.
-        if all(str(waiting) != str(error) for waiting in self.errors):
+        # What is about a position comes once.
+        if self.positions.concerned(error) or all(str(waiting) != str(error) for waiting in self.errors):
             self.errors.append(error)
         self._on_news()
 

@@ -207,6 +207,8 @@ class KafkaConsumer(ConsumerBase):
         it goes on behind the last record that was given. Raises :class:`FencedInstanceIdError`
         as soon as another consumer has this one's id; errors of the group; :class:`CorruptRecordError`;
         :class:`RecordDeserializationError`, each time until the position is moved behind the record;
+        :class:`NoOffsetForPartitionError`, :class:`OffsetOutOfRangeNoResetError` and
+        :class:`LogTruncationError`, each time until the position is set or the partition is paused;
         :class:`RebalanceListenerError` once for a listener that raised; :class:`WakeupError`.
         """
         with self._poll_turn():
@@ -268,7 +270,7 @@ class KafkaConsumer(ConsumerBase):
             self._call(core.committer.auto_commit, core.committer.consumed())
         while True:
             self._news.clear()
-            core.raise_if_failed()
+            core.raise_if_failed(of_positions=False)
             waiter.check()
             self._caller_polls()
             self._run_callbacks()

@@ -356,7 +356,7 @@ async def test_an_error_about_positions_is_over_once_the_application_has_sought(
     await bench.settle(lambda: bench.errors)
     for tp in sought:
         bench.subscription.seek(tp, 5)
-    assert bench.positions.still_holds(bench.errors[0]) is holds
+    assert bool(bench.positions.concerned(bench.errors[0])) is holds
     await bench.positions.close()
 
 
@@ -409,7 +409,7 @@ async def test_a_position_beyond_the_log_waits_for_the_application(policy: str) 
     assert isinstance(error, LogTruncationError)
     assert error.divergent_offsets == {A: OffsetAndMetadata(40)}
     assert "t-0 was consumed to 50 and is truncated at 40" in str(error)
-    assert bench.positions.still_holds(error)
+    assert bench.positions.concerned(error)
     assert bench.at(A)[0] is FetchState.AWAIT_VALIDATION
     assert len(bench.asked) == 2, "it is not asked again before a seek"
     assert not bench.positions.lost.skipped

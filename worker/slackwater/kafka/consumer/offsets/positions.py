@@ -101,16 +101,20 @@ class Positions:
         self._told[error] = {state.tp: state.version for state in states}
         self._on_error(error)
 
-    def still_holds(self, error: KafkaError) -> bool:
-        """Whether an error is still to be raised: not one about positions that have been set meanwhile.
+    def concerned(self, error: KafkaError) -> list[PartitionState] | None:
+        """The partitions that are not read because of an error, and whose positions nobody has set since.
+        ``None`` for an error that is not about positions.
 
         Positions are looked for at once, while the application may be about to seek.
         """
-        versions = self._told.pop(error, None)
-        if not versions:
-            return True
+        versions = self._told.get(error)
+        if versions is None:
+            return None
         known = self._subscription.partitions
-        return any((state := known.get(tp)) and state.version == at for tp, at in versions.items())
+        states = [state for tp, at in versions.items() if (state := known.get(tp)) and state.version == at]
+        if not states:
+            self._told.pop(error, None)
+        return states
 
     def known(self, state: PartitionState) -> int | None:
         """The position; ``None`` while it is looked for, or has to be confirmed by a leader."""
