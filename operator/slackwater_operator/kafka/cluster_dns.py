@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ipaddress
 
-from slackwater.kafka.net.dialer import Endpoint, Resolve, resolve
+from slackwater.kafka.errors import KafkaConfigurationError
+from slackwater.kafka.net.dialer import Address, Endpoint, Resolve, parse_servers, resolve
 
 _LONGEST_RELATIVE_NAME = 2
 """Labels of `SERVICE`, or of `POD.SERVICE`. With a third, the namespace, a name is the same for all pods."""
@@ -17,7 +18,13 @@ _LONGEST_RELATIVE_NAME = 2
 
 def depends_on_namespace(bootstrap_servers: str) -> bool:
     """Whether a pod's namespace decides which hosts `HOST:PORT, ...` are."""
-    return any(_is_relative(server.strip().rpartition(":")[0]) for server in bootstrap_servers.split(","))
+    return any(_is_relative(server.host) for server in _servers(bootstrap_servers))
+
+
+def servers_in(namespace: str, bootstrap_servers: str) -> frozenset[str]:
+    """The servers `HOST:PORT, ...` as a pod in `namespace` names them: with it where it decides."""
+    servers = _servers(bootstrap_servers)
+    return frozenset(f"{at} in {namespace}" if _is_relative(at.host) else str(at) for at in servers)
 
 
 def resolve_in(namespace: str, look_up: Resolve = resolve) -> Resolve:
@@ -40,6 +47,13 @@ def resolve_in(namespace: str, look_up: Resolve = resolve) -> Resolve:
         return await look_up(host, port)
 
     return find
+
+
+def _servers(bootstrap_servers: str) -> list[Address]:
+    try:
+        return parse_servers(bootstrap_servers)
+    except KafkaConfigurationError:
+        return []  # of a status that somebody has changed: connecting says what is wrong
 
 
 def _is_relative(host: str) -> bool:

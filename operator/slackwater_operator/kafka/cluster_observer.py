@@ -128,8 +128,7 @@ class ClusterObserver:
             "connect_timeout_ms": REQUEST_TIMEOUT_MS,
             **options,
         }
-        servers = [server.strip() for server in bootstrap_servers.split(",")]
-        cluster = Cluster(servers, client_id=client_id, **settings)
+        cluster = Cluster(bootstrap_servers, client_id=client_id, **settings)
         try:
             await cluster.start(timeout_ms)
         except BaseException:

@@ -572,6 +572,8 @@ _TEMPLATE = "spec.template.spec"
 _WORKER = f"{_TEMPLATE}.containers[worker]"
 
 UNREADABLE = [
+    Bad("a port that is none", {"spec/kafka/bootstrapServers": "kafka:70000"}, "spec.kafka.bootstrapServers",
+        "a port of 1 to 65535"),
     Bad("a property that Kafka does not have", _property("fetch.max.byte", "1000"),
         f"{_PROPERTIES}[fetch.max.byte]", "did you mean 'fetch.max.bytes'?"),
     Bad("a property of another type", _property("max.poll.records", "many"),

@@ -375,6 +375,7 @@ def _check(group: ConsumerGroup) -> None:
     wanted = group.spec
     if wanted.rollout.takes_over and len(group.name) > MAX_NAME_TAKEOVER:
         raise FieldError("metadata.name", _NAME_TOO_LONG.removeprefix("metadata.name "))
+    validation.check_servers(wanted.kafka.bootstrap_servers)
     validation.check_properties(wanted.kafka.properties)
     _check_topics(wanted)
     check_security(wanted.kafka.security)

@@ -93,6 +93,22 @@ def _check_known(properties: Mapping[str, str]) -> None:
     raise FieldError(_PROPERTIES, str(together)) from None
 
 
+def check_servers(servers: str) -> None:
+    """Refuses brokers that the client cannot connect to, such as one with a port of 70000.
+
+    Raises:
+        FieldError: names the broker.
+    """
+    from slackwater.kafka.errors import KafkaConfigurationError
+    from slackwater.kafka.net.dialer import parse_servers
+
+    try:
+        parse_servers(servers)
+    except KafkaConfigurationError as error:
+        problem = str(error).removeprefix("bootstrap_servers: ")
+        raise FieldError("spec.kafka.bootstrapServers", problem) from None
+
+
 def milliseconds(properties: Mapping[str, str], name: str, default: int) -> int:
     """A property in milliseconds; `default` if it is not set.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from slackwater_operator.kafka.cluster_dns import depends_on_namespace
+from slackwater_operator.kafka.cluster_dns import servers_in
 from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.planner.status_memory import KafkaMemory
 from slackwater_operator.policies.membership.group_id import Claim, Place, Sharing, share
@@ -65,6 +65,4 @@ class Claims:
 
 def place(namespace: str, bootstrap_servers: str, cluster_id: str) -> Place:
     """A cluster by the servers that a ConsumerGroup of that namespace names."""
-    servers = {server.strip() for server in bootstrap_servers.split(",") if server.strip()}
-    named = {f"{server} in {namespace}" if depends_on_namespace(server) else server for server in servers}
-    return Place(frozenset(named), cluster_id)
+    return Place(servers_in(namespace, bootstrap_servers), cluster_id)

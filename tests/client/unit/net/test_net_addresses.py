@@ -18,6 +18,7 @@ from slackwater.kafka.net.dialer import parse_servers
         ("[::1]:9093", [("::1", 9093)]),
         ("[fe80::1]", [("fe80::1", 9092)]),
         ("10.0.0.1:65535", [("10.0.0.1", 65535)]),
+        ("PLAINTEXT://a:1,SASL_SSL://[::1]:2", [("a", 1), ("::1", 2)]),
     ],
 )
 def test_read(given: str | list[str], read: list[tuple[str, int]]) -> None:
@@ -41,6 +42,8 @@ def test_read(given: str | list[str], read: list[tuple[str, int]]) -> None:
         "[::1]9",
         "[::1]:x",
         "a:²",
+        "SSL://",
+        "SSL://::1:9092",
     ],
 )
 def test_refused_with_its_name(given: str) -> None:

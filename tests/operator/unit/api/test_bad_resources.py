@@ -21,6 +21,11 @@ def test_the_good_resource_is_read() -> None:
     assert parse(good()).spec.scaling is not None
 
 
+@pytest.mark.parametrize("servers", ["[::1]:9092", "PLAINTEXT://a:9092, SASL_SSL://[fd00::7]:9093"])
+def test_brokers_are_read_as_kafkas_clients_read_them(servers: str) -> None:
+    assert parse(good(**{"spec/kafka/bootstrapServers": servers})).spec.kafka.bootstrap_servers == servers
+
+
 def test_the_cases_are_many_and_distinct() -> None:
     assert len(REFUSED) + len(UNREADABLE) >= 30
     assert len({bad.what for bad in [*REFUSED, *UNREADABLE, *NOT_FOR_PODS]}) == len(

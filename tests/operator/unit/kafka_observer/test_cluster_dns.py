@@ -6,10 +6,10 @@ import socket
 
 import pytest
 
-from slackwater.kafka.net.dialer import Endpoint
+from slackwater.kafka.net.dialer import Address, Endpoint
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.controller.execution.credentials import identity
-from slackwater_operator.kafka.cluster_dns import depends_on_namespace, resolve_in
+from slackwater_operator.kafka.cluster_dns import depends_on_namespace, resolve_in, servers_in
 from slackwater_operator.kubernetes.store import Store
 
 
@@ -58,7 +58,7 @@ async def test_a_name_that_is_the_same_in_all_namespaces_is_looked_up_once(host:
     names = Names(**{host: "10.0.0.1"})
     await resolve_in("orders", names.resolve)(host, 9092)
     assert names.asked == [host]
-    assert not depends_on_namespace(f"{host}:9092")
+    assert not depends_on_namespace(str(Address(host, 9092)))
 
 
 def test_a_single_short_name_makes_the_servers_depend_on_the_namespace() -> None:
@@ -89,3 +89,9 @@ def test_groups_share_connections_only_where_a_name_is_the_same_host(servers: st
         for namespace in ("orders", "returns")
     )
     assert (first == other) == shared
+
+
+def test_servers_have_one_name_however_they_are_written() -> None:
+    written = "PLAINTEXT://kafka:9092, [::1]:9092"
+    assert servers_in("orders", written) == {"kafka:9092 in orders", "[::1]:9092"}
+    assert servers_in("orders", "kafka:none") == frozenset()

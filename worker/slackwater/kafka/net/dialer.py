@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.net.name_lookup import look_up
 
 DEFAULT_PORT = 9092
+_PROTOCOL = re.compile(r"^[A-Za-z][A-Za-z0-9._-]*://")
 
 
 class Address(NamedTuple):
@@ -36,7 +38,8 @@ def parse_servers(servers: str | Iterable[str]) -> list[Address]:
     """``"a:9092,b"`` or a list of such strings, each host:port, in the order given, without repeats.
 
     A host is a name, an IPv4 address, or an IPv6 literal in brackets (``[::1]:9092``); without a port
-    it is 9092. Raises :class:`KafkaConfigurationError` that names the entry.
+    it is 9092. A protocol before it (``SASL_SSL://a:9092``) says nothing, as in Java's ClientUtils.
+    Raises :class:`KafkaConfigurationError` that names the entry.
     """
     entries = servers.split(",") if isinstance(servers, str) else [e for s in servers for e in s.split(",")]
     addresses = [_parse(entry.strip()) for entry in entries if entry.strip()]
@@ -46,19 +49,20 @@ def parse_servers(servers: str | Iterable[str]) -> list[Address]:
 
 
 def _parse(entry: str) -> Address:
-    host, separator, port = entry.rpartition(":")
-    if entry.startswith("["):
-        host, bracket, rest = entry[1:].partition("]")
+    server = _PROTOCOL.sub("", entry)
+    host, separator, port = server.rpartition(":")
+    if server.startswith("["):
+        host, bracket, rest = server[1:].partition("]")
         separator, port = rest[:1], rest[1:]
         if not bracket or separator not in ("", ":"):
             raise KafkaConfigurationError(f"bootstrap_servers: {entry!r} is not [IPv6 address]:port")
     elif not separator:
-        host, port = entry, str(DEFAULT_PORT)
+        host, port = server, str(DEFAULT_PORT)
     elif ":" in host:
         raise KafkaConfigurationError(
             f"bootstrap_servers: write the IPv6 address {entry!r} as [address]:port"
         )
-    if entry.startswith("[") and not separator:
+    if server.startswith("[") and not separator:
         port = str(DEFAULT_PORT)
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise KafkaConfigurationError(

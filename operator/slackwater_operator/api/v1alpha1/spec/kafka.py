@@ -21,7 +21,8 @@ MAX_TOPIC = 249
 """The length limit of a topic's name."""
 _TOPIC_RULES = "(letters, digits, '.', '_' and '-', but neither '.' nor '..' alone)"
 SECRET = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
-_SERVERS = r"[^\s,:]+:[0-9]{1,5}(,\s*[^\s,:]+:[0-9]{1,5})*"
+_SERVER = r"([A-Za-z][A-Za-z0-9._-]*://)?(\[[^\s,\[\]]+\]|[^\s,:]+):[0-9]{1,5}"
+_SERVERS = rf"{_SERVER}(,\s*{_SERVER})*"
 
 _RESERVED_RULES = [
     Rule(
@@ -168,7 +169,7 @@ class Kafka:
     bootstrap_servers: str = required(
         "bootstrapServers",
         fields.text(pattern=_SERVERS, example="kafka.kafka.svc:9092"),
-        "The brokers to connect to first, as HOST:PORT, separated by commas.",
+        "The brokers to connect to first, as HOST:PORT or [IPV6]:PORT, separated by commas.",
     )
     security: Security = spec(
         "security",
