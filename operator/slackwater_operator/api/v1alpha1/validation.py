@@ -99,11 +99,11 @@ def check_servers(servers: str) -> None:
     Raises:
         FieldError: names the broker.
     """
+    from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
     from slackwater.kafka.errors import KafkaConfigurationError
-    from slackwater.kafka.net.dialer import parse_servers
 
     try:
-        parse_servers(servers)
+        ConsumerConfig(bootstrap_servers=servers)
     except KafkaConfigurationError as error:
         problem = str(error).removeprefix("bootstrap_servers: ")
         raise FieldError("spec.kafka.bootstrapServers", problem) from None
