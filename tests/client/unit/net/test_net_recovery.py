@@ -182,6 +182,23 @@ async def test_bad_bootstrap_servers_are_reported_and_the_others_are_used(
         assert {line.split(": ")[1] for line in warnings} == set(bad.split(","))
 
 
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_bootstrap_server_that_says_nothing_does_not_hold_up_the_others(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slackwater.kafka.net.cluster.PATIENCE_S", 0.01)
+    site = Site()
+    async with (
+        site.running(),
+        scripted_broker(Peer.gone) as mute,  # type: ignore[arg-type]
+        cluster_of(f"127.0.0.1:{mute},127.0.0.1:{site.ports[2]}") as cluster,
+    ):
+        cluster.rng.seed(seed)
+        async with asyncio.timeout(cluster.settings.request_timeout_ms / 1000 / 2):
+            await cluster.start()
+        assert set(cluster.metadata.brokers) == {1, 2}
+
+
 async def test_when_all_known_brokers_are_gone_the_bootstrap_servers_are_asked() -> None:
     old, new = Site(), Site()
     async with new.running():

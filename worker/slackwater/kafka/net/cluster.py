@@ -21,7 +21,15 @@ from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.connection import ByVersion, Connect, Connection, RequestTimeoutError
 from slackwater.kafka.net.connection_settings import NOT_COUNTED, ConnectionSettings, Traffic
 from slackwater.kafka.net.coordinators import Coordinators
-from slackwater.kafka.net.dialer import Address, Resolve, canonical_names, parse_servers, reason, resolve
+from slackwater.kafka.net.dialer import (
+    Address,
+    Resolve,
+    canonical_names,
+    first_of,
+    parse_servers,
+    reason,
+    resolve,
+)
 from slackwater.kafka.net.pool import Pool, Purpose
 from slackwater.kafka.net.security.connect import connector
 from slackwater.kafka.net.security.settings import PLAIN_TEXT, Security
@@ -42,6 +50,8 @@ DNS_LOOKUPS = (USE_ALL_DNS_IPS, "resolve_canonical_bootstrap_servers_only")
 REBOOTSTRAP = "rebootstrap"
 RECOVERY_STRATEGIES = (REBOOTSTRAP, "none")
 """Values of ``metadata_recovery_strategy``."""
+PATIENCE_S = 1.0
+"""How long a bootstrap server has before the next one is asked as well."""
 
 
 class Cluster:
@@ -377,32 +387,36 @@ class Cluster:
         timeout_ms: int | None = None,
         version_cap: int | None = None,
     ) -> R:
-        """Asks the first bootstrap server that answers (KIP-899: also when all brokers known are gone)."""
-        failed: list[str] = []
-        refused: AuthenticationError | None = None
-        servers = await self._bootstrap_addresses(failed)
+        """What the first bootstrap server answers (KIP-899: also when all brokers known are gone). One that
+        accepts a connection and says nothing costs a second: then the next one is asked as well."""
+        nameless: list[str] = []
+        servers = await self._bootstrap_addresses(nameless)
         self.rng.shuffle(servers)
-        for server in servers:
+
+        async def ask(server: Address) -> tuple[Connection, R]:
+            connection = await self._connect(server.host, server.port, self.settings)
             try:
-                connection = await self._connect(server.host, server.port, self.settings)
-            except KafkaConnectionError as exc:
-                failed.append(str(exc))
-                refused = exc if isinstance(exc, AuthenticationError) else refused
-                continue
-            try:
-                answer = await connection.request(request, timeout_ms, version_cap)
-            except KafkaConnectionError as exc:
-                failed.append(str(exc))
-                continue
+                return connection, await connection.request(request, timeout_ms, version_cap)
             except BaseException:
                 await connection.close()
                 raise
-            await self._settle(server, connection, answer)
-            self._warn_of_unusable_servers(failed)
-            return answer
-        if refused is not None:
-            raise refused
-        raise NoBrokersAvailable(f"no broker could be reached: {'; '.join(failed)}")
+
+        async def close(asked: tuple[Connection, R]) -> None:
+            await asked[0].close("another bootstrap server has answered")
+
+        won, lost = await first_of(servers, ask, KafkaConnectionError, discard=close, stagger_s=PATIENCE_S)
+        failed = [*nameless, *(str(error) for _, error in lost)]
+        if won is None:
+            refused = [error for _, error in lost if isinstance(error, AuthenticationError)]
+            raise (
+                refused[-1]
+                if refused
+                else NoBrokersAvailable(f"no broker could be reached: {'; '.join(failed)}")
+            )
+        server, (connection, answer) = won
+        await self._settle(server, connection, answer)
+        self._warn_of_unusable_servers(failed)
+        return answer
 
     def _warn_of_unusable_servers(self, failed: list[str]) -> None:
         """Logs each unusable server once: a partly wrong list fails only when its good servers are down."""

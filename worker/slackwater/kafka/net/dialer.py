@@ -13,13 +13,16 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.net.name_lookup import look_up
 
+C = TypeVar("C")
+T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
 DEFAULT_PORT = 9092
 _PROTOCOL = re.compile(r"^[A-Za-z][A-Za-z0-9._-]*://")
 
@@ -158,35 +161,55 @@ async def dial(
             raise
         return sock
 
-    waiting = list(endpoints)
-    running: dict[asyncio.Task[socket.socket], Endpoint] = {}
-    failed: list[tuple[Endpoint, OSError]] = []
+    async def close(sock: socket.socket) -> None:
+        sock.close()
+
+    won, failed = await first_of(endpoints, attempt, OSError, discard=close, stagger_s=STAGGER_S)
+    if won is None:
+        raise _all_failed(failed)
+    endpoint, sock = won
+    return sock, endpoint
+
+
+async def first_of(
+    choices: Sequence[C],
+    attempt: Callable[[C], Coroutine[Any, Any, T]],
+    expected: type[E],
+    *,
+    discard: Callable[[T], Awaitable[None]],
+    stagger_s: float,
+) -> tuple[tuple[C, T] | None, list[tuple[C, E]]]:
+    """The first attempt that succeeds, and those that have failed before: each begins ``stagger_s`` after the
+    one before, or when that has failed. ``None``: all have failed.
+
+    ``expected``: with what an attempt may fail; any other exception is raised. The others are cancelled;
+    ``discard`` gets what they have come to nevertheless.
+    """
+    waiting = list(choices)
+    running: dict[asyncio.Task[T], C] = {}
+    failed: list[tuple[C, E]] = []
     try:
         while waiting or running:
             if waiting:
-                endpoint = waiting.pop(0)
-                running[asyncio.create_task(attempt(endpoint))] = endpoint
+                choice = waiting.pop(0)
+                running[asyncio.create_task(attempt(choice))] = choice
             done, _ = await asyncio.wait(
-                running, timeout=STAGGER_S if waiting else None, return_when=asyncio.FIRST_COMPLETED
+                running, timeout=stagger_s if waiting else None, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
                 problem = task.exception()
                 if problem is None:
-                    return task.result(), running.pop(task)
-                if not isinstance(problem, OSError):
+                    return (running.pop(task), task.result()), failed
+                if not isinstance(problem, expected):
                     raise problem
                 failed.append((running.pop(task), problem))
     finally:
-        await _end(list(running))
-    raise _all_failed(failed)
-
-
-async def _end(tasks: list[asyncio.Task[socket.socket]]) -> None:
-    for task in tasks:
-        task.cancel()
-    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(outcome, socket.socket):
-            outcome.close()
+        for task in running:
+            task.cancel()
+        for outcome in await asyncio.gather(*running, return_exceptions=True):
+            if not isinstance(outcome, BaseException):
+                await discard(outcome)
+    return None, failed
 
 
 def _all_failed(failed: list[tuple[Endpoint, OSError]]) -> OSError:
