@@ -19,6 +19,7 @@ from slackwater.kafka.admin.results import (
     PerItem,
     TopicDescription,
 )
+from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.cluster import Cluster
 from slackwater.kafka.net.security import options as security_options
@@ -66,6 +67,7 @@ class AsyncAdmin:
         self._bootstrap_timeout_ms = bootstrap_timeout_ms
         self._unreachable_timeout_ms = unreachable_timeout_ms
         self._backoff = Backoff(retry_backoff_ms, 1_000, rng)
+        self._started = False
 
     async def start(self) -> Self:
         """Connects to the cluster. Raises :class:`NoBrokersAvailable`, which names the addresses tried."""
@@ -76,6 +78,7 @@ class AsyncAdmin:
         except BaseException:
             await self._cluster.close()
             raise
+        self._started = True
         return self
 
     async def close(self) -> None:
@@ -91,6 +94,8 @@ class AsyncAdmin:
         await self.close()
 
     def _attempts(self, timeout_ms: int | None) -> Attempts:
+        if not self._started:
+            raise IllegalStateError("call start() first")
         return Attempts(self._timeout_ms if timeout_ms is None else timeout_ms, self._backoff)
 
     # -- topics and the cluster --------------------------------------------------------------------

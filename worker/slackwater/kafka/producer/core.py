@@ -154,11 +154,13 @@ class ProducerCore:
     ) -> None:
         """Raises for a record that can never be sent.
 
-        :class:`IllegalStateError` (closed), :class:`TypeError` (not bytes),
+        :class:`IllegalStateError` (closed, or not started), :class:`TypeError` (not bytes),
         :class:`MessageSizeTooLargeError`, and the error that ended an idempotent producer.
         """
         if self.closed:
             raise IllegalStateError("the producer is closed")
+        if self._task is None:
+            raise IllegalStateError("call start() first")
         if self.sender.fatal is not None:
             raise self.sender.fatal
         if timestamp_ms is not None and not 0 <= _integer("timestamp_ms", timestamp_ms) < 2**63:
