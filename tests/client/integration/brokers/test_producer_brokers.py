@@ -27,7 +27,7 @@ from slackwater.kafka.producer import AsyncProducer, KafkaProducer, RecordMetada
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.proxies import CuttingProxy
-from tests.support.waiting import WAIT_S
+from tests.support.waiting import WAIT_S, wait_until
 
 Broker = KafkaCluster | DevBroker
 
@@ -254,6 +254,23 @@ def test_records_that_cannot_be_sent_fail_at_once(broker: Broker, topic: str) ->
     with pytest.raises(IllegalStateError):
         producer.send(topic, b"x")
     producer.close()
+
+
+def test_a_callback_that_would_wait_for_itself_is_refused(broker: Broker, topic: str) -> None:
+    raised: list[BaseException] = []
+    with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
+
+        def flush(metadata: RecordMetadata) -> None:
+            try:
+                producer.send(topic, b"next")
+                producer.flush()
+            except KafkaError as error:
+                raised.append(error)
+
+        producer.send(topic, b"x").add_callback(flush)
+        producer.flush(WAIT_S)
+        wait_until(lambda: raised, "the callback")
+    assert isinstance(raised[0], IllegalStateError)
 
 
 def test_a_batch_the_topic_refuses_fails_and_the_next_goes_through(broker: Broker) -> None:

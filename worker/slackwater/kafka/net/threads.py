@@ -68,9 +68,11 @@ class LoopThread:
         ``work`` is cancelled then, and also when the waiting thread is interrupted (Ctrl-C). Raises
         :class:`IllegalStateError` on the loop's own thread, where it would wait for itself.
         """
-        if threading.current_thread() is self._thread:
+        try:
+            self.may_wait()
+        except IllegalStateError:
             work.close()
-            raise IllegalStateError("a blocking call from a callback of the same client would never return")
+            raise
         future = self.submit(work)
         try:
             return future.result(timeout_s)
@@ -82,6 +84,11 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+    def may_wait(self) -> None:
+        """Raises :class:`IllegalStateError` on the loop's own thread, which nothing may block."""
+        if threading.current_thread() is self._thread:
+            raise IllegalStateError("a blocking call from a callback of the same client would never return")
 
     def stop_after(self, work: Coroutine[Any, Any, Any]) -> None:
         """Runs ``work``, then ends the loop and its thread; waits for neither."""

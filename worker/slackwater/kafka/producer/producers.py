@@ -196,8 +196,10 @@ class KafkaProducer:
         """Sends everything now and waits until every record has succeeded or failed.
 
         Look at the futures for errors. Raises :class:`KafkaTimeoutError` when it takes longer than
-        ``timeout`` seconds (``None``: until the delivery timeout has decided all).
+        ``timeout`` seconds (``None``: until the delivery timeout has decided all), and
+        :class:`IllegalStateError` in a callback, which would wait for itself.
         """
+        self._thread.may_wait()
         batches = self._core.accumulator.incomplete()
         self._core.sender.wake_threadsafe()
         clock = self._core.clock
