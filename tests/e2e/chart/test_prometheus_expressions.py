@@ -24,12 +24,13 @@ import promql_parser
 import pytest
 
 from slackwater.kafka import KafkaAdmin, KafkaConsumer, KafkaProducer
+from slackwater_operator.controller.rebalances import OURS_FOR_MS
 from slackwater_operator.policies import conditions
 from tests.support.chromium import grafana
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker
 from tests.support.operator import chart, monitoring
-from tests.support.waiting import HANG_S
+from tests.support.waiting import HANG_S, WAIT_S
 from tools.dashboards.conditions import LEVELS
 
 pytestmark = [
@@ -293,7 +294,7 @@ def names_of_pods(story: Story, namespace: str) -> set[str]:
 
 def intrude(story: Story) -> bool:
     """Somebody joins the group and leaves it again. Whether the operator has counted that as unplanned: what
-    comes within a minute of its own doing is taken for its own."""
+    comes within ``OURS_FOR_MS`` of its own doing is taken for its own."""
     before = unplanned(story)
     consumer = KafkaConsumer(TOPIC, bootstrap_servers=story.broker.bootstrap, group_id=GROUP_ID,
                              partition_assignment_strategy="cooperative-sticky")  # fmt: skip
@@ -412,7 +413,7 @@ def test_every_expression_returns_a_value(story: Story) -> None:
     load = Load(story.broker.bootstrap)
     load.start()
     try:
-        until(lambda: intrude(story), "an unplanned rebalance")
+        until(lambda: intrude(story), "an unplanned rebalance", OURS_FOR_MS / 1000 + WAIT_S)
         until(lambda: measured(story), "what a worker can do")
         deadline = time.monotonic() + HANG_S
         while left and time.monotonic() < deadline:
