@@ -102,6 +102,19 @@ def test_without_a_reset_policy_each_poll_asks_for_a_seek(broker: Any) -> None:
         assert drain(consumer, 1) == {tp: [10]}
 
 
+def test_a_paused_partition_without_a_position_is_told_once(broker: Any) -> None:
+    topic = make_topic(broker.bootstrap, 2, 20)
+    tp, other = partitions(topic, 2)
+    with KafkaConsumer(**options(broker.bootstrap, unique("g"), auto_offset_reset="none")) as consumer:
+        consumer.assign([tp, other])
+        consumer.seek(other, 0)
+        consumer.pause(tp, other)
+        with pytest.raises(NoOffsetForPartitionError, match=topic):
+            consumer.poll(30_000)
+        consumer.resume(other)
+        assert drain(consumer, 10) == {other: list(range(10))}
+
+
 def test_a_member_whose_position_nobody_sets_still_rebalances(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 2, 20), unique("g")
     with (

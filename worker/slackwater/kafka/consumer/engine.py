@@ -86,6 +86,8 @@ class Engine:
         """Paces what is repeated."""
         self.listener: Any = None
         self.errors: deque[KafkaError] = deque()
+        self._heard: set[KafkaError] = set()
+        """Of them, those about positions that ``poll()`` has raised."""
         """What ``poll()`` raises next."""
         self._own_notices = NoticeQueue()
         self.buffer = FetchBuffer(
@@ -376,7 +378,8 @@ class Engine:
         """Raises the errors that end ``poll()``. From any thread.
 
         One about positions is raised again until they are set, or their partitions are paused or gone:
-        nothing is read of them before. ``of_positions``: False leaves these for a later call.
+        nothing is read of them before. It is raised once for a partition that was paused before.
+        ``of_positions``: False leaves these for a later call.
         """
         if self.closed:
             raise IllegalStateError("the consumer is closed")
@@ -387,9 +390,12 @@ class Engine:
             concerned = self.positions.concerned(error)
             if concerned is None:
                 raise error
-            if concerned:
-                self.errors.append(error)
-            if of_positions and not all(state.paused for state in concerned):
+            if not concerned:
+                self._heard.discard(error)
+                continue
+            self.errors.append(error)
+            if of_positions and (error not in self._heard or not all(state.paused for state in concerned)):
+                self._heard.add(error)
                 raise error.with_traceback(None)
 
     def membership(self) -> MembershipSnapshot:
