@@ -179,11 +179,14 @@ def test_without_idempotence_a_swallowed_answer_repeats_records(broker: Broker, 
 
 @pytest.mark.parametrize("acks", [0, 1])
 def test_records_are_sent_with_fewer_acks(broker: Broker, topic: str, acks: int) -> None:
+    # With acks=0 a record is lost, as it may be, on a busy broker that does not lead the new topic yet.
+    with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
+        producer.send(topic, b"first", partition=1).get(WAIT_S)
     with KafkaProducer(bootstrap_servers=broker.bootstrap, acks=acks, enable_idempotence=False) as producer:
         metadata = producer.send(topic, b"x", partition=1).get(WAIT_S)
-        assert metadata.offset == (-1 if acks == 0 else 0)
+        assert metadata.offset == (-1 if acks == 0 else 1)
         assert (metadata.topic, metadata.partition, metadata.serialized_value_size) == (topic, 1, 1)
-    assert [r.value for r in read_back(broker.bootstrap, topic, 1)] == [b"x"]
+    assert [r.value for r in read_back(broker.bootstrap, topic, 2)] == [b"first", b"x"]
 
 
 def test_callbacks_and_serializers_are_called(broker: Broker, topic: str) -> None:
