@@ -73,6 +73,7 @@ class Positions:
                 backoff,
                 lambda: pending() if may_look() else [],
                 look,
+                known=lambda states: all(cluster.metadata.leader(state.tp) is not None for state in states),
                 on_change=self._changed,
                 on_error=on_error,
                 refresh=refresh,

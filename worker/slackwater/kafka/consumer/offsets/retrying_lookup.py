@@ -19,9 +19,10 @@ Look = Callable[[Sequence[PartitionState]], Awaitable[bool]]
 class Looking:
     """One kind of look-up. Each has a task of its own, so that none waits for another.
 
-    ``pending`` gives what is to be looked for now, ``look`` looks once and gives whether something has to be
-    looked for again. ``on_change`` is called after each look, ``refresh`` before each repetition. An error
-    that is not retriable goes to ``on_error``, and ends this until the next :meth:`wake`.
+    ``pending`` gives what is to be looked for now, ``known`` whether there is somebody to ask for each of
+    them, ``look`` looks once and gives whether something has to be looked for again. ``on_change`` is called
+    after each look, ``refresh`` before each repetition. An error that is not retriable goes to ``on_error``,
+    and ends this until the next :meth:`wake`.
     """
 
     def __init__(
@@ -31,12 +32,13 @@ class Looking:
         pending: Pending,
         look: Look,
         *,
+        known: Callable[[Sequence[PartitionState]], bool],
         on_change: Callable[[], None],
         on_error: Callable[[KafkaError], None],
         refresh: Callable[[], None],
     ) -> None:
         self._what, self._backoff = what, backoff
-        self._pending, self._look = pending, look
+        self._pending, self._known, self._look = pending, known, look
         self._on_change, self._on_error, self._refresh = on_change, on_error, refresh
         self._task: asyncio.Task[None] | None = None
         self._again = asyncio.Event()
@@ -55,6 +57,7 @@ class Looking:
         failures = 0
         while wanted := self._pending():
             self._again.clear()
+            was_known = self._known(wanted)
             try:
                 missing = await self._look(wanted)
             except KafkaError as exc:
@@ -67,11 +70,11 @@ class Looking:
             if missing:
                 failures += 1
                 self._refresh()
-                await self._pause(failures)
+                await self._pause(failures, at_least=was_known or failures > 1)
 
-    async def _pause(self, failures: int) -> None:
+    async def _pause(self, failures: int, *, at_least: bool) -> None:
         # The first look of all mostly fails because the cluster is not known yet: the news ends that.
-        least = max(self._backoff.delay_ms(1), 1) / 1000 if failures > 1 else 0.0
+        least = max(self._backoff.delay_ms(1), 1) / 1000 if at_least else 0.0
         most = self._backoff.delay_ms(failures + 1) / 1000
         # From then on never less than one back-off: news may come with answers that have brought nothing.
         await asyncio.sleep(min(least, max(most, 0.001)))
