@@ -386,7 +386,10 @@ class Engine:
         if self.group is not None and self.subscription.by_group:
             self.group.require()
         for _ in range(len(self.errors)):
-            error = self.errors.popleft()
+            try:
+                error = self.errors.popleft()
+            except IndexError:  # another thread looks at it
+                return
             concerned = self.positions.concerned(error)
             if concerned is None:
                 raise error
