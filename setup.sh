@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 # Most of the 9,000 modules are never imported; Python compiles the others when they first are.
 export PIP_NO_COMPILE=1
 
-# uv takes a third of pip's time. It does not read pip's settings, such as a company's index; then pip installs.
+# uv takes half of pip's time. It does not read pip's settings, such as a company's index; then pip installs.
 install() {
     { [ -x .venv/bin/uv ] && .venv/bin/uv pip install --quiet --python "$env" "$@"; } ||
         "$env/bin/pip" install --quiet "$@"

@@ -50,10 +50,10 @@ def events_with(word: str) -> Iterator[list[str]]:
     """Gives the audit events within the block, such as `open`, that have this word in an argument."""
     global _watched
     _install()
-    seen: list[str] = []
-    _watched = word, seen
+    events: list[str] = []
+    _watched = word, events
     try:
-        yield seen
+        yield events
     finally:
         _watched = None
 
@@ -77,9 +77,9 @@ _installed: list[bool] = []
 
 def _refuse(event: str, arguments: tuple[object, ...]) -> None:
     if _watched is not None:
-        word, seen = _watched
+        word, events = _watched
         if any(isinstance(argument, (str, bytes)) and word in str(argument) for argument in arguments):
-            seen.append(f"{event} {arguments}")
+            events.append(f"{event} {arguments}")
     if not _sealed:
         return
     if event in _PROCESSES:

@@ -31,7 +31,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
 
 
 def texts(schema: dict[str, Any], path: str) -> Iterator[str]:
-    """The path of each text in a schema; of one item of each list and map."""
+    """The path of each text in a schema, but for those in lists and maps."""
     for name, inner in schema.get("properties", {}).items():
         yield from texts(inner, f"{path}/{name}")
     if schema.get("type") == "string":

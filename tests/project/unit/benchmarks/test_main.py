@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import runpy
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-import benchmarks
-from benchmarks.__main__ import main
-
-NAMES = [found.name for found in pkgutil.iter_modules(benchmarks.__path__) if not found.name.startswith("_")]
+from benchmarks.__main__ import NAMES, main
 
 
 @pytest.fixture

@@ -86,9 +86,9 @@ class Engine:
         """Paces what is repeated."""
         self.listener: Any = None
         self.errors: deque[KafkaError] = deque()
+        """What ``poll()`` raises next."""
         self._heard: set[KafkaError] = set()
         """Of them, those about positions that ``poll()`` has raised."""
-        """What ``poll()`` raises next."""
         self._own_notices = NoticeQueue()
         self.buffer = FetchBuffer(
             self.subscription,

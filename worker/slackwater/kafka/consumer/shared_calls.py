@@ -160,9 +160,13 @@ class ConsumerBase(ABC):
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Reads on from ``offset``; an :class:`OffsetAndMetadata` may bring the leader epoch.
 
-        Raises :class:`PartitionNotAssignedError`; TypeError, ValueError for what is no offset.
+        Raises :class:`PartitionNotAssignedError`, ValueError for what is no offset.
         """
-        ((tp, place),) = check_offsets({partition: offset}, "seek").items()
+        (tp,) = check_partitions([partition])
+        try:
+            place = check_offsets({tp: offset}, "seek")[tp]
+        except TypeError as exc:
+            raise ValueError(f"{offset!r} is no offset to seek: {exc}") from None
         self._iterator.clear_partition(tp)
         self._call(self._seek, tp, place.offset, place.leader_epoch)
 

@@ -407,12 +407,10 @@ class Cluster:
         won, lost = await first_of(servers, ask, KafkaConnectionError, discard=close, stagger_s=PATIENCE_S)
         failed = [*nameless, *(str(error) for _, error in lost)]
         if won is None:
-            refused = [error for _, error in lost if isinstance(error, AuthenticationError)]
-            raise (
-                refused[-1]
-                if refused
-                else NoBrokersAvailable(f"no broker could be reached: {'; '.join(failed)}")
-            )
+            for _, error in reversed(lost):
+                if isinstance(error, AuthenticationError):
+                    raise error
+            raise NoBrokersAvailable(f"no broker could be reached: {'; '.join(failed)}")
         server, (connection, answer) = won
         await self._settle(server, connection, answer)
         self._warn_of_unusable_servers(failed)

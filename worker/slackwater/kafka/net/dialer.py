@@ -41,7 +41,7 @@ def parse_servers(servers: str | Iterable[str]) -> list[Address]:
     """``"a:9092,b"`` or a list of such strings, each host:port, in the order given, without repeats.
 
     A host is a name, an IPv4 address, or an IPv6 literal in brackets (``[::1]:9092``); without a port
-    it is 9092. A protocol before it (``SASL_SSL://a:9092``) says nothing, as in Java's ClientUtils.
+    it is 9092. A protocol before it (``SASL_SSL://a:9092``) is ignored, as in Java's ClientUtils.
     Raises :class:`KafkaConfigurationError` that names the entry.
     """
     entries = servers.split(",") if isinstance(servers, str) else [e for s in servers for e in s.split(",")]

@@ -68,11 +68,7 @@ class LoopThread:
         ``work`` is cancelled then, and also when the waiting thread is interrupted (Ctrl-C). Raises
         :class:`IllegalStateError` on the loop's own thread, where it would wait for itself.
         """
-        try:
-            self.may_wait()
-        except IllegalStateError:
-            work.close()
-            raise
+        self.may_wait(work)
         future = self.submit(work)
         try:
             return future.result(timeout_s)
@@ -85,9 +81,14 @@ class LoopThread:
             future.cancel()
             raise
 
-    def may_wait(self) -> None:
-        """Raises :class:`IllegalStateError` on the loop's own thread, which nothing may block."""
+    def may_wait(self, work: Coroutine[Any, Any, Any] | None = None) -> None:
+        """Raises :class:`IllegalStateError` on the loop's own thread, which nothing may block.
+
+        ``work``, which was to be waited for, is closed then.
+        """
         if threading.current_thread() is self._thread:
+            if work is not None:
+                work.close()
             raise IllegalStateError("a blocking call from a callback of the same client would never return")
 
     def stop_after(self, work: Coroutine[Any, Any, Any]) -> None:

@@ -155,7 +155,8 @@ class ProducerCore:
         """Raises for a record that can never be sent.
 
         :class:`IllegalStateError` (closed, or not started), :class:`TypeError` (not bytes),
-        :class:`MessageSizeTooLargeError`, and the error that ended an idempotent producer.
+        :class:`IllegalArgumentError` (a time out of range), :class:`MessageSizeTooLargeError`, and the error
+        that ended an idempotent producer.
         """
         if self.closed:
             raise IllegalStateError("the producer is closed")

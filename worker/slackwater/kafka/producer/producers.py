@@ -165,8 +165,8 @@ class KafkaProducer:
         monotonic time): the record's batch is not sent after it, and not sent again; it fails with
         :class:`SendDeadlineError`, as do the records that share the batch. Raises
         :class:`MessageSizeTooLargeError`, :class:`TypeError` (not bytes), :class:`IllegalArgumentError` (no
-        such partition, no time), :class:`IllegalStateError` (closed), and the error that has ended the
-        producer.
+        such partition, a time out of range), :class:`IllegalStateError` (closed), and the error that has
+        ended the producer.
         """
         core, config = self._core, self.config
         key_bytes = serialize(config.key_serializer, key, "key")

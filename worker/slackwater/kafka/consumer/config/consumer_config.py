@@ -126,8 +126,8 @@ class ConsumerConfig:
     metadata_recovery_strategy: str = REBOOTSTRAP
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000
     interceptor_classes: Any = ()
-    """Classes, objects, or ``module:Class``, in their order; see ``consumer.interceptors``. Like a
-    deserializer, one is named only until :meth:`loaded`."""
+    """Classes, objects, or ``module:Class``, in their order; see ``consumer.interceptors``.
+    :meth:`loaded` imports what is named, here and as a deserializer."""
     api_version: Any = None
     """kafka-python's: versions are agreed anyway; given, the constructor does not wait for a broker."""
     exclude_internal_topics: bool = True
