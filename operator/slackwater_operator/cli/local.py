@@ -90,8 +90,7 @@ async def _main(arguments: argparse.Namespace) -> int:
 
     stop, again = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
-        loop.add_signal_handler(signal.SIGHUP, _hangup, _has_terminal(), stop, again)
+    loop.add_signal_handler(signal.SIGHUP, _Hangup(stop.set, again.set))
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     launch = Launch(
@@ -135,9 +134,26 @@ def _order(order: Callable[[], None]) -> None:
         _line(str(error))
 
 
-def _hangup(had_terminal: bool, stop: asyncio.Event, again: asyncio.Event) -> None:
-    """SIGHUP: the terminal was closed, which ends the run; otherwise somebody wants a rollout."""
-    (stop if had_terminal and not _has_terminal() else again).set()
+class _Hangup:
+    """SIGHUP: the terminal was closed, which ends the run but under nohup, or somebody wants a rollout.
+
+    Without a handler a process under nohup would ignore the second, too.
+    """
+
+    def __init__(self, stop: Callable[[], None], roll: Callable[[], None]) -> None:
+        self._stop = stop
+        self._roll = roll
+        self._under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        self._had_terminal = _has_terminal()
+
+    def __call__(self) -> None:
+        if not self._had_terminal or _has_terminal():
+            self._roll()
+        elif self._under_nohup:
+            self._had_terminal = False
+            _line("the terminal was closed, and the run goes on, as nohup asks; SIGHUP rolls the workers")
+        else:
+            self._stop()
 
 
 def _has_terminal() -> bool:

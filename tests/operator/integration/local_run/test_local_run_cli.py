@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -46,15 +46,15 @@ def run(file: Path) -> tuple[int, list[str]]:
     return done.returncode, done.stderr.splitlines()
 
 
-def hear_hangups() -> None:
-    """In a child process: SIGHUP is not ignored there, though these tests may run under nohup."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def under_nohup() -> None:
+    """In a child process: SIGHUP is ignored there, as nohup has it."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 @contextmanager
 def started(file: Path) -> Iterator[subprocess.Popen[bytes]]:
     with (file.parent / "output").open("wb") as output:
-        process = subprocess.Popen(command(file), stdout=output, stderr=output, preexec_fn=hear_hangups)
+        process = subprocess.Popen(command(file), stdout=output, stderr=output, preexec_fn=under_nohup)
         try:
             yield process
         finally:
@@ -247,22 +247,44 @@ def test_a_hangup_rolls_the_workers_with_the_changed_file(site: LocalRunSite, gr
     assert len(pids(group.parent)) == 6
 
 
-@pytest.mark.long
-def test_closing_the_terminal_ends_the_run_and_empties_the_group(group: Path, devbroker: DevBroker) -> None:
+@contextmanager
+def in_a_terminal(file: Path, hangups: signal.Handlers) -> Iterator[tuple[int, Callable[[], None]]]:
+    """A run in a terminal of its own, whose workers have started; gives its process id, and what closes that.
+
+    Its output goes to `output`, as under nohup.
+    """
     pid, terminal = pty.fork()
+    output = file.parent / "output"
     if pid == 0:
-        hear_hangups()
-        os.execv(sys.executable, command(group))
+        signal.signal(signal.SIGHUP, hangups)
+        log = os.open(output, os.O_WRONLY | os.O_CREAT)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.execv(sys.executable, command(file))
     try:
-        said = ""
-        while "done in" not in said:
-            said += os.read(terminal, 4096).decode()
-        workers = pids(group.parent)
-        os.close(terminal)
-        wait_until(lambda: os.waitpid(pid, os.WNOHANG) != (0, 0))
+        wait_until(lambda: output.exists() and "start 2 workers: done in" in output.read_text())
+        yield pid, lambda: os.close(terminal)
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.long
+def test_under_nohup_the_closed_terminal_ends_nothing_and_a_hangup_rolls(group: Path) -> None:
+    output = group.parent / "output"
+    with in_a_terminal(group, signal.SIG_IGN) as (pid, close):
+        close()
+        wait_until(lambda: "the terminal was closed" in output.read_text())
+        os.kill(pid, signal.SIGHUP)
+        wait_until(lambda: "restart all workers: done in" in output.read_text())
+
+
+@pytest.mark.long
+def test_closing_the_terminal_ends_the_run_and_empties_the_group(group: Path, devbroker: DevBroker) -> None:
+    with in_a_terminal(group, signal.SIG_DFL) as (pid, close):
+        workers = pids(group.parent)
+        close()
+        wait_until(lambda: os.waitpid(pid, os.WNOHANG) != (0, 0))
     assert [pid for pid in workers if alive(pid)] == []
     with KafkaAdmin(devbroker.bootstrap) as admin:
         name = load(group).name

@@ -73,9 +73,7 @@ def run(script: Path) -> str:
     }
     environment.pop("SLACKWATER_BOOTSTRAP", None)
     with (script.parent / "output.txt").open("w+b") as file:
-        # SIGHUP is not ignored there, though these tests may run under nohup.
-        command = ["env", "--default-signal=HUP", "bash", str(script)]
-        process = OwnedProcess(command, env=environment, output=file, cwd=script.parent)
+        process = OwnedProcess(["bash", str(script)], env=environment, output=file, cwd=script.parent)
         try:
             code = process.process.wait(HANG_S)
         except subprocess.TimeoutExpired:
