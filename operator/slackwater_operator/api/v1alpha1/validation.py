@@ -31,8 +31,11 @@ RESERVED_PROPERTIES = {
     "group.id": "set spec.groupId instead",
     "group.instance.id": "it is the worker's pod name",
     "enable.auto.commit": "a worker commits after its sink has written",
+    "client.id": "it is the pod's name",
+    "allow.auto.create.topics": "a worker reads topics that exist",
     "key.deserializer": "a handler receives bytes",
     "value.deserializer": "a handler receives bytes",
+    "interceptor.classes": "a worker does not call them; change or drop records in the handler",
 }
 
 _PROPERTIES = "spec.kafka.properties"

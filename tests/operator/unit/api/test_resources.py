@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from slackwater.runtime.config import worker_config
 from slackwater_operator.api.v1alpha1 import crd, validation
 from slackwater_operator.api.v1alpha1.consumer_group import ResourceError, load, parse
 from tests.support.operator.bad_resources import good
@@ -200,3 +201,4 @@ def test_the_reserved_properties_are_refused_by_the_crd_too() -> None:
     rules = [rule["rule"] for rule in kafka["properties"]["properties"]["x-kubernetes-validations"]]
     for name in validation.RESERVED_PROPERTIES:
         assert f"!('{name}' in self)" in rules
+    assert worker_config.RESERVED_PROPERTIES.keys() == validation.RESERVED_PROPERTIES.keys()

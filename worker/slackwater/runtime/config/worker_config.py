@@ -57,6 +57,11 @@ RESERVED_PROPERTIES = {
     "group.instance.id": "it is the worker's name: set SLACKWATER_INSTANCE_ID in the environment instead",
     "bootstrap.servers": "set the field bootstrapServers instead",
     "enable.auto.commit": "remove it; a worker commits after each write",
+    "client.id": "it is the worker's name: set SLACKWATER_POD_NAME in the environment instead",
+    "allow.auto.create.topics": "remove it; a worker reads topics that exist",
+    "key.deserializer": "remove it; a handler receives bytes",
+    "value.deserializer": "remove it; a handler receives bytes",
+    "interceptor.classes": "remove it; a worker does not call them: change or drop records in the handler",
 }
 
 

@@ -305,6 +305,7 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
         ),
         ({"properties": {"bootstrap.servers": "x"}}, "properties.bootstrap.servers", "bootstrapServers"),
         ({"properties": {"enable.auto.commit": "true"}}, "properties.enable.auto.commit", "remove it"),
+        ({"properties": {"interceptor.classes": "m:Mask"}}, "properties.interceptor.classes", "remove it"),
         ({"properties": {"session.timeout.ms": "45s"}}, "properties.session.timeout.ms", "whole number"),
         ({"properties": ["a"]}, "properties", "must be a mapping"),
         ({"deadLetterTopic": "t"}, "deadLetterTopic", "also a consumed topic"),
