@@ -158,8 +158,10 @@ def test_a_consumer_that_is_dropped_warns_and_ends(
     assert members(broker.bootstrap, group) == remaining
 
 
-class Watches:
-    """An interceptor: the consumer's loop tells it of commits."""
+class Refers:
+    """What an application gives its client, and what refers to that."""
+
+    client: Any = None
 
     def on_consume(self, records: Any) -> Any:
         return records
@@ -167,19 +169,52 @@ class Watches:
     def on_commit(self, offsets: Any) -> None:
         pass
 
-    def close(self) -> None:
+    def on_partitions_assigned(self, partitions: Any) -> None:
         pass
 
+    on_partitions_revoked = on_partitions_assigned
 
-def test_interceptors_do_not_keep_a_dropped_consumer(devbroker: Any) -> None:
-    topic = make_topic(devbroker.bootstrap, 1, 1)
-    consumer = KafkaConsumer(
-        topic, **options(devbroker.bootstrap, unique("g"), interceptor_classes=[Watches()])
-    )
+    def same(self, value: Any) -> Any:
+        return value
+
+    def told(self, *outcome: Any) -> None:
+        pass
+
+    def first(self, key: bytes, partitions: Any, available: Any) -> int:
+        return int(partitions[0])
+
+
+OPTIONS: dict[str, Callable[[Refers], dict[str, Any]]] = {
+    "interceptor": lambda own: {"interceptor_classes": [own]},
+    "deserializer": lambda own: {"key_deserializer": own.same, "value_deserializer": own.same},
+    "callback": lambda own: {"default_offset_commit_callback": own.told},
+    "listener": lambda own: {},
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_dropped_consumer_is_collected_though_its_options_refer_to_it(devbroker: Any, option: str) -> None:
+    topic, own = make_topic(devbroker.bootstrap, 1, 1), Refers()
+    consumer = KafkaConsumer(**options(devbroker.bootstrap, unique("g"), **OPTIONS[option](own)))
+    own.client = consumer
+    consumer.subscribe([topic], listener=own if option == "listener" else None)
     drain(consumer, 1)
-    consumer.commit()
+    consumer.commit_async().wait(WAIT_S)
+    consumer.poll(0)
     with pytest.warns(ResourceWarning, match=UNCLOSED):  # noqa: PT031
-        del consumer
+        del consumer, own
+        gc.collect()
+
+
+def test_a_dropped_producer_is_collected_though_its_options_refer_to_it(devbroker: Any) -> None:
+    own = Refers()
+    producer = KafkaProducer(
+        bootstrap_servers=devbroker.bootstrap, value_serializer=own.same, partitioner=own.first
+    )
+    own.client = producer
+    producer.send(make_topic(devbroker.bootstrap, 1), b"x").add_callback(own.told).get(WAIT_S)
+    with pytest.warns(ResourceWarning, match=UNCLOSED):  # noqa: PT031
+        del producer, own
         gc.collect()
 
 
@@ -265,6 +300,44 @@ def test_a_broker_that_does_not_answer_ends_a_call_with_the_time_that_was_given(
     first = re.search(r"within ([0-9]+) ms", str(caught.value))
     assert first is not None, str(caught.value)
     assert first[1] == "1234", str(caught.value)
+
+
+class Interrupted:
+    """A listener, in whose call the broker hangs and somebody presses Ctrl-C."""
+
+    def __init__(self, pid: int, kind: type[BaseException]) -> None:
+        self.pid, self.kind = pid, kind
+
+    def on_partitions_assigned(self, partitions: Any) -> None:
+        pass
+
+    def on_partitions_revoked(self, partitions: Any) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+        raise self.kind
+
+
+@pytest.mark.parametrize("face", [KafkaConsumer, AsyncConsumer])
+async def test_an_interrupted_close_does_not_wait_for_a_broker(face: Any) -> None:
+    """Otherwise it waited for the leave of the group as long as a request may take: ten minutes here."""
+    with DevBroker({"group.initial.rebalance.delay.ms": "50"}) as own:
+        topic = make_topic(own.bootstrap, 1, 1)
+        config = options(own.bootstrap, unique("g"), **PATIENT, enable_auto_commit=False)
+        try:
+            if face is KafkaConsumer:
+                consumer = KafkaConsumer(**config)
+                consumer.subscribe([topic], listener=Interrupted(own.pid, KeyboardInterrupt))
+                drain(consumer, 1)
+                with pytest.raises(KeyboardInterrupt):
+                    consumer.close()
+            else:
+                other = await AsyncConsumer(**config).start()
+                other.subscribe([topic], listener=Interrupted(own.pid, asyncio.CancelledError))
+                while not await other.poll(500):
+                    pass
+                with pytest.raises(asyncio.CancelledError):
+                    await other.close()
+        finally:
+            os.kill(own.pid, signal.SIGCONT)
 
 
 # -- brokers that are away -------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.cluster import Cluster
 from slackwater.kafka.net.security import options as security_options
+from slackwater.kafka.net.threads import MADE_BEFORE_FORK, tell_of_fork
 from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
@@ -67,7 +68,7 @@ class AsyncAdmin:
         self._bootstrap_timeout_ms = bootstrap_timeout_ms
         self._unreachable_timeout_ms = unreachable_timeout_ms
         self._backoff = Backoff(retry_backoff_ms, 1_000, rng)
-        self._started = False
+        self._started = self._of_parent = False
 
     async def start(self) -> Self:
         """Connects to the cluster. Raises :class:`NoBrokersAvailable`, which names the addresses tried."""
@@ -79,7 +80,12 @@ class AsyncAdmin:
             await self._cluster.close()
             raise
         self._started = True
+        tell_of_fork(self)
         return self
+
+    def forked(self) -> None:
+        """Called in a process that was forked: every call raises."""
+        self._started, self._of_parent = False, True
 
     async def close(self) -> None:
         """Closes all connections. May be called again."""
@@ -95,7 +101,7 @@ class AsyncAdmin:
 
     def _attempts(self, timeout_ms: int | None) -> Attempts:
         if not self._started:
-            raise IllegalStateError("call start() first")
+            raise IllegalStateError(MADE_BEFORE_FORK if self._of_parent else "call start() first")
         return Attempts(self._timeout_ms if timeout_ms is None else timeout_ms, self._backoff)
 
     # -- topics and the cluster --------------------------------------------------------------------

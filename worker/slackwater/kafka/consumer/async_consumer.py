@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from slackwater.extras import ARROW
 from slackwater.kafka.consumer.config import deserializers
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
-from slackwater.kafka.consumer.engine import Engine
 from slackwater.kafka.consumer.iteration import to_table
 from slackwater.kafka.consumer.listener import callback_for, listener_error
 from slackwater.kafka.consumer.lookups import Lookups
 from slackwater.kafka.consumer.offsets.committer import CommitFuture, Offsets, check_offsets
-from slackwater.kafka.consumer.shared_calls import ConsumerBase
+from slackwater.kafka.consumer.shared_calls import INTERRUPTED_S, ConsumerBase
 from slackwater.kafka.consumer.standby import refuse_in_standby
 from slackwater.kafka.consumer.wakeups import Waiter, Wakeups
 from slackwater.kafka.errors import IllegalStateError
@@ -69,7 +68,7 @@ class AsyncConsumer(ConsumerBase):
     async def start(self) -> Self:
         """Finds a broker. Raises :class:`NoBrokersAvailable` naming every address."""
         self._loop = asyncio.get_running_loop()
-        core = Engine(self.config, self._news.set)
+        core = self._engine(self._news.set)
         try:
             await core.start()
         except BaseException:
@@ -131,6 +130,7 @@ class AsyncConsumer(ConsumerBase):
         self._assign(chosen)
         if not chosen:
             self._core.read_nothing()
+            self._listener = None
 
     async def stand_by(
         self,
@@ -150,6 +150,7 @@ class AsyncConsumer(ConsumerBase):
         finally:
             if not self._closed:  # by the listener
                 await self._core.unsubscribe()
+                self._listener = None
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -246,7 +247,7 @@ class AsyncConsumer(ConsumerBase):
                 if notice.kind is NoticeKind.REVOKED and self.config.auto_commits:
                     await core.committer.commit_quietly(self.config.request_timeout_ms)
                 with core.metrics.listener_call(notice.kind):
-                    await self._tell(callback_for(core.listener, notice))
+                    await self._tell(callback_for(self._listener, notice))
             finally:
                 self._iterator.clear_partitions(notice)
                 core.notice_handled(notice)
@@ -391,6 +392,9 @@ class AsyncConsumer(ConsumerBase):
         try:
             await self._part(limit_ms if autocommit else None)
             await self._wait_for(self._commits.under_way(), deadline)
+        except asyncio.CancelledError:
+            deadline = min(deadline, loop.time() + INTERRUPTED_S)
+            raise
         finally:
             self._closed = True
             leave = self.config.group_instance_id is None if leave_group is None else leave_group
@@ -418,7 +422,7 @@ class AsyncConsumer(ConsumerBase):
         try:
             if commit_within_ms is not None and self.config.auto_commits:
                 await self._core.committer.commit_quietly(commit_within_ms)
-            await self._tell(self._core.final_notice_call())
+            await self._tell(self._final_call())
         finally:
             self._parting = False
 

@@ -7,14 +7,13 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from slackwater.kafka.consumer.background import BackgroundTasks
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.coordinator import Group
 from slackwater.kafka.consumer.fetch.buffer import FetchBuffer
 from slackwater.kafka.consumer.fetch.fetcher import Fetcher
-from slackwater.kafka.consumer.listener import callback_for, check_listener
 from slackwater.kafka.consumer.metrics.consumer_metrics import ConsumerMetrics
 from slackwater.kafka.consumer.offsets.committer import NO_GROUP, Committer
 from slackwater.kafka.consumer.offsets.positions import Positions
@@ -45,7 +44,8 @@ T = TypeVar("T")
 class Engine:
     """One consumer on one loop. Its methods are called on the loop, unless they say otherwise.
 
-    ``on_news`` is called (on the loop) whenever a waiting ``poll()`` should look again.
+    ``on_news`` is called (on the loop) whenever a waiting ``poll()`` should look again. The loop keeps the
+    engine, so it holds nothing that may refer to its consumer: that could not be collected.
     """
 
     def __init__(self, config: ConsumerConfig, on_news: Callable[[], None]) -> None:
@@ -84,7 +84,6 @@ class Engine:
         )
         self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, self.cluster.rng)
         """Paces what is repeated."""
-        self.listener: Any = None
         self.errors: deque[KafkaError] = deque()
         """What ``poll()`` raises next."""
         self._heard: set[KafkaError] = set()
@@ -173,13 +172,10 @@ class Engine:
 
     # -- what to read ----------------------------------------------------------------------------
 
-    def subscribe(
-        self, topics: Iterable[str] | None, pattern: str | re.Pattern[str] | None, listener: Any
-    ) -> None:
+    def subscribe(self, topics: Iterable[str] | None, pattern: str | re.Pattern[str] | None) -> None:
         """Subscribes as a member of the group; without a group: to all partitions of the topics."""
         if self.group is not None:
             self.group.require()
-        check_listener(listener)
         if pattern is not None:
             self.subscription.subscribe_pattern(pattern)
             self.cluster.track((), all_topics=True)
@@ -189,7 +185,6 @@ class Engine:
             self.subscription.subscribe_topics([topics] if isinstance(topics, str) else topics or ())
             if self.cluster.track_also(self.subscription.topics):
                 self.refresh_soon()
-        self.listener = listener
         if self.group is None:
             self._take_all(self.cluster.metadata)
         else:
@@ -238,7 +233,6 @@ class Engine:
         """Forgets what is read; membership is not touched."""
         self.standby.end()
         self.subscription.unsubscribe()
-        self.listener = None
         self._own_notices.clear()
         self.buffer.clear()
         self.cluster.track(())
@@ -282,25 +276,23 @@ class Engine:
         self.group.membership.request_rejoin(reason, self.group.now_ms())
         self.group.touch()
 
-    def final_notice_call(self) -> Callable[[], Any] | None:
-        """The listener's call when all partitions are given up at once; ``None``: none."""
+    def final_notice(self) -> Notice | None:
+        """The listener's notice when all partitions are given up at once; ``None``: none."""
         going = tuple(sorted(self.subscription.partitions))
         if not going or not self.subscription.by_group:
             return None
         member = self.group.membership if self.group is not None else None
         lost = member is not None and (not member.in_group or member.error is not None)
-        return callback_for(self.listener, Notice(NoticeKind.LOST if lost else NoticeKind.REVOKED, going))
+        return Notice(NoticeKind.LOST if lost else NoticeKind.REVOKED, going)
 
     # -- in place of another member --------------------------------------------------------------
 
     async def stand_by(
-        self, topics: Collection[str], pattern: str | re.Pattern[str] | None, listener: Any, timeout_ms: int
+        self, topics: Collection[str], pattern: str | re.Pattern[str] | None, timeout_ms: int
     ) -> None:
         """Has everything ready to join but joins nothing. Where that fails, this consumer reads nothing."""
         self.standby.check()
-        check_listener(listener)
         self.subscription.stand_by(topics, pattern)
-        self.listener = listener
         try:
             await self.standby.run(topics, pattern, timeout_ms)
         except BaseException:

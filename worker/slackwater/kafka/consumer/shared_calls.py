@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, TypeVar, overload
 from uuid import UUID
 
@@ -13,9 +14,11 @@ from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.engine import Engine
 from slackwater.kafka.consumer.interceptors import Interceptors
 from slackwater.kafka.consumer.iteration import RecordIterator, Records, Stuck, all_records
+from slackwater.kafka.consumer.listener import callback_for, check_listener
 from slackwater.kafka.consumer.metrics.raw import KafkaMetric, MetricName
 from slackwater.kafka.consumer.offsets.committer import CommitQueue, Offsets, check_offsets
 from slackwater.kafka.errors import IllegalStateError
+from slackwater.kafka.net.threads import MADE_BEFORE_FORK, tell_of_fork
 from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.subscription import EARLIEST, LATEST, FetchState
 from slackwater.kafka.records import RecordColumns
@@ -32,6 +35,9 @@ from slackwater.kafka.wire.primitives import ZERO_UUID
 
 T = TypeVar("T")
 
+INTERRUPTED_S = 1.0
+"""How long ``close()`` goes on trying to leave the group once it is interrupted."""
+
 
 class ConsumerBase(ABC):
     """The non-blocking calls of :class:`KafkaConsumer` and :class:`AsyncConsumer`."""
@@ -41,6 +47,9 @@ class ConsumerBase(ABC):
     def __init__(self, config: ConsumerConfig) -> None:
         self.config = config.loaded()
         self._opened: Engine | None = None
+        self._of_parent: Engine | None = None
+        """The engine, in a process that was forked afterwards."""
+        self._listener: Any = None
         self._iterator = RecordIterator()
         self._stuck = Stuck()
         self._commits = CommitQueue()
@@ -49,8 +58,23 @@ class ConsumerBase(ABC):
     @property
     def _core(self) -> Engine:
         if self._opened is None:
-            raise IllegalStateError("call start() first")
+            raise IllegalStateError("call start() first" if self._of_parent is None else MADE_BEFORE_FORK)
         return self._opened
+
+    def forked(self) -> None:
+        """Called in a process that was forked: every call raises; closing does nothing."""
+        self._opened, self._of_parent = None, self._opened
+
+    def _engine(self, on_news: Callable[[], None]) -> Engine:
+        """An engine on the running loop, without what is the application's and may refer to this client."""
+        config = replace(
+            self.config,
+            key_deserializer=None,
+            value_deserializer=None,
+            interceptor_classes=(),
+            default_offset_commit_callback=None,
+        )
+        return Engine(config, on_news)
 
     @abstractmethod
     def _call(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -62,6 +86,7 @@ class ConsumerBase(ABC):
 
     def _attach(self, core: Engine) -> None:
         self._opened = core
+        tell_of_fork(self)
         if self._interceptors:
             # Not a strong one: the client's loop would keep a consumer that is dropped without close().
             tell = weakref.WeakMethod(self._was_committed)
@@ -100,21 +125,25 @@ class ConsumerBase(ABC):
         names = [topics] if isinstance(topics, str) else list(topics or ())
         if bool(names) == (pattern is not None):
             raise ValueError("subscribe() takes either topics or a pattern; unsubscribe() reads nothing")
+        check_listener(listener)
         self._give_back()
-        self._call(self._core.subscribe, names, pattern, listener)
+        self._call(self._core.subscribe, names, pattern)
+        self._listener = listener
 
-    def _standby(
+    async def _standby(
         self,
         topics: Iterable[str],
         pattern: str | re.Pattern[str] | None,
         listener: Any,
         timeout_ms: float | None,
-    ) -> Coroutine[Any, Any, None]:
+    ) -> None:
         names = [topics] if isinstance(topics, str) else list(topics or ())
         if bool(names) == (pattern is not None):
             raise ValueError("stand_by() takes either topics or a pattern")
+        check_listener(listener)
         self._iterator.clear()
-        return self._core.stand_by(names, pattern, listener, self._timeout(timeout_ms))
+        await self._core.stand_by(names, pattern, self._timeout(timeout_ms))
+        self._listener = listener
 
     def prefetch(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Only in standby: fetches these partitions ahead from these offsets, as far as the limits of what
@@ -154,6 +183,10 @@ class ConsumerBase(ABC):
     def _assign(self, partitions: Collection[TopicPartition]) -> None:
         self._give_back()
         self._call(self._core.assign, partitions)
+
+    def _final_call(self) -> Callable[[], Any] | None:
+        notice = self._core.final_notice()
+        return None if notice is None else callback_for(self._listener, notice)
 
     # -- positions -------------------------------------------------------------------------------
 

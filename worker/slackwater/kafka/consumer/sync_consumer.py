@@ -21,7 +21,7 @@ from slackwater.kafka.consumer.iteration import to_table
 from slackwater.kafka.consumer.listener import callback_for, listener_error
 from slackwater.kafka.consumer.lookups import Lookups
 from slackwater.kafka.consumer.offsets.committer import CommitFuture, Offsets, check_offsets
-from slackwater.kafka.consumer.shared_calls import ConsumerBase
+from slackwater.kafka.consumer.shared_calls import INTERRUPTED_S, ConsumerBase
 from slackwater.kafka.consumer.standby import refuse_in_standby
 from slackwater.kafka.consumer.wakeups import Waiter, Wakeups
 from slackwater.kafka.errors import IllegalStateError
@@ -90,7 +90,7 @@ class KafkaConsumer(ConsumerBase):
             raise
 
     async def _start(self) -> Engine:
-        core = Engine(self.config, self._news.set)
+        core = self._engine(self._news.set)
         try:
             await core.start()
         except BaseException:
@@ -194,6 +194,7 @@ class KafkaConsumer(ConsumerBase):
         finally:
             if not self._closed:  # by the listener
                 self._thread.run(self._core.unsubscribe())
+                self._listener = None
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -306,7 +307,7 @@ class KafkaConsumer(ConsumerBase):
                 if notice.kind is NoticeKind.REVOKED:
                     self._auto_commit_now(self.config.request_timeout_ms)
                 with self._core.metrics.listener_call(notice.kind):
-                    self._tell(callback_for(self._core.listener, notice))
+                    self._tell(callback_for(self._listener, notice))
             finally:
                 # Also when the listener raises: the partitions are gone whatever it thinks of it.
                 self._iterator.clear_partitions(notice)
@@ -488,10 +489,11 @@ class KafkaConsumer(ConsumerBase):
 
         ``leave_group=None``: a dynamic member leaves the group, a static one does not, so that it can
         come back within its session without a rebalance. ``True``, ``False``: always, never. All within
-        ``timeout_ms`` (default: the request timeout), broker or no broker, but for what the listener takes.
+        ``timeout_ms`` (default: the request timeout), broker or no broker, but for what the listener takes;
+        once interrupted (Ctrl-C), within a second.
         May be called again.
         """
-        if self._closed or self._closing:
+        if self._opened is None or self._closed or self._closing:
             return
         self._closing = True
         limit_ms = self.config.request_timeout_ms if timeout_ms is None else max(0, int(timeout_ms))
@@ -499,12 +501,15 @@ class KafkaConsumer(ConsumerBase):
         try:
             self._part(limit_ms if autocommit else None)
             self._wait_for(self._commits.under_way(), deadline)
+        except (KeyboardInterrupt, SystemExit):
+            deadline = min(deadline, time.monotonic() + INTERRUPTED_S)
+            raise
         finally:
             self._closed = True
             leave = self.config.group_instance_id is None if leave_group is None else leave_group
             left_ms = max(0, int((deadline - time.monotonic()) * 1000))
             try:
-                self._thread.run(self._core.close(leave=leave, timeout_ms=left_ms))
+                self._thread.run(self._opened.close(leave=leave, timeout_ms=left_ms))
             finally:
                 self._thread.stop()
             self._run_callbacks()
@@ -528,7 +533,7 @@ class KafkaConsumer(ConsumerBase):
         try:
             if commit_within_ms is not None:
                 self._auto_commit_now(commit_within_ms)
-            self._tell(self._core.final_notice_call())
+            self._tell(self._final_call())
         finally:
             self._parting = False
 

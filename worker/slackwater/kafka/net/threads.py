@@ -7,13 +7,42 @@ import functools
 import os
 import threading
 import warnings
+import weakref
 from collections.abc import Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from slackwater.kafka.errors import IllegalStateError, KafkaTimeoutError
 
 T = TypeVar("T")
+
+
+MADE_BEFORE_FORK = (
+    "this client was made before its process was forked, and its threads and connections are the parent's; "
+    "make a client in each process"
+)
+
+
+class _Client(Protocol):
+    def forked(self) -> None: ...
+
+
+_clients: weakref.WeakSet[_Client] = weakref.WeakSet()
+
+
+def tell_of_fork(client: _Client) -> None:
+    """Has ``client.forked()`` called in each process that is forked from this one, before all else there."""
+    _clients.add(client)
+
+
+def _tell_clients() -> None:
+    inherited = list(_clients)
+    _clients.clear()
+    for client in inherited:
+        client.forked()
+
+
+os.register_at_fork(after_in_child=_tell_clients)
 
 
 def warn_unclosed(client: object) -> None:
@@ -39,6 +68,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._thread.start()
 
@@ -59,7 +89,8 @@ class LoopThread:
         """Starts ``work`` on the loop. Raises :class:`IllegalStateError` after :meth:`stop`."""
         if not self.running:
             work.close()
-            raise IllegalStateError("the client is closed")
+            forked = self._process != os.getpid()
+            raise IllegalStateError(MADE_BEFORE_FORK if forked else "the client is closed")
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:

@@ -8,6 +8,7 @@ import math
 import operator
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from slackwater.kafka.errors import (
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.cluster import Cluster
 from slackwater.kafka.net.connection import Connect
+from slackwater.kafka.net.threads import MADE_BEFORE_FORK, tell_of_fork
 from slackwater.kafka.producer.accumulator import Accumulator, Headers
 from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata
 from slackwater.kafka.producer.config import ProducerConfig, Serializer
@@ -44,11 +46,15 @@ _ENDS_BY_WAITING = frozenset(
 
 
 class ProducerCore:
-    """Accumulator, sender and cluster of one producer. Created on the producer's loop."""
+    """Accumulator, sender and cluster of one producer. Created on the producer's loop.
+
+    The loop keeps it, so it holds nothing that may refer to its producer: that could not be collected.
+    """
 
     def __init__(
         self, config: ProducerConfig, clock: Clock, rng: random.Random, connect: Connect | None = None
     ) -> None:
+        config = replace(config, key_serializer=None, value_serializer=None, partitioner=None)
         self.config = config
         self.clock = clock
         self._rng = rng
@@ -69,10 +75,12 @@ class ProducerCore:
         self.cluster.on_metadata.append(self._metadata_changed)
         self.accumulator = Accumulator(config)
         self.sender = Sender(self.cluster, self.accumulator, config, clock, rng)
-        self.topics: dict[str, _TopicPartitions] = {}
+        self.topics: dict[str, TopicPartitions] = {}
         """Topics with known partitions; entries are replaced as a whole, so any thread may read."""
         self._sticky: dict[str, TopicPartition] = {}
         self._task: asyncio.Task[None] | None = None
+        self._of_parent: asyncio.Task[None] | None = None
+        """The sender, in a process that was forked afterwards."""
         self.closed = False
 
     # -- life ------------------------------------------------------------------------------------
@@ -85,6 +93,18 @@ class ProducerCore:
             await self.cluster.close()
             raise
         self._task = asyncio.create_task(self.sender.run(), name="producer sender")
+        tell_of_fork(self)
+
+    def forked(self) -> None:
+        """Called in a process that was forked: every call raises; closing does nothing."""
+        self._task, self._of_parent, self.closed = None, self._task, True
+
+    def incomplete(self) -> list[Batch]:
+        """The batches without an outcome. Raises :class:`IllegalStateError` in a forked process: they are the
+        parent's."""
+        if self._of_parent is not None:
+            raise IllegalStateError(MADE_BEFORE_FORK)
+        return self.accumulator.incomplete()
 
     async def stop(self) -> None:
         """Closes everything; records without an outcome fail."""
@@ -100,10 +120,10 @@ class ProducerCore:
         for name, topic in metadata.topics.items():
             if topic.partitions:
                 available = [n for n, partition in topic.partitions.items() if partition.leader >= 0]
-                self.topics[name] = _TopicPartitions(name, len(topic.partitions), available)
+                self.topics[name] = TopicPartitions(name, len(topic.partitions), available)
         self.sender.wake()
 
-    async def find_topic(self, topic: str) -> _TopicPartitions:
+    async def find_topic(self, topic: str) -> TopicPartitions:
         """The partitions of a topic; waits for them for up to ``max_block_ms``.
 
         Raises :class:`KafkaTimeoutError`, or at once an error that waiting does not end.
@@ -115,7 +135,7 @@ class ProducerCore:
             self.cluster.untrack([topic])
             raise
 
-    async def _wait_for_partitions(self, topic: str) -> _TopicPartitions:
+    async def _wait_for_partitions(self, topic: str) -> TopicPartitions:
         deadline = self.clock.mono_ms() + self.config.max_block_ms
         backoff = Backoff(self.config.retry_backoff_ms, 1_000, self._rng)
         problem: KafkaError | None = None
@@ -158,10 +178,10 @@ class ProducerCore:
         :class:`IllegalArgumentError` (a time out of range), :class:`MessageSizeTooLargeError`, and the error
         that ended an idempotent producer.
         """
+        if self._task is None:
+            raise IllegalStateError("call start() first" if self._of_parent is None else MADE_BEFORE_FORK)
         if self.closed:
             raise IllegalStateError("the producer is closed")
-        if self._task is None:
-            raise IllegalStateError("call start() first")
         if self.sender.fatal is not None:
             raise self.sender.fatal
         if timestamp_ms is not None and not 0 <= _integer("timestamp_ms", timestamp_ms) < 2**63:
@@ -175,7 +195,7 @@ class ProducerCore:
 
     def try_send(
         self,
-        topic: _TopicPartitions,
+        topic: TopicPartitions,
         partition: int | None,
         timestamp_ms: int | None,
         key: bytes | None,
@@ -188,7 +208,7 @@ class ProducerCore:
         now_ms = self.clock.mono_ms()
         send_by = math.inf if send_by_ms is None else send_by_ms
         put: tuple[Batch, int, bool] | None
-        if partition is None and key is None and self.config.partitioner is None:
+        if partition is None and key is None:
             put = self._put_sticky(topic, now_ms, stamp, value, headers, send_by)
         else:
             tp = topic.tps[self._choose(topic, partition, key)]
@@ -202,12 +222,10 @@ class ProducerCore:
             batch, index, stamp, -1 if key is None else len(key), -1 if value is None else len(value)
         )
 
-    def _choose(self, topic: _TopicPartitions, partition: int | None, key: bytes | None) -> int:
+    def _choose(self, topic: TopicPartitions, partition: int | None, key: bytes | None) -> int:
         if partition is None:
-            if self.config.partitioner is None:
-                assert key is not None
-                return partition_for_key(key, topic.count)
-            partition = self.config.partitioner(key, range(topic.count), topic.available)
+            assert key is not None
+            return partition_for_key(key, topic.count)
         partition = _integer("partition", partition)
         if not 0 <= partition < topic.count:
             raise IllegalArgumentError(
@@ -217,7 +235,7 @@ class ProducerCore:
 
     def _put_sticky(
         self,
-        topic: _TopicPartitions,
+        topic: TopicPartitions,
         now_ms: float,
         stamp: int,
         value: bytes | None,
@@ -238,7 +256,7 @@ class ProducerCore:
             return append(tp, now_ms, stamp, None, value, headers)
 
 
-class _TopicPartitions:
+class TopicPartitions:
     """A topic's partitions, for the partitioner."""
 
     __slots__ = ("available", "count", "name", "tps")
@@ -255,6 +273,15 @@ def _integer(name: str, given: Any) -> int:
         return operator.index(given)
     except TypeError:
         raise IllegalArgumentError(f"{name} must be an integer, not {given!r}") from None
+
+
+def chosen_partition(
+    config: ProducerConfig, topic: TopicPartitions, partition: int | None, key: bytes | None
+) -> int | None:
+    """The partition that was given or that the application's partitioner chooses; ``None``: neither."""
+    if partition is not None or config.partitioner is None:
+        return partition
+    return config.partitioner(key, range(topic.count), topic.available)
 
 
 def serialize(serializer: Serializer | None, value: Any, what: str) -> bytes | None:

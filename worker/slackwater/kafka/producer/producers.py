@@ -17,7 +17,7 @@ from slackwater.kafka.net.threads import LoopThread, warn_unclosed
 from slackwater.kafka.producer.accumulator import Headers
 from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata, RecordMetadata
 from slackwater.kafka.producer.config import ProducerConfig
-from slackwater.kafka.producer.core import ProducerCore, serialize
+from slackwater.kafka.producer.core import ProducerCore, chosen_partition, serialize
 
 
 class AsyncProducer:
@@ -59,6 +59,7 @@ class AsyncProducer:
         value_bytes = serialize(self.config.value_serializer, value, "value")
         core.check(topic, timestamp_ms, key_bytes, value_bytes, headers)
         partitions = core.topics.get(topic) or await core.find_topic(topic)
+        partition = chosen_partition(self.config, partitions, partition, key_bytes)
         while True:
             sent = core.try_send(
                 partitions, partition, timestamp_ms, key_bytes, value_bytes, headers, send_by_ms
@@ -91,7 +92,7 @@ class AsyncProducer:
 
         Raises :class:`KafkaTimeoutError` when that takes longer than ``timeout`` seconds.
         """
-        batches = self._core.accumulator.incomplete()
+        batches = self._core.incomplete()
         self._core.sender.wake()
         loop = asyncio.get_running_loop()
         outcomes = []
@@ -173,6 +174,7 @@ class KafkaProducer:
         value_bytes = serialize(config.value_serializer, value, "value")
         core.check(topic, timestamp_ms, key_bytes, value_bytes, headers)
         partitions = core.topics.get(topic) or self._thread.run(core.find_topic(topic))
+        partition = chosen_partition(config, partitions, partition, key_bytes)
         while True:
             sent = core.try_send(
                 partitions, partition, timestamp_ms, key_bytes, value_bytes, headers, send_by_ms
@@ -200,7 +202,7 @@ class KafkaProducer:
         :class:`IllegalStateError` in a callback, which would wait for itself.
         """
         self._thread.may_wait()
-        batches = self._core.accumulator.incomplete()
+        batches = self._core.incomplete()
         self._core.sender.wake_threadsafe()
         clock = self._core.clock
         deadline = None if timeout is None else clock.mono_ms() + timeout * 1000
