@@ -55,9 +55,10 @@ def spark_values(df: DataFrame) -> DataFrame:
 def arrow_values(table: pa.Table) -> pa.Table:
     """With values that the worker has decoded (`value.format`)."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     return pa.table(
-        [*(table[name] for name in PLACE), *(table["value"].combine_chunks().field(name) for name in NAMES)],
+        [*(table[name] for name in PLACE), *(pc.struct_field(table["value"], name) for name in NAMES)],
         names=[*PLACE, *NAMES],
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
@@ -50,7 +51,7 @@ def counts(records: list[ConsumerRecord]) -> Rows:
 
 
 def grouped(table: pa.Table) -> pa.Table:
-    carriers = pa.table({"carrier": table["value"].combine_chunks().field("carrier")})
+    carriers = pa.table({"carrier": pc.struct_field(table["value"], "carrier")})
     return carriers.group_by("carrier", use_threads=False).aggregate([([], "count_all")])
 
 

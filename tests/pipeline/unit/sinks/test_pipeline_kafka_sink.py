@@ -98,9 +98,10 @@ def test_other_columns_are_the_handlers_fault(columns: dict[str, Any], message: 
     assert not isinstance(raised.value, RecordsError)
 
 
-def test_a_header_without_a_name_is_the_records_fault() -> None:
+@pytest.mark.parametrize("header", [{"key": None, "value": b""}, None])
+def test_a_header_without_a_name_is_the_records_fault(header: dict[str, Any] | None) -> None:
     with pytest.raises(RecordsError, match="a header without a name"):
-        records_of(pa.table({"value": ["a"], "headers": pa.array([[{"key": None, "value": b""}]], HEADERS)}))
+        records_of(pa.table({"value": ["a"], "headers": pa.array([[header]], HEADERS)}))
 
 
 def test_a_batch_without_rows_needs_no_columns() -> None:

@@ -46,10 +46,10 @@ def array_of(
     """``rows`` (mappings, or None) as an array; those that make none are null, and in ``rejected``.
 
     ``reason``: the reason to note for what Arrow says. Rows are converted in blocks, and one by one only in a
-    block that has a bad one.
+    block that has a bad one. The fields of a null are null, also where they are read without their struct.
     """
     try:
-        return pa.array(rows, type_)
+        return _null_in_nulls(pa.array(rows, type_))
     except _NO_ARRAY:
         pass
     blocks: list[pa.StructArray] = []
@@ -66,4 +66,19 @@ def array_of(
             except _NO_ARRAY as exc:
                 rejected[at] = reason(" ".join(str(exc).split())[:300])
                 blocks.append(pa.nulls(1, type_))
-    return pa.concat_arrays(blocks)
+    return _null_in_nulls(pa.concat_arrays(blocks))
+
+
+def _null_in_nulls(array: pa.Array) -> pa.Array:
+    """``array`` with null fields in each null struct. Arrow's builder writes 0, ``""`` and so on there."""
+    type_ = array.type
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(type_) and type_.num_fields:
+        columns = [_null_in_nulls(column) for column in array.flatten()]
+        return pa.StructArray.from_arrays(columns, fields=list(type_), mask=mask)
+    if pa.types.is_list(type_):
+        return pa.ListArray.from_arrays(array.offsets, _null_in_nulls(array.values), type_, mask=mask)
+    if pa.types.is_map(type_):
+        items = _null_in_nulls(array.items)
+        return pa.MapArray.from_arrays(array.offsets, array.keys, items, type_, mask=mask)
+    return array

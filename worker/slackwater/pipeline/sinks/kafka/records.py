@@ -73,6 +73,7 @@ def _headers(rows: pa.Table) -> list[Headers | None]:
 def _headers_of(lists: Any) -> list[Headers | None]:
     """The headers of each row."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     kind = lists.type
     if pa.types.is_map(kind):
@@ -82,7 +83,7 @@ def _headers_of(lists: Any) -> list[Headers | None]:
         fields = {field.name for field in kind.value_type}
         if fields != {"key", "value"}:
             raise HandlerError(_wrong_headers(kind))
-        names, values = structs.field("key"), structs.field("value")
+        names, values = (pc.struct_field(structs, name) for name in ("key", "value"))
     else:
         raise HandlerError(_wrong_headers(kind))
     if not (pa.types.is_string(names.type) or pa.types.is_large_string(names.type)):
