@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from slackwater import extras
 from slackwater.pipeline.values import avro_schema
+from slackwater.pipeline.values.avro_resolution import convert_defaults
 from slackwater.pipeline.values.ddl import SchemaTextError
 from slackwater.pipeline.values.registry.client import Registered, Registry, SchemasById
 from slackwater.pipeline.values.registry.wire import HEADER_BYTES, schema_ids
@@ -61,6 +62,8 @@ class AvroDecoder:
 
         self._read, self._reader, self._written, self._registry = schemaless_reader, reader, written, registry
         self.type, self._convert = avro_schema.arrow_type(reader)
+        if written is not reader:
+            convert_defaults(reader)
         self._by_id = SchemasById(registry, _writer) if registry is not None else None
 
     def decode(self, values: pa.BinaryArray) -> tuple[pa.StructArray, Mapping[int, str]]:

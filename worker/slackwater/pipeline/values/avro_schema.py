@@ -60,8 +60,9 @@ def parse(text: str, references: Sequence[tuple[str, str]] = ()) -> Any:
 def names_of(schema: Any, named: Names = {}) -> dict[str, Any]:  # noqa: B006  (never changed)
     """The named types in ``schema``, by full name."""
     names = dict(named)
-    if isinstance(schema, dict):
-        names.update(schema.get("__named_schemas", {}))
+    for part in schema if isinstance(schema, list) else [schema]:
+        if isinstance(part, dict):
+            names.update(part.get("__named_schemas", {}))
     return names
 
 
