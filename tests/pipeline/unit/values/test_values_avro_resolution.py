@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from slackwater.runtime.config.value_config import RegistryConfig
 from slackwater.runtime.errors import ConfigError
 from tests.pipeline.unit.values.test_values_avro import UTC, decode, make, record, written
+from tests.support.registry import framed, registry
 
 MILLIS = 1_767_225_600_123
 AT = datetime.datetime(2026, 1, 1, 0, 0, 0, 123_000)
@@ -45,6 +47,7 @@ DEFAULTS = [
     ({"type": "fixed", **FIXED}, "\u00ff\x00", b"\xff\0"),
     (logical("fixed", "of our own", **FIXED), "\u00ff\x00", b"\xff\0"),
     (logical("string", "uuid"), UUID, UUID),
+    (logical("string", "uuid"), "", ""),
     ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B", "B"),
     ("boolean", False, False),
     ("int", 3, 3),
@@ -114,7 +117,6 @@ BAD_DEFAULTS = [
     ({"type": "fixed", **FIXED}, "\u00ff"),
     ("bytes", "\u0100"),
     (logical("int", "date"), 1 << 30),
-    (logical("string", "uuid"), "x"),
     (logical("fixed", "decimal", **DECIMAL, **FIXED | {"size": 3}), "\x01"),
     ({"type": "array", "items": "boolean"}, [0]),
     ({"type": "map", "values": "long"}, {"k": True}),
@@ -138,3 +140,71 @@ def test_defaults_that_are_not_used_are_not_looked_at() -> None:
     assert decode(make(schema=json.dumps(schema)), value) == ([{"a": "A", "b": 1}], {})
     reader = json.dumps(record(("b", "int")))
     assert decode(make(schema=json.dumps(schema), reader_schema=reader), value) == ([{"b": 1}], {})
+
+
+@pytest.mark.parametrize(("type_", "raw", "value"), [*TIMES, *BYTES], ids=lambda value: str(value)[:40])
+def test_a_logical_type_that_only_one_schema_has_is_the_readers(type_: Any, raw: Any, value: Any) -> None:
+    """And one that only the writer has is not. In a field, a union, a list, a map and a record."""
+    plain = {key: type_[key] for key in type_ if key in ("type", "name", "size")}
+    raw = raw.encode("iso-8859-1") if isinstance(raw, str) else raw
+
+    def schema(of: Any) -> dict[str, Any]:
+        again = of.get("name", of)
+        inner = record(("x", again), name="In")
+        return record(
+            ("a", of),
+            ("u", ["null", again]),
+            ("l", {"type": "array", "items": again}),
+            ("m", {"type": "map", "values": ["null", again]}),
+            ("r", inner),
+            ("s", ["null", "In"]),
+        )
+
+    row = {"a": raw, "u": raw, "l": [raw], "m": {"k": raw}, "r": {"x": raw}, "s": {"x": raw}}
+    wanted = {"a": value, "u": value, "l": [value], "m": [("k", value)], "r": {"x": value}, "s": {"x": value}}
+    decoder = make(schema=json.dumps(schema(plain)), reader_schema=json.dumps(schema(type_)))
+    assert decode(decoder, written(schema(plain), row)) == ([wanted], {})
+    back = make(schema=json.dumps(schema(type_)), reader_schema=json.dumps(schema(plain)))
+    rows, rejected = decode(back, written(schema(plain), row))
+    assert (rows, rejected) == ([{**row, "m": [("k", raw)]}], {})
+
+
+@pytest.mark.parametrize(
+    ("writers", "raw", "readers", "value"),
+    [
+        ("int", 1, logical("long", "timestamp-millis"), datetime.datetime(1970, 1, 1, 0, 0, 0, 1000, UTC)),
+        ("string", "\x01\x00", BYTES[0][0], BYTES[0][2]),
+        (logical("int", "date"), datetime.date(1970, 1, 2), "double", 1.0),
+        (logical("string", "uuid"), UUID, "string", UUID),
+        ("string", "no UUID", logical("string", "uuid"), "no UUID"),
+        (
+            logical("long", "timestamp-micros"),
+            AT,
+            logical("long", "timestamp-millis"),
+            AT.replace(tzinfo=UTC),
+        ),
+    ],
+    ids=str,
+)
+def test_a_logical_type_and_another_type(writers: Any, raw: Any, readers: Any, value: Any) -> None:
+    decoder = make(
+        schema=json.dumps(record(("a", writers))), reader_schema=json.dumps(record(("a", readers)))
+    )
+    assert decode(decoder, written(record(("a", writers)), {"a": raw})) == ([{"a": value}], {})
+
+
+def test_a_writer_of_the_registry_gets_the_readers_logical_types() -> None:
+    """By the reader's alias. Schemas that were equal stay so, because fastavro reads them faster."""
+    type_, raw, value = TIMES[3]
+    reader = {"type": "record", "name": "Row", "fields": [field("a", type_, raw) | {"aliases": ["old"]}]}
+    with registry() as server:
+        same = server.register("v", json.dumps(reader))
+        plain = server.register("v", json.dumps(record(("old", "long"))))
+        decoder = make(registry=RegistryConfig((server.url,), subject="v", version="1"))
+        values = [
+            framed(same, written(reader, {"a": raw})),
+            framed(plain, written(record(("old", "long")), {"old": raw})),
+        ]
+        assert decode(decoder, *values) == ([{"a": value}] * 2, {})
+        assert decoder._by_id is not None
+        assert decoder._by_id.get(same)[0] == decoder._reader

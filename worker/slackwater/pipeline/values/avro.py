@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from slackwater import extras
 from slackwater.pipeline.values import avro_schema
-from slackwater.pipeline.values.avro_resolution import convert_defaults
+from slackwater.pipeline.values.avro_resolution import convert_defaults, with_logical_types
 from slackwater.pipeline.values.ddl import SchemaTextError
 from slackwater.pipeline.values.registry.client import Registered, Registry, SchemasById
 from slackwater.pipeline.values.registry.wire import HEADER_BYTES, schema_ids
@@ -64,7 +64,9 @@ class AvroDecoder:
         self.type, self._convert = avro_schema.arrow_type(reader)
         if written is not reader:
             convert_defaults(reader)
-        self._by_id = SchemasById(registry, _writer) if registry is not None else None
+        if written is not None:
+            self._written = with_logical_types(written, reader)
+        self._by_id = SchemasById(registry, self._writer) if registry is not None else None
 
     def decode(self, values: pa.BinaryArray) -> tuple[pa.StructArray, Mapping[int, str]]:
         """See :class:`~slackwater.pipeline.values.ValueDecoder`."""
@@ -99,13 +101,13 @@ class AvroDecoder:
         rejected[row] = f"Avro value: at byte {stream.tell()}: {problem}"
         return None
 
+    def _writer(self, registered: Registered) -> Any:
+        if registered.kind != "AVRO":
+            raise ValueError(f"it is of type {registered.kind}, not AVRO")
+        written = avro_schema.parse(registered.text, registered.references)
+        return with_logical_types(written, self._reader)
+
     def close(self) -> None:
         """Closes the connections to the registry."""
         if self._registry is not None:
             self._registry.close()
-
-
-def _writer(registered: Registered) -> Any:
-    if registered.kind != "AVRO":
-        raise ValueError(f"it is of type {registered.kind}, not AVRO")
-    return avro_schema.parse(registered.text, registered.references)

@@ -1,11 +1,13 @@
 """What fastavro leaves of Avro's schema resolution.
 
-It gives a field that the writer lacks the default as it is in the JSON of the reader's schema.
+It gives a field that the writer lacks the default as it is in the JSON of the reader's schema. It converts by
+the logical types of the writer's schema alone.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from slackwater.pipeline.values.avro_schema import Names, names_of
@@ -25,6 +27,10 @@ _JSON: dict[str, tuple[type, ...]] = {
 }
 """The Python types of a default in JSON; of all other types it is text."""
 _BITS = {"int": 32, "long": 64}
+_ENCODED_ALIKE = frozenset(
+    {(t, t) for t in ("int", "long", "bytes")} | {("int", "long"), ("string", "bytes")}
+)
+"""Types of writer and reader whose bytes are the same. Not text: no column needs it as a UUID."""
 
 
 class _OtherTypeError(Exception):
@@ -43,10 +49,7 @@ def convert_defaults(reader: Any) -> None:
 
 class _Defaults:
     def __init__(self, names: Names) -> None:
-        from fastavro.read import LOGICAL_READERS
-
         self.names = names
-        self._logical = LOGICAL_READERS
         self._done: set[int] = set()
 
     def convert(self, schema: Any) -> None:
@@ -67,8 +70,7 @@ class _Defaults:
         """Raises _OtherTypeError."""
         if isinstance(schema, list):
             return self._of_union(schema, default)
-        if isinstance(schema, str):
-            schema = self.names.get(schema, {"type": schema})
+        schema = _resolved(schema, self.names)
         kind = schema["type"]
         if type(default) not in _JSON.get(kind, (str,)):
             raise _OtherTypeError
@@ -80,8 +82,9 @@ class _Defaults:
             return {key: self._value(schema["values"], item) for key, item in default.items()}
         try:
             value = _primitive(schema, default)
-            logical = self._logical.get(f"{kind}-{schema.get('logicalType')}")
-            return value if logical is None else logical(value, schema, schema)
+            convert = _logical(schema)
+            # A UUID is text in its column, and "" is a usual default.
+            return value if convert is None or kind == "string" else convert(value, schema, schema)
         except (ValueError, OverflowError):
             raise _OtherTypeError from None
 
@@ -121,3 +124,65 @@ def _primitive(schema: Any, default: Any) -> Any:
     ):
         raise ValueError
     return value
+
+
+def with_logical_types(written: Any, reader: Any) -> Any:
+    """``written``, which is changed, with the logical types of ``reader`` where only one of both has one."""
+    return _Writer(names_of(written), names_of(reader)).type(written, reader)
+
+
+class _Writer:
+    def __init__(self, written: Names, reader: Names) -> None:
+        self._written, self._reader = written, reader
+        self._done: set[tuple[str, str]] = set()
+
+    def type(self, written: Any, reader: Any) -> Any:
+        """``written``, or what its values are to be read with where a value is read as ``reader``."""
+        if isinstance(written, list):
+            return [self.type(branch, reader) for branch in written]
+        if isinstance(reader, list):  # of one type and null, as arrow_type() has checked
+            reader = next(branch for branch in reader if branch != "null")
+        own, wanted = _resolved(written, self._written), _resolved(reader, self._reader)
+        kinds = own["type"], wanted["type"]
+        differ = (_logical(own) is None) != (_logical(wanted) is None)
+        if "fields" in own and "fields" in wanted:
+            self._fields(own, wanted)
+        elif kinds == ("array", "array"):
+            own["items"] = self.type(own["items"], wanted["items"])
+        elif kinds == ("map", "map"):
+            own["values"] = self.type(own["values"], wanted["values"])
+        elif differ and own["type"] == "fixed":
+            own.pop("logicalType", None)
+            own.update({key: wanted[key] for key in ("logicalType", "precision", "scale") if key in wanted})
+        elif differ and _logical(own) is not None:
+            return own["type"]
+        elif differ and kinds in _ENCODED_ALIKE:
+            return wanted
+        return written
+
+    def _fields(self, written: Any, reader: Any) -> None:
+        names = written["name"], reader["name"]
+        if names in self._done:
+            return
+        self._done.add(names)
+        wanted = {alias: field for field in reader["fields"] for alias in field.get("aliases", ())}
+        wanted.update({field["name"]: field for field in reader["fields"]})
+        for field in written["fields"]:
+            if field["name"] in wanted:
+                as_read = wanted[field["name"]]
+                field["type"] = self.type(field["type"], as_read["type"])
+                if "default" in field and "default" in as_read:
+                    # It is of no use but that schemas which were equal stay so: fastavro reads them faster.
+                    field["default"] = as_read["default"]
+
+
+def _resolved(schema: Any, names: Names) -> Any:
+    return names.get(schema, {"type": schema}) if isinstance(schema, str) else schema
+
+
+def _logical(schema: Any) -> Callable[..., Any] | None:
+    """What fastavro converts values of ``schema`` by, after it has read them."""
+    from fastavro.read import LOGICAL_READERS
+
+    convert: Callable[..., Any] | None = LOGICAL_READERS.get(f"{schema['type']}-{schema.get('logicalType')}")
+    return convert
