@@ -68,11 +68,17 @@ TYPES = [
     ({"type": "long", "logicalType": "time-micros"}, datetime.time(1, 2, 3, 4), pa.time64("us")),
     ({"type": "long", "logicalType": "timestamp-millis"}, AT, pa.timestamp("us", "UTC")),
     ({"type": "long", "logicalType": "timestamp-micros"}, AT, pa.timestamp("us", "UTC")),
+    ({"type": "long", "logicalType": "local-timestamp-millis"}, AT.replace(tzinfo=None), pa.timestamp("us")),
     ({"type": "long", "logicalType": "local-timestamp-micros"}, AT.replace(tzinfo=None), pa.timestamp("us")),
     (
         {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2},
         decimal.Decimal("-12.50"),
         pa.decimal128(6, 2),
+    ),
+    (
+        {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2},
+        decimal.Decimal("9" * 36 + ".99"),
+        pa.decimal128(38, 2),
     ),
     ({"type": "string", "logicalType": "uuid"}, uuid.UUID(int=7), pa.string()),
     ({"type": "string", "logicalType": "of our own"}, "x", pa.string()),

@@ -215,9 +215,10 @@ def test_schemas_of_the_registry(files: list[FileDescriptorProto], tmp_path: Pat
             framed(one, b"\x7e"),
             framed(text, b"\0"),
             framed(77, b"\0"),
+            framed(one, b"\2\5" + payload),
         ]
         rows, rejected = decode(decoder, *values)
-        assert [row and (row["carrier"], row["number"]) for row in rows] == [("UA", 7)] * 3 + [None] * 8
+        assert [row and (row["carrier"], row["number"]) for row in rows] == [("UA", 7)] * 3 + [None] * 9
         assert {at: reason.removeprefix("Protobuf value: ") for at, reason in rejected.items()} == {
             4: "is a message air.Other, not air.Flight",
             5: "the schema has no message with the indexes [9]",
@@ -226,6 +227,7 @@ def test_schemas_of_the_registry(files: list[FileDescriptorProto], tmp_path: Pat
             8: "has 63 message indexes at byte 5; 1 to 32 are possible",
             9: "schema id 4 cannot be used: it is of type JSON, not PROTOBUF",
             10: "the schema registry does not know the schema id 77",
+            11: "the schema has no message with the indexes [-3]",
         }
         nested = make(
             registry=RegistryConfig((server.url,), subject="flights-value"), message="air.Flight.Leg"
