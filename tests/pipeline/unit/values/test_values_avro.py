@@ -82,6 +82,7 @@ TYPES = [
     ),
     ({"type": "string", "logicalType": "uuid"}, uuid.UUID(int=7), pa.string()),
     ({"type": "string", "logicalType": "of our own"}, "x", pa.string()),
+    ({"type": "int", "logicalType": ["x"]}, 1, pa.int32()),
     ({"type": "array", "items": {"type": "map", "values": {"type": "string", "logicalType": "uuid"}}},
      [{"k": uuid.UUID(int=1)}], pa.list_(pa.map_(pa.string(), pa.string()))),
 ]  # fmt: skip
@@ -135,6 +136,22 @@ def test_names_are_resolved_and_a_type_may_be_used_twice() -> None:
             "field a: a decimal of 39",
         ),
         ('{"type": "array", "items": ' * 5000 + '"int"' + "}" * 5000, "nested too deeply|RecursionError"),
+        (json.dumps(record((["a"], "int"))), "a field's name is not text"),
+        (
+            json.dumps(record(("a", {"type": "fixed", "name": "F", "size": None}))),
+            "is no Avro schema: TypeError",
+        ),
+        (
+            json.dumps(record(("a", {"type": "bytes", "logicalType": "decimal"}))),
+            "field a: a decimal needs whole numbers",
+        ),
+        (
+            json.dumps(
+                record(("a", {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": None}))
+            ),
+            "field a: a decimal needs whole numbers",
+        ),
+        (json.dumps(record(("a", {"type": "null"}))), "field a: the type null"),
     ],
 )
 def test_a_schema_that_makes_no_columns_is_named(schema: str, said: str) -> None:
@@ -190,6 +207,10 @@ def test_a_batch_may_have_many_writers_and_what_cannot_be_read_is_named() -> Non
         other = server.register("w", json.dumps(record(("a", "string"))))
         text = server.register("j", "{}", "JSON")
         endless = server.register("r", json.dumps(record(("a", "long"), ("next", ["null", "Row"]))))
+        unsized = server.register(
+            "u", json.dumps(record(("a", {"type": "fixed", "name": "F", "size": None})))
+        )
+        unnamed = server.register("n", json.dumps(record((["a"], "int"))))
         decoder = make(registry=RegistryConfig((server.url,), subject="v"))
         values = [
             framed(one, written(first, {"a": 1})),
@@ -202,6 +223,8 @@ def test_a_batch_may_have_many_writers_and_what_cannot_be_read_is_named() -> Non
             b"\0\0",
             b"\1" + framed(one, b"\2")[1:],
             framed(one, written(first, {"a": 2})),
+            framed(unsized, b"\2"),
+            framed(unnamed, b"\2"),
         ]
         rows, rejected = decode(decoder, *values)
         assert rows == [
@@ -209,6 +232,8 @@ def test_a_batch_may_have_many_writers_and_what_cannot_be_read_is_named() -> Non
             {"a": 1 << 40, "b": "x"},
             *[None] * 7,
             {"a": 2, "b": None},
+            None,
+            None,
         ]
         assert {at: reason.removeprefix("Avro value: ") for at, reason in rejected.items()} == {
             3: rejected[3].removeprefix("Avro value: "),
@@ -217,7 +242,10 @@ def test_a_batch_may_have_many_writers_and_what_cannot_be_read_is_named() -> Non
             6: "schema id 5 cannot be used: field next: the type Row contains itself, which is not supported",
             7: "has 2 bytes, and the wire format of the schema registry begins with 5",
             8: "begins with byte 0x01, and the wire format of the schema registry with 0x00",
+            10: rejected[10].removeprefix("Avro value: "),
+            11: "schema id 7 cannot be used: a field's name is not text",
         }
+        assert "schema id 6 cannot be used: is no Avro schema: TypeError" in rejected[10]
         assert "SchemaResolutionError" in rejected[3]
         requests = len(server.requests)
         assert decode(decoder, *values)[0] == rows

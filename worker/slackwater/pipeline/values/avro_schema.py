@@ -49,11 +49,13 @@ def parse(text: str, references: Sequence[tuple[str, str]] = ()) -> Any:
         for _, referred in references:
             parse_schema(json.loads(referred), named_schemas=named)
         schema = parse_schema(json.loads(text), named_schemas=named)
+        _Sizes(names_of(schema, named)).smallest(schema, "")
+    except SchemaTextError:
+        raise
     except RecursionError:
         raise SchemaTextError("is nested too deeply") from None
     except Exception as exc:  # fastavro raises KeyError, TypeError and its own
         raise SchemaTextError(f"is no Avro schema: {type(exc).__name__}: {exc}") from None
-    _Sizes(names_of(schema, named)).smallest(schema, "")
     return schema
 
 
@@ -111,6 +113,8 @@ class _Sizes:
             return self.smallest(schema, path, open_)
         if name in open_:
             raise SchemaTextError(f"{_at(path)}the type {name} contains itself, which is not supported")
+        if not all(isinstance(field["name"], str) for field in schema["fields"]):
+            raise SchemaTextError(f"{_at(path)}a field's name is not text")
         if name not in self._known:
             self._known[name] = sum(
                 self.smallest(field["type"], _inside(path, field["name"]), (*open_, name))
@@ -156,9 +160,7 @@ def _type(schema: Any, names: _Types, path: str) -> tuple[pa.DataType, Convert |
     if isinstance(schema, str):
         if schema in names:
             return _type(names[schema], names, path)
-        if schema not in _PRIMITIVES:
-            raise SchemaTextError(f"{_at(path)}the type {schema} is not supported")
-        return _PRIMITIVES[schema], None
+        return _primitive(schema, path), None
     kind = schema["type"]
     if kind in ("record", "error"):
         return _record(schema, names, path)
@@ -168,9 +170,13 @@ def _type(schema: Any, names: _Types, path: str) -> tuple[pa.DataType, Convert |
     if kind == "map":
         item, convert = _type(schema["values"], names, f"{path}[]")
         return pa.map_(pa.string(), item), _pairs(convert)
-    logical = schema.get("logicalType")
+    logical = str(schema.get("logicalType"))
     if logical == "decimal" and kind in ("bytes", "fixed"):
-        precision, scale = schema["precision"], schema.get("scale", 0)
+        precision, scale = schema.get("precision"), schema.get("scale", 0)
+        if not precision or type(precision) is not int or type(scale) is not int:
+            raise SchemaTextError(
+                f"{_at(path)}a decimal needs whole numbers as precision (1 to 38) and scale"
+            )
         if precision > 38:
             raise SchemaTextError(
                 f"{_at(path)}a decimal of {precision} digits is not supported; 38 are the most"
@@ -180,7 +186,13 @@ def _type(schema: Any, names: _Types, path: str) -> tuple[pa.DataType, Convert |
         return pa.string(), _text
     if (kind, logical) in _LOGICAL:
         return _LOGICAL[kind, logical], None
-    return _type(kind, names, path) if isinstance(kind, dict | list) else (_PRIMITIVES[kind], None)
+    return _primitive(kind, path), None
+
+
+def _primitive(name: str, path: str) -> pa.DataType:
+    if name not in _PRIMITIVES:
+        raise SchemaTextError(f"{_at(path)}the type {name} is not supported")
+    return _PRIMITIVES[name]
 
 
 def _record(schema: Any, names: _Types, path: str) -> tuple[pa.DataType, Convert | None]:
