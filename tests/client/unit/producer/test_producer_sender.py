@@ -17,11 +17,12 @@ from slackwater.kafka.errors import (
     InvalidProducerEpochError,
     KafkaError,
     KafkaTimeoutError,
+    MessageSizeTooLargeError,
     SendDeadlineError,
     TopicAuthorizationFailedError,
 )
 from slackwater.kafka.producer import AsyncProducer
-from slackwater.kafka.records import BatchHeader, iter_batches
+from slackwater.kafka.records import BatchHeader, decode, iter_batches
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader
@@ -152,6 +153,33 @@ async def test_a_final_error_fails_the_batch_with_what_the_broker_said() -> None
             await producer.send_and_wait("t", b"x")
         assert (await producer.send_and_wait("t", b"y")).offset == 50
         assert numbers(broker) == [(99, 0, 0), (99, 1, 0)]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE])
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_batch_that_is_too_large_is_sent_in_two(code: int, idempotent: bool) -> None:
+    options = {"linger_ms": 60_000, "enable_idempotence": idempotent}
+    async with producing(lambda b: b.script.append(code), **options) as (producer, broker):
+        futures = [await producer.send("t", b"%d" % n, headers=[("h", b"x")]) for n in range(3)]
+        await producer.flush()
+        assert [(await future).offset for future in futures] == [50, 51, 50]
+        whole, *halves = [decode(data, fetch_offset=0).records("t", 0) for data in broker.bytes]
+        assert [[record.value for record in half] for half in halves] == [[b"0", b"1"], [b"2"]]
+        assert [(r.timestamp, r.headers) for half in halves for r in half] == [
+            (r.timestamp, r.headers) for r in whole
+        ]
+        if idempotent:
+            assert numbers(broker) == [(99, 0, 0), (99, 1, 0), (99, 1, 2)]
+
+
+async def test_a_record_that_is_too_large_fails_alone() -> None:
+    refusals = [ErrorCode.MESSAGE_TOO_LARGE] * 3
+    async with producing(lambda b: b.script.extend(refusals), linger_ms=60_000) as (producer, _):
+        futures = [await producer.send("t", b"%d" % n) for n in range(4)]
+        await producer.flush()
+        too_large, *others = [future.exception() for future in futures]
+        assert isinstance(too_large, MessageSizeTooLargeError)
+        assert others == [None, None, None]
 
 
 async def test_being_fenced_ends_the_producer() -> None:

@@ -50,7 +50,7 @@ class Batch:
     __slots__ = (
         "_callbacks", "_payload", "attempts", "base_offset", "base_sequence", "builder", "closed",
         "created_ms", "deadline_ms", "error", "finished", "identity", "in_flight", "last_error",
-        "log_append_ms", "reserved_bytes", "retry_at_ms", "send_by_ms", "tp",
+        "log_append_ms", "parts", "reserved_bytes", "retry_at_ms", "send_by_ms", "tp",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, builder: BatchBuilder, now_ms: float, deadline_ms: float) -> None:
@@ -73,6 +73,8 @@ class Batch:
         self.base_offset = -1
         self.log_append_ms = -1
         self.error: KafkaError | None = None
+        self.parts: list[Batch] = []
+        """What is sent in its place; see :meth:`split`."""
         self.finished = threading.Event()
         """Set when the outcome is known."""
         self._payload: bytes | None = None
@@ -98,6 +100,35 @@ class Batch:
                 base_sequence=self.base_sequence,
             )
         return self._payload
+
+    def split(self) -> list[Batch]:
+        """Two batches with half of the records each, which are sent in place of this one.
+
+        This one has its outcome when both have theirs, and :meth:`holder` says which of them has a record.
+        """
+        for builder in self.builder.split():
+            part = Batch(self.tp, builder, self.created_ms, self.deadline_ms)
+            part.send_by_ms, part.closed = self.send_by_ms, True
+            part.reserved_bytes = self.reserved_bytes // 2
+            self.parts.append(part)
+        for part in self.parts:
+            part.add_done_callback(self._part_finished)
+        self.parts[0].reserved_bytes += self.reserved_bytes % 2
+        self.reserved_bytes = 0
+        self.release()
+        return self.parts
+
+    def _part_finished(self) -> None:
+        if all(part.finished.is_set() for part in self.parts):
+            self.finish(error=next((part.error for part in self.parts if part.error is not None), None))
+
+    def holder(self, index: int) -> tuple[Batch, int]:
+        """The batch that record ``index`` is sent in, and its index there: this one, unless it was split."""
+        batch = self
+        while batch.parts:
+            first, second = batch.parts
+            batch, index = (first, index) if index < first.count else (second, index - first.count)
+        return batch, index
 
     def finish(self, *, offset: int = -1, log_append_ms: int = -1, error: KafkaError | None = None) -> bool:
         """Sets the outcome and runs the callbacks; False if it was set before."""
@@ -160,16 +191,16 @@ class FutureRecordMetadata:
 
     def succeeded(self) -> bool:
         """Whether the record is stored."""
-        return self.is_done and self._batch.error is None
+        return self.is_done and self.exception is None
 
     def failed(self) -> bool:
         """Whether the record was given up."""
-        return self.is_done and self._batch.error is not None
+        return self.is_done and self.exception is not None
 
     @property
     def exception(self) -> KafkaError | None:
         """Why it failed; ``None`` if it has not."""
-        return self._batch.error
+        return self._batch.holder(self._index)[0].error
 
     @property
     def value(self) -> RecordMetadata | None:
@@ -184,15 +215,15 @@ class FutureRecordMetadata:
         """
         if not self._batch.finished.wait(timeout):
             raise KafkaTimeoutError(f"a record to {self._batch.tp} is not acknowledged after {timeout} s")
-        if self._batch.error is not None:
-            raise self._batch.error
+        if (error := self.exception) is not None:
+            raise error
         return self._metadata()
 
     def add_callback(self, f: Callable[..., Any], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
         """Calls ``f(*args, metadata, **kwargs)`` on the producer's thread if the record is stored."""
 
         def call() -> None:
-            if self._batch.error is None:
+            if self.exception is None:
                 f(*args, self._metadata(), **kwargs)
 
         self._batch.add_done_callback(call)
@@ -202,8 +233,8 @@ class FutureRecordMetadata:
         """Calls ``f(*args, error, **kwargs)`` on the producer's thread if the record is given up."""
 
         def call() -> None:
-            if self._batch.error is not None:
-                f(*args, self._batch.error, **kwargs)
+            if (error := self.exception) is not None:
+                f(*args, error, **kwargs)
 
         self._batch.add_done_callback(call)
         return self
@@ -213,8 +244,8 @@ class FutureRecordMetadata:
         return self.add_callback(f, *args, **kwargs).add_errback(f, *args, **kwargs)
 
     def _metadata(self) -> RecordMetadata:
-        batch = self._batch
-        offset = batch.base_offset + self._index if batch.base_offset >= 0 else -1
+        batch, index = self._batch.holder(self._index)
+        offset = batch.base_offset + index if batch.base_offset >= 0 else -1
         timestamp = batch.log_append_ms if batch.log_append_ms >= 0 else self._timestamp_ms
         return RecordMetadata(
             batch.tp.topic, batch.tp.partition, batch.tp, offset, timestamp, self._key_size, self._value_size

@@ -14,6 +14,8 @@ answers one that it has already with success, as long as it is among the last fi
 * OUT_OF_ORDER_SEQUENCE_NUMBER and UNKNOWN_PRODUCER_ID to the oldest batch say that the broker's state is
   not ours (it lost it, or there is such a gap) and that the batch is not stored: it gets a new number
   in the next epoch. To a later batch they mean only that an earlier one is missing.
+* The oldest batch, refused as too large, is replaced by two of half its records, in the next epoch
+  (KAFKA-3995). A later one waits until it is the oldest, so that the order stays.
 
 No clock and no I/O: times are arguments, in monotonic ms.
 """
@@ -141,6 +143,19 @@ class PartitionQueue:
         self._gap = True
         self._close_gap()
         return True
+
+    def split(self, batch: Batch, error: KafkaError, retry_at_ms: float) -> None:
+        """Has the records of a batch that the broker refuses as too large sent in two."""
+        if batch.finished.is_set() or batch is not self.under_way[0]:
+            self.to_retry(batch, error, retry_at_ms)
+            return
+        self.under_way.popleft()
+        if self._idempotent:
+            self._renumber += batch.split()
+            self._gap = True
+            self._close_gap()
+        else:
+            self.waiting.extendleft(reversed(batch.split()))
 
     def given_up(self, batch: Batch) -> None:
         """Removes a batch for good. After a numbered batch the partition continues in the next epoch."""

@@ -38,6 +38,7 @@ _LAST_VERSION_BY_NAME = 12
 """Produce names topics by id from the next version on (KIP-516)."""
 
 _FATAL = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 _IDLE_S = 30.0
 _NOT_ANSWERED = ErrorCode.NETWORK_EXCEPTION
 
@@ -346,6 +347,12 @@ class Sender:
                 if batch.finished.is_set():
                     self._accumulator.done(batch)
                 log.warning("%s; going on from there (epoch %d)", error, queue.identity.epoch)
+                return
+            if code in _TOO_LARGE and batch.count > 1:
+                log.warning("%s; sending it in two", error)
+                queue.split(batch, error, retry_at)
+                if batch.finished.is_set():
+                    self._accumulator.done(batch)
                 return
         if code in _FATAL and self._config.enable_idempotence:
             self.fail_all(error)

@@ -13,6 +13,7 @@ from slackwater.kafka.records.batch import (
     LOG_OVERHEAD_BYTES,
     MAGIC,
 )
+from slackwater.kafka.records.columns import decode
 from slackwater.kafka.records.compression import CODECS, compress
 from slackwater.kafka.records.errors import UnsupportedRecordFormatError
 
@@ -28,14 +29,14 @@ class BatchBuilder:
     record is too large is for the producer to say.
     """
 
-    __slots__ = ("_base_timestamp_ms", "_codec", "_max_bytes", "_max_timestamp_ms", "_records", "count")
+    __slots__ = ("_base_timestamp_ms", "_compression", "_max_bytes", "_max_timestamp_ms", "_records", "count")
 
     def __init__(self, compression: str = "none", max_bytes: int = 1 << 20) -> None:
         if compression not in CODECS:
             raise UnsupportedRecordFormatError(
                 f"compression {compression!r} is not one of {', '.join(CODECS)}"
             )
-        self._codec = CODECS[compression]
+        self._compression = compression
         self._max_bytes = max_bytes
         self._records = RecordEncoder()
         self._base_timestamp_ms = -1
@@ -73,15 +74,29 @@ class BatchBuilder:
         base_sequence: int = -1,
     ) -> bytes:
         """The batch, with its checksum. May be called again with other numbers (a new producer epoch)."""
-        body = compress(self._codec, self._records.getvalue())
+        codec = CODECS[self._compression]
+        body = compress(codec, self._records.getvalue())
         batch = bytearray(HEADER_BYTES + len(body))
         HEADER.pack_into(
-            batch, 0, base_offset, len(batch) - LOG_OVERHEAD_BYTES, -1, MAGIC, 0, self._codec,
+            batch, 0, base_offset, len(batch) - LOG_OVERHEAD_BYTES, -1, MAGIC, 0, codec,
             self.count - 1, self._base_timestamp_ms, self._max_timestamp_ms,
             producer_id, producer_epoch, base_sequence, self.count,
         )  # fmt: skip
         batch[HEADER_BYTES:] = body
         return stamp_crc(batch)
+
+    def split(self) -> tuple[BatchBuilder, BatchBuilder]:
+        """Two builders with half of the records each, in order."""
+        limit = self.size_bytes
+        columns = decode(self.build(), fetch_offset=0, check_crc=False, max_decompressed_bytes=limit)
+        halves = (self._empty(), self._empty())
+        for index, record in enumerate(columns.records("", 0)):
+            half = halves[2 * index >= self.count]
+            half.append(record.timestamp, record.key, record.value, record.headers)
+        return halves
+
+    def _empty(self) -> BatchBuilder:
+        return BatchBuilder(self._compression, self._max_bytes)
 
 
 def record_size(
