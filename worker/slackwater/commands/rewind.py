@@ -155,4 +155,4 @@ def _topic_ids(admin: KafkaAdmin, partitions: Iterable[TopicPartition]) -> dict[
     from slackwater.runtime.delivery.stopped_partitions import id_text
 
     topics = admin.describe_topics(sorted({tp.topic for tp in partitions})).unwrap()
-    return {name: id_text(topic.topic_id) if topic.topic_id.int else "" for name, topic in topics.items()}
+    return {name: id_text(topic.topic_id) for name, topic in topics.items()}

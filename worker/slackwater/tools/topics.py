@@ -65,7 +65,7 @@ def topics_of(config: WorkerConfig) -> dict[str, Topic]:
         raise StartError(no_topic(name))
     return {
         name: Topic(
-            id_text(topic.topic_id) if topic.topic_id.int else "",
+            id_text(topic.topic_id),
             tuple(TopicPartition(name, number) for number in sorted(topic.partitions)),
         )
         for name, topic in outcomes.values_ok.items()

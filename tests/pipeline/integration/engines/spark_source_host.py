@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slackwater.pipeline.datasource.options import BESIDE_TOPICS
 from tests.pipeline.integration.engines.spark_process import session
 from tests.support.waiting import wait_until
 
@@ -133,6 +134,7 @@ def progress(name: str) -> tuple[list[int], int]:
     return rows, sum(
         offset - ended[topic][number]
         for topic, partitions in latest.items()
+        if topic != BESIDE_TOPICS
         for number, offset in partitions.items()
     )
 

@@ -6,12 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 from slackwater.kafka.admin.results import PerItem
 from slackwater.kafka.errors import UnknownTopicOrPartitionError
 from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from slackwater.pipeline.datasource.options import EARLIEST, LATEST, SourceOptions, parse
+from slackwater.runtime.delivery.stopped_partitions import id_text
 
+FIRST, SECOND, NONE = UUID(int=1), UUID(int=2), UUID(int=0)
+"""Ids of a topic, of the one that has its name later, and of all topics before Kafka 2.8."""
+OLD, NEW = id_text(FIRST), id_text(SECOND)
 SERVERS = {"kafka.bootstrap.servers": "broker:9092"}
 ORDERS = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -39,13 +44,14 @@ class FakeLog:
 
 
 class FakeAdmin:
-    """Answers from ``logs``, which a test may change, and notes each ListOffsets."""
+    """Answers from ``logs`` and ``topic_id``, which a test may change, and notes each ListOffsets."""
 
     def __init__(
         self, logs: Mapping[TopicPartition, FakeLog], committed: Mapping[str, Any] | None = None
     ) -> None:
         self.logs, self.committed = dict(logs), committed or {}
         self.listed: list[tuple[dict[TopicPartition, int], str]] = []
+        self.topic_id = NONE
 
     def list_topics(self) -> list[str]:
         return sorted({tp.topic for tp in self.logs})
@@ -54,7 +60,7 @@ class FakeAdmin:
         outcomes: PerItem[str, Any] = PerItem()
         for name in names:
             numbers = {tp.partition: None for tp in self.logs if tp.topic == name}
-            known = SimpleNamespace(partitions=numbers)
+            known = SimpleNamespace(partitions=numbers, topic_id=self.topic_id)
             outcomes[name] = known if numbers else UnknownTopicOrPartitionError(f"topic {name}")
         return outcomes
 

@@ -28,7 +28,11 @@ from tests.pipeline.unit.datasource.fakes import ORDERS, FakeAdmin, FakeLog
 
 OFFSET, PARTITION, TOPIC, TIME = ("offset",), ("partition",), ("topic",), ("timestamp",)
 OTHER = TopicPartition("other", 1)
-RANGES = [OffsetRange(ORDERS[0], 0, 100), OffsetRange(ORDERS[1], 50, 60), OffsetRange(OTHER, 0, 10)]
+RANGES = [
+    OffsetRange(ORDERS[0], 0, 100, "a"),
+    OffsetRange(ORDERS[1], 50, 60, "a"),
+    OffsetRange(OTHER, 0, 10, "b"),
+]
 
 
 def at(ms: float) -> datetime:
@@ -50,6 +54,9 @@ def left(*filters: Filter) -> tuple[dict[TopicPartition, tuple[int, int]], list[
     bounds = Bounds()
     kept = list(bounds.take(filters))
     narrowed = bounds.narrow(RANGES, Log(FakeAdmin(logs()), "read_uncommitted"))
+    assert [part.topic_id for part in narrowed] == [
+        "b" if part.partition == OTHER else "a" for part in narrowed
+    ]
     return {part.partition: (part.start, part.stop) for part in narrowed}, kept
 
 

@@ -9,7 +9,7 @@ import pytest
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.datasource.offsets import DataLossError, Log, ranges_of
 from slackwater.pipeline.datasource.options import OptionError
-from tests.pipeline.unit.datasource.fakes import ORDERS, FakeAdmin, FakeLog, options
+from tests.pipeline.unit.datasource.fakes import NEW, OLD, ORDERS, SECOND, FakeAdmin, FakeLog, options
 
 OTHER = TopicPartition("other", 0)
 
@@ -65,6 +65,35 @@ def test_the_isolation_level_decides_about_the_end() -> None:
     broker = admin()
     ranges_of(Log(broker, "read_committed"), options())
     assert {level for _, level in broker.listed} == {"read_committed"}
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ({"startingOffsets": '{"orders": {"0": 12, "1": -1}, IDS}'}, [(10, 14), (0, 5)]),
+        ({"endingOffsets": '{"orders": {"0": 12, "1": 9}, IDS}'}, [(10, 10), (0, 0)]),
+    ],
+)
+def test_offsets_of_a_topic_that_was_made_again(
+    given: dict[str, str], instead: list[tuple[int, int]]
+) -> None:
+    """A start goes to the new topic's, and of what was to be read of the old one nothing is there."""
+    broker = admin()
+    broker.topic_id = SECOND
+    ids = '"#": {"version": 2, "topicIds": {"orders": "%s"}}'
+    places = {name: text.replace("IDS", ids % OLD) for name, text in given.items()}
+    with pytest.raises(DataLossError, match=f"topic orders .* {OLD} and is {NEW}; .* failOnDataLoss=false"):
+        ranges(broker, **places)
+    assert ranges(broker, **places, failOnDataLoss="false") == instead
+    same = '{"orders": {"0": 12, "1": -1}, IDS}'.replace("IDS", ids % NEW)
+    assert ranges(broker, startingOffsets=same) == [(12, 14), (5, 5)]
+
+
+def test_tasks_know_the_topics_id() -> None:
+    broker = admin()
+    broker.topic_id = SECOND
+    read = ranges_of(Log(broker, "read_uncommitted"), options())
+    assert [part.topic_id for part in read] == [NEW, NEW]
 
 
 @pytest.mark.parametrize(

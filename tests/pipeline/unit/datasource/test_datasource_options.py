@@ -67,6 +67,13 @@ def test_positions() -> None:
     )
 
 
+def test_offsets_of_a_checkpoint_are_a_position() -> None:
+    given = options(
+        startingOffsets='{"orders": {"0": 23}, "#": {"version": 2, "topicIds": {"orders": "id"}}}'
+    )
+    assert given.start == Position("startingOffsets", offsets={ORDERS[0]: 23}, topic_ids={"orders": "id"})
+
+
 def test_of_several_starts_the_most_precise_counts_as_in_sparks_kafka_source() -> None:
     both = options(
         startingOffsets="earliest", startingTimestamp="1", startingOffsetsByTimestamp='{"a": {"0": 2}}'
@@ -114,6 +121,8 @@ def test_value_options_become_the_workers_configuration() -> None:
         ({"startingOffsets": '{"a": {"x": 1}}'}, "partition 'x' has 1"),
         ({"startingOffsets": '{"a": 1}'}, '"startingOffsets" must have partitions for topic a'),
         ({"startingOffsets": '{"a"'}, '"startingOffsets" is not JSON'),
+        ({"startingOffsets": '{"a": {"0": 1}, "#": 2}'}, '"startingOffsets" .* not of version 2'),
+        ({"endingOffsets": '{"#": {"version": 3, "topicIds": {}}}'}, '"endingOffsets" .* not of version 2'),
         ({"startingOffsets": "group"}, '"groupId" is missing; startingOffsets=group needs it'),
         ({"groupId": "g"}, '"groupId" is for startingOffsets=group'),
         ({"endingOffsets": "earliest"}, '"endingOffsets" must not be earliest'),

@@ -13,7 +13,7 @@ from tests.pipeline.unit.datasource.fakes import ORDERS
 
 
 def part(start: int, stop: int, number: int = 0) -> OffsetRange:
-    return OffsetRange(TopicPartition("orders", number), start, stop)
+    return OffsetRange(TopicPartition("orders", number), start, stop, "id")
 
 
 def test_one_task_a_partition_and_none_for_an_empty_one() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
+from uuid import UUID
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
@@ -12,8 +14,24 @@ from pyspark.sql.types import StructType
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.datasource.offsets import DataLossError, Log
 from slackwater.pipeline.datasource.options import OptionError
-from slackwater.pipeline.datasource.stream import StreamPlanner, StreamReader, document_of, offsets_of
-from tests.pipeline.unit.datasource.fakes import ORDERS, FakeAdmin, FakeLog, options
+from slackwater.pipeline.datasource.stream import (
+    StreamOffset,
+    StreamPlanner,
+    StreamReader,
+    document_of,
+    offset_of,
+)
+from tests.pipeline.unit.datasource.fakes import (
+    FIRST,
+    NEW,
+    NONE,
+    OLD,
+    ORDERS,
+    SECOND,
+    FakeAdmin,
+    FakeLog,
+    options,
+)
 
 P0, P1 = ORDERS
 ALL = ReadAllAvailable()
@@ -30,20 +48,34 @@ def planner(broker: FakeAdmin, **given: str) -> StreamPlanner:
 def latest(
     plan: StreamPlanner, begun: dict[TopicPartition, int], limit: ReadLimit, now_ms: float = 0
 ) -> dict[TopicPartition, int]:
-    return plan.latest(begun, limit, now_ms)
+    return plan.latest(StreamOffset(begun), limit, now_ms).offsets
 
 
 def ranges(
     plan: StreamPlanner, start: dict[TopicPartition, int], end: dict[TopicPartition, int]
 ) -> list[tuple[int, int]]:
-    return [(part.start, part.stop) for part in plan.ranges(start, end)]
+    return [(part.start, part.stop) for part in plan.ranges(StreamOffset(start), StreamOffset(end))]
 
 
 def test_offsets_of_a_checkpoint_are_those_of_sparks_kafka_source() -> None:
-    offsets = {P1: 5, P0: 30, TopicPartition("a.b", 10): 2}
-    document = document_of(offsets)
+    """So are those of version 1, which has no topic ids."""
+    reached = StreamOffset({P1: 5, P0: 30, TopicPartition("a.b", 10): 2})
+    document = document_of(reached)
     assert json.dumps(document) == '{"a.b": {"10": 2}, "orders": {"0": 30, "1": 5}}'
-    assert offsets_of(json.loads(json.dumps(document))) == offsets
+    assert offset_of(json.loads(json.dumps(document))) == reached
+
+
+def test_topic_ids_are_beside_the_topics_in_a_checkpoint() -> None:
+    reached = StreamOffset({P0: 30}, {"orders": OLD})
+    document = document_of(replace(reached, topic_ids={"orders": OLD, "gone": NEW}))
+    assert document == {"orders": {"0": 30}, "#": {"version": 2, "topicIds": {"orders": OLD}}}
+    assert offset_of(json.loads(json.dumps(document))) == reached
+
+
+def test_a_checkpoint_of_a_later_version_is_refused() -> None:
+    with pytest.raises(OptionError) as refused:
+        offset_of({"orders": {"0": 30}, "#": {"version": 3, "topicIds": {}}})
+    assert refused.value.name == "checkpointLocation"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +88,7 @@ def test_offsets_of_a_checkpoint_are_those_of_sparks_kafka_source() -> None:
     ],
 )
 def test_where_a_new_stream_begins(given: dict[str, str], wanted: dict[TopicPartition, int]) -> None:
-    assert planner(admin(), **given).initial() == wanted
+    assert planner(admin(), **given).initial().offsets == wanted
 
 
 def test_a_batch_ends_at_the_end_of_the_log_or_at_its_limit() -> None:
@@ -65,6 +97,7 @@ def test_a_batch_ends_at_the_end_of_the_log_or_at_its_limit() -> None:
     assert latest(plan, {P0: 10, P1: 0}, ReadMaxRows(10)) == {P0: 18, P1: 2}
     assert latest(plan, {P0: 30, P1: 5}, ReadMaxRows(10)) == {P0: 30, P1: 5}
     assert ranges(plan, {P0: 18, P1: 2}, {P0: 30, P1: 5}) == [(18, 30), (2, 5)]
+    assert ranges(plan, {P0: 30, P1: 2}, {P0: 30, P1: 5}) == [(2, 5)]
 
 
 def test_a_new_partition_is_read_from_its_first_record() -> None:
@@ -74,7 +107,7 @@ def test_a_new_partition_is_read_from_its_first_record() -> None:
     broker.logs[new] = FakeLog(3, 9)
     end = latest(plan, {P0: 30, P1: 5}, ALL)
     assert end == {P0: 30, P1: 5, new: 9}
-    assert ranges(plan, {P0: 30, P1: 5}, end) == [(30, 30), (5, 5), (3, 9)]
+    assert ranges(plan, {P0: 30, P1: 5}, end) == [(3, 9)]
     assert latest(plan, {P0: 30, P1: 5}, ReadMaxRows(2)) == {P0: 30, P1: 5, new: 5}
 
 
@@ -138,7 +171,16 @@ def test_a_target_does_not_move_with_the_log() -> None:
     assert latest(plan, {P0: 10, P1: 0}, ReadMaxRows(10)) == {P0: 18, P1: 2}
     assert latest(plan, {P0: 18, P1: 2}, ALL) == {P0: 30, P1: 5}
     assert latest(plan, {P0: 30, P1: 5}, ALL) == {P0: 30, P1: 5}
-    assert plan.newest()[P0] == 99
+    assert plan.newest().offsets[P0] == 99
+
+
+def test_a_target_that_another_query_has_read_past() -> None:
+    """One without a target, of the same checkpoint."""
+    broker = admin()
+    plan = planner(broker)
+    plan.fix_target()
+    broker.logs[P0].last = 99
+    assert latest(plan, {P0: 40, P1: 5}, ALL) == {P0: 40, P1: 5}
 
 
 def test_lost_records_fail_the_stream_or_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
@@ -154,14 +196,18 @@ def test_lost_records_fail_the_stream_or_are_passed_over(caplog: pytest.LogCaptu
     assert "orders-0: offsets 12 to 19" in caplog.text
 
 
-def test_a_topic_that_was_made_again_fails_the_stream_or_is_read_from_its_start() -> None:
+def test_without_topic_ids_a_log_that_is_too_short_fails_the_stream_or_is_read_from_its_start() -> None:
     broker = FakeAdmin({P0: FakeLog(0, 4), P1: FakeLog(0, 5)})
-    with pytest.raises(DataLossError, match="orders-0: read up to offset 30, and now the log ends at 4"):
-        latest(planner(broker), {P0: 30, P1: 5}, ALL)
-    plan = planner(broker, failOnDataLoss="false")
-    end = latest(plan, {P0: 30, P1: 5}, ALL)
-    assert end == {P0: 4, P1: 5}
-    assert ranges(plan, {P0: 30, P1: 5}, end) == [(0, 4), (5, 5)]
+    for with_target in (False, True):
+        plan, going_on = planner(broker), planner(broker, failOnDataLoss="false")
+        if with_target:
+            plan.fix_target()
+            going_on.fix_target()
+        with pytest.raises(DataLossError, match="orders-0: the log went up to offset 30, .* ends at 4"):
+            latest(plan, {P0: 30, P1: 5}, ALL)
+        end = latest(going_on, {P0: 30, P1: 5}, ALL)
+        assert end == {P0: 4, P1: 5}
+        assert ranges(going_on, {P0: 30, P1: 5}, end) == [(0, 4)]
 
 
 def test_a_topic_that_is_gone_fails_the_stream_or_is_left_out() -> None:
@@ -173,8 +219,120 @@ def test_a_topic_that_is_gone_fails_the_stream_or_is_left_out() -> None:
         P0: 30,
         P1: 5,
     }
-    with pytest.raises(DataLossError, match="b-0: read up to offset 1, and now it does not exist"):
+    with pytest.raises(DataLossError, match="b-0: the log went up to offset 1, and now it does not exist"):
         latest(planner(broker, subscribePattern="orders|b"), begun, ALL)
+
+
+BEGUN = StreamOffset({P0: 30, P1: 5}, {"orders": OLD})
+
+
+def recreated(first: FakeLog, second: FakeLog) -> FakeAdmin:
+    broker = FakeAdmin({P0: first, P1: second})
+    broker.topic_id = SECOND
+    return broker
+
+
+@pytest.mark.parametrize("with_target", [False, True])
+@pytest.mark.parametrize("last", [20, 30, 80])
+def test_a_topic_of_another_id_fails_the_stream(last: int, with_target: bool) -> None:
+    plan = planner(recreated(FakeLog(0, last), FakeLog(0, 5)))
+    if with_target:
+        plan.fix_target()
+    with pytest.raises(DataLossError, match=f"topic orders .* {OLD} and is {NEW}; .* failOnDataLoss=false"):
+        plan.latest(BEGUN, ALL, 0)
+
+
+@pytest.mark.parametrize("with_target", [False, True])
+def test_a_topic_of_another_id_is_read_from_its_start_if_data_loss_is_accepted(
+    with_target: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = planner(recreated(FakeLog(2, 80), FakeLog(0, 3)), failOnDataLoss="false")
+    if with_target:
+        plan.fix_target()
+    with caplog.at_level(logging.WARNING):
+        end = plan.latest(BEGUN, ALL, 0)
+        assert end == StreamOffset({P0: 80, P1: 3}, {"orders": NEW})
+        read = plan.ranges(BEGUN, end)
+    assert [(part.start, part.stop, part.topic_id) for part in read] == [(2, 80, NEW), (0, 3, NEW)]
+    assert len([record for record in caplog.records if OLD in record.message]) == 1
+    assert plan.latest(BEGUN, ReadMaxRows(8), 0).offsets == {P0: 9, P1: 1}
+
+
+def test_a_stream_that_waits_for_records_logs_a_loss_once(caplog: pytest.LogCaptureFixture) -> None:
+    plan = planner(recreated(FakeLog(0, 3), FakeLog(0, 3)), failOnDataLoss="false", minOffsetsPerTrigger="9")
+    plan.latest(StreamOffset({}), ReadMinRows(9), 0)
+    with caplog.at_level(logging.WARNING):
+        for now_ms in range(3):
+            assert plan.latest(BEGUN, ReadMinRows(9), now_ms) == BEGUN
+    assert len(caplog.records) == 1
+
+
+def test_a_topic_made_again_since_the_target_was_fixed_is_left_to_the_next_run() -> None:
+    broker = recreated(FakeLog(0, 60), FakeLog(0, 60))
+    broker.topic_id = FIRST
+    plan, going_on = planner(broker), planner(broker, failOnDataLoss="false")
+    plan.fix_target()
+    going_on.fix_target()
+    broker.topic_id = SECOND
+    with pytest.raises(DataLossError, match=OLD):
+        plan.latest(BEGUN, ALL, 0)
+    assert going_on.latest(BEGUN, ALL, 0).offsets == {}
+    assert going_on.latest(StreamOffset({}), ReadMaxRows(9), 0).offsets == {}
+
+
+def test_a_topic_made_again_since_a_batch_was_planned() -> None:
+    """Its offsets may be in the log, but are other records'."""
+    broker, ended = recreated(FakeLog(0, 60), FakeLog(0, 60)), StreamOffset({P0: 50, P1: 5}, {"orders": OLD})
+    with pytest.raises(DataLossError, match=OLD):
+        planner(broker).ranges(BEGUN, ended)
+    assert planner(broker, failOnDataLoss="false").ranges(BEGUN, ended) == []
+    assert planner(broker).ranges(ended, ended) == [], "nothing of it is read"
+
+
+def test_partitions_that_went_since_a_batch_was_planned() -> None:
+    broker = admin()
+    del broker.logs[P1]
+    with pytest.raises(DataLossError, match="orders-1"):
+        ranges(planner(broker), {P0: 12, P1: 0}, {P0: 30, P1: 5})
+    going_on = planner(broker, failOnDataLoss="false")
+    assert ranges(going_on, {P0: 12, P1: 0}, {P0: 30, P1: 5}) == [(12, 30)]
+    going_on.fix_target()
+    del broker.logs[P0]
+    assert latest(going_on, {P0: 12}, ReadMaxRows(9)) == {}
+
+
+def test_a_log_of_the_same_topic_that_was_cut_off_is_read_on_at_its_end() -> None:
+    """By an unclean leader election: what is left has been read."""
+    broker = FakeAdmin({P0: FakeLog(0, 20), P1: FakeLog(0, 9)})
+    broker.topic_id = FIRST
+    with pytest.raises(DataLossError, match="orders-0"):
+        planner(broker).latest(BEGUN, ALL, 0)
+    plan = planner(broker, failOnDataLoss="false")
+    end = plan.latest(BEGUN, ALL, 0)
+    assert end.offsets == {P0: 20, P1: 9}
+    assert [(part.partition, part.start, part.stop) for part in plan.ranges(BEGUN, end)] == [(P1, 5, 9)]
+
+
+@pytest.mark.parametrize(("known", "now"), [({"orders": OLD}, NONE), ({}, FIRST)])
+def test_an_id_that_is_not_known_may_be_any(known: dict[str, str], now: UUID) -> None:
+    """Of brokers before Kafka 2.8, or of a checkpoint of version 1; what is known is kept."""
+    broker = admin()
+    broker.topic_id = now
+    end = planner(broker).latest(StreamOffset({P0: 12, P1: 5}, known), ALL, 0)
+    assert end == StreamOffset({P0: 30, P1: 5}, {"orders": OLD})
+
+
+def test_a_stream_without_new_records_stays_where_it_is() -> None:
+    """Spark compares the texts, and would read empty batches without end."""
+    broker = admin()
+    broker.topic_id = FIRST
+    assert json.dumps(document_of(planner(broker).latest(BEGUN, ALL, 0))) == json.dumps(document_of(BEGUN))
+
+
+def test_offsets_of_a_topic_that_is_gone_are_not_committed_for_the_next() -> None:
+    other = TopicPartition("other", 0)
+    end = StreamOffset({P0: 60, other: 9}, {"orders": NEW, "other": OLD})
+    assert StreamOffset({P0: 30, P1: 5, other: 7}, {"orders": OLD}).of_same_topics(end) == {other: 7}
 
 
 def test_a_new_stream_of_a_topic_that_does_not_exist() -> None:

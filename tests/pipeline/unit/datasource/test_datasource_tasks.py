@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from uuid import UUID
 
 import pytest
 
-from slackwater.kafka.errors import KafkaTimeoutError, OffsetOutOfRangeNoResetError
+from slackwater.kafka.errors import KafkaTimeoutError, OffsetOutOfRangeNoResetError, TopicRecreatedError
 from slackwater.kafka.records import BatchBuilder, RecordColumns, decode
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.datasource.offsets import DataLossError, OffsetRange
 from slackwater.pipeline.datasource.tasks import MAX_ROWS, read_range
-from tests.pipeline.unit.datasource.fakes import ORDERS
+from tests.pipeline.unit.datasource.fakes import FIRST, NEW, OLD, ORDERS, SECOND
 
 (TP, _) = ORDERS
 
@@ -39,11 +40,14 @@ class FakeClock:
 
 
 class FakeConsumer:
-    """Gives ``fetches`` in turn: rows, or the position that a fetch without rows moves to. The log begins at
-    ``first`` and ends at ``last``."""
+    """Gives ``fetches`` in turn: rows, the position that a fetch without rows moves to, or the id of the
+    topic that has the name of the one that was read. The log begins at ``first`` and ends at ``last``."""
 
-    def __init__(self, *fetches: RecordColumns | int, first: int = 0, last: int = 1_000) -> None:
-        self.fetches, self.first, self.last = list(fetches), first, last
+    def __init__(
+        self, *fetches: RecordColumns | int | UUID, first: int = 0, last: int = 1_000, topic: UUID = FIRST
+    ) -> None:
+        self.fetches, self.first, self.last, self.id = list(fetches), first, last, topic
+        self.partitions = {0}
         self.at = -1
         self.sought: list[int] = []
         self.assigned: list[TopicPartition] = []
@@ -59,6 +63,12 @@ class FakeConsumer:
     def position(self, partition: TopicPartition) -> int:
         return self.at
 
+    def topic_id(self, partition: TopicPartition) -> UUID | None:
+        return self.id
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return self.partitions
+
     def beginning_offsets(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(partitions, self.first)
 
@@ -71,6 +81,9 @@ class FakeConsumer:
         if not self.fetches:
             return {}
         fetch = self.fetches.pop(0)
+        if isinstance(fetch, UUID):
+            self.id = fetch
+            raise TopicRecreatedError({TP: self.at}, {TP: None})
         if isinstance(fetch, int):
             self.at = fetch
             return {}
@@ -78,8 +91,10 @@ class FakeConsumer:
         return {TP: fetch}
 
 
-def read(consumer: FakeConsumer, start: int, stop: int, *, fail: bool = True) -> list[int]:
-    part = OffsetRange(TP, start, stop)
+def read(
+    consumer: FakeConsumer, start: int, stop: int, *, fail: bool = True, topic_id: str = OLD
+) -> list[int]:
+    part = OffsetRange(TP, start, stop, topic_id)
     pieces = read_range(consumer, part, FakeClock(), fail_on_data_loss=fail, silence_ms=30_000)
     offsets = []
     for piece in pieces:
@@ -114,9 +129,42 @@ def test_silence_is_an_error_that_says_where() -> None:
 def test_records_that_went_meanwhile_fail_the_task() -> None:
     consumer = FakeConsumer(columns(50, 5), first=50)
     with pytest.raises(
-        DataLossError, match=r"orders-0: the log does not have offset 3 any more; it begins at 50"
+        DataLossError, match=r"orders-0: offsets 3 to 49 cannot be read any more: the log begins at 50"
     ):
         read(consumer, 3, 60)
+
+
+@pytest.mark.parametrize("topic_id", [OLD, ""])
+def test_a_topic_made_again_while_a_task_reads_it(topic_id: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The new one's records are the next batch's."""
+    fetches = columns(0, 2), SECOND, columns(2, 8)
+    with pytest.raises(DataLossError, match=f"orders-0: offsets 2 to 9 .* is {NEW}"):
+        read(FakeConsumer(*fetches), 0, 10, topic_id=topic_id)
+    with caplog.at_level(logging.WARNING):
+        assert read(FakeConsumer(*fetches, first=5), 0, 10, topic_id=topic_id, fail=False) == [0, 1]
+    assert NEW in caplog.text
+
+
+def test_a_topic_made_again_before_a_task_reads_it() -> None:
+    for fetch in (columns(0, 10), 10):
+        with pytest.raises(DataLossError, match=f"was {OLD} and is {NEW}"):
+            read(FakeConsumer(fetch, topic=SECOND), 0, 10)
+        assert read(FakeConsumer(fetch, topic=SECOND), 0, 10, fail=False) == []
+
+
+def test_a_consumer_that_has_known_an_older_topic_than_the_planner_reads_the_new_one() -> None:
+    assert read(FakeConsumer(SECOND, columns(0, 3)), 0, 3, topic_id=NEW) == [0, 1, 2]
+
+
+def test_a_topic_deleted_while_a_task_reads_it() -> None:
+    for fail in (True, False):
+        consumer = FakeConsumer(columns(0, 3))
+        consumer.partitions = set()
+        if fail:
+            with pytest.raises(DataLossError, match="orders-0: offsets 3 to 9 .* not exist"):
+                read(consumer, 0, 10)
+        else:
+            assert read(consumer, 0, 10, fail=False) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -130,4 +178,4 @@ def test_records_that_went_meanwhile_are_passed_over_if_that_was_chosen(
     consumer = FakeConsumer(columns(8, 5), first=first, last=last)
     with caplog.at_level(logging.WARNING):
         assert read(consumer, 3, 10, fail=False) == wanted
-    assert "orders-0: records are lost" in caplog.text
+    assert "orders-0: offsets 3 to" in caplog.text

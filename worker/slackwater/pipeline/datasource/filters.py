@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -115,7 +115,7 @@ class Bounds:
         # Asked after the ends are known: records that came since are not missed where there is no such time.
         times = log_.by_time(dict.fromkeys([part.partition for part in left], self.from_ms))
         return [
-            OffsetRange(part.partition, max(part.start, offset), part.stop)
+            replace(part, start=max(part.start, offset))
             for part in left
             if (offset := times[part.partition]) is not None and offset < part.stop
         ]
@@ -127,6 +127,4 @@ class Bounds:
 
     def _narrowed(self, part: OffsetRange) -> OffsetRange:
         start = part.start if self.first is None else max(part.start, self.first)
-        return OffsetRange(
-            part.partition, start, part.stop if self.stop is None else min(part.stop, self.stop)
-        )
+        return replace(part, start=start, stop=part.stop if self.stop is None else min(part.stop, self.stop))

@@ -18,6 +18,7 @@ from slackwater.pipeline.datasource.options import (
     SourceOptions,
     Topics,
 )
+from slackwater.runtime.delivery.stopped_partitions import id_text
 
 Offsets = dict[TopicPartition, int]
 log = logging.getLogger(__name__)
@@ -43,11 +44,23 @@ class Admin(Protocol):
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """The offsets ``start`` to ``stop`` (not included) of a partition."""
+    """The offsets ``start`` to ``stop`` (not included) of a partition. ``topic_id``: of the topic that they
+    belong to; "": not known."""
 
     partition: TopicPartition
     start: int
     stop: int
+    topic_id: str = ""
+
+
+@dataclass(frozen=True)
+class LogEnds:
+    """Of each partition the first offset, and the one behind the last record. ``topic_ids``: by topic, as
+    Kafka's tools write them (KIP-516); brokers before Kafka 2.8 have none."""
+
+    first: Offsets
+    last: Offsets
+    topic_ids: Mapping[str, str]
 
 
 class Log:
@@ -60,8 +73,9 @@ class Log:
     def __init__(self, admin: Admin, isolation_level: str) -> None:
         self._admin, self._isolation_level = admin, isolation_level
 
-    def partitions(self, topics: Topics) -> list[TopicPartition]:
-        """Those of ``topics``, sorted. Raises OptionError for topics and partitions that do not exist."""
+    def partitions(self, topics: Topics) -> dict[TopicPartition, str]:
+        """Those of ``topics``, sorted, and of each the topic's id; "": the brokers have none. Raises
+        OptionError for topics and partitions that do not exist."""
         names = self._names(topics)
         described = self._describe(names)
         option = "assign" if topics.assigned else "subscribe"
@@ -75,8 +89,8 @@ class Log:
                 raise OptionError(option, f"names partition {tp}, which does not exist")
         return self._chosen(topics, described)
 
-    def existing(self, topics: Topics) -> list[TopicPartition]:
-        """Those of ``topics`` that exist, sorted."""
+    def existing(self, topics: Topics) -> dict[TopicPartition, str]:
+        """As :meth:`partitions`, of those that exist."""
         return self._chosen(topics, self._describe(self._names(topics)))
 
     def _names(self, topics: Topics) -> list[str]:
@@ -85,8 +99,8 @@ class Log:
         pattern = TopicPattern(topics.pattern)
         return [name for name in self._admin.list_topics() if pattern.matches(name)]
 
-    def _describe(self, names: Collection[str]) -> dict[str, list[TopicPartition]]:
-        """The partitions of the topics that exist."""
+    def _describe(self, names: Collection[str]) -> dict[str, dict[TopicPartition, str]]:
+        """The partitions of the topics that exist, and the topic's id."""
         if not names:
             return {}
         outcomes = self._admin.describe_topics(names)
@@ -94,14 +108,22 @@ class Log:
             if not isinstance(error, UnknownTopicOrPartitionError):
                 raise error
         return {
-            name: [TopicPartition(name, number) for number in topic.partitions]
+            name: {TopicPartition(name, number): id_text(topic.topic_id) for number in topic.partitions}
             for name, topic in outcomes.values_ok.items()
         }
 
     @staticmethod
-    def _chosen(topics: Topics, described: Mapping[str, list[TopicPartition]]) -> list[TopicPartition]:
-        existing = sorted(tp for partitions in described.values() for tp in partitions)
-        return [tp for tp in existing if not topics.assigned or tp in topics.assigned]
+    def _chosen(
+        topics: Topics, described: Mapping[str, Mapping[TopicPartition, str]]
+    ) -> dict[TopicPartition, str]:
+        existing = sorted(item for partitions in described.values() for item in partitions.items())
+        return {tp: own for tp, own in existing if not topics.assigned or tp in topics.assigned}
+
+    def both_ends(self, topics: Topics) -> LogEnds:
+        """Of the partitions of ``topics``. Raises as :meth:`partitions`."""
+        partitions = self.partitions(topics)
+        first, last = self.ends(partitions, EARLIEST), self.ends(partitions, LATEST)
+        return LogEnds(first, last, ids_by_topic(partitions))
 
     def ends(self, partitions: Collection[TopicPartition], which: int) -> Offsets:
         """The first offsets (``EARLIEST``) or those behind the last records (``LATEST``)."""
@@ -129,48 +151,82 @@ def ranges_of(log_: Log, options: SourceOptions) -> list[OffsetRange]:
 
     Raises OptionError, KafkaError, and DataLossError where the start is no longer in the log.
     """
-    partitions = log_.partitions(options.topics)
-    first, last = log_.ends(partitions, EARLIEST), log_.ends(partitions, LATEST)
+    now = log_.both_ends(options.topics)
     start = options.start or Position("startingOffsets", end=EARLIEST)
     end = options.end or Position("endingOffsets", end=LATEST)
-    starts = starting(log_, start, first, last, options)
-    stops = ending(log_, end, first, last, options)
-    return [OffsetRange(tp, starts[tp], max(starts[tp], stops[tp])) for tp in partitions]
+    starts, stops = starting(log_, start, now, options), ending(log_, end, now, options)
+    return [
+        OffsetRange(tp, starts[tp], max(starts[tp], stops[tp]), now.topic_ids.get(tp.topic, ""))
+        for tp in now.first
+    ]
 
 
-def starting(log_: Log, position: Position, first: Offsets, last: Offsets, options: SourceOptions) -> Offsets:
-    """The offset of each partition of ``first`` where reading begins.
+def starting(log_: Log, position: Position, now: LogEnds, options: SourceOptions) -> Offsets:
+    """The offset of each partition of ``now`` where reading begins.
 
     Raises OptionError, KafkaError, DataLossError.
     """
-    starts = {}
-    for tp, offset in _resolved(log_, position, first, last).items():
+    replaced, starts = _replaced(position, now, options), {}
+    for tp, offset in _resolved(log_, position, now).items():
+        if tp.topic in replaced:
+            starts[tp] = now.first[tp]
+            continue
         if offset is None and options.later_than_all == "error":
             raise OptionError(
                 position.option,
                 f"is later than all records of {tp}; set an earlier time, or "
                 "startingOffsetsByTimestampStrategy=latest",
             )
-        starts[tp] = within(tp, last[tp] if offset is None else offset, first[tp], last[tp], options)
+        last = now.last[tp]
+        starts[tp] = within(tp, last if offset is None else offset, now.first[tp], last, options)
     return starts
 
 
-def ending(log_: Log, position: Position, first: Offsets, last: Offsets, options: SourceOptions) -> Offsets:
-    """The offset of each partition of ``first`` before which reading ends. Raises as :func:`starting`."""
-    stops = {}
-    for tp, offset in _resolved(log_, position, first, last).items():
-        stop = last[tp] if offset is None else offset
-        if stop > last[tp]:
-            lost(options, f"{tp}: {position.option} is {stop}, but the log ends at {last[tp]}")
-        stops[tp] = min(stop, last[tp])
+def ending(log_: Log, position: Position, now: LogEnds, options: SourceOptions) -> Offsets:
+    """The offset of each partition of ``now`` before which reading ends. Raises as :func:`starting`."""
+    replaced, stops = _replaced(position, now, options), {}
+    for tp, offset in _resolved(log_, position, now).items():
+        last = now.last[tp]
+        stop = last if offset is None else offset
+        if tp.topic in replaced:
+            stop = now.first[tp]
+        elif stop > last:
+            lost(options.fail_on_data_loss, f"{tp}: {position.option} is {stop}, but the log ends at {last}")
+        stops[tp] = min(stop, last)
     return stops
 
 
-def _resolved(
-    log_: Log, position: Position, first: Offsets, last: Offsets
-) -> Mapping[TopicPartition, int | None]:
-    """The offset that ``position`` is in each partition of ``first``; None: no record is that late."""
-    ends = {EARLIEST: first, LATEST: last}
+def _replaced(position: Position, now: LogEnds, options: SourceOptions) -> set[str]:
+    """The topics that are others than those that ``position`` belongs to. Raises DataLossError."""
+    topics = {
+        topic for topic, before in position.topic_ids.items() if is_other(before, now.topic_ids.get(topic))
+    }
+    for topic in sorted(topics):
+        lost(options.fail_on_data_loss, recreated(topic, position.topic_ids[topic], now.topic_ids[topic]))
+    return topics
+
+
+def ids_by_topic(partitions: Mapping[TopicPartition, str]) -> dict[str, str]:
+    """The topics' ids that are known. ``partitions``: as of :meth:`Log.partitions`."""
+    return {tp.topic: topic_id for tp, topic_id in partitions.items() if topic_id}
+
+
+def is_other(before: str | None, now: str | None) -> bool:
+    """Whether these are the ids of two topics; an id that is not known (None, "") may be any."""
+    return bool(before and now and before != now)
+
+
+def recreated(topic: str, before: str, now: str) -> str:
+    """What to say of a topic of another id; for :func:`lost`."""
+    return (
+        f"topic {topic} was deleted and created again, or the brokers are of another Kafka cluster: the id "
+        f"was {before} and is {now}; what was not read of the first topic is gone"
+    )
+
+
+def _resolved(log_: Log, position: Position, now: LogEnds) -> Mapping[TopicPartition, int | None]:
+    """The offset that ``position`` is in each partition of ``now``; None: no record is that late."""
+    first, ends = now.first, {EARLIEST: now.first, LATEST: now.last}
     if position.end is not None:
         return ends[position.end]
     if position.group is not None:
@@ -190,21 +246,23 @@ def within(tp: TopicPartition, offset: int, first: int, last: int, options: Sour
     """``offset``, or the nearest one that the log has where data loss is accepted. Raises DataLossError."""
     if offset < first:
         lost(
-            options,
+            options.fail_on_data_loss,
             f"{tp}: offsets {offset} to {first - 1} are no longer in the log, which begins at {first}",
         )
     if offset > last:
         lost(
-            options, f"{tp}: reading begins at {offset}, but the log ends at {last}; was the topic recreated?"
+            options.fail_on_data_loss,
+            f"{tp}: reading begins at {offset}, but the log ends at {last}; was the topic recreated?",
         )
     return min(max(offset, first), last)
 
 
-def lost(options: SourceOptions, what: str) -> None:
-    """Raises DataLossError, or logs a warning where that was chosen."""
-    if options.fail_on_data_loss:
-        raise DataLossError(f"{what}. To go on with the records that are there, set failOnDataLoss=false")
-    log.warning("%s. Reading goes on with the records that are there (failOnDataLoss=false)", what)
+def lost(fail: bool, what: str) -> None:
+    """Raises DataLossError, or logs a warning (``failOnDataLoss=false``)."""
+    going_on = "go on with the records that are there"
+    if fail:
+        raise DataLossError(f"{what}. To {going_on}, set failOnDataLoss=false") from None
+    log.warning("%s. The query will %s (failOnDataLoss=false)", what, going_on)
 
 
 def _check_complete(

@@ -22,6 +22,9 @@ EARLIEST, LATEST = -2, -1
 """Offsets that stand for a partition's ends, in JSON and in Kafka's ListOffsets."""
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 CLIENT_PREFIX, VALUE_PREFIX = "kafka.", "value."
+BESIDE_TOPICS, OFFSETS_VERSION = "#", 2
+"""The JSON of offsets has its version and the topics' ids under this key, which is no topic's name. JSON
+without it is that of version 1, and of Spark's own Kafka source."""
 _CLIENT_ID = "slackwater-spark"
 _SERVERS = "bootstrap.servers"
 
@@ -50,6 +53,7 @@ class Position:
     One of these is set. ``end``: :data:`EARLIEST` or :data:`LATEST`. ``group``: where this group has
     committed. ``offsets``: of each partition; :data:`EARLIEST` and :data:`LATEST` are possible.
     ``time_ms``: the first record of this time or later; ``times_ms``: that of each partition.
+    ``topic_ids``: of the topics that ``offsets`` belong to, as far as they are known.
     """
 
     option: str
@@ -58,6 +62,7 @@ class Position:
     offsets: Mapping[TopicPartition, int] | None = None
     time_ms: int | None = None
     times_ms: Mapping[TopicPartition, int] | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -241,7 +246,8 @@ def _position(text: Mapping[str, str], which: str) -> Position | None:
     if by_time in text:
         return Position(by_time, time_ms=_number(text, by_time, least=0))
     if by_times in text:
-        return Position(by_times, times_ms=_by_partition(text[by_times], by_times, 0))
+        times = _json(text[by_times], by_times, _PLACES)
+        return Position(by_times, times_ms=_by_partition(times, by_times, 0))
     if by_offset not in text:
         return None
     given = text[by_offset].strip()
@@ -261,20 +267,42 @@ def _position(text: Mapping[str, str], which: str) -> Position | None:
         words = "earliest, latest, group" if which == "starting" else "latest, group"
         raise OptionError(by_offset, f"must be {words} or JSON with offsets, not {given!r}")
     least = EARLIEST if which == "starting" else LATEST
-    return Position(by_offset, offsets=_by_partition(given, by_offset, least))
+    document = _json(given, by_offset, _PLACES)
+    ids = take_topic_ids(document, by_offset)
+    return Position(by_offset, offsets=_by_partition(document, by_offset, least), topic_ids=ids)
 
 
-def _by_partition(text: str, option: str, least: int) -> dict[TopicPartition, int]:
-    example = '{"orders": {"0": 23, "1": 42}}'
+def take_topic_ids(document: dict[str, Any], option: str) -> dict[str, str]:
+    """The ids of the topics in the JSON of offsets; what is left of ``document`` are the offsets by topic.
+
+    Raises OptionError, which names ``option``, for JSON of a later version.
+    """
+    beside = document.pop(BESIDE_TOPICS, None)
+    if beside is None:
+        return {}
+    ids = beside.get("topicIds") if isinstance(beside, dict) else None
+    if not isinstance(ids, dict) or beside.get("version") != OFFSETS_VERSION:
+        raise OptionError(
+            option,
+            f"has offsets whose {BESIDE_TOPICS!r} is {json.dumps(beside)[:200]}, not of version "
+            f"{OFFSETS_VERSION}; use the version of slackwater that has written them, or a later one",
+        )
+    return ids
+
+
+_PLACES = '{"orders": {"0": 23, "1": 42}}'
+
+
+def _by_partition(document: Mapping[str, Any], option: str, least: int) -> dict[TopicPartition, int]:
     places: dict[TopicPartition, int] = {}
-    for topic, partitions in _json(text, option, example).items():
+    for topic, partitions in document.items():
         if not isinstance(partitions, dict):
-            raise OptionError(option, f"must have partitions for topic {topic}, as in {example}")
+            raise OptionError(option, f"must have partitions for topic {topic}, as in {_PLACES}")
         for partition, number in partitions.items():
             if not (partition.isascii() and partition.isdigit()) or not _is_number(number, least):
                 raise OptionError(
                     option,
-                    f"must have numbers from {least} for the partitions of {topic}, as in {example}; "
+                    f"must have numbers from {least} for the partitions of {topic}, as in {_PLACES}; "
                     f"partition {partition!r} has {number!r}",
                 )
             places[TopicPartition(topic, int(partition))] = number

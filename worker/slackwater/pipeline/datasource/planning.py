@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from math import ceil, floor
 
@@ -24,7 +25,7 @@ def split(ranges: Iterable[OffsetRange], least: int) -> list[OffsetRange]:
         size = part.stop - part.start
         count = min(size, ceil(size / most))
         cuts = [part.start + size * number // count for number in range(count + 1)]
-        pieces += [OffsetRange(part.partition, start, stop) for start, stop in pairwise(cuts)]
+        pieces += [replace(part, start=start, stop=stop) for start, stop in pairwise(cuts)]
     return pieces
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,31 +22,75 @@ from pyspark.sql.types import StructType
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.datasource.client import config_of, open_admin, without_secrets
 from slackwater.pipeline.datasource.commits import GroupCommits
-from slackwater.pipeline.datasource.offsets import Log, OffsetRange, Offsets, lost, starting, within
-from slackwater.pipeline.datasource.options import EARLIEST, LATEST, OptionError, Position, SourceOptions
+from slackwater.pipeline.datasource.offsets import (
+    Log,
+    OffsetRange,
+    Offsets,
+    ids_by_topic,
+    is_other,
+    lost,
+    recreated,
+    starting,
+    within,
+)
+from slackwater.pipeline.datasource.options import (
+    BESIDE_TOPICS,
+    EARLIEST,
+    LATEST,
+    OFFSETS_VERSION,
+    OptionError,
+    Position,
+    SourceOptions,
+    take_topic_ids,
+)
 from slackwater.pipeline.datasource.planning import BatchDelay, limited
 from slackwater.pipeline.datasource.schema import arrow_schema
 from slackwater.pipeline.datasource.tasks import RangePartition, read_task, tasks
 
-Document = dict[str, dict[str, int]]
-"""Offsets in the checkpoint: by topic and partition, as Spark's own Kafka source has them."""
+Document = dict[str, dict[str, Any]]
+"""Offsets in the checkpoint: by topic and partition, as Spark's own Kafka source has them, and the ids of the
+topics (``BESIDE_TOPICS``)."""
 
 
-def document_of(offsets: Mapping[TopicPartition, int]) -> Document:
-    """``offsets`` for the checkpoint."""
+@dataclass(frozen=True)
+class StreamOffset:
+    """How far a stream has read. ``topic_ids``: of the topics that were read, as far as they are known."""
+
+    offsets: Offsets
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def of_same_topics(self, other: StreamOffset) -> Offsets:
+        """Those offsets whose partitions ``other`` has, too, of the same topic."""
+        return {
+            tp: offset
+            for tp, offset in self.offsets.items()
+            if tp in other.offsets
+            and not is_other(self.topic_ids.get(tp.topic), other.topic_ids.get(tp.topic))
+        }
+
+
+def document_of(reached: StreamOffset) -> Document:
+    """``reached`` for the checkpoint. Spark compares the texts: they are equal where the offsets are."""
     document: Document = {}
-    for tp, offset in sorted(offsets.items()):
+    for tp, offset in sorted(reached.offsets.items()):
         document.setdefault(tp.topic, {})[str(tp.partition)] = offset
+    if ids := {topic: reached.topic_ids[topic] for topic in document if topic in reached.topic_ids}:
+        document[BESIDE_TOPICS] = {"version": OFFSETS_VERSION, "topicIds": ids}
     return document
 
 
-def offsets_of(document: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """The offsets of a checkpoint."""
-    return {
-        TopicPartition(topic, int(number)): offset
-        for topic, partitions in document.items()
-        for number, offset in partitions.items()
-    }
+def offset_of(document: Mapping[str, Any]) -> StreamOffset:
+    """What a checkpoint says. Raises OptionError for one of a later version."""
+    offsets = dict(document)
+    ids = take_topic_ids(offsets, "checkpointLocation")
+    return StreamOffset(
+        {
+            TopicPartition(topic, int(number)): offset
+            for topic, partitions in offsets.items()
+            for number, offset in partitions.items()
+        },
+        ids,
+    )
 
 
 class StreamPlanner:
@@ -53,83 +98,107 @@ class StreamPlanner:
 
     def __init__(self, log_: Log, options: SourceOptions) -> None:
         self._log, self._options = log_, options
-        self._target: Offsets | None = None
+        self._target: StreamOffset | None = None
+        self._told: set[str] = set()
         least = options.min_offsets_per_trigger
         self._delay = BatchDelay(least, options.max_trigger_delay_ms) if least is not None else None
 
-    def initial(self) -> Offsets:
+    def initial(self) -> StreamOffset:
         """Where a new query begins."""
-        partitions = self._log.partitions(self._options.topics)
-        first, last = self._log.ends(partitions, EARLIEST), self._log.ends(partitions, LATEST)
+        now = self._log.both_ends(self._options.topics)
         start = self._options.start or Position("startingOffsets", end=LATEST)
-        return starting(self._log, start, first, last, self._options)
+        return StreamOffset(starting(self._log, start, now, self._options), now.topic_ids)
 
     def fix_target(self) -> None:
         """Reads nothing behind the present end from now on."""
         self._target = self.newest()
 
-    def newest(self) -> Offsets:
+    def newest(self) -> StreamOffset:
         """The end of the log now."""
-        return self._log.ends(self._partitions(), LATEST)
+        partitions = self._partitions()
+        return StreamOffset(self._log.ends(partitions, LATEST), ids_by_topic(partitions))
 
-    def latest(self, begun: Offsets, limit: ReadLimit, now_ms: float) -> Offsets:
+    def latest(self, begun: StreamOffset, limit: ReadLimit, now_ms: float) -> StreamOffset:
         """Where a batch ends that begins at ``begun``: there where it waits for more records. ``now_ms``:
         monotonic clock."""
-        newest = dict(self._target) if self._target is not None else self.newest()
-        for tp, offset in begun.items():
-            if tp not in newest:
-                lost(self._options, f"{tp}: read up to offset {offset}, and now it does not exist")
-            elif newest[tp] < offset and self._target is None:
-                lost(self._options, _cut(tp, offset, newest[tp]))
-            elif newest[tp] < offset:
-                # A target may be older than the checkpoint, which a query without it has written.
-                newest[tp] = offset
-        if isinstance(limit, ReadAllAvailable):
-            return newest
+        now = self.newest()
+        known = self._kept(begun, now)
+        ends = now.offsets
+        if self._target is not None:
+            self._target = replace(self._target, offsets=self._kept(self._target, now))
+            # A query without a target may have read on since.
+            ends = {tp: max(offset, known.get(tp, 0)) for tp, offset in self._target.offsets.items()}
         # With a target a batch that waits would end the query, and the rest would not be read.
-        delay = self._delay if self._target is None else None
-        if delay is not None and delay.waits(self._records(begun, newest), now_ms):
+        delay = self._delay if self._target is None and not isinstance(limit, ReadAllAvailable) else None
+        if delay is not None and delay.waits(self._records(known, ends), now_ms):
             return begun
-        if not isinstance(limit, ReadMaxRows):
-            return newest
-        starts = {**newest, **self._starts(begun, newest)}
-        return limited(starts, newest, limit.max_rows)
+        if isinstance(limit, ReadMaxRows):
+            ends = limited(self._starts(known, now.offsets, ends), ends, limit.max_rows)
+        return StreamOffset(ends, {**begun.topic_ids, **now.topic_ids})
 
-    def _records(self, begun: Offsets, newest: Offsets) -> int:
-        """How many there are between the two, by their offsets."""
-        new = [tp for tp in newest if tp not in begun]
-        starts = {**begun, **(self._log.ends(new, EARLIEST) if new else {})}
-        return sum(max(0, offset - starts[tp]) for tp, offset in newest.items())
+    def _kept(self, before: StreamOffset, now: StreamOffset) -> Offsets:
+        """The offsets of ``before`` that are places in the logs of ``now``. Reports what is lost.
 
-    def ranges(self, begun: Offsets, ended: Offsets) -> list[OffsetRange]:
-        """What the batch between the two reads."""
-        starts = self._starts(begun, ended)
-        return [OffsetRange(tp, starts[tp], stop) for tp, stop in ended.items()]
-
-    def _starts(self, begun: Offsets, ended: Collection[TopicPartition]) -> Offsets:
-        """A partition that is new begins at its first record, and so does one whose log was cut off."""
-        starts = {tp: begun[tp] for tp in ended if tp in begun}
-        first = self._log.ends(list(ended), EARLIEST)
-        last = self._log.ends(list(starts), LATEST)
-        for tp, offset in starts.items():
-            if offset > last[tp]:
-                lost(self._options, _cut(tp, offset, last[tp]))
-                starts[tp] = first[tp]
+        A partition that is left out is read as a new one, from its first record.
+        """
+        kept: Offsets = {}
+        for tp, offset in before.offsets.items():
+            was, is_now = before.topic_ids.get(tp.topic, ""), now.topic_ids.get(tp.topic, "")
+            last = now.offsets.get(tp)
+            if is_other(was, is_now):
+                self._lost(recreated(tp.topic, was, is_now))
+            elif last is None:
+                self._lost(f"{tp}: the log went up to offset {offset}, and now it does not exist")
+            elif offset <= last:
+                kept[tp] = offset
             else:
-                starts[tp] = within(tp, offset, first[tp], last[tp], self._options)
-        return {**first, **starts}
+                is_same = bool(was and is_now)
+                why = "it was cut off" if is_same else "was the topic deleted and created again?"
+                self._lost(f"{tp}: the log went up to offset {offset}, and now it ends at {last}; {why}")
+                if is_same:
+                    kept[tp] = last
+        return kept
 
-    def _partitions(self) -> list[TopicPartition]:
+    def _lost(self, what: str) -> None:
+        """As :func:`lost`, but a stream that goes on logs the same only once."""
+        if what not in self._told:
+            lost(self._options.fail_on_data_loss, what)
+            self._told.add(what)
+
+    def _records(self, known: Offsets, ends: Offsets) -> int:
+        """How many there are between the two, by their offsets."""
+        new = [tp for tp in ends if tp not in known]
+        starts = {**known, **(self._log.ends(new, EARLIEST) if new else {})}
+        return sum(max(0, offset - starts[tp]) for tp, offset in ends.items())
+
+    def ranges(self, begun: StreamOffset, ended: StreamOffset) -> list[OffsetRange]:
+        """What the batch between the two reads: of each partition that has something."""
+        before = {tp: offset for tp, offset in begun.offsets.items() if tp in ended.offsets}
+        known = self._kept(replace(begun, offsets=before), ended)
+        unread = {tp: stop for tp, stop in ended.offsets.items() if known.get(tp, -1) < stop}
+        # Another process may have planned the batch, long ago.
+        now = self.newest()
+        stops = self._kept(replace(ended, offsets=unread), now)
+        starts, ids = self._starts(known, now.offsets, stops), {**now.topic_ids, **ended.topic_ids}
+        return [
+            OffsetRange(tp, starts[tp], stop, ids.get(tp.topic, ""))
+            for tp, stop in stops.items()
+            if starts[tp] < stop
+        ]
+
+    def _starts(self, known: Offsets, last: Offsets, partitions: Collection[TopicPartition]) -> Offsets:
+        """Where to read on; a partition that is new begins at its first record."""
+        first = self._log.ends(list(partitions), EARLIEST)
+        own = {tp: within(tp, known[tp], first[tp], last[tp], self._options) for tp in first if tp in known}
+        return {**first, **own}
+
+    def _partitions(self) -> dict[TopicPartition, str]:
         try:
             return self._log.partitions(self._options.topics)
         except OptionError as exc:
             # A topic or partition of the options that was there when the query began.
-            lost(self._options, str(exc))
+            self._lost(str(exc))
             return self._log.existing(self._options.topics)
-
-
-def _cut(tp: TopicPartition, offset: int, last: int) -> str:
-    return f"{tp}: read up to offset {offset}, and now the log ends at {last}; was the topic recreated?"
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -164,11 +233,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Document, limit: ReadLimit) -> Document:  # noqa: N802
         """Where the batch that begins at ``start`` ends. All before ``start`` has been processed."""
-        begun = offsets_of(start)
+        begun = offset_of(start)
         with self._planning() as planner:
+            end = planner.latest(begun, limit, time.monotonic() * 1000)
             if self._commits is not None:
-                self._commits.commit(begun)
-            return document_of(planner.latest(begun, limit, time.monotonic() * 1000))
+                self._commits.commit(begun.of_same_topics(end))
+            return document_of(end)
 
     def reportLatestOffset(self) -> Document:  # noqa: N802
         """The end of the log, for the query's progress."""
@@ -178,7 +248,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Document, end: Document) -> list[RangePartition]:
         """The tasks of a batch."""
         with self._planning() as planner:
-            ranges = planner.ranges(offsets_of(start), offsets_of(end))
+            ranges = planner.ranges(offset_of(start), offset_of(end))
         return tasks(ranges, self._options.min_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

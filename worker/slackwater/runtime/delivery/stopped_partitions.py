@@ -23,8 +23,10 @@ TOPIC_RECREATED = "TopicRecreated"
 
 
 def id_text(topic_id: UUID | None) -> str:
-    """A topic's id as Kafka's tools write it (22 characters of URL-safe base64); "": there is none."""
-    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode() if topic_id is not None else ""
+    """A topic's id as Kafka's tools write it (22 characters of URL-safe base64); "": there is none (zero)."""
+    if topic_id is None or not topic_id.int:
+        return ""
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 class TopicIdentities:
