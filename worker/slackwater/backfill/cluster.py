@@ -39,11 +39,18 @@ class Result:
 
 
 class Cluster:
-    """Opens nothing before it is entered. ``tasks``: into how many tasks a part is divided at least; 0: by
-    the session's cores. ``session``: of the caller's, to use instead of the one that ``config`` says."""
+    """Opens nothing before it is entered. ``topic_ids``: by topic; of others nothing is read. ``tasks``: into
+    how many tasks a part is divided at least; 0: by the session's cores. ``session``: of the caller's, to use
+    instead of the one that ``config`` says."""
 
-    def __init__(self, config: WorkerConfig, tasks: int = 0, session: SparkSession | None = None) -> None:
-        self._config, self._tasks = config, tasks
+    def __init__(
+        self,
+        config: WorkerConfig,
+        topic_ids: Mapping[str, str],
+        tasks: int = 0,
+        session: SparkSession | None = None,
+    ) -> None:
+        self._config, self._ids, self._tasks = config, topic_ids, tasks
         spark = config.spark
         self._session = Session(spark.remote, spark.conf, config.handler_path, session)
         self._spark: SparkSession | None = None
@@ -126,7 +133,7 @@ class Cluster:
     ) -> Callable[[Mapping[TopicPartition, OffsetRange], Batch], Result]:
         tasks = self._tasks or (self._session.parallelism or 1) * TASKS_A_CORE
         if self._config.engine == "spark":
-            reader = LogReader(self._config, decoded=True, tasks=tasks)
+            reader = LogReader(self._config, self._ids, decoded=True, tasks=tasks)
             handler = self._handler = SparkHandler(engine, reader, by_record=self._config.by_record)
 
             def run_query(part: Mapping[TopicPartition, OffsetRange], info: Batch) -> Result:
@@ -136,7 +143,7 @@ class Cluster:
             return run_query
         from slackwater.backfill.executors import ExecutorHandler
 
-        reader = LogReader(self._config, decoded=False, tasks=tasks)
+        reader = LogReader(self._config, self._ids, decoded=False, tasks=tasks)
         in_executors = ExecutorHandler(self._config, spark, reader, uuid.uuid4().hex)
 
         def run_tasks(part: Mapping[TopicPartition, OffsetRange], info: Batch) -> Result:
@@ -147,5 +154,5 @@ class Cluster:
 
     def _open_originals(self) -> Originals:
         if self._originals is None:
-            self._originals = Originals(self._config)
+            self._originals = Originals(self._config, self._ids)
         return self._originals

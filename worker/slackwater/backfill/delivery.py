@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from slackwater.backfill.state import GO_ON, check_topic
 from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.handler import Batch as Info
 from slackwater.kafka.errors import KafkaError
@@ -31,6 +33,7 @@ from slackwater.runtime.errors import (
     RecordsError,
     RefreshFailed,
     SinkError,
+    StartError,
     WorkerError,
 )
 from slackwater.runtime.interfaces import SinkFencedError
@@ -52,6 +55,9 @@ if TYPE_CHECKING:
     Ranges = Mapping[TopicPartition, OffsetRange]
 
 INSTANCE = "backfill"
+_LOST = re.compile(r"slackwater\.pipeline\.datasource\.offsets\.DataLossError: (.*?)\. To go on ", re.DOTALL)
+"""What a task, or the planning of a query, says of records that are gone; from another process. At the start:
+the text of another error may have anything from a record."""
 T = TypeVar("T")
 
 
@@ -91,7 +97,8 @@ class Delivery:
         None: it has failed, and smaller parts of it may not (``may_halve``). Otherwise a batch that fails is
         handled in this process, which finds the records at fault.
 
-        Raises WorkerError, KafkaError; nothing of the part is committed then.
+        Raises WorkerError, KafkaError; nothing of the part is committed then. StartError: its records are
+        gone, or the topic is another one.
         """
         self._refresh()
         try:
@@ -171,6 +178,8 @@ class Delivery:
             except (WorkerError, KafkaError, SinkFencedError):
                 raise
             except Exception as exc:
+                if lost := _LOST.match(str(exc)):
+                    raise StartError(f"{lost[1]}. {GO_ON}") from exc
                 failure = TransformError(f"{type(exc).__name__}: {exc}")
                 failure.__cause__ = exc
                 if fault_of(failure) is not None:
@@ -254,5 +263,6 @@ class Delivery:
 
     def _read(self, tp: TopicPartition, span: OffsetRange) -> Part:
         pieces = list(read_log(self._consumer, tp, span.start, span.end, self._clock))
+        check_topic(self._consumer, tp, {tp.topic: self._state.owned[tp].topic_id})
         columns = concat(pieces) if pieces else Released(0, span.start, span.end)
         return Part(self._state.owned[tp], columns, span.start, span.end)

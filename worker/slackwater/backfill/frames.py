@@ -23,10 +23,14 @@ _NO_HEADERS = "coalesce(headers, cast(array() AS array<struct<key:string,value:b
 
 
 class LogReader:
-    """Reads with a group's settings. ``decoded``: whether the executors decode values by ``config.value``.
-    ``tasks``: into how many tasks a part is divided at least."""
+    """Reads with a group's settings. ``topic_ids``: by topic; of another topic of the name nothing is read.
+    ``decoded``: whether the executors decode values by ``config.value``. ``tasks``: into how many tasks a
+    part is divided at least."""
 
-    def __init__(self, config: WorkerConfig, *, decoded: bool, tasks: int) -> None:
+    def __init__(
+        self, config: WorkerConfig, topic_ids: Mapping[str, str], *, decoded: bool, tasks: int
+    ) -> None:
+        self._ids = topic_ids
         self._decoded, self._tasks = decoded and config.value is not None, tasks
         self._options = {
             "kafka.bootstrap.servers": config.bootstrap_servers,
@@ -39,17 +43,17 @@ class LogReader:
 
     def read(self, spark: SparkSession, part: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
         """The records of ``part``, as a handler gets them, and with decoded values also ``_error``."""
+        from slackwater.pipeline.datasource.stream import StreamOffset, document_of
+
         numbers: dict[str, list[int]] = {}
-        starts: dict[str, dict[str, int]] = {}
-        ends: dict[str, dict[str, int]] = {}
-        for (topic, partition), span in part.items():
+        for topic, partition in part:
             numbers.setdefault(topic, []).append(partition)
-            starts.setdefault(topic, {})[str(partition)] = span.start
-            ends.setdefault(topic, {})[str(partition)] = span.end
+        starts = StreamOffset({tp: span.start for tp, span in part.items()}, self._ids)
+        ends = StreamOffset({tp: span.end for tp, span in part.items()}, self._ids)
         places = {
             "assign": json.dumps(numbers),
-            "startingOffsets": json.dumps(starts),
-            "endingOffsets": json.dumps(ends),
+            "startingOffsets": json.dumps(document_of(starts)),
+            "endingOffsets": json.dumps(document_of(ends)),
             "minPartitions": str(self._tasks),
         }
         frame = spark.read.format("slackwater").options(**self._options, **places).load()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from slackwater.backfill.state import check_topic
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka.errors import KafkaError
 from slackwater.runtime.delivery.dead_letters import (
@@ -190,16 +191,17 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 class Originals:
-    """Reads records again that were rejected in the cluster, for their dead letters."""
+    """Reads records again that were rejected in the cluster, for their dead letters. ``topic_ids``: by topic,
+    of those that they are records of."""
 
-    def __init__(self, config: WorkerConfig) -> None:
-        self._consumer = clients.reader(config)
+    def __init__(self, config: WorkerConfig, topic_ids: Mapping[str, str]) -> None:
+        self._consumer, self._ids = clients.reader(config), topic_ids
 
     def letters(
         self, dead: Mapping[TopicPartition, list[tuple[int, str]]]
     ) -> Iterator[tuple[TopicPartition, list[Letter]]]:
         """The letters of ``dead``, some at a time; offset and error by partition, by offset. Raises
-        DeadLetterError where a record is gone meanwhile, KafkaError."""
+        DeadLetterError where a record is gone meanwhile, StartError where its topic is, KafkaError."""
         for tp, rejected in dead.items():
             for start in range(0, len(rejected), CHUNK):
                 yield tp, self._of(tp, rejected[start : start + CHUNK])
@@ -212,6 +214,7 @@ class Originals:
                 batch = columns.to_arrow(tp.topic, tp.partition)
                 here = set(batch.column("offset").to_pylist())
                 letters += letters_of(batch, [item for item in run if item[0] in here])
+            check_topic(self._consumer, tp, self._ids)
         if len(letters) < len(rejected):
             present = {letter.offset for letter in letters}
             gone = next(offset for offset, _ in rejected if offset not in present)

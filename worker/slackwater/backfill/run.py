@@ -70,9 +70,9 @@ def backfill(
     Raises WorkerError and KafkaError.
     """
     clients.check_reachable(config)
-    cluster = Cluster(config, options.tasks, session)
     topics = topics_of(config)
     ids = {name: topic.id for name, topic in topics.items()}
+    cluster = Cluster(config, ids, options.tasks, session)
     with clients.reader(config) as consumer:
         partitions = {name: topic.partitions for name, topic in sorted(topics.items())}
         ranges = bounds.resolve(consumer, partitions, options.begins, options.ends)

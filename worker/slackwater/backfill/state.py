@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from slackwater.handler import OffsetRange
+from slackwater.pipeline.datasource.offsets import is_other, recreated
 from slackwater.runtime.delivery.partition import OwnedPartition
+from slackwater.runtime.delivery.stopped_partitions import id_text
 from slackwater.runtime.errors import StartError
 from slackwater.runtime.interfaces import PLACE_COLUMNS, Range, SinkFencedError
 from slackwater.tools.group_config import BACKFILL
@@ -14,9 +16,15 @@ from slackwater.tools.marks import marks_in
 
 if TYPE_CHECKING:
     from slackwater.backfill.commits import GroupOffsets
+    from slackwater.kafka import KafkaConsumer
     from slackwater.kafka.structs import TopicPartition
     from slackwater.runtime.interfaces import Sink
 
+GO_ON = (
+    "Nothing more is written. Run the command again: a recreated topic is read from its start. If the first "
+    "records are gone, begin later (--from)"
+)
+"""What to do where records are gone in the middle of a backfill."""
 MakeSink = Callable[[str], "Sink"]
 """The sink of a group."""
 
@@ -24,6 +32,13 @@ MakeSink = Callable[[str], "Sink"]
 def group_of(group_id: str, name: str) -> str:
     """The group whose marks the backfill ``name`` has."""
     return f"{group_id}{BACKFILL}{name}"
+
+
+def check_topic(consumer: KafkaConsumer, tp: TopicPartition, topic_ids: Mapping[str, str]) -> None:
+    """Raises StartError where ``consumer`` has read ``tp`` of another topic than that of ``topic_ids``."""
+    before, now = topic_ids.get(tp.topic, ""), id_text(consumer.topic_id(tp))
+    if is_other(before, now):
+        raise StartError(f"{recreated(tp.topic, before, now)}. {GO_ON}")
 
 
 class State:
@@ -60,18 +75,22 @@ class State:
         self, ranges: Mapping[TopicPartition, OffsetRange]
     ) -> tuple[dict[TopicPartition, OffsetRange], dict[TopicPartition, int]]:
         """Reads marks and ends. Returns the ranges with the ends that the first run has fixed, and by
-        partition where to go on. Raises what the sink raises, KafkaError."""
+        partition where to go on. A topic that was recreated since begins anew. Raises what the sink raises,
+        KafkaError."""
         positions: dict[TopicPartition, int] = {}
+        renewed: set[str] = set()
         if self._offsets is None:
             self._fixed = marks_in(self._ends, ranges, self._ids)
+            known = {tp.topic for tp, ends in self._ends.marks(list(ranges)).items() if ends}
+            renewed = known - {tp.topic for tp in self._fixed}
         else:
             positions, self._fixed = self._offsets.read(list(ranges), self._ids, self._digest)
         fixed = dict(ranges)
         if self._fixed:  # partitions that the first run did not know are not part of it
             fixed = {
-                tp: OffsetRange(min(span.start, self._fixed[tp]), self._fixed[tp])
+                tp: self._as_fixed(tp, span)
                 for tp, span in ranges.items()
-                if tp in self._fixed
+                if tp in self._fixed or tp.topic in renewed
             }
         marks = self.sink.marks(list(fixed))
         self.owned = {
@@ -85,24 +104,29 @@ class State:
         self.resumed = bool(positions)
         return fixed, {tp: position for tp, position in positions.items() if tp in fixed}
 
+    def _as_fixed(self, tp: TopicPartition, span: OffsetRange) -> OffsetRange:
+        end = self._fixed.get(tp, span.end)
+        return OffsetRange(min(span.start, end), end)
+
     def fix_ends(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
         """Keeps the ends of ``ranges``, so that another run has the same. To be called after the first batch,
         which makes the table. Does nothing if they are kept already. Raises StartError where another process
         has fixed them meanwhile, and what the sink raises."""
         from slackwater.kafka.records import ARROW_SCHEMA
 
-        if self._fixed or not ranges or self._offsets is not None:
+        new = {tp: span for tp, span in ranges.items() if tp not in self._fixed}
+        if not new or self._offsets is not None:
             return
         none = ARROW_SCHEMA.empty_table().select(PLACE_COLUMNS if self._by_record else ())
         spans = {
             tp: Range(self._ids.get(tp.topic, ""), min(span.start, span.end), span.end, None)
-            for tp, span in ranges.items()
+            for tp, span in new.items()
         }
         try:
             self._ends.stage(none, spans).publish()
         except SinkFencedError as exc:
             raise self.taken(exc) from exc
-        self._fixed = {tp: span.end for tp, span in ranges.items()}
+        self._fixed = {**self._fixed, **{tp: span.end for tp, span in new.items()}}
 
     def ranges(self, part: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, Range]:
         """What the sink is to know of ``part``."""

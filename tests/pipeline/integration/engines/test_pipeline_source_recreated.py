@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from slackwater.pipeline.datasource import client
 from slackwater.pipeline.datasource.offsets import DataLossError
 from slackwater.pipeline.datasource.source import SlackwaterDataSource
 from tests.client.integration.groups.consumer_harness import unique
+from tests.pipeline.integration.engines import spark_source_host as host
+from tests.pipeline.integration.engines.spark_process import SparkProcess
 from tests.support.devbroker import DevBroker
 
 MOST_BATCHES = 100
@@ -35,7 +38,8 @@ class Query:
         """Rows of a run. ``between``: called with a batch's number after it is planned, before it is read."""
         while client._consumers:  # Spark's Python processes are other ones in each run
             client._consumers.popitem()[1].close()
-        reader = self._reader(more)
+        source = SlackwaterDataSource({**self.options(), **more})
+        reader: Any = source.streamReader(source.schema())
         try:
             reader.prepareForTriggerAvailableNow()
             start = self.checkpoint or json.dumps(reader.initialOffset())
@@ -52,17 +56,14 @@ class Query:
         finally:
             reader.stop()
 
-    def _reader(self, more: Mapping[str, str]) -> Any:
-        source = SlackwaterDataSource(
-            {
-                "kafka.bootstrap.servers": self._bootstrap,
-                "subscribe": self.topic,
-                "startingOffsets": "earliest",
-                "columns": "offset",
-                **{name.replace("_", "."): value for name, value in more.items()},
-            }
-        )
-        return source.streamReader(source.schema())
+    def options(self) -> dict[str, str]:
+        """Of the data source."""
+        return {
+            "kafka.bootstrap.servers": self._bootstrap,
+            "subscribe": self.topic,
+            "startingOffsets": "earliest",
+            "columns": "offset",
+        }
 
     def create(self, *records: int) -> None:
         """Creates the topic, with so many records in each of its partitions."""
@@ -152,3 +153,19 @@ def test_the_checkpoint_of_an_earlier_version_is_read_on(query: Query) -> None:
     query.write(7)
     assert query.run() == 7
     assert json.loads(query.checkpoint)["#"]["topicIds"].keys() == {query.topic}
+
+
+@pytest.mark.parts("spark")
+@pytest.mark.long
+def test_a_stream_of_sparks_own_calls(query: Query, spark: SparkProcess, tmp_path: Path) -> None:
+    def run(**more: str) -> int:
+        return sum(spark.run(host.stream, {**query.options(), **more}, str(tmp_path)))
+
+    query.create(100)
+    assert run() == 100
+    query.create_again(60)
+    with pytest.raises(Exception, match=f"DataLossError: topic {query.topic} was deleted and created again"):
+        run()
+    assert run(**ACCEPTED) == 60
+    query.write(100)
+    assert run() == 100

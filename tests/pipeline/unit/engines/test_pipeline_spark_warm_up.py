@@ -1,4 +1,4 @@
-"""What a Spark engine does before its first batch, without Spark."""
+"""What a Spark engine does before its first batch, and with an error of Spark's, without Spark."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 
+from slackwater.handler import Batch
 from slackwater.kafka.records import ARROW_SCHEMA
 from slackwater.pipeline.engines import frames, spark
 from slackwater.pipeline.engines.spark import WARM_UP_ROWS, SparkEngine
+from slackwater.pipeline.engines.spark_session import SparkFailure
 from slackwater.runtime.errors import StartError
 
 
@@ -100,3 +103,22 @@ def test_what_the_handler_raises_is_not_its_own_cause(engine: Any) -> None:
         made.transform(row)
     made.close()
     assert raised.value.__cause__ is None
+
+
+class SourceError(AnalysisException):
+    """As Spark raises it where a Python data source raises while a query is planned."""
+
+    def getCondition(self) -> str:  # noqa: N802
+        return "PYTHON_DATA_SOURCE_ERROR"
+
+
+def test_a_source_that_cannot_be_planned_is_not_the_handlers_query(engine: Any) -> None:
+    """Nor is a record at fault."""
+
+    def act(*_: Any) -> None:
+        raise SourceError("[PYTHON_DATA_SOURCE_ERROR] Failed to plan Python data source slackwater")
+
+    made = engine(Session())
+    with pytest.raises(SparkFailure) as raised:
+        made.query(Batch({}, frozenset(), "g", "i"), act)
+    assert raised.value.environment

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -16,11 +18,14 @@ from slackwater.backfill.letters import LetterFile, make_letters
 from slackwater.backfill.state import State, group_of
 from slackwater.handler import OffsetRange, Retry
 from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline.datasource.offsets import DataLossError, lost
+from slackwater.pipeline.engines.spark_session import SparkFailure
 from slackwater.pipeline.sinks.delta.sink import DeltaSink
 from slackwater.pipeline.sinks.iceberg.sink import IcebergSink
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.delivery.dead_letters import Letter
+from slackwater.runtime.delivery.stopped_partitions import id_text
 from slackwater.runtime.errors import DeadLetterError, HandlerError, HandlerTimeoutError, StartError
 from slackwater.runtime.interfaces import Sink
 from tests.support.workers.fakes import VirtualClock
@@ -234,3 +239,57 @@ def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
         out.write('{"time": 1, "ke')
     file.write([(0, None, b"v", [("h", b"2")])], 2, 0)
     assert list(file.headers_since(0, None)) == [[("h", b"1"), ("h", None)], [("h", b"2")]]
+
+
+@pytest.mark.parametrize("may_halve", [True, False])
+def test_records_that_are_gone_end_the_backfill(make: Callable[..., Site], may_halve: bool) -> None:
+    """They are at fault no more than the handler is: neither smaller parts nor another try have them."""
+    error = f"{DataLossError.__module__}.{DataLossError.__name__}"
+    with pytest.raises(DataLossError) as raised:
+        lost(True, "topic orders was deleted: the id was a and is b")
+    site = make(SparkFailure(f"{error}: {raised.value} (offsets.py line 9)"), (ROWS, []))
+    with pytest.raises(StartError, match=r"^topic orders was deleted: the id was a and is b\."):
+        site.deliver(0, 4, may_halve=may_halve)
+    assert len(site.cluster.parts) == 1
+
+
+def test_a_handlers_error_that_quotes_such_a_text_is_one_of_records(make: Callable[..., Site]) -> None:
+    quoted = "slackwater.pipeline.datasource.offsets.DataLossError: x. To go on "
+    assert make(SparkFailure(f"ValueError: bad {quoted}")).deliver(0, 4) is None
+
+
+OTHER = TopicPartition("other", 0)
+
+
+def test_a_topic_made_again_since_the_first_run_begins_anew(make: Callable[..., Site]) -> None:
+    """Of several topics, too: the others go on, and a partition that was added is left out."""
+    site, added = make(), TopicPartition("orders", 1)
+    both = {TP: OffsetRange(0, 9), OTHER: OffsetRange(0, 5)}
+    later = {TP: OffsetRange(0, 12), added: OffsetRange(0, 7), OTHER: OffsetRange(0, 8)}
+
+    def begun(other: str, given: dict[TopicPartition, OffsetRange]) -> State:
+        state = State(site.sink, "g", "d", {"orders": "id", "other": other}, by_record=True)
+        state.begin(given)
+        return state
+
+    first = begun("old", both)
+    first.sink.stage(ROWS, first.ranges({TP: OffsetRange(0, 6), OTHER: OffsetRange(0, 5)})).publish()
+    first.fix_ends(both)
+    second = begun("new", later)
+    ranges, positions = second.begin(later)
+    assert ranges == {TP: OffsetRange(0, 9), OTHER: OffsetRange(0, 8)}
+    assert positions == {TP: 6}
+    second.fix_ends(ranges)
+    assert begun("new", both).begin({**later, OTHER: OffsetRange(0, 20)})[0] == ranges
+
+
+def test_a_topic_made_again_while_this_process_reads_it(
+    make: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a batch that has failed in the cluster, which had read the first topic."""
+    site = make(ValueError("bad"))
+    monkeypatch.setattr("slackwater.backfill.delivery.read_log", lambda *_: [])
+    now = UUID(int=2)
+    site.delivery._consumer = SimpleNamespace(topic_id=lambda _: now)  # type: ignore[assignment]
+    with pytest.raises(StartError, match=f"the id was id and is {id_text(now)}"):
+        site.deliver(0, 4, may_halve=False)

@@ -172,12 +172,13 @@ def test_the_options_of_the_data_source(tmp_path: Path, decoded: bool) -> None:
         value={"format": "json", "schema": "id LONG"},
     )
     fake = FakeReader()
-    reader = LogReader(given, decoded=decoded, tasks=4)
+    reader = LogReader(given, {"orders": "id", "other": "x"}, decoded=decoded, tasks=4)
     reader.read(fake, {P0: OffsetRange(3, 9), P1: OffsetRange(0, 5)})  # type: ignore[arg-type]
     options = parse_options(fake.given).for_batch()
     assert options.start is not None
     assert options.end is not None
     assert (options.start.offsets, options.end.offsets) == ({P0: 3, P1: 0}, {P0: 9, P1: 5})
+    assert options.start.topic_ids == options.end.topic_ids == {"orders": "id"}
     assert (options.topics.assigned, options.min_partitions) == ((P0, P1), 4)
     client = config_of(options.properties)
     assert (client.bootstrap_servers, client.isolation_level) == ("kafka:9092", "read_committed")

@@ -74,7 +74,7 @@ def document_of(reached: StreamOffset) -> Document:
     document: Document = {}
     for tp, offset in sorted(reached.offsets.items()):
         document.setdefault(tp.topic, {})[str(tp.partition)] = offset
-    if ids := {topic: reached.topic_ids[topic] for topic in document if topic in reached.topic_ids}:
+    if ids := {topic: own for topic in document if (own := reached.topic_ids.get(topic))}:
         document[BESIDE_TOPICS] = {"version": OFFSETS_VERSION, "topicIds": ids}
     return document
 

@@ -269,7 +269,7 @@ class SparkEngine:
             return self._lost()
         from pyspark.errors import AnalysisException
 
-        if isinstance(exc, AnalysisException):
+        if isinstance(exc, AnalysisException) and exc.getCondition() != "PYTHON_DATA_SOURCE_ERROR":
             return HandlerError(f"handler {self._spec} built a query that Spark rejects: {summary(exc)}")
         return failure_of(exc)
 

@@ -329,7 +329,7 @@ _MOST_CHARACTERS = 500
 _ENVIRONMENT = re.compile(
     r"OutOfMemoryError|No space left on device|Disk quota exceeded|ExecutorLost|FetchFailed|Job \d+ cancelled"
     r"|SparkContext was shut down|stopped SparkContext|Python worker (exited|failed)"
-    r"|Connection (refused|reset)|UNAVAILABLE|RESOURCE_EXHAUSTED|FAILED_READ_FILE"
+    r"|Connection (refused|reset)|UNAVAILABLE|RESOURCE_EXHAUSTED|FAILED_READ_FILE|PYTHON_DATA_SOURCE_ERROR"
 )
 """Failures that records do not cause."""
 
