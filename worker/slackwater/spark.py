@@ -38,7 +38,8 @@ def register(spark: SparkSession) -> None:
 
 def marks(file: str | Path, *, secrets: str | Path | None = None, bootstrap: str = "") -> str:
     """Where the table of a group ends, for ``startingOffsets``: as JSON the next offset of each partition; -2
-    (the first one) where the table has no record of a partition.
+    (the first one) where the table has no record of a partition. It has the topics' ids, so that a query does
+    not begin there in another topic of the name.
 
     Args:
         file: the ConsumerGroup's YAML, or a worker's configuration file.
@@ -51,11 +52,11 @@ def marks(file: str | Path, *, secrets: str | Path | None = None, bootstrap: str
         SinkError: the table cannot be read.
         KafkaError: the brokers do not answer.
     """
+    from slackwater.pipeline.datasource.offsets import StreamOffset, document_of
     from slackwater.tools.group_config import config_of_file
     from slackwater.tools.marks import marks_of
 
     config = config_of_file(Path(file), secrets=Path(secrets) if secrets else None, bootstrap=bootstrap)
-    offsets: dict[str, dict[str, int]] = {}
-    for tp, mark in marks_of(config).items():
-        offsets.setdefault(tp.topic, {})[str(tp.partition)] = -2 if mark is None else mark
-    return json.dumps(offsets)
+    ends, topic_ids = marks_of(config)
+    offsets = {tp: -2 if mark is None else mark for tp, mark in ends.items()}
+    return json.dumps(document_of(StreamOffset(offsets, topic_ids)))

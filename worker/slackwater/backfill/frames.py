@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline.datasource.offsets import StreamOffset, document_of
 from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS
 
 if TYPE_CHECKING:
@@ -43,8 +44,6 @@ class LogReader:
 
     def read(self, spark: SparkSession, part: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
         """The records of ``part``, as a handler gets them, and with decoded values also ``_error``."""
-        from slackwater.pipeline.datasource.stream import StreamOffset, document_of
-
         numbers: dict[str, list[int]] = {}
         for topic, partition in part:
             numbers.setdefault(topic, []).append(partition)

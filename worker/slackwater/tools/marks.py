@@ -20,8 +20,9 @@ def has_marks(config: WorkerConfig) -> bool:
     return config.sink.format not in UNMARKED or bool(table_path(config))
 
 
-def marks_of(config: WorkerConfig) -> dict[TopicPartition, int | None]:
-    """Of each partition of the group's topics the next offset that its table lacks; None: it has no mark.
+def marks_of(config: WorkerConfig) -> tuple[dict[TopicPartition, int | None], dict[str, str]]:
+    """Of each partition of the group's topics the next offset that its table lacks; None: it has no mark. And
+    the ids of the topics; "": the brokers have none.
 
     Marks of a topic that was deleted and made again do not count.
 
@@ -40,8 +41,9 @@ def marks_of(config: WorkerConfig) -> dict[TopicPartition, int | None]:
         )
     topics = topics_of(config)
     partitions = [tp for topic in topics.values() for tp in topic.partitions]
-    marks = marks_in(make_sink(config), partitions, {name: topic.id for name, topic in topics.items()})
-    return {tp: marks.get(tp) for tp in partitions}
+    ids = {name: topic.id for name, topic in topics.items()}
+    marks = marks_in(make_sink(config), partitions, ids)
+    return {tp: marks.get(tp) for tp in partitions}, ids
 
 
 def marks_in(

@@ -52,7 +52,8 @@ def test_the_marks_of_a_group_are_where_a_query_begins(
     worker_file = tmp_path / "worker.yaml"
     worker_file.write_text(yaml.safe_dump(document))
     text = marks(worker_file, bootstrap=devbroker.bootstrap)
-    assert json.loads(text) == {topic: {"0": 5, "1": -2}}
+    beside = {"version": 2, "topicIds": {topic: topic_id}}
+    assert json.loads(text) == {topic: {"0": 5, "1": -2}, "#": beside}
     options = {"kafka.bootstrap.servers": devbroker.bootstrap, "subscribe": topic, "startingOffsets": text}
     start = parse_options(options).start
     assert start is not None

@@ -12,15 +12,15 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.datasource.offsets import DataLossError, Log
-from slackwater.pipeline.datasource.options import OptionError
-from slackwater.pipeline.datasource.stream import (
+from slackwater.pipeline.datasource.offsets import (
+    DataLossError,
+    Log,
     StreamOffset,
-    StreamPlanner,
-    StreamReader,
     document_of,
     offset_of,
 )
+from slackwater.pipeline.datasource.options import OptionError
+from slackwater.pipeline.datasource.stream import StreamPlanner, StreamReader
 from tests.pipeline.unit.datasource.fakes import (
     FIRST,
     NEW,

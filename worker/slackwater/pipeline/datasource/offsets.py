@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from slackwater.kafka.errors import UnknownTopicOrPartitionError
 from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from slackwater.kafka.topic_pattern import TopicPattern
 from slackwater.pipeline.datasource.options import (
+    BESIDE_TOPICS,
     EARLIEST,
     LATEST,
+    OFFSETS_VERSION,
     OptionError,
     Position,
     SourceOptions,
     Topics,
+    take_topic_ids,
 )
 from slackwater.runtime.delivery.stopped_partitions import id_text
 
@@ -61,6 +64,52 @@ class LogEnds:
     first: Offsets
     last: Offsets
     topic_ids: Mapping[str, str]
+
+
+Document = dict[str, dict[str, Any]]
+"""Offsets in the checkpoint: by topic and partition, as Spark's own Kafka source has them, and the ids of the
+topics (``BESIDE_TOPICS``)."""
+
+
+@dataclass(frozen=True)
+class StreamOffset:
+    """How far a stream has read. ``topic_ids``: of the topics that were read, as far as they are known."""
+
+    offsets: Offsets
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def of_same_topics(self, other: StreamOffset) -> Offsets:
+        """Those offsets whose partitions ``other`` has, too, of the same topic."""
+        return {
+            tp: offset
+            for tp, offset in self.offsets.items()
+            if tp in other.offsets
+            and not is_other(self.topic_ids.get(tp.topic), other.topic_ids.get(tp.topic))
+        }
+
+
+def document_of(reached: StreamOffset) -> Document:
+    """``reached`` for the checkpoint. Spark compares the texts: they are equal where the offsets are."""
+    document: Document = {}
+    for tp, offset in sorted(reached.offsets.items()):
+        document.setdefault(tp.topic, {})[str(tp.partition)] = offset
+    if ids := {topic: own for topic in document if (own := reached.topic_ids.get(topic))}:
+        document[BESIDE_TOPICS] = {"version": OFFSETS_VERSION, "topicIds": ids}
+    return document
+
+
+def offset_of(document: Mapping[str, Any]) -> StreamOffset:
+    """What a checkpoint says. Raises OptionError for one of a later version."""
+    offsets = dict(document)
+    ids = take_topic_ids(offsets, "checkpointLocation")
+    return StreamOffset(
+        {
+            TopicPartition(topic, int(number)): offset
+            for topic, partitions in offsets.items()
+            for number, offset in partitions.items()
+        },
+        ids,
+    )
 
 
 class Log:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,74 +23,24 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.datasource.client import config_of, open_admin, without_secrets
 from slackwater.pipeline.datasource.commits import GroupCommits
 from slackwater.pipeline.datasource.offsets import (
+    Document,
     Log,
     OffsetRange,
     Offsets,
+    StreamOffset,
+    document_of,
     ids_by_topic,
     is_other,
     lost,
+    offset_of,
     recreated,
     starting,
     within,
 )
-from slackwater.pipeline.datasource.options import (
-    BESIDE_TOPICS,
-    EARLIEST,
-    LATEST,
-    OFFSETS_VERSION,
-    OptionError,
-    Position,
-    SourceOptions,
-    take_topic_ids,
-)
+from slackwater.pipeline.datasource.options import EARLIEST, LATEST, OptionError, Position, SourceOptions
 from slackwater.pipeline.datasource.planning import BatchDelay, limited
 from slackwater.pipeline.datasource.schema import arrow_schema
 from slackwater.pipeline.datasource.tasks import RangePartition, read_task, tasks
-
-Document = dict[str, dict[str, Any]]
-"""Offsets in the checkpoint: by topic and partition, as Spark's own Kafka source has them, and the ids of the
-topics (``BESIDE_TOPICS``)."""
-
-
-@dataclass(frozen=True)
-class StreamOffset:
-    """How far a stream has read. ``topic_ids``: of the topics that were read, as far as they are known."""
-
-    offsets: Offsets
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
-
-    def of_same_topics(self, other: StreamOffset) -> Offsets:
-        """Those offsets whose partitions ``other`` has, too, of the same topic."""
-        return {
-            tp: offset
-            for tp, offset in self.offsets.items()
-            if tp in other.offsets
-            and not is_other(self.topic_ids.get(tp.topic), other.topic_ids.get(tp.topic))
-        }
-
-
-def document_of(reached: StreamOffset) -> Document:
-    """``reached`` for the checkpoint. Spark compares the texts: they are equal where the offsets are."""
-    document: Document = {}
-    for tp, offset in sorted(reached.offsets.items()):
-        document.setdefault(tp.topic, {})[str(tp.partition)] = offset
-    if ids := {topic: own for topic in document if (own := reached.topic_ids.get(topic))}:
-        document[BESIDE_TOPICS] = {"version": OFFSETS_VERSION, "topicIds": ids}
-    return document
-
-
-def offset_of(document: Mapping[str, Any]) -> StreamOffset:
-    """What a checkpoint says. Raises OptionError for one of a later version."""
-    offsets = dict(document)
-    ids = take_topic_ids(offsets, "checkpointLocation")
-    return StreamOffset(
-        {
-            TopicPartition(topic, int(number)): offset
-            for topic, partitions in offsets.items()
-            for number, offset in partitions.items()
-        },
-        ids,
-    )
 
 
 class StreamPlanner:
