@@ -52,6 +52,8 @@ class FakeAdmin:
         self.logs, self.committed = dict(logs), committed or {}
         self.listed: list[tuple[dict[TopicPartition, int], str]] = []
         self.topic_id = NONE
+        self.deleted: set[TopicPartition] = set()
+        """They are still shown in the metadata."""
 
     def list_topics(self) -> list[str]:
         return sorted({tp.topic for tp in self.logs})
@@ -68,7 +70,7 @@ class FakeAdmin:
         self.listed.append((dict(wanted), isolation_level))
         outcomes: PerItem[TopicPartition, OffsetAndTimestamp] = PerItem()
         for tp, at in wanted.items():
-            log = self.logs.get(tp)
+            log = self.logs.get(tp) if tp not in self.deleted else None
             outcomes[tp] = log.at(at) if log is not None else UnknownTopicOrPartitionError(str(tp))
         return outcomes
 

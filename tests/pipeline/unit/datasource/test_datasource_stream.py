@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -19,7 +21,7 @@ from slackwater.pipeline.datasource.offsets import (
     document_of,
     offset_of,
 )
-from slackwater.pipeline.datasource.options import OptionError
+from slackwater.pipeline.datasource.options import EARLIEST, OptionError
 from slackwater.pipeline.datasource.stream import StreamPlanner, StreamReader
 from tests.pipeline.unit.datasource.fakes import (
     FIRST,
@@ -299,6 +301,29 @@ def test_partitions_that_went_since_a_batch_was_planned() -> None:
     going_on.fix_target()
     del broker.logs[P0]
     assert latest(going_on, {P0: 12}, ReadMaxRows(9)) == {}
+
+
+def test_a_topic_that_is_deleted_between_two_requests() -> None:
+    broker = admin()
+    broker.deleted = {P1}
+    with pytest.raises(DataLossError, match="orders-1"):
+        latest(planner(broker), {P0: 12, P1: 2}, ALL)
+    assert latest(planner(broker, failOnDataLoss="false"), {P0: 12, P1: 2}, ALL) == {P0: 30}
+
+
+class Deleting(FakeAdmin):
+    """One partition is deleted once its end is known."""
+
+    def list_offsets(self, wanted: Mapping[TopicPartition, int], *, isolation_level: str) -> Any:
+        self.deleted = {P1} if EARLIEST in wanted.values() else set()
+        return super().list_offsets(wanted, isolation_level=isolation_level)
+
+
+def test_a_topic_that_is_deleted_while_a_batch_is_planned() -> None:
+    plan = planner(Deleting(admin().logs), minOffsetsPerTrigger="20")
+    assert latest(plan, {P0: 12}, ReadMaxRows(99)) == {P0: 30}
+    assert latest(plan, {P0: 12}, ReadMinRows(20), 1) == {P0: 12}, "18 records wait"
+    assert ranges(plan, {P0: 12}, {P0: 30, P1: 5}) == [(12, 30)]
 
 
 def test_a_log_of_the_same_topic_that_was_cut_off_is_read_on_at_its_end() -> None:

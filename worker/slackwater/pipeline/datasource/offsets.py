@@ -174,9 +174,13 @@ class Log:
         first, last = self.ends(partitions, EARLIEST), self.ends(partitions, LATEST)
         return LogEnds(first, last, ids_by_topic(partitions))
 
-    def ends(self, partitions: Collection[TopicPartition], which: int) -> Offsets:
-        """The first offsets (``EARLIEST``) or those behind the last records (``LATEST``)."""
-        return {tp: at.offset for tp, at in self._list(dict.fromkeys(partitions, which)).items()}
+    def ends(self, partitions: Collection[TopicPartition], which: int, *, existing: bool = False) -> Offsets:
+        """The first offsets (``EARLIEST``) or those behind the last records (``LATEST``).
+
+        ``existing``: of the partitions that exist; else a missing one is an UnknownTopicOrPartitionError.
+        """
+        listed = self._list(dict.fromkeys(partitions, which), existing=existing)
+        return {tp: at.offset for tp, at in listed.items()}
 
     def by_time(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first records of these times or later; None: there is none."""
@@ -186,12 +190,16 @@ class Log:
         """The group's offsets; partitions without one are left out."""
         return {tp: at.offset for tp, at in self._admin.committed_offsets(group, partitions).items()}
 
-    def _list(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
+    def _list(
+        self, wanted: dict[TopicPartition, int], *, existing: bool = False
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
         if not wanted:
             return {}
-        listed: dict[TopicPartition, OffsetAndTimestamp] = self._admin.list_offsets(
-            wanted, isolation_level=self._isolation_level
-        ).unwrap()
+        outcomes = self._admin.list_offsets(wanted, isolation_level=self._isolation_level)
+        for error in outcomes.errors.values():
+            if not (existing and isinstance(error, UnknownTopicOrPartitionError)):
+                raise error
+        listed: dict[TopicPartition, OffsetAndTimestamp] = outcomes.values_ok
         return listed
 
 

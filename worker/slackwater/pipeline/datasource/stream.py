@@ -66,7 +66,8 @@ class StreamPlanner:
     def newest(self) -> StreamOffset:
         """The end of the log now."""
         partitions = self._partitions()
-        return StreamOffset(self._log.ends(partitions, LATEST), ids_by_topic(partitions))
+        # A topic may be deleted between any two requests. The next look at it reports that.
+        return StreamOffset(self._log.ends(partitions, LATEST, existing=True), ids_by_topic(partitions))
 
     def latest(self, begun: StreamOffset, limit: ReadLimit, now_ms: float) -> StreamOffset:
         """Where a batch ends that begins at ``begun``: there where it waits for more records. ``now_ms``:
@@ -83,7 +84,8 @@ class StreamPlanner:
         if delay is not None and delay.waits(self._records(known, ends), now_ms):
             return begun
         if isinstance(limit, ReadMaxRows):
-            ends = limited(self._starts(known, now.offsets, ends), ends, limit.max_rows)
+            starts = self._starts(known, now.offsets, ends)
+            ends = limited(starts, {tp: ends[tp] for tp in starts}, limit.max_rows)
         return StreamOffset(ends, {**begun.topic_ids, **now.topic_ids})
 
     def _kept(self, before: StreamOffset, now: StreamOffset) -> Offsets:
@@ -118,8 +120,8 @@ class StreamPlanner:
     def _records(self, known: Offsets, ends: Offsets) -> int:
         """How many there are between the two, by their offsets."""
         new = [tp for tp in ends if tp not in known]
-        starts = {**known, **(self._log.ends(new, EARLIEST) if new else {})}
-        return sum(max(0, offset - starts[tp]) for tp, offset in ends.items())
+        starts = {**known, **self._log.ends(new, EARLIEST, existing=True)}
+        return sum(max(0, offset - starts[tp]) for tp, offset in ends.items() if tp in starts)
 
     def ranges(self, begun: StreamOffset, ended: StreamOffset) -> list[OffsetRange]:
         """What the batch between the two reads: of each partition that has something."""
@@ -131,14 +133,14 @@ class StreamPlanner:
         stops = self._kept(replace(ended, offsets=unread), now)
         starts, ids = self._starts(known, now.offsets, stops), {**now.topic_ids, **ended.topic_ids}
         return [
-            OffsetRange(tp, starts[tp], stop, ids.get(tp.topic, ""))
-            for tp, stop in stops.items()
-            if starts[tp] < stop
+            OffsetRange(tp, start, stops[tp], ids.get(tp.topic, ""))
+            for tp, start in starts.items()
+            if start < stops[tp]
         ]
 
     def _starts(self, known: Offsets, last: Offsets, partitions: Collection[TopicPartition]) -> Offsets:
-        """Where to read on; a partition that is new begins at its first record."""
-        first = self._log.ends(list(partitions), EARLIEST)
+        """Where to read on in those ``partitions`` that exist; one that is new begins at its first record."""
+        first = self._log.ends(list(partitions), EARLIEST, existing=True)
         own = {tp: within(tp, known[tp], first[tp], last[tp], self._options) for tp in first if tp in known}
         return {**first, **own}
 
