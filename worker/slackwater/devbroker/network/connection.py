@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from slackwater.kafka.wire.errors import WireError
 from slackwater.kafka.wire.frame import RequestHeader, decode_request_header, encode_response, frame_size
@@ -145,8 +145,8 @@ class Connection(asyncio.BufferedProtocol):
     # -- asyncio ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are no subclass of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
         self._fd = transport.get_extra_info("socket").fileno()
         self.peer = (transport.get_extra_info("peername") or self.peer)[:2]
         self.local = (transport.get_extra_info("sockname") or self.local)[:2]

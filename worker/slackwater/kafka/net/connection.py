@@ -25,7 +25,7 @@ import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from slackwater.kafka.error_hints import needs_release
 from slackwater.kafka.errors import (
@@ -510,8 +510,8 @@ class Connection(asyncio.BufferedProtocol):
     # -- asyncio.BufferedProtocol -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are no subclass of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
         self.settings.traffic.opened()
 
     def get_buffer(self, sizehint: int) -> memoryview:
