@@ -70,8 +70,8 @@ DESCRIBED: dict[str, str] = {
     "metrics_num_samples": "number of windows that `metrics()` covers",
     "metrics_sample_window_ms": "length of such a window",
     "partition_assignment_strategy": (
-        "names (`range`, `roundrobin`, `sticky`, `cooperative-sticky`), Java's class names, or "
-        "objects, in order of preference"
+        "names (`range`, `roundrobin`, `sticky`, `cooperative-sticky`), Java's class names, "
+        "`module:Class` of an `Assignor`, or objects, in order of preference"
     ),
     "receive_buffer_bytes": "per socket; none or -1: the system's default",
     "receive_message_max_bytes": (

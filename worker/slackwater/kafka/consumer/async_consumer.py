@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from slackwater.extras import ARROW
 from slackwater.kafka.consumer.config import deserializers
@@ -325,6 +325,26 @@ class AsyncConsumer(ConsumerBase):
     async def _run_callbacks(self) -> None:
         while (call := self._commits.next_call()) is not None:
             await _await(call())
+
+    @overload
+    async def committed(
+        self, partition: TopicPartition, metadata: Literal[True], timeout_ms: float | None = None
+    ) -> OffsetAndMetadata | None: ...
+
+    @overload
+    async def committed(
+        self, partition: TopicPartition, metadata: Literal[False] = False, timeout_ms: float | None = None
+    ) -> int | None: ...
+
+    @overload
+    async def committed(
+        self, partition: TopicPartition, metadata: bool, timeout_ms: float | None = None
+    ) -> int | OffsetAndMetadata | None: ...
+
+    @overload
+    async def committed(
+        self, partition: Collection[TopicPartition], metadata: bool = False, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
 
     async def committed(self, partition: Any, metadata: bool = False, timeout_ms: float | None = None) -> Any:
         """As :meth:`KafkaConsumer.committed`: of one partition, or of several."""

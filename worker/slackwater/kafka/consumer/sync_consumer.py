@@ -417,7 +417,12 @@ class KafkaConsumer(ConsumerBase):
 
     @overload
     def committed(
-        self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
+        self, partition: TopicPartition, metadata: Literal[False] = False, timeout_ms: float | None = None
+    ) -> int | None: ...
+
+    @overload
+    def committed(
+        self, partition: TopicPartition, metadata: bool, timeout_ms: float | None = None
     ) -> int | OffsetAndMetadata | None: ...
 
     @overload

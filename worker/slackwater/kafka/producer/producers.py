@@ -115,6 +115,8 @@ class AsyncProducer:
         finally:
             await self._core.stop()
 
+    stop = close
+
     async def __aenter__(self) -> Self:
         return await self.start()
 

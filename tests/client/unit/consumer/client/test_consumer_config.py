@@ -63,6 +63,10 @@ def test_bad_options_are_refused(options: dict[str, Any], says: str) -> None:
         ConsumerConfig.from_keywords(options)
 
 
+class Own(RangeAssignor):
+    """An application's."""
+
+
 def test_assignors_by_name_class_object_and_java_class() -> None:
     for given in (
         "cooperative-sticky",
@@ -73,6 +77,17 @@ def test_assignors_by_name_class_object_and_java_class() -> None:
     ):
         made = ConsumerConfig.from_keywords({"partition_assignment_strategy": [given, "range"]})
         assert [type(assignor) for assignor in made.assignors()] == [CooperativeStickyAssignor, RangeAssignor]
+
+
+def test_an_assignor_that_a_property_names_is_imported_by_who_uses_it() -> None:
+    name = f"{__name__}:Own"
+    config = ConsumerConfig.from_properties({"partition.assignment.strategy": f"{name}, range"})
+    assert [type(assignor) for assignor in config.loaded().assignors()] == [Own, RangeAssignor]
+    missing = ConsumerConfig.from_properties({"partition.assignment.strategy": "no_such_module:Own"})
+    with pytest.raises(KafkaConfigurationError, match="partition.assignment.strategy: 'no_such_module:Own'"):
+        missing.loaded()
+    with pytest.raises(KafkaConfigurationError, match="assignor"):
+        ConsumerConfig.from_properties({"partition.assignment.strategy": "json:JSONDecoder"}).loaded()
 
 
 def test_an_owner_is_added_to_what_every_other_option_makes_of_the_assignors() -> None:

@@ -164,7 +164,13 @@ class ConsumerConfig:
                 raise OptionProblem(
                     f"<{name}> must be one of {', '.join(known)}, not {getattr(self, name)!r}"
                 )
-        self.assignors()
+        strategy = self._strategy()
+        if any(isinstance(given, PythonName) for given in strategy):
+            for given in strategy:
+                if not isinstance(given, PythonName):
+                    _assignor(given)
+        else:
+            self.assignors()
         check_interceptors(self.interceptor_classes)
 
     @property
@@ -189,11 +195,7 @@ class ConsumerConfig:
 
     def assignors(self) -> list[Assignor]:
         """New assignors as ``partition_assignment_strategy`` names them, in order."""
-        given = self.partition_assignment_strategy
-        names = [given] if isinstance(given, (str, type, Assignor)) else list(given)
-        if not names:
-            raise OptionProblem("<partition_assignment_strategy> is empty: name an assignor")
-        made = [_assignor(name) for name in names]
+        made = [_assignor(given) for given in self._strategy()]
         if self.scheduled_rebalance_max_delay_ms:
             try:
                 made = with_delay(made, self.scheduled_rebalance_max_delay_ms)
@@ -206,15 +208,29 @@ class ConsumerConfig:
         except ValueError as exc:
             raise OptionProblem(f"<subscription_owner>: {exc}") from None
 
+    def _strategy(self) -> list[Any]:
+        """What ``partition_assignment_strategy`` has, a :class:`PythonName` for ``module:Class``."""
+        given = self.partition_assignment_strategy
+        listed = [given] if isinstance(given, (str, type, Assignor, PythonName)) else list(given)
+        if not listed:
+            raise OptionProblem("<partition_assignment_strategy> is empty: name an assignor")
+        return [
+            PythonName("partition.assignment.strategy", each)
+            if isinstance(each, str) and ":" in each
+            else each
+            for each in listed
+        ]
+
     def loaded(self) -> ConsumerConfig:
         """The same with what its names of Python stand for (``module:name``). Only a consumer needs that.
 
-        Raises :class:`KafkaConfigurationError` for a name that cannot be imported, or is no interceptor.
+        Raises :class:`KafkaConfigurationError` for a name that cannot be imported, or is no interceptor or
+        assignor.
         """
-        interceptors = tuple(map(named_interceptor, self.interceptor_classes))
+        interceptors, strategy = tuple(map(named_interceptor, self.interceptor_classes)), self._strategy()
         if not any(
             isinstance(given, PythonName)
-            for given in (self.key_deserializer, self.value_deserializer, *interceptors)
+            for given in (self.key_deserializer, self.value_deserializer, *interceptors, *strategy)
         ):
             return self
         return replace(
@@ -222,6 +238,7 @@ class ConsumerConfig:
             key_deserializer=loaded(self.key_deserializer),
             value_deserializer=loaded(self.value_deserializer),
             interceptor_classes=tuple(map(loaded, interceptors)),
+            partition_assignment_strategy=tuple(map(loaded, strategy)),
         )
 
     @property
