@@ -518,31 +518,63 @@ def test_simple_consumer_commits(bootstrap: str, topic: str, client: RawClient) 
         assert fetched(client, topic, topic, 0) == (13, "")
 
 
+def _commit_by_id(client: RawClient, committer: Member, topic_id: uuid.UUID, offset: int) -> int:
+    request = m.OffsetCommitRequest(
+        group_id=committer.group,
+        generation_id_or_member_epoch=committer.generation,
+        member_id=committer.member_id,
+        group_instance_id="a",
+        topics=[
+            m.OffsetCommitRequestTopic(
+                topic_id=topic_id,
+                partitions=[m.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)],
+            )
+        ],
+    )
+    answer = client.request(request, 10).topics[0]
+    assert answer.topic_id == topic_id
+    return answer.partitions[0].error_code
+
+
+def _fetched_by_id(client: RawClient, group: str, topic_id: uuid.UUID) -> tuple[int, int]:
+    """The committed offset of partition 0 and the error code."""
+    wanted = m.OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0])
+    request = m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(group_id=group, topics=[wanted])])
+    [topic] = client.request(request, 10).groups[0].topics
+    assert topic.topic_id == topic_id
+    return topic.partitions[0].committed_offset, topic.partitions[0].error_code
+
+
 @needs(m.OffsetCommitRequest, 10)
 def test_commit_by_topic_id(committer: Member, topic: str, client: RawClient) -> None:
     """OffsetCommit and OffsetFetch v10 go by topic id; an id that was never known: UNKNOWN_TOPIC_ID."""
-    known = topic_metadata(client, topic).topic_id
-
-    def commit(topic_id: uuid.UUID) -> int:
-        request = m.OffsetCommitRequest(
-            group_id=topic,
-            generation_id_or_member_epoch=committer.generation,
-            member_id=committer.member_id,
-            group_instance_id="a",
-            topics=[
-                m.OffsetCommitRequestTopic(
-                    topic_id=topic_id,
-                    partitions=[m.OffsetCommitRequestPartition(partition_index=0, committed_offset=21)],
-                )
-            ],
-        )
-        answer = client.request(request, 10).topics[0]
-        assert answer.topic_id == topic_id
-        return answer.partitions[0].error_code
-
-    assert commit(known) == E.NONE
-    assert commit(uuid.uuid4()) == E.UNKNOWN_TOPIC_ID
+    known, unknown = topic_metadata(client, topic).topic_id, uuid.uuid4()
+    assert _commit_by_id(client, committer, known, 21) == E.NONE
+    assert _commit_by_id(client, committer, unknown, 22) == E.UNKNOWN_TOPIC_ID
     assert fetched(client, topic, topic, 0) == (21, "")
+    assert _fetched_by_id(client, topic, known) == (21, E.NONE)
+    assert _fetched_by_id(client, topic, unknown) == (-1, E.UNKNOWN_TOPIC_ID)
+
+
+@needs(m.OffsetCommitRequest, 10)
+def test_offsets_of_a_recreated_topic(committer: Member, topic: str, client: RawClient) -> None:
+    """They go with the topic. By its id nothing is committed or fetched any more: UNKNOWN_TOPIC_ID; by name
+    an offset that was reached in it is stored for the topic that has the name now.
+    """
+    old = topic_metadata(client, topic).topic_id
+    assert _commit_by_id(client, committer, old, 100) == E.NONE
+    client.request(m.DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 5)
+    wait_until(lambda: topic_metadata(client, topic).error_code)
+    create_topic(client, topic, 1)
+    new = topic_metadata(client, topic).topic_id
+    # The coordinator's own thread drops them, so that a request by name may meet them a moment longer.
+    wait_until(lambda: fetched(client, topic, topic, 0) == (-1, ""))
+    assert _fetched_by_id(client, topic, new) == (-1, E.NONE)
+    assert _fetched_by_id(client, topic, old) == (-1, E.UNKNOWN_TOPIC_ID)
+    assert _commit_by_id(client, committer, old, 100) == E.UNKNOWN_TOPIC_ID
+    assert _fetched_by_id(client, topic, new) == (-1, E.NONE)
+    assert committer.commit(topic, 0, 100) == E.NONE
+    assert _fetched_by_id(client, topic, new) == (100, E.NONE)
 
 
 # --- describing ----------------------------------------------------------------------------------

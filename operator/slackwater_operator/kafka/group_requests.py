@@ -82,7 +82,7 @@ class Asking:
 
         async def ask(node_id: int, at_node: list[str]) -> dict[str, Committed | KafkaError]:
             connection = await self._in_time(self._cluster.connection(node_id), f"broker {node_id}")
-            version = connection.version_of(m.OffsetFetchRequest, o.FETCH_VERSION_CAP)
+            version = connection.version_of(m.OffsetFetchRequest, o.LAST_BY_NAME)
             several = version >= o.BATCHED_OFFSET_FETCH
             return await _in_parts(at_node, _AT_ONCE if several else 1, partial(self._fetch, node_id))
 
@@ -90,7 +90,7 @@ class Asking:
 
     async def _fetch(self, node_id: int, groups: list[str]) -> dict[str, Committed | KafkaError]:
         request = ByVersion(m.OffsetFetchRequest, partial(o.offset_fetch_of_groups, groups, None))
-        answer = await self._send(node_id, request, version_cap=o.FETCH_VERSION_CAP)
+        answer = await self._send(node_id, request, version_cap=o.LAST_BY_NAME)
         offsets = o.read_offset_fetch_of_groups(answer, groups[0])
         cluster_id = self._cluster.metadata.cluster_id or ""
         self.handled.update({group: _handled(committed, cluster_id) for group, committed in offsets.items()})

@@ -48,7 +48,7 @@ def _error(code: int) -> str:
 
 def _commit(r: m.OffsetCommitRequest) -> str:
     offsets = " ".join(
-        f"{topic.name}-{p.partition_index}={p.committed_offset}"
+        f"{topic.name or topic.topic_id}-{p.partition_index}={p.committed_offset}"
         for topic in r.topics
         for p in topic.partitions
     )
@@ -65,7 +65,7 @@ def _fetched(r: m.OffsetFetchResponse) -> str:
     return " ".join(
         [_error(groups[0].error_code)]
         + [
-            f"{t.name}-{p.partition_index}={p.committed_offset}"
+            f"{t.name or t.topic_id}-{p.partition_index}={p.committed_offset}"
             for t in groups[0].topics
             for p in t.partitions
         ]

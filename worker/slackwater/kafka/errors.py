@@ -251,7 +251,8 @@ class LogTruncationError(OffsetOutOfRangeNoResetError):
 class TopicRecreatedError(LogTruncationError):
     """The topic was deleted and created again with the same name (KIP-516).
 
-    ``offsets`` and ``divergent_offsets``: see :class:`LogTruncationError`; the new topic begins at 0.
+    ``offsets`` and ``divergent_offsets``: see :class:`LogTruncationError`; the new topic begins at 0. Of a
+    commit: ``offsets`` were reached in the topic before, and are not stored for the new one.
     """
 
     what: ClassVar[str] = "the topic was deleted and created again"

@@ -163,6 +163,8 @@ async def _after_commit_error(
         assert not walk.after(mark, "FindCoordinator")
     elif action is Action.FIND_COORDINATOR:
         await walk.next(await walk.next(mark, "FindCoordinator"), "OffsetCommit")
+    elif action is Action.REFRESH_METADATA:
+        await walk.next(await walk.next(mark, "Metadata"), "OffsetCommit")
     elif action is Action.REJOIN_KEEPING_ID:
         # A cooperative member keeps its partitions: it asks the group at once, and commits again.
         await walk.next(mark, "Heartbeat")
@@ -233,6 +235,8 @@ async def walk_offset_fetch(walk: Walk) -> None:
             return
         if walk.case.action is Action.FIND_COORDINATOR:
             await walk.next(await walk.next(mark, "FindCoordinator"), "OffsetFetch")
+        elif walk.case.action is Action.REFRESH_METADATA:
+            await walk.next(await walk.next(mark, "Metadata"), "OffsetFetch")
         else:
             await walk.again(mark)
             assert not walk.after(mark, "FindCoordinator")

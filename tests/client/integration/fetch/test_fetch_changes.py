@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from slackwater.kafka import KafkaConsumer, TopicPartition
-from slackwater.kafka.errors import LogTruncationError
+from slackwater.kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from slackwater.kafka.errors import LogTruncationError, TopicRecreatedError
 from tests.client.integration.groups.consumer_harness import drain, make_topic, options, produce, unique
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
@@ -76,6 +76,44 @@ def test_a_recreated_topic_raises_an_error_without_a_reset_policy(broker: Any) -
             wait_until(lambda: consumer.poll(500), "the error")
         consumer.seek(tp, caught.value.divergent_offsets[tp].offset)
         assert drain(consumer, 60) == {tp: list(range(1_000, 1_060))}
+
+
+def test_a_position_that_was_sought_in_a_deleted_topic_is_none_of_the_new_one(broker: Any) -> None:
+    """Nothing was fetched in between, which would have shown the topic's id."""
+    topic = make_topic(broker.bootstrap, 1, 50)
+    tp = TopicPartition(topic, 0)
+    more = {"auto_offset_reset": "latest", "allow_auto_create_topics": False}
+    with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
+        consumer.assign([tp])
+        consumer.pause(tp)
+        consumer.bootstrap(refresh=True)
+        consumer.seek(tp, 30)
+        make_anew(broker.bootstrap, topic, 60)
+        consumer.bootstrap(refresh=True)
+        consumer.resume(tp)
+        assert drain(consumer, 60) == {tp: list(range(1_000, 1_060))}
+
+
+@pytest.mark.not_on("kafka-3.9", "OffsetCommit v9 names topics, and takes the offset for the new one")
+@pytest.mark.not_on("kafka-2.8", "as 3.9")
+def test_an_offset_of_a_deleted_topic_is_not_committed_for_the_new_one(broker: Any) -> None:
+    """Else the group's next consumer would pass over as many records of the new topic."""
+    topic, group = make_topic(broker.bootstrap, 1, 100), unique("g")
+    tp = TopicPartition(topic, 0)
+    more = {"auto_offset_reset": "earliest", "allow_auto_create_topics": False}
+    with KafkaConsumer(**options(broker.bootstrap, group, **more)) as consumer:
+        consumer.assign([tp])
+        assert drain(consumer, 100) == {tp: list(range(100))}
+        make_anew(broker.bootstrap, topic, 100)
+        with pytest.raises(TopicRecreatedError) as caught:
+            consumer.commit({tp: OffsetAndMetadata(100)})
+        assert caught.value.offsets == {tp: 100}
+        assert consumer.committed(tp) is None
+    with KafkaConsumer(**options(broker.bootstrap, group, **more)) as consumer:
+        consumer.assign([tp])
+        assert drain(consumer, 100) == {tp: list(range(1_000, 1_100))}
+        consumer.commit()
+        assert consumer.committed(tp) == 100
 
 
 # -- sessions ------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ async def committed(
             now = list(waiting)
             request = ByVersion(m.OffsetFetchRequest, partial(o.offset_fetch_of_groups, now, partitions))
             answer = await cluster.send(
-                node_id, request, timeout_ms=attempts.left_ms, version_cap=o.FETCH_VERSION_CAP
+                node_id, request, timeout_ms=attempts.left_ms, version_cap=o.LAST_BY_NAME
             )
             by_group = o.read_offset_fetch_of_groups(answer, now[0])
             results.update({group: _offsets(group, offsets) for group, offsets in by_group.items()})

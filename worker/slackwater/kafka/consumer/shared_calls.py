@@ -204,7 +204,8 @@ class ConsumerBase(ABC):
         self._call(self._seek, tp, place.offset, place.leader_epoch)
 
     def _seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
-        self._core.subscription.seek(tp, offset, leader_epoch)
+        topic_id = self._core.cluster.metadata.topic_id(tp.topic)
+        self._core.subscription.seek(tp, offset, leader_epoch, topic_id)
         self._core.jumped()
 
     def _give_back(self) -> None:

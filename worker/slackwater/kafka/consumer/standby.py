@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
+from uuid import UUID
 
 from slackwater.kafka.consumer.background import BackgroundTasks
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
@@ -21,6 +22,7 @@ from slackwater.kafka.protocol.membership.notices import Notice, NoticeKind
 from slackwater.kafka.protocol.subscription import Mode, PartitionState, Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.primitives import ZERO_UUID
 
 log = logging.getLogger(__name__)
 
@@ -256,20 +258,25 @@ class Standby:
         self._fetch_ahead({tp: at.offset for tp, at in wanted.items()})
         self._takeover = Takeover(wanted, generation)
 
-    def place(self, state: PartitionState, offset: int, leader_epoch: int) -> None:
-        """Starts an assigned partition at an offset, with what was prefetched there, if it was."""
+    def place(
+        self, state: PartitionState, offset: int, leader_epoch: int, topic_id: UUID = ZERO_UUID
+    ) -> None:
+        """Starts an assigned partition at an offset, with what was prefetched there, if it was.
+
+        ``topic_id``: of the topic that the offset belongs to; zero: not known.
+        """
         ahead = self._subscription.prefetched.get(state.tp)
-        if ahead is None or _is_before(offset, ahead):
-            self._subscription.start_at(state, offset, leader_epoch)
-            return
-        if offset != ahead.position:
-            self._buffer.skip_to({ahead: offset})
-        if self._agrees(ahead, leader_epoch):
-            ahead.leader_epoch = max(ahead.leader_epoch, leader_epoch)
-            ahead.validated_epoch = max(ahead.validated_epoch, leader_epoch)
-            self._subscription.adopt(state)
-        else:
-            self._subscription.start_at(state, offset, leader_epoch)
+        if ahead is not None and not _is_before(offset, ahead):
+            if offset != ahead.position:
+                self._buffer.skip_to({ahead: offset})
+            self._subscription.reading(ahead, -1, topic_id)
+            other = self._subscription.is_other_topic(ahead, topic_id)
+            if not other and self._agrees(ahead, leader_epoch):
+                ahead.leader_epoch = max(ahead.leader_epoch, leader_epoch)
+                ahead.validated_epoch = max(ahead.validated_epoch, leader_epoch)
+                self._subscription.adopt(state)
+                return
+        self._subscription.start_at(state, offset, leader_epoch, topic_id=topic_id)
 
     def assigned(self, notice: Notice) -> None:
         """After the first assignment is taken in: places what the takeover names, and lets go of what was

@@ -358,7 +358,9 @@ class KafkaConsumer(ConsumerBase):
 
         The callbacks of asynchronous commits before it are called by then (as in Java), unless another
         thread is polling. Raises :class:`CommitFailedError` when the group has moved on,
-        :class:`RebalanceInProgressError`, :class:`FencedInstanceIdError`, :class:`KafkaTimeoutError`.
+        :class:`RebalanceInProgressError`, :class:`FencedInstanceIdError`, :class:`KafkaTimeoutError`, and
+        :class:`TopicRecreatedError` for offsets of a deleted topic whose name another one has now; the
+        others are stored.
         """
         chosen = check_offsets(offsets) if offsets is not None else None
         limit = self._timeout(timeout_ms)

@@ -152,7 +152,8 @@ TABLE: dict[type[Request[Any]], _Row] = {
         # By Java's ConsumerCoordinator; a topic may be so new that the coordinator has not heard of it.
         E.REQUEST_TIMED_OUT: Action.FIND_COORDINATOR,
         E.UNKNOWN_TOPIC_OR_PARTITION: Action.RETRY,
-        E.UNKNOWN_TOPIC_ID: Action.RETRY,
+        # Or the topic was deleted, and another one may have its name.
+        E.UNKNOWN_TOPIC_ID: Action.REFRESH_METADATA,
         E.FENCED_INSTANCE_ID: Action.FENCED,
         E.REBALANCE_IN_PROGRESS: Action.REJOIN_KEEPING_ID,
         E.UNKNOWN_MEMBER_ID: Action.COMMIT_FAILED,
@@ -171,7 +172,8 @@ TABLE: dict[type[Request[Any]], _Row] = {
         E.UNSTABLE_OFFSET_COMMIT: Action.RETRY,
         # Java gives up; but a topic may be so new that the coordinator has not heard of it.
         E.UNKNOWN_TOPIC_OR_PARTITION: Action.RETRY,
-        E.UNKNOWN_TOPIC_ID: Action.RETRY,
+        # Or the topic was deleted, and another one may have its name.
+        E.UNKNOWN_TOPIC_ID: Action.REFRESH_METADATA,
         **_fatal(
             E.TOPIC_AUTHORIZATION_FAILED,
             E.UNKNOWN_MEMBER_ID,

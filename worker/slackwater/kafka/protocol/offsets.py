@@ -1,21 +1,30 @@
 """Offsets: requests for committed ones, by time and by leader epoch, in the form each version wants, and
 their answers.
 
-OffsetCommit and OffsetFetch are used up to version 9: 10 names topics by id only, which a group that
-has offsets of a deleted topic cannot.
+OffsetCommit and OffsetFetch name topics by id from version 10 on (Kafka 4.1, KIP-848), so that an offset of
+a deleted topic is neither stored nor read as one of another topic of its name. A request names all its topics
+by id, or all by name. As in Java, all offsets of a group are asked for by name: an answer by id leaves out
+topics that were deleted.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from uuid import UUID
 
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.primitives import ZERO_UUID
 
-COMMIT_VERSION_CAP = 9
-FETCH_VERSION_CAP = 9
+TopicIds = Mapping[TopicPartition, UUID]
+"""The id of the topic that each partition is meant of; without those that are not known."""
+BY_NAME: TopicIds = MappingProxyType({})
+"""No ids: topics are meant by name."""
+LAST_BY_NAME = 9
+"""The last version of OffsetCommit and OffsetFetch that names topics."""
 BATCHED_OFFSET_FETCH = 8
 """OffsetFetch takes several groups from this version on (KIP-709)."""
 
@@ -23,12 +32,18 @@ BATCHED_OFFSET_FETCH = 8
 def commit_request(
     group_id: str,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    topic_ids: TopicIds,
+    version: int,
     *,
     generation: int = -1,
     member_id: str = "",
     instance_id: str | None = None,
 ) -> m.OffsetCommitRequest:
-    """OffsetCommit; generation -1 and an empty member.id for a consumer outside group management."""
+    """OffsetCommit as ``version`` wants it, with ``topic_ids`` of all partitions if that is 10 or later.
+
+    Generation -1 and an empty member.id for a consumer outside group management.
+    """
+    grouped = group_by_topic_id(offsets, topic_ids if version > LAST_BY_NAME else BY_NAME)
     return m.OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=generation,
@@ -37,6 +52,7 @@ def commit_request(
         topics=[
             m.OffsetCommitRequestTopic(
                 name=topic,
+                topic_id=topic_id,
                 partitions=[
                     m.OffsetCommitRequestPartition(
                         partition_index=number,
@@ -47,15 +63,16 @@ def commit_request(
                     for number in numbers
                 ],
             )
-            for topic, numbers in group_by_topic(offsets)
+            for topic, topic_id, numbers in grouped
         ],
     )
 
 
-def commit_errors(response: m.OffsetCommitResponse) -> dict[TopicPartition, int]:
-    """The partitions whose offset was not stored, with the error code."""
+def commit_errors(response: m.OffsetCommitResponse, topic_ids: TopicIds) -> dict[TopicPartition, int]:
+    """The partitions whose offset was not stored, with the error code; ``topic_ids`` of the request."""
+    names = {topic_id: tp.topic for tp, topic_id in topic_ids.items()}
     return {
-        TopicPartition(topic.name, partition.partition_index): partition.error_code
+        TopicPartition(names.get(topic.topic_id, topic.name), partition.partition_index): partition.error_code
         for topic in response.topics
         for partition in topic.partitions
         if partition.error_code
@@ -63,16 +80,18 @@ def commit_errors(response: m.OffsetCommitResponse) -> dict[TopicPartition, int]
 
 
 def offset_fetch_request(
-    group_id: str, partitions: Collection[TopicPartition], version: int, *, require_stable: bool = True
+    group_id: str, partitions: Collection[TopicPartition], topic_ids: TopicIds, version: int
 ) -> m.OffsetFetchRequest:
-    """OffsetFetch of one group, as ``version`` wants it. ``require_stable``: see KIP-447."""
-    return offset_fetch_of_groups([group_id], partitions, version, require_stable=require_stable)
+    """OffsetFetch of one group's stable offsets (KIP-447) as ``version`` wants it, with ``topic_ids`` of all
+    partitions if that is 10 or later."""
+    return offset_fetch_of_groups([group_id], partitions, version, topic_ids, require_stable=True)
 
 
 def offset_fetch_of_groups(
     group_ids: Sequence[str],
     partitions: Collection[TopicPartition] | None,
     version: int,
+    topic_ids: TopicIds = BY_NAME,
     *,
     require_stable: bool = False,
 ) -> m.OffsetFetchRequest:
@@ -81,14 +100,17 @@ def offset_fetch_of_groups(
     From version 8 on for all groups at once (KIP-709), before for the first: who is not in the answer has
     to be asked for again.
     """
-    grouped = group_by_topic(partitions or ())
+    grouped = group_by_topic_id(partitions or (), topic_ids if version > LAST_BY_NAME else BY_NAME)
     stable = require_stable and version >= 7
     if version >= BATCHED_OFFSET_FETCH:
-        topics = [m.OffsetFetchRequestTopics(name=name, partition_indexes=nums) for name, nums in grouped]
+        topics = [
+            m.OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=numbers)
+            for name, topic_id, numbers in grouped
+        ]
         asked = None if partitions is None else topics
         groups = [m.OffsetFetchRequestGroup(group_id=group_id, topics=asked) for group_id in group_ids]
         return m.OffsetFetchRequest(groups=groups, require_stable=stable)
-    older = [m.OffsetFetchRequestTopic(name=name, partition_indexes=nums) for name, nums in grouped]
+    older = [m.OffsetFetchRequestTopic(name=name, partition_indexes=numbers) for name, _, numbers in grouped]
     return m.OffsetFetchRequest(
         group_id=group_ids[0], topics=None if partitions is None else older, require_stable=stable
     )
@@ -99,35 +121,48 @@ class GroupOffsets:
     """What a broker said of one group: an error of the group, or for each partition an offset or an error.
 
     ``offsets``: ``None`` where nothing is committed. ``errors``: of partitions, as UNSTABLE_OFFSET_COMMIT.
+    ``topic_ids``: the topics for which the offsets are committed; empty in an answer by name.
     """
 
     error_code: int
-    offsets: dict[TopicPartition, OffsetAndMetadata | None]
-    errors: dict[TopicPartition, int]
+    offsets: dict[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
+    errors: dict[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: dict[TopicPartition, UUID] = field(default_factory=dict)
 
 
-def read_offset_fetch(
-    response: m.OffsetFetchResponse,
-) -> tuple[int, dict[TopicPartition, OffsetAndMetadata | None], dict[TopicPartition, int]]:
-    """The group's error code, the offsets (``None``: nothing committed), and partitions' error codes."""
-    [group] = read_offset_fetch_of_groups(response, "").values()
-    return group.error_code, group.offsets, group.errors
+def read_offset_fetch(response: m.OffsetFetchResponse, topic_ids: TopicIds) -> GroupOffsets:
+    """The only group of an answer; ``topic_ids`` of the request."""
+    [group] = read_offset_fetch_of_groups(response, "", topic_ids).values()
+    return group
 
 
-def read_offset_fetch_of_groups(response: m.OffsetFetchResponse, only: str) -> dict[str, GroupOffsets]:
+def read_offset_fetch_of_groups(
+    response: m.OffsetFetchResponse, only: str, topic_ids: TopicIds = BY_NAME
+) -> dict[str, GroupOffsets]:
     """The groups of an answer. ``only``: the group asked for, which answers before version 8 do not name."""
     if not response.groups:
-        return {only: _group_offsets(response.error_code, response.topics)}
-    return {group.group_id: _group_offsets(group.error_code, group.topics) for group in response.groups}
+        older = ((topic.name, ZERO_UUID, topic.partitions) for topic in response.topics)
+        return {only: _group_offsets(response.error_code, older)}
+    names = {topic_id: tp.topic for tp, topic_id in topic_ids.items()}
+    return {
+        group.group_id: _group_offsets(
+            group.error_code,
+            ((names.get(t.topic_id, t.name), t.topic_id, t.partitions) for t in group.topics),
+        )
+        for group in response.groups
+    }
 
 
-def _group_offsets(
-    error_code: int, topics: Sequence[m.OffsetFetchResponseTopics] | Sequence[m.OffsetFetchResponseTopic]
-) -> GroupOffsets:
-    result = GroupOffsets(error_code, {}, {})
-    for topic in topics:
-        for partition in topic.partitions:
-            tp = TopicPartition(topic.name, partition.partition_index)
+_Fetched = Sequence[m.OffsetFetchResponsePartitions] | Sequence[m.OffsetFetchResponsePartition]
+
+
+def _group_offsets(error_code: int, topics: Iterable[tuple[str, UUID, _Fetched]]) -> GroupOffsets:
+    result = GroupOffsets(error_code)
+    for name, topic_id, partitions in topics:
+        for partition in partitions:
+            tp = TopicPartition(name, partition.partition_index)
+            if topic_id != ZERO_UUID:
+                result.topic_ids[tp] = topic_id
             if partition.error_code:
                 result.errors[tp] = partition.error_code
             elif partition.committed_offset < 0:
@@ -216,9 +251,16 @@ def read_epoch_ends(
     }
 
 
+def group_by_topic_id(
+    partitions: Iterable[TopicPartition], topic_ids: TopicIds
+) -> list[tuple[str, UUID, list[int]]]:
+    """Partitions as sorted (topic, its id, sorted partition numbers): the same set gives the same bytes."""
+    numbers: dict[tuple[str, UUID], list[int]] = defaultdict(list)
+    for tp in partitions:
+        numbers[tp.topic, topic_ids.get(tp, ZERO_UUID)].append(tp.partition)
+    return [(topic, topic_id, sorted(numbers[topic, topic_id])) for topic, topic_id in sorted(numbers)]
+
+
 def group_by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    """Partitions as sorted (topic, sorted partition numbers): the same set gives the same bytes."""
-    numbers_by_topic: dict[str, list[int]] = defaultdict(list)
-    for topic, number in partitions:
-        numbers_by_topic[topic].append(number)
-    return [(topic, sorted(numbers_by_topic[topic])) for topic in sorted(numbers_by_topic)]
+    """As :func:`group_by_topic_id`, by name alone."""
+    return [(topic, numbers) for topic, _, numbers in group_by_topic_id(partitions, BY_NAME)]

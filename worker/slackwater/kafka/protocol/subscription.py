@@ -68,13 +68,14 @@ class PartitionState:
     ``fetched``: whether a fetch of it was answered since it was assigned. Before, the end of a partition that
     was prefetched is of a time before that.
     ``leader_epoch``: of the record before the position, -1 where it is not known. ``validated_epoch``: of the
-    last leader that the position was found to be good with. ``topic_id``: of the topic that was read.
+    last leader that the position was found to be good with. ``topic_id``: of the topic that the position was
+    reached in; zero: not known. ``replaced_id``: of the topic of this name that was read before, if any.
     ``epochs``: of the records that were read before the position.
     """
 
     __slots__ = (
         "epochs", "fetched", "highwater", "last_stable_offset", "leader_epoch", "log_start_offset", "paused",
-        "position", "reset_to", "state", "topic_id", "tp", "validated_epoch", "version",
+        "position", "replaced_id", "reset_to", "state", "topic_id", "tp", "validated_epoch", "version",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, version: int) -> None:
@@ -86,7 +87,7 @@ class PartitionState:
         self.leader_epoch = -1
         self.epochs = EpochHistory()
         self.validated_epoch = -1
-        self.topic_id = ZERO_UUID
+        self.topic_id = self.replaced_id = ZERO_UUID
         self.paused = False
         self.fetched = False
         self.highwater: int | None = None
@@ -266,16 +267,28 @@ class Subscription:
             partition_state for partition_state in self.partitions.values() if partition_state.state is state
         ]
 
-    def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
-        """Sets the position by the application's will. With a ``leader_epoch`` the leader must confirm it."""
+    def seek(
+        self, tp: TopicPartition, offset: int, leader_epoch: int = -1, topic_id: UUID = ZERO_UUID
+    ) -> None:
+        """Sets the position by the application's will, in the topic with this id (zero: not known).
+
+        With a ``leader_epoch`` the leader must confirm it.
+        """
         if offset < 0:
             raise IllegalArgumentError(f"offset {offset} of {tp} is negative")
-        self.start_at(self.get(tp), offset, leader_epoch)
+        state = self.get(tp)
+        state.replaced_id = ZERO_UUID
+        self.start_at(state, offset, leader_epoch, topic_id=topic_id)
 
     def start_at(
-        self, state: PartitionState, offset: int, leader_epoch: int = -1, validated_epoch: int = -1
+        self,
+        state: PartitionState,
+        offset: int,
+        leader_epoch: int = -1,
+        validated_epoch: int = -1,
+        topic_id: UUID = ZERO_UUID,
     ) -> None:
-        """Sets the position by the committed offset, or by a leader's answer.
+        """Sets the position by the committed offset, or by a leader's answer, of the topic with this id.
 
         ``validated_epoch``: of the leader whose answer it is, which need not be asked again.
         """
@@ -285,7 +298,7 @@ class Subscription:
         state.position, state.leader_epoch, state.reset_to = offset, leader_epoch, None
         state.epochs.begin(offset, leader_epoch)
         state.validated_epoch = validated_epoch
-        state.topic_id = ZERO_UUID
+        state.topic_id = topic_id
         state.version = self._next_version()
 
     def follow_leader(self, state: PartitionState, leader_epoch: int) -> None:
@@ -319,6 +332,24 @@ class Subscription:
     def is_other_topic(self, state: PartitionState, topic_id: UUID) -> bool:
         """Whether the topic that was read is gone, and another one has its name (KIP-516)."""
         return state.topic_id != ZERO_UUID and topic_id not in (ZERO_UUID, state.topic_id)
+
+    def replaced(self, state: PartitionState) -> None:
+        """The topic that was read is gone: goes to the beginning of the other one of its name."""
+        state.replaced_id = state.topic_id
+        self.reset(state.tp, EARLIEST)
+
+    def topic_id(self, tp: TopicPartition, offset: int) -> UUID:
+        """The id of the topic that an offset to commit was reached in; zero: not known.
+
+        An offset behind the position in a topic that has replaced another was reached in the one before: the
+        application commits what it was given earlier.
+        """
+        state = self.partitions.get(tp)
+        if state is None:
+            return ZERO_UUID
+        if state.replaced_id != ZERO_UUID and offset > (state.position or 0):
+            return state.replaced_id
+        return state.topic_id
 
     def fetch_again(self, state: PartitionState) -> None:
         """What was fetched and not handed over counts no more; the position stays."""

@@ -16,6 +16,7 @@ from slackwater.kafka.errors import (
     KafkaError,
     KafkaTimeoutError,
     RebalanceInProgressError,
+    TopicRecreatedError,
     UnknownMemberIdError,
 )
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
@@ -36,7 +37,8 @@ SIGN_CHECKS = 4
 
 
 class Outcome(Enum):
-    """``DONE``: stored. ``AGAIN``: not known to be stored; poll, then repeat. ``GONE``: not ours any more."""
+    """``DONE``: stored, but for offsets of a topic that was recreated, which have no place any more.
+    ``AGAIN``: not known to be stored; poll, then repeat. ``GONE``: not ours any more."""
 
     DONE = "done"
     AGAIN = "again"
@@ -79,6 +81,11 @@ class Committer:
             # CompletingRebalance: the broker takes commits again after this member's poll has synced
             failed("rebalancing")
             return Outcome.AGAIN
+        except TopicRecreatedError as exc:
+            # The others' offsets are stored. poll() raises it too, and the partition is stopped there.
+            failed("recreated")
+            self._log.seldom("recreated", str(exc))
+            return Outcome.DONE
         except KafkaError as exc:
             failed("other")
             if not exc.retriable:

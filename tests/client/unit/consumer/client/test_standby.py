@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest.mock import patch
+from uuid import UUID
 
 import pytest
 
@@ -58,6 +59,7 @@ class Wire:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.committed: dict[TopicPartition, int] = {}
+        self.topic_id = ZERO_UUID
         self.topic_error = 0
         self.hangs = False
 
@@ -85,7 +87,8 @@ class Wire:
 
     async def find_committed(self, group: GroupOffsets, partitions: Any, timeout_ms: int) -> Any:
         self.asked.append("OffsetFetch")
-        return {tp: at(self.committed[tp]) if tp in self.committed else None for tp in partitions}
+        offsets = {tp: at(self.committed[tp]) if tp in self.committed else None for tp in partitions}
+        return {tp: (offset, self.topic_id) for tp, offset in offsets.items()}
 
     async def send(self, cluster: Cluster, node: int, request: Any, **how: Any) -> Any:
         self.asked.append(type(request).__name__.removesuffix("Request"))
@@ -108,7 +111,7 @@ def wire() -> Iterator[Wire]:
         patch.object(Cluster, "confirm_coordinator", lambda self, *how: made.confirm(self, *how)),
         patch.object(Cluster, "send", lambda self, *how, **more: made.send(self, *how, **more)),
         patch.object(Group, "touch", lambda self: None),
-        patch.object(GroupOffsets, "committed", lambda self, *how: made.find_committed(self, *how)),
+        patch.object(GroupOffsets, "committed_by_topic", lambda self, *how: made.find_committed(self, *how)),
         patch.object(Fetcher, "wake", lambda self: None),
     ):
         yield made
@@ -662,6 +665,23 @@ async def test_only_the_first_assignment_is_placed_by_the_takeover(face: Any, wi
         assert await polled(made) == {}
         assert made.consumer.membership().returned
         assert (await made.call("position", A), wire.asked.count("OffsetFetch")) == (20, 1)
+    finally:
+        await made.close()
+
+
+@FACES
+async def test_what_was_prefetched_of_a_topic_that_was_recreated_is_not_handed_over(
+    face: Any, wire: Wire
+) -> None:
+    wire.committed, wire.topic_id = {A: 12}, UUID(int=2)
+    made = await warm(face)
+    try:
+        made.core.subscription.prefetched[A].topic_id = UUID(int=1)
+        await made.call("take_over", {})
+        await made.join(A)
+        assert await polled(made) == {}
+        assert await made.call("position", A) == 12
+        assert made.consumer.topic_id(A) == wire.topic_id
     finally:
         await made.close()
 

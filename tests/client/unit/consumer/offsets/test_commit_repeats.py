@@ -12,6 +12,7 @@ from slackwater.kafka.consumer.offsets.group_offsets import GroupOffsets
 from slackwater.kafka.errors import CommitFailedError, KafkaConnectionError
 from slackwater.kafka.net import ByVersion
 from slackwater.kafka.protocol.membership.states import State
+from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -31,6 +32,7 @@ class Committing(Bench):
 
     def __init__(self) -> None:
         super().__init__()
+        self.metadata = ClusterMetadata()
         self.subscription = Subscription()
         self.subscription.subscribe_topics(["t"])
         self.commits: asyncio.Queue[tuple[Any, asyncio.Future[Any]]] = asyncio.Queue()
@@ -75,9 +77,9 @@ class Committing(Bench):
     def forget_coordinator(self, group_id: str) -> None:
         pass
 
-    async def send(self, node: int, request: ByVersion[Any], **how: Any) -> Any:
+    async def send(self, node: int, request: ByVersion[Any], *, version_cap: int | None, **how: Any) -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        await self.commits.put((request.make(9), answer))
+        await self.commits.put((request.make(version_cap or 10), answer))
         return await answer
 
     def commit(self, *partitions: TopicPartition) -> asyncio.Task[None]:

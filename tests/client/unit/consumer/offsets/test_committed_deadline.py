@@ -11,6 +11,7 @@ from slackwater.kafka.consumer.offsets import group_offsets as commits
 from slackwater.kafka.consumer.offsets.group_offsets import GroupOffsets
 from slackwater.kafka.errors import KafkaTimeoutError
 from slackwater.kafka.net import ByVersion
+from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -26,7 +27,7 @@ class Asking(Bench):
 
     def __init__(self, *, silent_from: int) -> None:
         super().__init__()
-        self.asked, self.silent_from = 0, silent_from
+        self.asked, self.silent_from, self.metadata = 0, silent_from, ClusterMetadata()
         self.offsets = GroupOffsets(
             self, ConsumerConfig(group_id="g"), Subscription(), self.member, steady(10),  # type: ignore[arg-type]
             now_ms=lambda: self.now, touch=lambda: None, changed=lambda: None,  # type: ignore[arg-type,return-value]

@@ -11,6 +11,7 @@ from slackwater.kafka.consumer.offsets.group_offsets import GroupOffsets
 from slackwater.kafka.errors import FencedInstanceIdError, KafkaConnectionError
 from slackwater.kafka.net import ByVersion
 from slackwater.kafka.protocol.membership.states import State
+from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -26,7 +27,7 @@ class Moving(Bench):
 
     def __init__(self, *answers: m.OffsetFetchResponse | KafkaConnectionError) -> None:
         super().__init__()
-        self.answers = list(answers)
+        self.answers, self.metadata = list(answers), ClusterMetadata()
         self.offsets = GroupOffsets(
             self, ConsumerConfig(group_id="g"), Subscription(), self.member, steady(1),  # type: ignore[arg-type]
             now_ms=lambda: self.now, touch=lambda: None, changed=lambda: None,  # type: ignore[arg-type,return-value]

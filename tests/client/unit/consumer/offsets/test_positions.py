@@ -77,8 +77,8 @@ class Bench:
     def refresh(self) -> None:
         self.refreshes += 1
 
-    async def committed(self, partitions: Any, timeout_ms: int) -> dict[TopicPartition, Any]:
-        return {tp: self.committed_offsets.get(tp) for tp in partitions}
+    async def committed_by_topic(self, partitions: Any, timeout_ms: int) -> dict[TopicPartition, Any]:
+        return {tp: (self.committed_offsets.get(tp), self.metadata.topic_id(tp.topic)) for tp in partitions}
 
     async def send(self, node: int, request: Any, **how: Any) -> Any:
         await asyncio.sleep(0)
@@ -303,14 +303,27 @@ async def test_an_answer_about_a_position_that_has_moved_on_does_not_count() -> 
     await bench.positions.close()
 
 
+@pytest.mark.parametrize("reached", ["read", "committed", "reset", "truncated"])
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
 async def test_a_recreated_topic_is_read_from_its_beginning(
-    policy: str, caplog: pytest.LogCaptureFixture
+    policy: str, reached: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Also where nothing has been fetched yet from the position in the one before."""
     bench = Bench(A, auto_offset_reset=policy)
     state = bench.subscription.get(A)
-    bench.subscription.start_at(state, 50, 2, 3)
-    bench.subscription.reading(state, 3, UUID(int=1))
+    if reached == "committed":
+        bench.committed_offsets = {A: OffsetAndMetadata(50)}
+    elif reached == "reset":
+        bench.offsets[A, LATEST] = bench.offsets[A, EARLIEST] = 50
+    else:
+        bench.subscription.start_at(state, 50, 2, 3)
+        bench.subscription.reading(state, 3, UUID(int=1))
+    if reached == "truncated":
+        bench.subscription.start_at(state, 60, 2, 3, UUID(int=1))
+        bench.ends[A] = (0, 2, 50)
+        bench.lead(4)
+    await bench.settle(lambda: bench.at(A)[:2] == (FetchState.FETCHING, 50))
+    assert state.topic_id == UUID(int=1)
     bench.offsets[A, EARLIEST] = 0
     bench.lead(0, topic_id=2)
     with caplog.at_level(logging.WARNING):
@@ -369,7 +382,7 @@ async def test_a_leader_without_an_answer_holds_up_no_other_kind_of_question() -
         await never.wait()
         return {}
 
-    bench.committed = slow  # type: ignore[method-assign]
+    bench.committed_by_topic = slow  # type: ignore[method-assign]
     bench.subscription.start_at(bench.subscription.get(B), 9, 2)
     bench.ends[B] = (0, 2, 9)
     await bench.settle(fetching(bench.subscription.get(B)))

@@ -204,6 +204,19 @@ def test_a_batch_in_flight_of_a_recreated_topic_is_delivered(bench: Bench) -> No
     assert bench.status.stopped[0]["reason"] == "TopicRecreated"
 
 
+def test_a_batch_is_delivered_though_the_broker_takes_no_offset_of_its_topic_any_more(bench: Bench) -> None:
+    """OffsetCommit names the topic's id from Kafka 4.1 on. The table's mark is of the former topic, too."""
+    tp = bench.produce(0, "v0", "v1")
+    bench.consumer.commit_errors.extend([TopicRecreatedError({tp: 2}, {tp: OffsetAndMetadata(0)})] * 2)
+    bench.assign(tp)
+    bench.steps(30)
+    assert bench.sink.rows(0) == [0, 1]
+    assert bench.sink.table_marks == {(tp, OLD): 2}
+    bench.cluster.topic_id = SECOND
+    restart(bench, tp)
+    assert bench.status.stopped[0]["reason"] == "TopicRecreated"
+
+
 def test_records_of_another_topic_are_not_handled(bench: Bench) -> None:
     """Whatever the client has noticed: what it hands over says which topic it is of."""
     tp = run(bench, "v0", "v1")

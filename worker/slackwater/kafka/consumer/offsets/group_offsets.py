@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import TypeVar
+from uuid import UUID
 
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.errors import (
@@ -14,6 +15,7 @@ from slackwater.kafka.errors import (
     KafkaError,
     KafkaTimeoutError,
     RebalanceInProgressError,
+    TopicRecreatedError,
     for_code,
 )
 from slackwater.kafka.net import ByVersion, Cluster
@@ -26,10 +28,13 @@ from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.subscription import PartitionState, Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.primitives import ZERO_UUID
 from slackwater.kafka.wire.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+Committed = Mapping[TopicPartition, tuple[OffsetAndMetadata | None, UUID]]
+"""What is committed, and the id of the topic for which it is; zero: it was asked for by name."""
 _NOBODY = Identity(-1, "", 0)
 """Who a commit outside of group management speaks for."""
 
@@ -68,7 +73,7 @@ class GroupOffsets:
 
     # -- asking the coordinator ------------------------------------------------------------------
 
-    async def _coordinate(self, request: Request[R] | ByVersion[R], deadline_ms: int, cap: int) -> R:
+    async def _coordinate(self, request: Request[R] | ByVersion[R], deadline_ms: int, cap: int | None) -> R:
         """Sends to the coordinator once, within the deadline; a lost connection forgets the coordinator."""
         left = deadline_ms - self.now_ms()
         if left <= 0:
@@ -106,6 +111,12 @@ class GroupOffsets:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Committed offsets; ``None`` where there is none. Raises what is not retriable, or
         :class:`KafkaTimeoutError`."""
+        committed = await self.committed_by_topic(partitions, timeout_ms)
+        return {tp: at for tp, (at, _) in committed.items()}
+
+    async def committed_by_topic(self, partitions: Collection[TopicPartition], timeout_ms: int) -> Committed:
+        """As :meth:`committed`, with the topics' ids. What is committed for a deleted topic is not given for
+        another one of its name, if the broker takes ids (OffsetFetch v10, Kafka 4.1)."""
         async with self._within("committed offsets", timeout_ms) as deadline_ms:
             return await self._committed(partitions, deadline_ms)
 
@@ -128,17 +139,17 @@ class GroupOffsets:
     def _timeout(self, what: str, timeout_ms: int, why: str) -> KafkaTimeoutError:
         return KafkaTimeoutError(f"group {self.group_id!r}: no {what} within {timeout_ms} ms: {why}")
 
-    async def _committed(
-        self, partitions: Collection[TopicPartition], deadline: int
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
+    async def _committed(self, partitions: Collection[TopicPartition], deadline: int) -> Committed:
+        committed: dict[TopicPartition, tuple[OffsetAndMetadata | None, UUID]] = {}
         failures = 0
         error: KafkaError | None = None
         while missing := [tp for tp in partitions if tp not in committed]:
             last, error = error, None
+            topic_ids = self._current_ids(missing)
+            asked, cap = _of_one_kind(missing, topic_ids)
             try:
-                request = self._offset_fetch(missing)
-                response = await self._coordinate(request, deadline, o.FETCH_VERSION_CAP)
+                request = self._offset_fetch(asked, topic_ids)
+                response = await self._coordinate(request, deadline, cap)
             except KafkaError as exc:
                 if not exc.retriable:
                     raise
@@ -148,30 +159,79 @@ class GroupOffsets:
                 # What the coordinator said before says more than that the deadline cut the last try short.
                 error = last if cut_short else exc
             else:
-                code, offsets, errors = o.read_offset_fetch(response)
-                committed.update(offsets)
-                for error_code in [code, *errors.values()]:
+                group = o.read_offset_fetch(response, topic_ids)
+                for tp, at in group.offsets.items():
+                    committed[tp] = at, group.topic_ids.get(tp, ZERO_UUID)
+                for error_code in dict.fromkeys([group.error_code, *group.errors.values()]):
                     if error_code:
-                        error = self._offset_fetch_error(error_code)
+                        error = await self._offset_fetch_error(error_code)
             if error is not None:
                 failures += 1
                 await self._pause(failures, deadline, error)
         return committed
 
-    def _offset_fetch(self, partitions: list[TopicPartition]) -> ByVersion[m.OffsetFetchResponse]:
+    def _offset_fetch(
+        self, partitions: Collection[TopicPartition], topic_ids: o.TopicIds
+    ) -> ByVersion[m.OffsetFetchResponse]:
         return ByVersion(
             m.OffsetFetchRequest,
-            lambda version: o.offset_fetch_request(self.group_id, partitions, version),
+            lambda version: o.offset_fetch_request(self.group_id, partitions, topic_ids, version),
         )
 
-    def _offset_fetch_error(self, code: int) -> KafkaError:
+    async def _offset_fetch_error(self, code: int) -> KafkaError:
         """The error to retry after; raises one that is fatal."""
         error = for_code(code, f"of group {self.group_id!r}", api="OffsetFetch")
         action = action_for(m.OffsetFetchRequest, code)
         if action is Action.FATAL:
             raise error
+        await self._prepare(action)
+        return error
+
+    async def _prepare(self, action: Action) -> None:
+        """Does what is to be done before the same is asked again."""
         if action is Action.FIND_COORDINATOR:
             self._forget_coordinator()
+        elif action is Action.REFRESH_METADATA:
+            try:
+                await self._cluster.refresh()
+            except KafkaError as exc:
+                if not exc.retriable:
+                    raise
+
+    # -- topics' ids -----------------------------------------------------------------------------
+
+    def _current_ids(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, UUID]:
+        """Of the topics that have the names now. Only what is read has its metadata kept up to date."""
+        metadata, read = self._cluster.metadata, self._subscription.topics
+        known = {tp: metadata.topic_id(tp.topic) for tp in partitions if tp.topic in read}
+        return {tp: topic_id for tp, topic_id in known.items() if topic_id != ZERO_UUID}
+
+    def _ids_of(self, offsets: Offsets) -> o.TopicIds:
+        """Of the topics that the offsets were reached in, as far as they are known."""
+        reached = {tp: self._subscription.topic_id(tp, at.offset) for tp, at in offsets.items()}
+        known = {tp: topic_id for tp, topic_id in reached.items() if topic_id != ZERO_UUID}
+        return self._current_ids(offsets) | known
+
+    def _of_current_topics(self, offsets: Offsets, topic_ids: o.TopicIds) -> Offsets:
+        """Without those of a topic whose name another one has now, as far as this client knows."""
+        metadata = self._cluster.metadata
+        return {
+            tp: at
+            for tp, at in offsets.items()
+            if (now := metadata.topic_id(tp.topic)) == ZERO_UUID or topic_ids.get(tp, now) == now
+        }
+
+    def _recreated(self, offsets: Offsets) -> TopicRecreatedError:
+        """The error of offsets that belong to a topic whose name another one has now."""
+        error = TopicRecreatedError(
+            {tp: at.offset for tp, at in offsets.items()}, dict.fromkeys(offsets, OffsetAndMetadata(0))
+        )
+        places = ", ".join(f"offset {at.offset} of {tp}" for tp, at in sorted(offsets.items()))
+        error.args = (
+            f"group {self.group_id!r}: not committed: {places}: the topic was deleted and created again "
+            "after it was read. poll() goes to the beginning of the new topic, or, with "
+            'auto_offset_reset="none" or lost_position="nearest", raises until seek()',
+        )
         return error
 
     # -- commits ---------------------------------------------------------------------------------
@@ -181,7 +241,9 @@ class GroupOffsets:
 
         While the group rebalances, a cooperative member keeps its partitions, so a commit for those is
         repeated in the new generation. Raises :class:`CommitFailedError` when the group has moved on,
-        :class:`RebalanceInProgressError`, :class:`FencedInstanceIdError`, :class:`KafkaTimeoutError`.
+        :class:`RebalanceInProgressError`, :class:`FencedInstanceIdError`, :class:`KafkaTimeoutError`, and
+        :class:`TopicRecreatedError` for partitions whose offsets were reached in a topic that another one of
+        its name has replaced; the others' are stored.
         """
         number = self._order.begin()
         error: KafkaError | None = KafkaTimeoutError(f"group {self.group_id!r}: the commit was given up")
@@ -197,15 +259,18 @@ class GroupOffsets:
 
     async def _commit(self, offsets: Offsets, number: int, deadline: int) -> None:
         begun_as, had, failures = self._identity(), self._subscription.partitions, 0
-        while offsets := self._order.left(offsets, number):
-            self._may_commit(offsets)
+        topic_ids = self._ids_of(offsets)
+        while left := self._of_current_topics(self._order.left(offsets, number), topic_ids):
+            named, cap = _of_one_kind(left, topic_ids)
+            part = {tp: left[tp] for tp in named}
+            self._may_commit(part)
             identity = self._identity()
-            if identity != begun_as and not self._still_held(offsets, had):
+            if identity != begun_as and not self._still_held(part, had):
                 raise self._commit_failed()
-            request = self._commit_request(offsets, identity, number)
+            request = self._commit_request(part, topic_ids, identity, number)
             began = self.now_ms()
             try:
-                response = await self._coordinate(request, deadline, o.COMMIT_VERSION_CAP)
+                response = await self._coordinate(request, deadline, cap)
             except OvertakenError as exc:
                 await self._order.follow(exc.number, deadline - self.now_ms())
                 continue
@@ -218,14 +283,16 @@ class GroupOffsets:
                 await self._pause(failures, deadline, exc)
                 continue
             self.membership.stats.committed(self.now_ms() - began, self.now_ms())
-            errors = o.commit_errors(response)
+            errors = o.commit_errors(response, topic_ids)
             # Each partition has an outcome of its own: what is stored need not be sent again.
-            self._order.stored(offsets.keys() - errors.keys(), number)
+            self._order.stored(part.keys() - errors.keys(), number)
             if not errors:
                 self.membership.commit_accepted(self.now_ms())
-                return
+                continue
             failures += 1
-            await self._mend(offsets, errors, identity, failures, deadline)
+            await self._mend(part, errors, identity, failures, deadline)
+        if recreated := self._order.left(offsets, number):
+            raise self._recreated(recreated)
 
     def _identity(self) -> Identity:
         return self.membership.identity if self._subscription.by_group else _NOBODY
@@ -256,7 +323,7 @@ class GroupOffsets:
             )
 
     def _commit_request(
-        self, offsets: Offsets, identity: Identity, number: int
+        self, offsets: Offsets, topic_ids: o.TopicIds, identity: Identity, number: int
     ) -> ByVersion[m.OffsetCommitResponse]:
         """The request; it is built when it is written, which is when its place among others is known, and
         whether the member is still who it was when it began to look for the coordinator."""
@@ -269,6 +336,8 @@ class GroupOffsets:
             return o.commit_request(
                 self.group_id,
                 offsets,
+                topic_ids,
+                version,
                 generation=identity.generation,
                 member_id=identity.member_id,
                 instance_id=instance,
@@ -291,8 +360,7 @@ class GroupOffsets:
         error = for_code(code, f"of {refused} in group {self.group_id!r}", api="OffsetCommit")
         member = self.membership
         if action in (Action.RETRY, Action.FIND_COORDINATOR, Action.REFRESH_METADATA):
-            if action is Action.FIND_COORDINATOR:
-                self._forget_coordinator()
+            await self._prepare(action)
             await self._pause(failures, deadline, error)
             return
         if not self._subscription.by_group:
@@ -360,6 +428,14 @@ class GroupOffsets:
             except TimeoutError:
                 if member.state is State.STABLE:
                     return
+
+
+def _of_one_kind(
+    partitions: Collection[TopicPartition], topic_ids: o.TopicIds
+) -> tuple[Collection[TopicPartition], int | None]:
+    """What one request can name, and up to which version: all by id, or else by name."""
+    named = [tp for tp in partitions if tp in topic_ids]
+    return (named, None) if named else (partitions, o.LAST_BY_NAME)
 
 
 class OvertakenError(Exception):

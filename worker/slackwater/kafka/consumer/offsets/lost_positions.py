@@ -101,6 +101,4 @@ class LostPositions:
 
     def _go_on(self, state: PartitionState, offset: int, epoch: int, leader_epoch: int) -> None:
         """At another place of the same topic."""
-        topic_id = state.topic_id
-        self._subscription.start_at(state, offset, epoch, leader_epoch)
-        state.topic_id = topic_id
+        self._subscription.start_at(state, offset, epoch, leader_epoch, state.topic_id)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
-from slackwater.kafka.consumer.offsets.group_offsets import GroupOffsets
+from slackwater.kafka.consumer.offsets.group_offsets import Committed, GroupOffsets
 from slackwater.kafka.consumer.offsets.lost_positions import LostPositions
 from slackwater.kafka.consumer.offsets.retrying_lookup import Look, Looking, Pending
 from slackwater.kafka.consumer.offsets.validation import Validation
@@ -26,6 +26,7 @@ from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.subscription import LATEST, FetchState, PartitionState, Subscription
 from slackwater.kafka.structs import OffsetAndTimestamp, TopicPartition
 from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.primitives import ZERO_UUID
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,8 @@ class Positions:
     """Keeps looking until every assigned partition has a position that holds. Lives on the client's loop.
 
     ``may_look``: false for a member that is fenced or dead, which asks nobody any more. ``wall_ms``: the wall
-    clock, for resets by duration. ``place`` starts a partition at a committed offset with its leader epoch;
-    without it :meth:`Subscription.start_at` does.
+    clock, for resets by duration. ``place`` starts a partition at a committed offset with its leader epoch
+    and ``topic_id``; without it :meth:`Subscription.start_at` does.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Positions:
         on_error: Callable[[KafkaError], None],
         refresh: Callable[[], None],
         wall_ms: Callable[[], int] = SYSTEM_CLOCK.wall_ms,
-        place: Callable[[PartitionState, int, int], None] | None = None,
+        place: Callable[..., None] | None = None,
     ) -> None:
         self._place = place or subscription.start_at
         self._cluster, self._config = cluster, config
@@ -132,9 +133,9 @@ class Positions:
 
     async def _initialize(self, states: Sequence[PartitionState]) -> bool:
         versions = {state.tp: state.version for state in states}
-        committed = {}
+        committed: Committed = {}
         if self._group_offsets is not None:
-            committed = await self._group_offsets.committed(
+            committed = await self._group_offsets.committed_by_topic(
                 list(versions), self._config.default_api_timeout_ms
             )
         policy = self._config.reset_policy
@@ -143,9 +144,9 @@ class Positions:
             state = self._subscription.partitions.get(tp)
             if state is None or state.version != version or state.state is not FetchState.INITIALIZING:
                 continue
-            at = committed.get(tp)
+            at, topic_id = committed.get(tp, (None, ZERO_UUID))
             if at is not None:
-                self._place(state, at.offset, at.leader_epoch)
+                self._place(state, at.offset, at.leader_epoch, topic_id=topic_id)
             elif policy.is_none:
                 self._reported[tp] = state.version
                 without.append(state)
@@ -180,14 +181,15 @@ class Positions:
     async def _reset(self, states: Sequence[PartitionState]) -> bool:
         versions = {state.tp: state.version for state in states}
         wanted = {state.tp: state.reset_to for state in states if state.reset_to is not None}
-        epochs = {tp: self._cluster.metadata.leader_epoch(tp) for tp in wanted}
+        metadata = self._cluster.metadata
+        asked = {tp: (max(metadata.leader_epoch(tp), 0), metadata.topic_id(tp.topic)) for tp in wanted}
         answers, missing = await self._look_up(wanted)
         for tp, answer in answers.items():
             state = self._subscription.partitions.get(tp)
             if state is None or state.version != versions[tp] or state.state is not FetchState.AWAIT_RESET:
                 continue
             if answer.offset >= 0:
-                self._subscription.start_at(state, answer.offset, answer.leader_epoch, max(epochs[tp], 0))
+                self._subscription.start_at(state, answer.offset, answer.leader_epoch, *asked[tp])
             else:
                 # By duration, and no record is that young: the next one to come is the first that is.
                 self._subscription.reset(tp, LATEST)

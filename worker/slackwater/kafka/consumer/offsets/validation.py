@@ -21,7 +21,7 @@ from slackwater.kafka.errors import (
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.protocol import offsets as o
 from slackwater.kafka.protocol.actions import Action, action_for
-from slackwater.kafka.protocol.subscription import EARLIEST, FetchState, PartitionState, Subscription
+from slackwater.kafka.protocol.subscription import FetchState, PartitionState, Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 
@@ -153,7 +153,9 @@ class Validation:
                 "leader was elected that did not have it. Going on at offset %d",
                 tp, at.offset, position - 1, at.offset,
             )  # fmt: skip
-            self._subscription.start_at(state, at.offset, at.leader_epoch, max(leader_epoch, 0))
+            self._subscription.start_at(
+                state, at.offset, at.leader_epoch, max(leader_epoch, 0), state.topic_id
+            )
 
     def shorter(self, state: PartitionState, position: int, end: int) -> None:
         """The log ends before the position: the application has to say where to go on."""
@@ -172,7 +174,7 @@ class Validation:
             "%s: the topic was deleted and created again; it was read to offset %d. Going to the beginning "
             "of the new one", tp, position,
         )  # fmt: skip
-        self._subscription.reset(tp, EARLIEST)
+        self._subscription.replaced(state)
 
     def _report(self, error: LogTruncationError, state: PartitionState) -> None:
         self._reported[state.tp] = state.version
