@@ -425,13 +425,6 @@ def test_keys_of_any_type_are_found_in_their_files(tmp_path: Path, kind: str) ->
     assert [row["n"] for row in DeltaFolder(tmp_path).rows()] == [2] * len(values)
 
 
-def test_an_empty_text_is_no_key_that_rows_are_partitioned_by(tmp_path: Path) -> None:
-    sink = DeltaSink("g", str(tmp_path), mode="upsert", key=["id"], partition_by=["id"])
-    with pytest.raises(RecordsError, match="an empty text in the column id, .*: Delta stores it as null"):
-        put(sink, rows([0, 1], id=pa.array(["a", ""])), 0)
-    put(sink, rows([0], id=pa.array(["a"])), 0)
-
-
 def test_names_are_kept_as_they_are(tmp_path: Path) -> None:
     names = ["Id", "größe.cm-1/2", 'a"b', "a`b", "select", "%s", "a'b", "target", "source"]
     for mode in ({"mode": "upsert"}, {"mode": "merge", "aggregates": {'n"`.x': "count"}}):

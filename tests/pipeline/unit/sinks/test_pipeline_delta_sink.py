@@ -526,6 +526,15 @@ def test_rows_are_partitioned(tmp_path: Path) -> None:
     assert marks(sink)[A] == 5
 
 
+@pytest.mark.parametrize("settings", [{}, {"mode": "upsert", "key": ["id"]}], ids=["append", "upsert"])
+@pytest.mark.parametrize("text", ["", "__HIVE_DEFAULT_PARTITION__"])
+def test_a_text_that_delta_stores_as_null_is_refused(tmp_path: Path, text: str, settings: Any) -> None:
+    sink = DeltaSink("g", str(tmp_path), partition_by=["id"], **settings)
+    with pytest.raises(RecordsError, match=r"in the column id, .* readers take its folder for null"):
+        put(sink, rows([0, 1], id=pa.array(["a", text])), 0)
+    put(sink, rows([0], id=pa.array(["a"])), 0)
+
+
 def test_partition_columns_that_are_missing_or_others_are_named(tmp_path: Path) -> None:
     sink = DeltaSink("g", str(tmp_path), partition_by=["day"])
     with pytest.raises(HandlerError, match=r"no column day.*they have: topic, partition, offset, carrier"):

@@ -292,17 +292,41 @@ def test_new_columns_can_be_refused(tmp_path: Path) -> None:
 
 def test_rows_lie_in_the_folders_of_their_values(tmp_path: Path) -> None:
     sink = ParquetSink("g", str(tmp_path), partition_by=["carrier", "day"])
-    carriers = pa.array(["UA", "A/=A", None, "UA"])
-    days = pa.array([1, 2, 3, 1], pa.int32())
-    put(sink, rows([0, 1, 2, 3], carrier=carriers, day=days), 0)
+    carriers = pa.array(["UA", "A/=A", None, "UA", " ", "."])
+    days = pa.array([1, 2, 3, 1, 1, 1], pa.int32())
+    put(sink, rows(range(6), carrier=carriers, day=days), 0)
     assert sorted(str(file.parent.relative_to(tmp_path)) for file in visible(tmp_path)) == [
+        "carrier= /day=1",
+        "carrier=./day=1",
         "carrier=A%2F%3DA/day=2",
         "carrier=UA/day=1",
         "carrier=__HIVE_DEFAULT_PARTITION__/day=3",
     ]
     table = ds.dataset(tmp_path, format="parquet", partitioning="hive").to_table().sort_by("offset")
-    assert table["carrier"].to_pylist() == ["UA", "A/=A", None, "UA"]
-    assert table["day"].to_pylist() == [1, 2, 3, 1]
+    assert table["carrier"].to_pylist() == carriers.to_pylist()
+    assert table["day"].to_pylist() == days.to_pylist()
+
+
+@pytest.mark.parametrize("column", ["_day", ".day", "a/=day"])
+def test_readers_see_the_folders_of_every_column(tmp_path: Path, column: str) -> None:
+    put(ParquetSink("g", str(tmp_path), partition_by=[column]), rows([0], **{column: pa.array([1])}), 0)
+    table = ds.dataset(tmp_path, format="parquet", partitioning="hive").to_table()
+    assert table[column].to_pylist() == [1]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "__HIVE_DEFAULT_PARTITION__", pa.scalar(3_000_000, pa.date32()), pa.scalar(1, pa.date64())],
+    ids=["empty", "null's name", "year 10183", "a date with milliseconds"],
+)
+def test_a_value_that_readers_would_take_for_another_one_is_refused(tmp_path: Path, value: Any) -> None:
+    sink = ParquetSink("g", str(tmp_path), partition_by=["city"])
+    kind = value.type if isinstance(value, pa.Scalar) else pa.string()
+    with pytest.raises(RecordsError, match="the column city"):
+        put(sink, rows([0, 1], city=pa.array([None, value], kind)), 0)
+    assert left(tmp_path) == []
+    put(sink, rows([0], city=pa.array([None], kind)), 0)
+    assert places(tmp_path) == Counter({(0, 0): 1})
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import random
+import uuid
 from collections import Counter
 from datetime import timedelta
 from functools import partial
@@ -156,6 +157,19 @@ def test_a_place_stays_taken_after_its_rows_were_removed(memory: list[MemoryStor
     assert sink.rewind({sinks.A: (sinks.OLD, 0), sinks.B: (sinks.OLD, 0)}) == 2 * RECORDS
     assert set(sink._files.places("g")) == before
     assert places(memory[-1]) == Counter()
+
+
+def test_a_rewind_gives_each_file_a_place_of_its_own(
+    memory: list[MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of the new files begin alike. Each old file keeps one row of B."""
+    sink = ParquetSink("g", URLS[0])
+    for start in (0, 1):
+        sinks.stage(sink, {sinks.A: start, sinks.B: start}, 1, records=RECORDS).publish()
+    made = itertools.count(1)
+    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(f"8c6f2d1e{next(made):024x}"))
+    assert sink.rewind({sinks.A: (sinks.OLD, 0)}) == 2
+    assert places(memory[-1]) == Counter({(1, 0): 1, (1, 1): 1})
 
 
 # ---- addresses and options

@@ -33,11 +33,11 @@ from slackwater.pipeline.sinks.delta.store import DeltaStore
 from slackwater.pipeline.sinks.delta.table import MarkedTable
 from slackwater.pipeline.sinks.delta.types import (
     check_key_types,
-    check_key_values,
     check_names,
     check_partition_columns,
     with_delta_types,
 )
+from slackwater.pipeline.sinks.partition_values import check_texts
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.errors import ConfigError, SinkError, WorkerError
@@ -245,7 +245,7 @@ class DeltaSink:
         if kept is None and rows.num_rows:
             check_partition_columns(rows.schema, by)
         check_key_types(rows.schema, self._mode.key)
-        check_key_values(rows, self._mode.key if rows.num_rows else (), by)
+        check_texts(rows, by if rows.num_rows else ())
         return rows
 
 

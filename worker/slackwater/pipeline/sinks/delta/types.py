@@ -87,18 +87,3 @@ def check_key_types(schema: pa.Schema, key: Sequence[str]) -> None:
                 f"the column {name}, which sink.key names, is {kind}: it must be an integer, a text, a "
                 "boolean, bytes, a date or a timestamp"
             )
-
-
-def check_key_values(rows: pa.Table, key: Sequence[str], by: Collection[str]) -> None:
-    """Raises RecordsError for a value of the key that is another one when it is read: of a partition column
-    ``by``, Delta stores an empty text as null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for name in key:
-        is_text = pa.types.is_string(rows.schema.field(name).type)
-        if name in by and is_text and pc.any(pc.equal(rows.column(name), "")).as_py():
-            raise RecordsError(
-                f"a row has an empty text in the column {name}, which is in sink.key and by which the table "
-                "is partitioned: Delta stores it as null"
-            )

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from slackwater.pipeline.sinks.partition_values import groups
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError
 
 if TYPE_CHECKING:
@@ -131,35 +132,21 @@ def write(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[DataFile]
 def _split(
     rows: pa.Table, schema: Schema, spec: PartitionSpec
 ) -> Iterator[tuple[PartitionKey | None, pa.Table]]:
-    import pyarrow as pa
     from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
 
     if spec.is_unpartitioned():
         yield None, rows.combine_chunks()
         return
-    names = [f"p{number}" for number in range(len(spec.fields))]
-    values = pa.table(
-        [
-            *(_values(rows, schema, field) for field in spec.fields),
-            pa.array(range(rows.num_rows), pa.int64()),
-        ],
-        names=[*names, "row"],
-    )
-    groups = values.group_by(names, use_threads=False).aggregate([("row", "list")])
-    if groups.num_rows > MOST_PARTITIONS:
+    found = groups([_values(rows, schema, field) for field in spec.fields])
+    if len(found) > MOST_PARTITIONS:
         raise HandlerError(
-            f"the batch has rows for {groups.num_rows} partitions of the table "
+            f"the batch has rows for {len(found)} partitions of the table "
             f"({', '.join(map(str, partitioning(schema, spec)))}); {MOST_PARTITIONS} is the most: partition "
             "by columns with fewer values"
         )
-    indices = groups.column("row_list").combine_chunks()
-    for number, group in enumerate(groups.select(names).to_pylist()):
-        key = PartitionKey(
-            [PartitionFieldValue(field, group[name]) for field, name in zip(spec.fields, names, strict=True)],
-            spec,
-            schema,
-        )
-        yield key, rows.take(indices[number].values).combine_chunks()
+    for values, numbers in found:
+        fields = map(PartitionFieldValue, spec.fields, values)
+        yield PartitionKey(list(fields), spec, schema), rows.take(numbers).combine_chunks()
 
 
 def _values(rows: pa.Table, schema: Schema, field: PartitionField) -> pa.ChunkedArray:

@@ -1,9 +1,9 @@
 """Parquet files, in which readers find each row once, in a folder or an object store. The marks are in a log
 beside the files.
 
-``PATH/flights-00000000000000000042-8c6f2d1e.parquet`` holds the rows of commit 42 of the group ``flights``.
-With ``partitionBy`` the files are in folders ``column=value``, as Hive has them. Readers leave out names that
-begin with a dot:
+``PATH/flights-00000000000000000042-8c6f2d1e....parquet`` holds the rows of commit 42 of the group
+``flights``. With ``partitionBy`` the files are in folders ``column=value``, as Hive has them. Readers leave
+out names that begin with a dot:
 
 - ``PATH/.slackwater/GROUP/log``: the commits (:mod:`slackwater.pipeline.sinks.parquet.commit_log`), each
   with the marks that it moves and the names of its files.
@@ -37,10 +37,11 @@ from slackwater.pipeline.sinks.parquet.files import STAGED_SUFFIX, Commit, MarkK
 from slackwater.pipeline.sinks.parquet.folder import Folder
 from slackwater.pipeline.sinks.parquet.store import Store, StoreError
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
+from slackwater.pipeline.sinks.partition_values import NULL_FOLDER, check_texts, groups
 from slackwater.pipeline.sinks.ranges import check_mark
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.delivery.batch import rows_of
-from slackwater.runtime.errors import ConfigError, HandlerError, SinkError
+from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ UNFINISHED_S = 86_400
 """After this time a file that is not written to its end counts as left behind."""
 _RANGES = b"slackwater.ranges"
 _MOST_NAME = 100
-_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +173,8 @@ class ParquetSink:
 
     def _place(self, folder: str, name: str) -> str:
         """Where the staged file ``name`` goes with the next commit."""
-        return f"{folder}{self._name}-{self._log.state.version + 1:020d}-{name[:8]}.parquet"
+        own = name.removesuffix(STAGED_SUFFIX)
+        return f"{folder}{self._name}-{self._log.state.version + 1:020d}-{own}.parquet"
 
     def probe(self) -> str:
         """Writes a file as a batch's is written and committed, under names that begin with a dot, and removes
@@ -357,10 +358,8 @@ class StagedFiles:
 
 
 def file_stem(group_id: str) -> str:
-    """What the names of a group's files begin with. A leading dot or underscore would hide them from readers:
-    it is escaped, as are characters that a file's name cannot have. Of a long id a part and a hash."""
-    name = quote(group_id, safe="")
-    name = f"%{ord(name[0]):02X}{name[1:]}" if name[0] in "._" else name
+    """What the names of a group's files begin with. Of a long id a part and a hash."""
+    name = _visible(group_id)
     if len(name) <= _MOST_NAME:
         return name
     return f"{name[:_MOST_NAME]}-{uuid.uuid5(uuid.NAMESPACE_URL, group_id).hex}"
@@ -370,9 +369,6 @@ def _by_folder(rows: pa.Table, by: Sequence[str]) -> dict[str, pa.Table]:
     """``rows`` by the folder that they belong to, as ``column=value/``; "": the table's own folder."""
     if not by:
         return {"": rows}
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     for name in by:
         if name not in rows.column_names:
             have = ", ".join(rows.column_names)
@@ -385,22 +381,15 @@ def _by_folder(rows: pa.Table, by: Sequence[str]) -> dict[str, pa.Table]:
                 f"the column {name} is {kind}; sink.partitionBy takes columns of text, integers, booleans "
                 "or dates"
             )
-    values = rows.select(by).group_by(list(by)).aggregate([]).to_pylist()
-    if len(values) > MOST_FOLDERS:
+    check_texts(rows, by)
+    found = groups([_texts(rows.column(name), name) for name in by])
+    if len(found) > MOST_FOLDERS:
         raise HandlerError(
-            f"the batch has rows for {len(values)} folders of sink.partitionBy ({', '.join(by)}); "
+            f"the batch has rows for {len(found)} folders of sink.partitionBy ({', '.join(by)}); "
             f"{MOST_FOLDERS} is the most: partition by columns with fewer values"
         )
-    folders = {}
-    for value in values:
-        mask = pa.repeat(pa.scalar(True), rows.num_rows)
-        for name, item in value.items():
-            column = rows.column(name)
-            own = pc.is_null(column) if item is None else pc.fill_null(pc.equal(column, item), False)
-            mask = pc.and_(mask, own)
-        folder = "".join(f"{quote(name, safe='')}={_folder_name(item)}/" for name, item in value.items())
-        folders[folder] = rows.filter(mask).drop_columns(list(by))
-    return folders
+    kept = rows.drop_columns(list(by))
+    return {_folder(by, texts): kept.take(numbers) for texts, numbers in found}
 
 
 def _is_plain(kind: pa.DataType) -> bool:
@@ -416,10 +405,34 @@ def _is_plain(kind: pa.DataType) -> bool:
     )
 
 
-def _folder_name(value: object) -> str:
-    if value is None or value == "":
-        return _NULL_FOLDER
-    return quote(str(value).lower() if isinstance(value, bool) else str(value), safe=" ")
+def _texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """The values of the column ``name`` as a folder's name has them. Raises RecordsError for one that is
+    another one when it is read."""
+    import pyarrow as pa
+
+    try:
+        if pa.types.is_date64(column.type):
+            column = column.cast(pa.date32())
+        texts = column.cast(pa.string())
+        texts.cast(column.type)
+    except pa.ArrowInvalid as exc:
+        raise RecordsError(
+            f"no folder can be named after a value of the column {name}, which sink.partitionBy names: {exc}"
+        ) from None
+    return texts
+
+
+def _folder(by: Sequence[str], texts: Sequence[str | None]) -> str:
+    """Where the rows with ``texts`` in the columns ``by`` are, with a slash at the end."""
+    names = (NULL_FOLDER if text is None else quote(text, safe=" ") for text in texts)
+    return "".join(f"{_visible(column)}={name}/" for column, name in zip(by, names, strict=True))
+
+
+def _visible(text: str) -> str:
+    """``text`` as a part of a file's or a folder's name. A leading dot or underscore would hide it from
+    readers: it is escaped, as are characters that such a name cannot have."""
+    name = quote(text, safe="")
+    return f"%{ord(name[0]):02X}{name[1:]}" if name[:1] in (".", "_") else name
 
 
 def _schema(text: str) -> pa.Schema:
