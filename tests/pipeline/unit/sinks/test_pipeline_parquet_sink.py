@@ -494,6 +494,15 @@ def test_a_rewind_that_dies_at_any_call_is_made_or_not_made(tmp_path: Path, afte
     assert turn > 8
 
 
+@pytest.mark.parametrize("other", ["g-audit", "g-00000000000000000001", "g-00000000000000000001-0a", "G"])
+def test_a_rewind_leaves_the_rows_of_a_group_whose_id_begins_alike(tmp_path: Path, other: str) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    put(sink, rows([0, 1]), 0)
+    put(ParquetSink(other, str(tmp_path)), rows([0, 1, 2]), 0)
+    assert sink.rewind({A: (OLD, 0)}) == 2
+    assert places(tmp_path) == Counter({(0, offset): 1 for offset in range(3)})
+
+
 def test_rows_without_their_position_cannot_be_removed(tmp_path: Path) -> None:
     sink = ParquetSink("g", str(tmp_path), partition_by=["partition"])
     with pytest.raises(SinkError, match="the files lack partition, because sink.partitionBy names it"):

@@ -172,6 +172,14 @@ def test_a_rewind_gives_each_file_a_place_of_its_own(
     assert places(memory[-1]) == Counter({(1, 0): 1, (1, 1): 1})
 
 
+def test_a_rewind_leaves_the_rows_of_a_group_whose_id_begins_alike(memory: list[MemoryStore]) -> None:
+    sink = ParquetSink("g", URLS[0])
+    sinks.put(sink, sinks.rows([0, 1]), 0)
+    sinks.put(ParquetSink("g-audit", URLS[0]), sinks.rows([0, 1, 2]), 0)
+    assert sink.rewind({sinks.A: (sinks.OLD, 0)}) == 2
+    assert places(memory[-1]) == Counter({(0, offset): 1 for offset in range(3)})
+
+
 # ---- addresses and options
 
 

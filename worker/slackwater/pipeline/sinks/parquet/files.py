@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +16,19 @@ OWN_FOLDER = ".slackwater"
 """In the table's folder: readers leave out names that begin with a dot."""
 STAGED_SUFFIX = ".staged"
 """Of staged files: no pattern for ``*.parquet`` matches them."""
+
+
+def place_of(folder: str, stem: str, version: int, staged: str) -> str:
+    """Where the staged file with that name goes with commit ``version``: into ``folder``, "" or one that ends
+    with a slash. ``stem``: what the names of the group's files begin with."""
+    return f"{folder}{stem}-{version:020d}-{staged.removesuffix(STAGED_SUFFIX)}.parquet"
+
+
+def is_place(path: str, stem: str) -> bool:
+    """Whether a path in the table's folder is a place as :func:`place_of` makes it. Not that of a group whose
+    id only begins like this one's."""
+    name = rf"(?!{re.escape(OWN_FOLDER)}/)(?:.*/)?{re.escape(stem)}-\d{{20}}-[0-9a-f]+\.parquet"
+    return re.fullmatch(name, path, re.DOTALL) is not None
 
 
 MarkKey = tuple[str, str, int]
@@ -111,7 +125,7 @@ class TableFiles(Protocol):
         ...
 
     def places(self, stem: str) -> list[str]:
-        """All visible Parquet files whose names begin with ``stem-``."""
+        """The places of the group whose files begin with ``stem``."""
         ...
 
     def source(self, place: str) -> Any:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import glob
 import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slackwater.pipeline.sinks.parquet.files import OWN_FOLDER
+from slackwater.pipeline.sinks.parquet.files import OWN_FOLDER, is_place
 from slackwater.runtime.errors import SinkError
 
 if TYPE_CHECKING:
@@ -144,10 +143,9 @@ class Folder:
             sync_folder(folder)
 
     def places(self, stem: str) -> list[str]:
-        """Without those of the own folder."""
-        paths = self._folder.rglob(f"{glob.escape(stem)}-*.parquet")
-        places = sorted(str(path.relative_to(self._folder)) for path in paths)
-        return [place for place in places if not place.startswith(OWN_FOLDER)]
+        """Found by their names."""
+        paths = (str(path.relative_to(self._folder)) for path in self._folder.rglob("*.parquet"))
+        return sorted(path for path in paths if is_place(path, stem))
 
     def source(self, place: str) -> Path:
         """Its path."""

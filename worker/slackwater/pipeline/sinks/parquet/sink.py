@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from slackwater.pipeline.sinks.parquet.commit_log import CommitLog, LogError
-from slackwater.pipeline.sinks.parquet.files import STAGED_SUFFIX, Commit, MarkKey
+from slackwater.pipeline.sinks.parquet.files import STAGED_SUFFIX, Commit, MarkKey, place_of
 from slackwater.pipeline.sinks.parquet.folder import Folder
 from slackwater.pipeline.sinks.parquet.store import Store, StoreError
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
@@ -173,8 +173,7 @@ class ParquetSink:
 
     def _place(self, folder: str, name: str) -> str:
         """Where the staged file ``name`` goes with the next commit."""
-        own = name.removesuffix(STAGED_SUFFIX)
-        return f"{folder}{self._name}-{self._log.state.version + 1:020d}-{own}.parquet"
+        return place_of(folder, self._name, self._log.state.version + 1, name)
 
     def probe(self) -> str:
         """Writes a file as a batch's is written and committed, under names that begin with a dot, and removes

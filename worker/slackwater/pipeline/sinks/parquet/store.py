@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline.sinks.parquet.files import OWN_FOLDER
+from slackwater.pipeline.sinks.parquet.files import OWN_FOLDER, is_place
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
 from slackwater.runtime.errors import SinkError
 
@@ -268,15 +268,8 @@ class Store:
         self._objects.delete([staged])
 
     def places(self, stem: str) -> list[str]:
-        """Without those of the own folder."""
-        paths = sorted(path for path, _ in self._objects.list(""))
-        return [
-            path
-            for path in paths
-            if path.rpartition("/")[2].startswith(f"{stem}-")
-            and path.endswith(".parquet")
-            and not path.startswith(f"{OWN_FOLDER}/")
-        ]
+        """Found by their names."""
+        return sorted(path for path, _ in self._objects.list("") if is_place(path, stem))
 
     def source(self, place: str) -> Any:
         """A file that reads what is asked for."""
