@@ -28,6 +28,7 @@ from slackwater.runtime.delivery.batch import (
 from slackwater.runtime.delivery.isolation import fault_of
 from slackwater.runtime.delivery.log_reading import read_log
 from slackwater.runtime.errors import (
+    BatchTooLargeError,
     HandlerError,
     HandlerTimeoutError,
     RecordsError,
@@ -94,8 +95,8 @@ class Delivery:
     def deliver(self, part: Ranges, ranges: Ranges, *, may_halve: bool) -> Delivered | None:
         """Delivers ``part`` of ``ranges``.
 
-        None: it has failed, and smaller parts of it may not (``may_halve``). Otherwise a batch that fails is
-        handled in this process, which finds the records at fault.
+        None: it has failed, and smaller parts of it may not (``may_halve``, or it has failed for its size).
+        Otherwise a batch that fails is handled in this process, which finds the records at fault.
 
         Raises WorkerError, KafkaError; nothing of the part is committed then. StartError: its records are
         gone, or the topic is another one.
@@ -107,7 +108,8 @@ class Delivery:
             raise self._state.taken(exc) from exc
         except (TransformError, RecordsError, HandlerTimeoutError) as exc:
             self.failure = str(exc)
-            if may_halve:
+            offsets = sum(span.end - span.start for span in part.values())
+            if may_halve or (isinstance(exc, BatchTooLargeError) and offsets > 1):
                 return None
             if isinstance(exc, HandlerTimeoutError):
                 raise

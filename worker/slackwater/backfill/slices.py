@@ -67,7 +67,7 @@ class BatchSize:
     """How many offsets the next batch has: as many as the rows' size and the time allow, at most ``most``."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self._most, self._least = most, min(LEAST, most)
         self.offsets = min(most, FIRST)
 
     def succeeded(self, offsets: int, rows_bytes: int, took_ms: float) -> None:
@@ -75,12 +75,15 @@ class BatchSize:
         by_bytes = offsets * TARGET_BYTES // max(1, rows_bytes)
         by_time = int(offsets * TARGET_MS / max(1.0, took_ms))
         wanted = min(self.offsets * GROWTH, by_bytes, by_time, self._most)
-        self.offsets = max(wanted, min(LEAST, self._most))
+        self._least = min(self._least * GROWTH, LEAST, self._most)
+        self.offsets = max(wanted, self._least)
 
     def can_halve(self, offsets: int) -> bool:
-        """Whether a batch of ``offsets`` that fails is to be tried in smaller parts."""
+        """Whether a batch of ``offsets`` that fails is to be tried in smaller parts, whatever the reason."""
         return offsets > LEAST
 
     def failed(self, offsets: int) -> None:
         """The next batch has half of ``offsets``, which failed."""
-        self.offsets = max(LEAST, offsets // 2)
+        if offsets <= self._least:  # for its size: it is not searched then
+            self._least = max(1, offsets // 2)
+        self.offsets = max(self._least, offsets // 2)

@@ -63,6 +63,10 @@ class RecordsError(HandlerError):
     """Some records of a batch cannot be handled or written: it fails again, but not without them."""
 
 
+class BatchTooLargeError(RecordsError):
+    """A batch cannot be written because of its size: none of its records need be at fault."""
+
+
 class HandlerTimeoutError(HandlerError):
     """A call of the handler took longer than it may; where the machine was busy, another may not."""
 

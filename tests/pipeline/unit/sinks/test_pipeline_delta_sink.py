@@ -33,7 +33,7 @@ from slackwater.pipeline.sinks.delta.log import TransactionLog
 from slackwater.pipeline.sinks.delta.sink import DeltaSink
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.runtime.config.worker_config import parse
-from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
+from slackwater.runtime.errors import BatchTooLargeError, ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks, sweeps
 from tests.support.delta import DeltaFolder
@@ -533,6 +533,27 @@ def test_a_text_that_delta_stores_as_null_is_refused(tmp_path: Path, text: str, 
     with pytest.raises(RecordsError, match=r"in the column id, .* readers take its folder for null"):
         put(sink, rows([0, 1], id=pa.array(["a", text])), 0)
     put(sink, rows([0], id=pa.array(["a"])), 0)
+
+
+@pytest.mark.parametrize(
+    ("longest", "too_long"),
+    [("\u5317" * 27 + "abcdef", "\u5317" * 28), (1e248, 1e249)],
+    ids=["text", "a number in digits"],
+)
+def test_a_value_that_no_folder_can_be_named_after_is_refused(
+    tmp_path: Path, longest: Any, too_long: Any
+) -> None:
+    sink = DeltaSink("g", str(tmp_path), partition_by=["place"])
+    for offset in (0, 1):  # without a table, and with one
+        with pytest.raises(RecordsError, match="too long for the name of a folder: place=.* 255 are"):
+            sink.stage(rows([offset], place=pa.array([too_long])), {A: Range(OLD, offset, offset + 1, None)})
+        put(sink, rows([offset], place=pa.array([longest])), offset)
+
+
+def test_a_batch_for_too_many_partitions_is_too_large(tmp_path: Path) -> None:
+    sink = DeltaSink("g", str(tmp_path), partition_by=["number"])
+    with pytest.raises(BatchTooLargeError, match=r"1001 partitions of the table \(number\)"):
+        put(sink, rows(range(1001), number=pa.array(range(1001))), 0)
 
 
 def test_partition_columns_that_are_missing_or_others_are_named(tmp_path: Path) -> None:

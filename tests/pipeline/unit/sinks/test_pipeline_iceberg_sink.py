@@ -36,7 +36,7 @@ from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog, _database
 from slackwater.pipeline.sinks.iceberg.marks import Place
 from slackwater.pipeline.sinks.iceberg.sink import IcebergSink
 from slackwater.runtime.config.worker_config import parse
-from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
+from slackwater.runtime.errors import BatchTooLargeError, ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks, sweeps
 from tests.support.iceberg.catalogs import SINK_CALLS, Catalog, sql_catalog
@@ -660,13 +660,35 @@ def test_partition_columns_that_are_missing_or_others_are_named(lake: Catalog) -
     with pytest.raises(HandlerError, match="no column day"):
         put(sink, rows([2]), 2)
     many = rows(range(2, 1003), day=pa.array([str(number) for number in range(1001)]))
-    with pytest.raises(HandlerError, match=r"rows for 1001 partitions of the table \(day\); 1000 is the"):
-        put(sink, many, 2)
+    with pytest.raises(BatchTooLargeError, match=r"rows for 1001 partitions of the table \(day\); 1000 is"):
+        sink.stage(many, {A: Range(OLD, 2, 1003, 2)})
     with pytest.raises(
         ConfigError, match=r"sink.partitionBy: names carrier, and the table .* by day: .* change sink.table"
     ):
         lake.sink(partition_by=["carrier"]).marks([A])
     assert lake.read().places() == Counter({(0, 0): 1, (0, 1): 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (pa.array(["\u5317" * 28]), "too long for the name of a folder: place=.* 258 bytes"),
+        (pa.array([3_000_000], pa.date32()), "a value by which the table cannot be partitioned: "),
+    ],
+    ids=["too long", "year 10183"],
+)
+def test_a_value_that_no_folder_can_be_named_after_is_refused(
+    lake: Catalog, value: pa.Array, words: str
+) -> None:
+    """By the commit that creates the table, and from then on by staging."""
+    sink = lake.sink(partition_by=["place"])
+    bad = rows([0], place=value)
+    with pytest.raises(RecordsError, match=words):
+        put(sink, bad, 0)
+    with pytest.raises(RecordsError, match=words):
+        sink.stage(bad, {A: Range(OLD, 0, 1, None)})
+    put(sink, rows([0], place=pa.nulls(1, value.type)), 0)
+    assert lake.read().places() == Counter({(0, 0): 1})
 
 
 # ---- rewind

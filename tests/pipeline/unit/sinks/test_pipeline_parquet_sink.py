@@ -24,7 +24,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.sinks.parquet import commit_log
 from slackwater.pipeline.sinks.parquet.folder import Folder
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink, file_stem
-from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
+from slackwater.runtime.errors import BatchTooLargeError, ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks
 from tests.support.sinks import NEW, OLD, A, B, Died, Steps, at_once, die, marks, put, rows, side
@@ -345,10 +345,32 @@ def test_what_cannot_be_partitioned_by_is_named(tmp_path: Path, columns: dict[st
         put(sink, rows([0], **columns), 0)
 
 
-def test_a_batch_for_too_many_folders_is_refused(tmp_path: Path) -> None:
+def test_a_batch_for_too_many_folders_is_too_large(tmp_path: Path) -> None:
     sink = ParquetSink("g", str(tmp_path), partition_by=["number"])
-    with pytest.raises(HandlerError, match="for 1001 folders .* 1000 is the most"):
+    with pytest.raises(
+        BatchTooLargeError, match=r"1001 partitions of the table \(number\); 1000 is the most"
+    ):
         put(sink, rows(range(1001), number=pa.array(range(1001))), 0)
+    assert left(tmp_path) == []
+
+
+def test_a_value_that_no_folder_can_be_named_after_is_refused(tmp_path: Path) -> None:
+    """Before the commit: no worker could read the log after it."""
+    sink = ParquetSink("g", str(tmp_path), partition_by=["city"])
+    with pytest.raises(RecordsError, match=r"too long for the name of a folder: city=%E5.* has 257 bytes"):
+        put(sink, rows([0, 1], city=pa.array(["a", "\u5317" * 28])), 0)
+    assert left(tmp_path) == []
+    put(sink, rows([0, 1], city=pa.array(["a", "\u5317" * 27 + "abcdefg"])), 0)
+    assert marks(ParquetSink("g", str(tmp_path)))[A] == 2
+    assert places(tmp_path) == Counter({(0, 0): 1, (0, 1): 1})
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_before_the_commit(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path), partition_by=["city"])
+    (tmp_path / "city=a").write_text("taken")
+    with pytest.raises(SinkError, match="File exists"):
+        put(sink, rows([0], city=pa.array(["a"])), 0)
+    assert marks(ParquetSink("g", str(tmp_path)))[A] == 0
 
 
 # ---- the log

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import obstore
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
@@ -20,7 +21,7 @@ from slackwater.pipeline.sinks.parquet import commit_log
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from slackwater.pipeline.sinks.parquet.store import Objects, StoreError
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
-from slackwater.runtime.errors import ConfigError, SinkError
+from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
 from slackwater.runtime.interfaces import SinkFencedError
 from tests.support import sinks
 from tests.support.sinks import Died, Steps, die
@@ -178,6 +179,15 @@ def test_a_rewind_leaves_the_rows_of_a_group_whose_id_begins_alike(memory: list[
     sinks.put(ParquetSink("g-audit", URLS[0]), sinks.rows([0, 1, 2]), 0)
     assert sink.rewind({sinks.A: (sinks.OLD, 0)}) == 2
     assert places(memory[-1]) == Counter({(0, offset): 1 for offset in range(3)})
+
+
+def test_a_value_with_which_an_object_s_name_is_too_long_is_refused(memory: list[MemoryStore]) -> None:
+    sink = ParquetSink("g", f"s3://lake/{'k' * 300}", partition_by=["a", "b"])
+    long, short = (pa.array(["x" * size]) for size in (400, 100))
+    with pytest.raises(RecordsError, match="1024 are the most"):
+        sinks.put(sink, sinks.rows([0], a=long, b=long), 0)
+    assert obstore.list(memory[-1]).collect() == []
+    sinks.put(sink, sinks.rows([0], a=long, b=short), 0)
 
 
 # ---- addresses and options

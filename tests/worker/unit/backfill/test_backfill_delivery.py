@@ -26,7 +26,13 @@ from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.delivery.dead_letters import Letter
 from slackwater.runtime.delivery.stopped_partitions import id_text
-from slackwater.runtime.errors import DeadLetterError, HandlerError, HandlerTimeoutError, StartError
+from slackwater.runtime.errors import (
+    BatchTooLargeError,
+    DeadLetterError,
+    HandlerError,
+    HandlerTimeoutError,
+    StartError,
+)
 from slackwater.runtime.interfaces import Sink
 from tests.support.workers.fakes import VirtualClock
 
@@ -200,6 +206,12 @@ def test_a_batch_that_fails_is_tried_in_smaller_parts(make: Callable[..., Site],
     assert site.deliver(0, 100) is None
     assert str(error) in site.delivery.failure
     assert site.ids() == []
+
+
+def test_a_batch_that_fails_for_its_size_is_tried_in_smaller_parts_however_small_it_is(
+    make: Callable[..., Site],
+) -> None:
+    assert make(BatchTooLargeError("many")).deliver(0, 2, may_halve=False) is None
 
 
 def test_rows_that_do_not_fit_the_table_are_a_fault_of_records(make: Callable[..., Site]) -> None:

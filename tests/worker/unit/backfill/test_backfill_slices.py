@@ -55,3 +55,16 @@ def test_a_batch_that_fails_is_halved_as_long_as_that_helps() -> None:
     size.failed(FIRST)
     assert size.offsets == FIRST // 2
     assert not size.can_halve(LEAST)
+
+
+def test_a_batch_that_fails_for_its_size_is_halved_to_one_offset() -> None:
+    size = BatchSize(100_000)
+    size.offsets, tried = LEAST, []
+    for _ in range(14):
+        tried.append(size.offsets)
+        size.failed(size.offsets)
+    assert tried[:3] == [LEAST, LEAST // 2, LEAST // 4]
+    assert tried[-1] == 1
+    for _ in range(10):
+        size.succeeded(size.offsets, 1, 1)
+    assert size.offsets >= LEAST

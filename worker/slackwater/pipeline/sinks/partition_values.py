@@ -10,13 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from slackwater.runtime.errors import RecordsError
+from slackwater.runtime.errors import BatchTooLargeError, RecordsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 """Hive's name for null."""
+MOST_PARTITIONS = 1000
+"""The most partitions of a table that one batch may write to: each is a file of its own."""
+_MOST_NAME_BYTES = 255
+"""Of a file's or a folder's name: NAME_MAX of Linux' file systems, and HDFS' default."""
+_MOST_KEY_BYTES = 1024
+"""Of an object's name with all its folders, in S3 and in Google Cloud Storage; Azure has characters."""
+_FILE_SYSTEMS = ("file", "hdfs", "viewfs")
+_SHOWN = 100
 
 
 def check_texts(rows: pa.Table, by: Sequence[str]) -> None:
@@ -37,8 +45,29 @@ def check_texts(rows: pa.Table, by: Sequence[str]) -> None:
                 )
 
 
-def groups(columns: Sequence[pa.ChunkedArray]) -> list[tuple[tuple[Any, ...], pa.Array]]:
-    """The combinations of values in ``columns``, each once, with the numbers of the rows that have it."""
+def check_path(path: str) -> None:
+    """Raises RecordsError if the place that is to store a file has no room for its name. ``path``: absolute,
+    or an address."""
+    scheme, separator, rest = path.partition("://")
+    in_store = bool(separator) and scheme not in _FILE_SYSTEMS
+    names = [rest.partition("/")[2]] if in_store else path.split("/")
+    longest = max(names, key=lambda name: len(name.encode()))
+    size, most = len(longest.encode()), _MOST_KEY_BYTES if in_store else _MOST_NAME_BYTES
+    if size > most:
+        raise RecordsError(
+            "a row has values by which the table is partitioned that are too long for the name of a folder: "
+            f"{longest[:_SHOWN]}... has {size} bytes, and {most} are the most. Shorten them in the handler"
+        )
+
+
+def groups(
+    columns: Sequence[pa.ChunkedArray], by: Sequence[object]
+) -> list[tuple[tuple[Any, ...], pa.Array]]:
+    """The combinations of values in ``columns``, each once, with the numbers of the rows that have it.
+
+    ``by``: what the table is partitioned by, for messages. Raises BatchTooLargeError for too many, and
+    RecordsError for a date that Python does not have.
+    """
     import pyarrow as pa
 
     names = [f"p{number}" for number in range(len(columns))]
@@ -48,6 +77,14 @@ def groups(columns: Sequence[pa.ChunkedArray]) -> list[tuple[tuple[Any, ...], pa
         .group_by(names, use_threads=False)
         .aggregate([("row", "list")])
     )
+    if found.num_rows > MOST_PARTITIONS:
+        raise BatchTooLargeError(
+            f"the batch has rows for {found.num_rows} partitions of the table ({', '.join(map(str, by))}); "
+            f"{MOST_PARTITIONS} is the most: partition by columns with fewer values"
+        )
     numbers = found.column("row_list").combine_chunks()
-    values = found.select(names).to_pylist()
+    try:
+        values = found.select(names).to_pylist()
+    except (ValueError, OverflowError) as exc:
+        raise RecordsError(f"a row has a value by which the table cannot be partitioned: {exc}") from None
     return [(tuple(group.values()), numbers[at].values) for at, group in enumerate(values)]

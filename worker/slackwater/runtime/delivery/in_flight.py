@@ -42,10 +42,11 @@ from slackwater.runtime.delivery.bisection import Fault
 from slackwater.runtime.delivery.commits import HANDLED_EVERY_MS, Committer, Outcome, PositionCommits
 from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError, LetterRate
 from slackwater.runtime.delivery.gathering import Gathering
-from slackwater.runtime.delivery.isolation import Isolation, IsolationError, fault_of
+from slackwater.runtime.delivery.isolation import BatchSizeError, Isolation, IsolationError, fault_of
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.delivery.stopped_partitions import too_many_letters
 from slackwater.runtime.errors import (
+    BatchTooLargeError,
     DeadLetterError,
     HandlerError,
     RecordsError,
@@ -93,12 +94,14 @@ class InFlight:
         handled: Callable[[Batch], None],
         written: Callable[[Collection[TopicPartition], float], None],
         ended: Callable[[Batch | None], None],
+        too_large: Callable[[int], None],
     ) -> None:
         """``assignment``: the partitions that the worker has. ``seek_back``: reads partitions again from
         offsets. ``marks_moved``: the marks of partitions must be read again. ``stop``: reads nothing more of
         partitions with too many dead letters, and says why. ``handled``: told each batch that is gathered.
         ``written``: told of which partitions the sink has rows, and since when (monotonic clock). ``ended``:
-        told the batch that is committed, or None."""
+        told the batch that is committed, or None. ``too_large``: told of how many records a batch was that
+        fails for its size."""
         self._context, self._config, self._clock = context, context.config, context.clock
         self._reached = context.reached
         self._committer, self._position_commits = committer, position_commits
@@ -106,6 +109,7 @@ class InFlight:
         self._letter_rate = LetterRate(context.config.max_dead_letters_per_minute)
         self._seek_back, self._marks_moved = seek_back, marks_moved
         self._handled, self._written, self._ended = handled, written, ended
+        self._too_large = too_large
         client = context.pod or context.instance
         self._traces = BatchTraces(lambda: context.tracing, context.clock, self._config.group_id, client)
         self._gathering = Gathering(self._config.sink.max_age_ms, self._config.sink.target_file_bytes)
@@ -389,11 +393,15 @@ class InFlight:
         self._stage(batch, transformed)
         return True
 
-    def _read_again(self, batch: Batch, failure: str) -> None:
-        self._context.log.line(f"{failure}; reading its records again, to find those at fault")
+    def _read_alone(self, batch: Batch, failure: str) -> None:
+        """Reads again what was gathered, and writes each of its batches alone."""
+        self._gathering.write_alone(batch)
+        self._read_again(batch, f"{failure}; reading its records again, to find those at fault")
+
+    def _read_again(self, batch: Batch, why: str) -> None:
+        self._context.log.line(why)
         if batch.stage is Stage.PUBLISHING:
             batch.staged = None
-        self._gathering.write_alone(batch)
         self._give_back(batch, "its records are read again")
 
     # ---- the handler
@@ -477,7 +485,8 @@ class InFlight:
             result = task.result()
         except Exception as exc:
             batch.trace.failed(exc)
-            if batch.stage in (Stage.ISOLATING, Stage.TRIAL_STAGING) and (fault := fault_of(exc)) is not None:
+            is_trial = batch.stage in (Stage.ISOLATING, Stage.TRIAL_STAGING)
+            if is_trial and not _can_shrink(batch, exc) and (fault := fault_of(exc)) is not None:
                 self._judge(batch, fault)
                 return
             self._task_failed(batch, exc)
@@ -511,7 +520,11 @@ class InFlight:
         except TransformError as exc:
             self._handler_raised(batch, exc)
         except RecordsError as exc:
-            self._isolate(batch, exc, f"{exc} (handler {self._config.handler}, batch {batch})")
+            failure = f"{exc} (handler {self._config.handler}, batch {batch})"
+            if _can_shrink(batch, exc):
+                self._shrink(batch, failure)
+            else:
+                self._isolate(batch, exc, failure)
         except HandlerError as exc:
             raise HandlerError(f"{exc} (handler {self._config.handler}, batch {batch})") from exc
         except SinkFencedError as exc:
@@ -564,6 +577,18 @@ class InFlight:
         batch.retry_at_ms = self._clock.mono_ms() + wait
         self._enter(batch, Stage.BACKING_OFF)
 
+    # ---- batches that are too large
+
+    def _shrink(self, batch: Batch, failure: str) -> None:
+        """Reads the batch's records again, in smaller batches."""
+        if not batch.parts:
+            return
+        if batch.gathered > 1:
+            self._read_alone(batch, failure)
+            return
+        self._too_large(batch.records)
+        self._read_again(batch, f"{failure}; reading its records again, in smaller batches")
+
     # ---- the records at fault
 
     def _isolate(self, batch: Batch, error: Exception, failure: str) -> None:
@@ -573,7 +598,7 @@ class InFlight:
             return
         batch.failures += 1
         if batch.gathered:
-            self._read_again(batch, failure)
+            self._read_alone(batch, failure)
             return
         fault = fault_of(error)
         if fault is None or self._isolation is not None:
@@ -603,6 +628,9 @@ class InFlight:
             return
         try:
             isolation.judge(fault, self._rejected_before(batch))
+        except BatchSizeError as exc:
+            self._shrink(batch, f"{isolation.failure}. {exc}")
+            return
         except IsolationError as exc:
             raise self._given_up(f"{isolation.failure}. {exc}") from exc
         if isolation.done:
@@ -786,6 +814,11 @@ class InFlight:
         if batch.gathered > 1:
             counts["gathered"] = batch.gathered
         batch.trace.end(self._clock.mono_ms(), "committed", counts=counts)
+
+
+def _can_shrink(batch: Batch, error: Exception) -> bool:
+    """Whether the batch has failed for its size, and a smaller one may not."""
+    return isinstance(error, BatchTooLargeError) and batch.records > 1
 
 
 def _new_letters(part: Part) -> int:

@@ -43,6 +43,10 @@ class IsolationError(Exception):
     """Records are not at fault. The message says why, as a sentence without a full stop."""
 
 
+class BatchSizeError(IsolationError):
+    """The batch's parts succeed alone and fail together."""
+
+
 def fault_of(exc: BaseException) -> Fault | None:
     """The fault in records that ``exc`` may show; None where the handler's surroundings have failed: memory,
     files, connections, an end that the handler itself has asked for."""
@@ -119,6 +123,7 @@ class Isolation:
         batches before, with none handled in between; None where no batch was handled before.
 
         Raises:
+            BatchSizeError: no record is at fault, and smaller batches pass.
             IsolationError: the handler is at fault, or something that it works with.
         """
         try:
@@ -131,9 +136,8 @@ class Isolation:
                 f"{exc.first.reason}. {_NONE}"
             ) from None
         except SizeFaultError:
-            raise IsolationError(
-                "Its parts succeed alone and fail together: the batch is too large, no record is at fault; "
-                "make max.poll.records smaller"
+            raise BatchSizeError(
+                "Its parts succeed alone and fail together: the batch is too large, no record is at fault"
             ) from None
 
     def _finish(self, faults: Mapping[int, Fault], rejected_before: int | None) -> None:

@@ -101,6 +101,7 @@ class Delivery:
             handled=self._batch_handled,
             written=self._report.written,
             ended=self._batch_ended,
+            too_large=self._size.too_large,
         )
         self.in_flight.write_at_once(held)
         self._report.in_flight = self.in_flight

@@ -60,16 +60,25 @@ class BatchSize:
         self._first = min(FIRST_RECORDS, most_records)
         self.records = self._first
         """The most that the next batch may have."""
+        self._limit = most_records
+        """The same after a batch that failed for its size. It grows slowly again: to try what is too large
+        costs more than to be one eighth below."""
 
     def committed(self, records: int, size_bytes: int, ms: float) -> None:
         """A batch was handled and written in ``ms``, without the time in which it waited for another."""
         # A batch that is not full says nothing of larger ones, unless it took too long.
         if not records or (records < self.records // 2 and ms <= self._target_ms):
             return
+        self._limit = min(self._most_records, self._limit + self._limit // 8 + 1)
         fitting = max(self._first, records * min(_GROWTH, self._target_ms / max(ms, 1.0)))
         if size_bytes:
             fitting = min(fitting, records * self._most_bytes / size_bytes)
-        self.records = max(1, int(min(fitting, self._most_records)))
+        self.records = max(1, int(min(fitting, self._limit)))
+
+    def too_large(self, records: int) -> None:
+        """A batch of ``records`` cannot be written because of its size."""
+        self._limit = max(1, records // 2)
+        self.records = min(self.records, self._limit)
 
     def failed(self) -> None:
         """A batch has failed as a whole: it may have been too large."""

@@ -76,6 +76,18 @@ def test_one_that_took_too_long_does(size: BatchSize) -> None:
     assert size.records == 10_000
 
 
+def test_after_a_batch_that_was_too_large_the_next_has_half_and_then_slowly_more(size: BatchSize) -> None:
+    size.too_large(4_000)
+    assert size.records == 2_000
+    limits = settle(size, fixed_ms=1, per_record_ms=0.0001)
+    assert all(before < after <= before * 9 / 8 + 1 for before, after in pairwise(limits))
+    size.too_large(1)
+    assert size.records == 1
+    for _ in range(10):
+        limits = settle(size, fixed_ms=1, per_record_ms=0.0001)
+    assert limits[-1] > FIRST_RECORDS
+
+
 def test_large_records_make_a_batch_smaller_than_the_first(size: BatchSize) -> None:
     size.committed(FIRST_RECORDS, FIRST_RECORDS * 100_000, 500)
     assert size.records == MOST_BYTES // 100_000

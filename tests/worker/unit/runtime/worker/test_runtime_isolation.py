@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,9 @@ import pytest
 
 from slackwater import Batch, OffsetRange
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.errors import HandlerError, QueryFailed, RecordsError, SinkError
+from slackwater.pipeline.sinks import partition_values
+from slackwater.pipeline.sinks.parquet.sink import ParquetSink
+from slackwater.runtime.errors import BatchTooLargeError, HandlerError, QueryFailed, RecordsError, SinkError
 from tests.support.workers.fakes import Bench
 
 
@@ -360,12 +363,50 @@ def test_a_failure_that_passes_rejects_nothing(bench: Bench) -> None:
     assert bench.metrics.value("records_rejected", ("flights", "0")) == 0
 
 
-def test_a_batch_that_is_too_large_rejects_nothing(bench: Bench) -> None:
-    bench.engine.failure = lambda payloads: ValueError("too many") if len(payloads) > 70 else None
-    bench.assign(bench.produce(0, *values(100)))
-    with pytest.raises(HandlerError, match=r"the batch is too large.* make max\.poll\.records smaller"):
-        bench.steps(1000)
-    check_nothing_done(bench)
+@pytest.mark.parametrize("make", [ValueError, BatchTooLargeError])
+def test_a_batch_that_is_too_large_is_written_in_smaller_ones(
+    bench: Bench, make: Callable[[str], BaseException]
+) -> None:
+    """The handler's failure is understood after a search; a sink says so at once."""
+    bench.engine.failure = lambda payloads: make("too many") if len(payloads) > 70 else None
+    bench.assign(bench.produce(0, *values(60)), bench.produce(1, *values(60)))
+    bench.until_idle()
+    assert [bench.sink.rows(partition) for partition in (0, 1)] == [list(range(60))] * 2
+    assert letters(bench) == {}
+    assert bench.sink.staged == 0
+
+
+def test_a_batch_with_rows_for_too_many_folders_is_written_in_smaller_ones(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_values, "MOST_PARTITIONS", 10)
+    bench.sink = ParquetSink("flights", str(tmp_path), partition_by=["offset"])
+    bench.restart()
+    bench.assign(bench.produce(0, *values(60)))
+    bench.until_idle()
+    offsets = [int(path.parent.name.removeprefix("offset=")) for path in tmp_path.rglob("offset=*/*")]
+    assert sorted(offsets) == list(range(60))
+
+
+@pytest.mark.parametrize("max_age_ms", [0, 1000])
+def test_a_record_that_is_too_large_alone_becomes_a_dead_letter(max_age_ms: int) -> None:
+    bench = Bench(sink={"format": "parquet", "path": "out", "maxAgeMs": max_age_ms})
+    a = bench.produce(0, "v0")
+    bench.assign(a)
+    bench.until_idle()
+    bench.produce(0, *values(60, 41))
+    stage, failure = bench.sink.stage, breaks(BatchTooLargeError)
+
+    def refused(rows: pa.Table, ranges: Any) -> Any:
+        if error := failure([row["value"].decode() for row in rows.to_pylist()]):
+            raise error
+        return stage(rows, ranges)
+
+    bench.sink.stage = refused
+    bench.until_idle()
+    assert bench.sink.rows(0) == [i for i in range(61) if i != 42]
+    assert list(letters(bench)) == ["0@42"]
+    assert bench.sink.staged == 0
 
 
 # ---- in between

@@ -32,12 +32,15 @@ from slackwater.pipeline.sinks.delta.modes import Append, Merge, Mode, Upsert
 from slackwater.pipeline.sinks.delta.store import DeltaStore
 from slackwater.pipeline.sinks.delta.table import MarkedTable
 from slackwater.pipeline.sinks.delta.types import (
+    LONGEST_FILE_NAME,
     check_key_types,
     check_names,
     check_partition_columns,
+    folder_of,
+    partition_texts,
     with_delta_types,
 )
-from slackwater.pipeline.sinks.partition_values import check_texts
+from slackwater.pipeline.sinks.partition_values import check_path, check_texts, groups
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.errors import ConfigError, SinkError, WorkerError
@@ -245,7 +248,10 @@ class DeltaSink:
         if kept is None and rows.num_rows:
             check_partition_columns(rows.schema, by)
         check_key_types(rows.schema, self._mode.key)
-        check_texts(rows, by if rows.num_rows else ())
+        if rows.num_rows and by:
+            check_texts(rows, by)
+            for values, _ in groups([partition_texts(rows.column(name)) for name in by], by):
+                check_path(f"{self._store.uri}/{folder_of(by, values)}/{LONGEST_FILE_NAME}")
         return rows
 
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING
+from urllib.parse import quote
+from uuid import UUID
 
+from slackwater.pipeline.sinks.partition_values import NULL_FOLDER
 from slackwater.pipeline.sinks.table_schema import check_case, common_type, retyped
 from slackwater.runtime.errors import HandlerError, RecordsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+LONGEST_FILE_NAME = f"part-00000-{UUID(int=0)}-c000.snappy.parquet"
+"""As long as the names that deltalake gives to data files."""
 _BAD_CHARACTERS = re.compile(r"[ ,;{}()\n\t=]")
 
 
@@ -67,6 +73,22 @@ def check_partition_columns(schema: pa.Schema, by: Sequence[str]) -> None:
         # Of a decimal, deltalake 1.6 writes -0.01 as 0.-1, and nobody can read the table any more.
         if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_decimal(kind):
             raise HandlerError(f"the column {name} is {kind}: a table cannot be partitioned by it")
+
+
+def partition_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values of a partition column as texts of the length that they have in the name of a folder."""
+    import pyarrow as pa
+
+    if not pa.types.is_floating(column.type):
+        return column.cast(pa.string())
+    texts = [None if value is None else format(Decimal(repr(value)), "f") for value in column.to_pylist()]
+    return pa.chunked_array([pa.array(texts, pa.string())])
+
+
+def folder_of(by: Sequence[str], texts: Sequence[str | None]) -> str:
+    """Where deltalake writes the rows with ``texts`` in the columns ``by``."""
+    names = (NULL_FOLDER if text is None else quote(text, safe="") for text in texts)
+    return "/".join(f"{column}={name}" for column, name in zip(by, names, strict=True))
 
 
 def check_key_types(schema: pa.Schema, key: Sequence[str]) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from slackwater.pipeline.sinks.partition_values import groups
+from slackwater.pipeline.sinks.partition_values import check_path, groups
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.transforms import Transform
 
-MOST_PARTITIONS = 1000
-"""The most partitions of the table that one batch may write to: each is a file of its own."""
 _TIME = re.compile(r"(year|month|day|hour)\(\s*(\S(?:.*\S)?)\s*\)")
 _NUMBERED = re.compile(r"(bucket|truncate)\(\s*(\d{1,9})\s*,\s*(\S(?:.*\S)?)\s*\)")
 _SUFFIXES = {"identity": "", "truncate": "_trunc"}
@@ -114,8 +112,8 @@ def spec_of(schema: Schema, by: Sequence[By]) -> PartitionSpec:
 
 
 def write(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[DataFile]:
-    """Writes ``rows``, which have the table's columns, to new data files. Raises HandlerError for too many
-    partitions, OSError and errors of pyiceberg."""
+    """Writes ``rows``, which have the table's columns, to new data files. Raises RecordsError as
+    :func:`check`, OSError and errors of pyiceberg."""
     from pyiceberg.io.pyarrow import write_file
     from pyiceberg.table import WriteTask
 
@@ -123,30 +121,42 @@ def write(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[DataFile]
         return []
     schema, write_id = metadata.schema(), uuid.uuid4()
     tasks = (
-        WriteTask(write_id, number, schema, part.to_batches(), partition_key=key)
-        for number, (key, part) in enumerate(_split(rows, schema, metadata.spec()))
+        WriteTask(write_id, number, schema, part().to_batches(), partition_key=key)
+        for number, (key, part) in enumerate(_split(rows, metadata))
     )
     return list(write_file(io, metadata, tasks))
 
 
+def check(metadata: TableMetadata, rows: pa.Table) -> None:
+    """Raises RecordsError where a row has values after which no folder can be named, and BatchTooLargeError
+    for too many partitions."""
+    from pyiceberg.table.locations import load_location_provider
+
+    if not rows.num_rows or metadata.spec().is_unpartitioned():
+        return
+    locations = load_location_provider(metadata.location, metadata.properties)
+    for key, _ in _split(rows, metadata):
+        check_path(locations.new_data_location(f"00000-0000-{uuid.UUID(int=0)}.parquet", key))
+
+
 def _split(
-    rows: pa.Table, schema: Schema, spec: PartitionSpec
-) -> Iterator[tuple[PartitionKey | None, pa.Table]]:
+    rows: pa.Table, metadata: TableMetadata
+) -> Iterator[tuple[PartitionKey | None, Callable[[], pa.Table]]]:
+    """Each partition, and a function for its rows."""
     from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
 
+    schema, spec = metadata.schema(), metadata.spec()
     if spec.is_unpartitioned():
-        yield None, rows.combine_chunks()
+        yield None, rows.combine_chunks
         return
-    found = groups([_values(rows, schema, field) for field in spec.fields])
-    if len(found) > MOST_PARTITIONS:
-        raise HandlerError(
-            f"the batch has rows for {len(found)} partitions of the table "
-            f"({', '.join(map(str, partitioning(schema, spec)))}); {MOST_PARTITIONS} is the most: partition "
-            "by columns with fewer values"
-        )
-    for values, numbers in found:
-        fields = map(PartitionFieldValue, spec.fields, values)
-        yield PartitionKey(list(fields), spec, schema), rows.take(numbers).combine_chunks()
+    columns = [_values(rows, schema, field) for field in spec.fields]
+    for values, numbers in groups(columns, partitioning(schema, spec)):
+        key = PartitionKey(list(map(PartitionFieldValue, spec.fields, values)), spec, schema)
+        yield key, functools.partial(_taken, rows, numbers)
+
+
+def _taken(rows: pa.Table, numbers: pa.Array) -> pa.Table:
+    return rows.take(numbers).combine_chunks()
 
 
 def _values(rows: pa.Table, schema: Schema, field: PartitionField) -> pa.ChunkedArray:

@@ -244,4 +244,7 @@ class IcebergSink:
         check_case(list(rows.schema), "Iceberg's readers do")
         if kept is None and rows.num_rows:
             partitions.spec_of(iceberg_schema(rows.schema), by)
+        if self._table.exists and staged.prepared != self._table.version:
+            partitions.check(self._table.existing.metadata, rows)
+            staged.prepared = self._table.version
         return rows

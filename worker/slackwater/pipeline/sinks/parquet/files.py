@@ -100,8 +100,9 @@ class TableFiles(Protocol):
         """Called when the log has no commit: whether it can have one. Raises SinkError."""
         ...
 
-    def stage(self, files: Iterable[tuple[str, pa.Table]]) -> None:
-        """Writes staged files. They last when it returns."""
+    def stage(self, files: Iterable[tuple[str, str, pa.Table]]) -> None:
+        """Writes staged files: name, folder of the place that it will get, rows. They last when it returns,
+        and each folder can have files."""
         ...
 
     def unstage(self, name: str) -> None:

@@ -99,12 +99,14 @@ class Folder:
     def prepare(self) -> None:
         """Nothing: a file system without hard links refuses the first commit."""
 
-    def stage(self, files: Iterable[tuple[str, pa.Table]]) -> None:
-        """Files and names are synced."""
+    def stage(self, files: Iterable[tuple[str, str, pa.Table]]) -> None:
+        """Files and names are synced. A folder that cannot be made is an error before the commit, not of each
+        worker that reads the commit."""
         import pyarrow.parquet as pq
 
         count = 0
-        for count, (name, rows) in enumerate(files, 1):  # noqa: B007
+        for count, (name, folder, rows) in enumerate(files, 1):  # noqa: B007
+            _make_folder(self._folder / folder)
             with (self._staging / name).open("xb") as file:
                 pq.write_table(rows, file)
                 file.flush()
@@ -135,7 +137,7 @@ class Folder:
                 folders.add((self._folder / place).parent)
             for name, place in commit.files:
                 target = self._folder / place
-                target.parent.mkdir(parents=True, exist_ok=True)
+                _make_folder(target.parent)  # an empty one may have been removed since
                 with contextlib.suppress(FileNotFoundError):
                     (self._staging / name).replace(target)
                     folders.add(target.parent)
@@ -176,6 +178,15 @@ class Folder:
         why = os.strerror(exc.errno) if exc.errno else str(exc)
         advice = _ADVICE.get(exc.errno or 0, "")
         return SinkError(f"the sink cannot {what}: {why}{'; ' + advice if advice else ''}")
+
+
+def _make_folder(folder: Path) -> None:
+    """Makes a folder, and those that it is in. Their names are synced."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
 
 
 def _write_synced(path: Path, data: bytes) -> None:

@@ -37,7 +37,7 @@ from slackwater.pipeline.sinks.parquet.files import STAGED_SUFFIX, Commit, MarkK
 from slackwater.pipeline.sinks.parquet.folder import Folder
 from slackwater.pipeline.sinks.parquet.store import Store, StoreError
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
-from slackwater.pipeline.sinks.partition_values import NULL_FOLDER, check_texts, groups
+from slackwater.pipeline.sinks.partition_values import NULL_FOLDER, check_path, check_texts, groups
 from slackwater.pipeline.sinks.ranges import check_mark
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.delivery.batch import rows_of
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from slackwater.kafka.structs import TopicPartition
     from slackwater.pipeline.sinks.parquet.files import TableFiles
 
-MOST_FOLDERS = 1000
-"""The most values of ``partitionBy`` in one batch: each is a file of its own."""
 UNFINISHED_S = 86_400
 """After this time a file that is not written to its end counts as left behind."""
 _RANGES = b"slackwater.ranges"
@@ -166,8 +164,8 @@ class ParquetSink:
             if not kept.num_rows:
                 continue
             name = f"{uuid.uuid4().hex}{STAGED_SUFFIX}"
-            self._files.stage([(name, kept)])
             folder = place[: place.rfind("/") + 1]
+            self._files.stage([(name, folder, kept)])
             files[name] = place if self._files.rewrites_in_place else self._place(folder, name)
         return Commit(starts, tuple(files.items()), "", tuple(removed)), count
 
@@ -199,8 +197,10 @@ class ParquetSink:
         """Writes ``rows`` to the staging folder. Returns the folder that each staged file is for, by name."""
         folders = _by_folder(rows, self._by) if rows.num_rows else {}
         parts = {f"{uuid.uuid4().hex}{STAGED_SUFFIX}": item for item in folders.items()}
+        for name, (folder, _) in parts.items():
+            check_path(f"{self._files.address}/{self._place(folder, name)}")
         try:
-            self._files.stage((name, _marked(part, ranges)) for name, (_, part) in parts.items())
+            self._files.stage((name, folder, _marked(part, ranges)) for name, (folder, part) in parts.items())
         except BaseException as exc:
             self.remove(parts)
             if isinstance(exc, OSError):
@@ -381,12 +381,7 @@ def _by_folder(rows: pa.Table, by: Sequence[str]) -> dict[str, pa.Table]:
                 "or dates"
             )
     check_texts(rows, by)
-    found = groups([_texts(rows.column(name), name) for name in by])
-    if len(found) > MOST_FOLDERS:
-        raise HandlerError(
-            f"the batch has rows for {len(found)} folders of sink.partitionBy ({', '.join(by)}); "
-            f"{MOST_FOLDERS} is the most: partition by columns with fewer values"
-        )
+    found = groups([_texts(rows.column(name), name) for name in by], by)
     kept = rows.drop_columns(list(by))
     return {_folder(by, texts): kept.take(numbers) for texts, numbers in found}
 

@@ -211,11 +211,11 @@ class Store:
         """Raises SinkError if the store does not refuse to write to a name that is taken."""
         self.probe()
 
-    def stage(self, files: Iterable[tuple[str, pa.Table]]) -> None:
+    def stage(self, files: Iterable[tuple[str, str, pa.Table]]) -> None:
         """Each is sent while it is written."""
         import pyarrow.parquet as pq
 
-        for name, rows in files:
+        for name, _, rows in files:
             # Parquet keeps a row group in memory until it is complete.
             group = max(1, rows.num_rows * ROW_GROUP_BYTES // max(rows.nbytes, ROW_GROUP_BYTES))
             write = partial(pq.write_table, rows, row_group_size=group)
