@@ -402,21 +402,111 @@ def test_the_log_stays_short_and_is_read_by_whoever_comes(tmp_path: Path) -> Non
 def test_staged_files_that_cannot_be_committed_any_more_are_removed_with_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whatever the clocks say, and whether they are written to their end or not."""
     monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 2)
-    now = 1_000_000_000.0
-    sink = ParquetSink("g", str(tmp_path), now_s=lambda: now)
+    sink = ParquetSink("g", str(tmp_path))
     staging = tmp_path / ".slackwater/g/staging"
-    stage(sink, {A: 0})  # of a worker that died
-    (dead,) = staging.iterdir()
-    stage(sink, {B: 0})  # of one that is at work
-    (alive,) = set(staging.iterdir()) - {dead}
-    old, new = staging / "old.parquet", staging / "new.parquet"
-    for path, age_s in ((old, 90_000), (new, 80_000)):
-        path.write_bytes(b"PAR1")  # not written to its end
-        os.utime(path, (now - age_s, now - age_s))
+
+    def staged(tp: TopicPartition) -> list[Path]:
+        """A file, and one that is half written."""
+        before = set(staging.iterdir())
+        stage(sink, {tp: 0}), stage(sink, {tp: 0})
+        files = sorted(set(staging.iterdir()) - before)
+        files[0].write_bytes(b"PAR1")
+        os.utime(files[0], (1, 1))
+        return files
+
+    staged(A)  # of workers that died
+    alive, other = staged(B), staging / "other.parquet"
+    other.write_bytes(b"PAR1")
     put(sink, rows([0]), 0)
     put(sink, rows([1]), 1)
-    assert set(staging.iterdir()) == {alive, new}
+    assert set(staging.iterdir()) == {*alive, other}
+
+
+def test_a_file_that_was_staged_after_a_rewind_is_not_compared_with_the_marks_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker is stopped while it makes a checkpoint. Meanwhile the group is rewound, and goes on."""
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 2)
+    sink, listed = ParquetSink("g", str(tmp_path)), Folder.staged
+    put(sink, rows([0]), 0)
+    going_on: list[Any] = []
+
+    def stopped(folder: Folder) -> list[str]:
+        monkeypatch.setattr(Folder, "staged", listed)
+        heir = ParquetSink("g", str(tmp_path))
+        heir.rewind({A: (OLD, 0)})
+        going_on.append(heir.stage(rows([0, 1]), {A: Range(OLD, 0, 2, 0)}))
+        return listed(folder)
+
+    monkeypatch.setattr(Folder, "staged", stopped)
+    put(sink, rows([1]), 1)
+    going_on[0].publish()
+    assert places(tmp_path) == Counter({(0, 0): 1, (0, 1): 1})
+
+
+def lose(folder: Path) -> str:
+    """Removes what is staged, as nothing but a person or a disk does. Returns the name of the lost file."""
+    (lost,) = (folder / ".slackwater/g/staging").iterdir()
+    lost.unlink()
+    return lost.name.partition(".")[0]
+
+
+def test_a_file_of_ones_own_commit_that_is_missing_is_an_error_that_names_it(tmp_path: Path) -> None:
+    staged = stage(ParquetSink("g", str(tmp_path)), {A: 0})
+    lost = lose(tmp_path)
+    with pytest.raises(SinkError, match=rf"{lost}\.parquet is missing: .*flights-0, offsets before 5\)"):
+        staged.publish()
+
+
+def test_a_file_of_another_ones_commit_that_is_missing_is_an_error_until_it_is_rewound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    put(sink, rows([0, 1], 1), 0, B)
+    staged = stage(sink, {A: 0})
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "put_in_place", raiser(OSError(errno.EIO, "")))
+        with pytest.raises(SinkError, match="cannot commit to"):
+            staged.publish()
+    lost = lose(tmp_path)
+    for call in (ParquetSink("g", str(tmp_path)).refresh, lambda: stage(sink, {B: 2}).publish()):
+        with pytest.raises(SinkError, match=rf"{lost}\.parquet is missing: .* rewind"):
+            call()
+    heir = ParquetSink("g", str(tmp_path))
+    assert heir.rewind({B: (OLD, 1)}) == 1
+    with pytest.raises(SinkError, match="is missing"):
+        heir.refresh()
+    heir.rewind({A: (OLD, 0)})
+    put(ParquetSink("g", str(tmp_path)), rows(range(5)), 0)
+    assert places(tmp_path) == Counter([(1, 0), *((0, offset) for offset in range(5))])
+
+
+def test_a_file_that_a_rewind_has_removed_is_not_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker is stopped between its commit and its rename, until the group was rewound."""
+    staged, replace = stage(ParquetSink("g", str(tmp_path)), {A: 0}), Path.replace
+
+    def stopped(path: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "replace", replace)
+        ParquetSink("g", str(tmp_path)).rewind({A: (OLD, 0)})
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", stopped)
+    staged.publish()
+    assert marks(ParquetSink("g", str(tmp_path))) == {A: 0, B: 0}
+
+
+def test_a_rewind_names_a_file_that_it_cannot_read(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path))
+    put(sink, rows([0]), 0)
+    (file,) = visible(tmp_path)
+    file.write_bytes(b"PAR1")
+    with pytest.raises(SinkError, match=rf"cannot read {file} .*: restore it"):
+        sink.rewind({A: (OLD, 0)})
+    assert marks(sink)[A] == 1
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,31 @@ def test_a_request_that_fails_once_does_not_change_the_result(
     assert all("503 Slow Down" in failure for failure in failures)
 
 
+@pytest.mark.parametrize("commits", [1, 6])
+def test_a_file_of_a_commit_that_is_missing_is_an_error_until_it_is_rewound(
+    memory: list[MemoryStore], commits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one's own commit, and of those that another process finds."""
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 32)
+    sink = ParquetSink("g", URLS[0])
+    for start in range(commits):
+        staged = sinks.stage(sink, {sinks.A: start}, 1, records=RECORDS)
+        if start == commits - 1:
+            (lost,) = (meta["path"] for meta in obstore.list(memory[-1], ".slackwater/g/staging").collect())
+            obstore.delete(memory[-1], lost)
+            with pytest.raises(SinkError, match="is missing"):
+                staged.publish()
+        else:
+            staged.publish()
+    name = lost.rpartition("/")[2].partition(".")[0]
+    heir = ParquetSink("g", URLS[0])
+    with pytest.raises(SinkError, match=rf"{name}\.parquet is missing: .*0, offsets before {commits}\)"):
+        heir.refresh()
+    assert heir.rewind({sinks.A: (sinks.OLD, 0)}) == commits - 1
+    sinks.put(ParquetSink("g", URLS[0]), sinks.rows(range(commits)), 0)
+    assert places(memory[-1]) == Counter({(0, offset): 1 for offset in range(commits)})
+
+
 def test_a_place_stays_taken_after_its_rows_were_removed(memory: list[MemoryStore]) -> None:
     sink = ParquetSink("g", URLS[0])
     write_all(sink, random.Random(1))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,7 +23,7 @@ STAGED_SUFFIX = ".staged"
 def place_of(folder: str, stem: str, version: int, staged: str) -> str:
     """Where the staged file with that name goes with commit ``version``: into ``folder``, "" or one that ends
     with a slash. ``stem``: what the names of the group's files begin with."""
-    return f"{folder}{stem}-{version:020d}-{staged.removesuffix(STAGED_SUFFIX)}.parquet"
+    return f"{folder}{stem}-{version:020d}-{staged.partition('.')[0]}.parquet"
 
 
 def is_place(path: str, stem: str) -> bool:
@@ -33,6 +35,27 @@ def is_place(path: str, stem: str) -> bool:
 
 MarkKey = tuple[str, str, int]
 """Topic, topic id, partition."""
+
+
+def staged_name(key: MarkKey, mark: int | None) -> str:
+    """A new name for a staged file, which a commit can name as long as ``mark`` is that of ``key``."""
+    return f"{uuid.uuid4().hex}.{_short(key)}.{-1 if mark is None else mark}{STAGED_SUFFIX}"
+
+
+def left_behind(staged: Iterable[str], marks: Mapping[MarkKey, int]) -> list[str]:
+    """Which staged files no commit can name any more, by their names alone: a file that is still written
+    cannot be told from one whose writer has died. ``marks``: read after the files were listed."""
+    known = {_short(key): mark for key, mark in marks.items()}
+    left = []
+    for name in staged:
+        match = re.fullmatch(rf"[0-9a-f]+\.([0-9a-f]+)\.(-?\d+){re.escape(STAGED_SUFFIX)}", name)
+        if match and known.get(match[1], -1) > int(match[2]):
+            left.append(name)
+    return left
+
+
+def _short(key: MarkKey) -> str:
+    return uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(key)).hex
 
 
 @dataclass(frozen=True)
@@ -109,19 +132,19 @@ class TableFiles(Protocol):
         """Removes a staged file, if it is there."""
         ...
 
-    def staged(self) -> list[tuple[str, float]]:
-        """The staged files, each with the time when it was last written, in seconds since 1970."""
+    def staged(self) -> list[str]:
+        """The names of the staged files."""
         ...
 
     def put_in_place(
         self, commits: Sequence[Commit], empty: Callable[[], pa.Table], *, are_new: bool = False
-    ) -> None:
+    ) -> set[str]:
         """Shows readers what is in ``commits``: takes away the files that they remove, and puts the staged
         ones in their place.
 
-        Any process may do so, several times and late: a file that is no longer staged is in its place, or was
-        removed from there. ``empty``: the table's columns, without rows. ``are_new``: this process has just
-        made them.
+        Any process may do so, several times and late: a file that is no longer staged is in its place, or a
+        later commit has removed it from there. ``empty``: the table's columns, without rows. ``are_new``:
+        this process has just made them. Returns the places whose file is neither there nor staged.
         """
         ...
 
@@ -131,10 +154,6 @@ class TableFiles(Protocol):
 
     def source(self, place: str) -> Any:
         """A visible file as pyarrow.parquet reads it."""
-        ...
-
-    def staged_source(self, name: str) -> Any:
-        """A staged file as pyarrow.parquet reads it."""
         ...
 
     def probe(self) -> None:

@@ -118,19 +118,15 @@ class Folder:
         """If it is there."""
         (self._staging / name).unlink(missing_ok=True)
 
-    def staged(self) -> list[tuple[str, float]]:
-        """Name and time."""
-        files = []
-        for path in self._staging.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # another worker puts it in place
-                files.append((path.name, path.stat().st_mtime))
-        return files
+    def staged(self) -> list[str]:
+        """In no order."""
+        return [path.name for path in self._staging.iterdir()]
 
     def put_in_place(
         self, commits: Sequence[Commit], empty: Callable[[], pa.Table], *, are_new: bool = False
-    ) -> None:
+    ) -> set[str]:
         """By renaming them."""
-        folders = set()
+        folders, missing = set(), set()
         for commit in commits:
             for place in commit.removed:
                 (self._folder / place).unlink(missing_ok=True)
@@ -138,11 +134,15 @@ class Folder:
             for name, place in commit.files:
                 target = self._folder / place
                 _make_folder(target.parent)  # an empty one may have been removed since
-                with contextlib.suppress(FileNotFoundError):
+                try:
                     (self._staging / name).replace(target)
                     folders.add(target.parent)
+                except FileNotFoundError:
+                    if not target.exists():
+                        missing.add(place)
         for folder in folders:
             sync_folder(folder)
+        return missing
 
     def places(self, stem: str) -> list[str]:
         """Found by their names."""
@@ -152,10 +152,6 @@ class Folder:
     def source(self, place: str) -> Path:
         """Its path."""
         return self._folder / place
-
-    def staged_source(self, name: str) -> Path:
-        """Its path."""
-        return self._staging / name
 
     def probe(self) -> None:
         """Raises SinkError."""

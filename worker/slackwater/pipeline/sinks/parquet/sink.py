@@ -25,15 +25,14 @@ import base64
 import json
 import logging
 import re
-import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from slackwater.pipeline.sinks.parquet.commit_log import CommitLog, LogError
-from slackwater.pipeline.sinks.parquet.files import STAGED_SUFFIX, Commit, MarkKey, place_of
+from slackwater.pipeline.sinks.parquet.files import Commit, MarkKey, left_behind, place_of, staged_name
 from slackwater.pipeline.sinks.parquet.folder import Folder
 from slackwater.pipeline.sinks.parquet.store import Store, StoreError
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
@@ -50,8 +49,6 @@ if TYPE_CHECKING:
     from slackwater.kafka.structs import TopicPartition
     from slackwater.pipeline.sinks.parquet.files import TableFiles
 
-UNFINISHED_S = 86_400
-"""After this time a file that is not written to its end counts as left behind."""
 _RANGES = b"slackwater.ranges"
 _MOST_NAME = 100
 
@@ -68,7 +65,6 @@ class ParquetSink:
         options: of the object store, as with format delta.
         partition_by: columns by whose values the rows lie in folders; the files lack them then.
         new_columns: whether the table gets the columns that it lacks; else rows with such are refused.
-        now_s: the wall clock.
 
     Raises ConfigError for a path or options that cannot be used, SinkError for a folder that cannot be
     written to.
@@ -82,14 +78,15 @@ class ParquetSink:
         options: Mapping[str, str] | None = None,
         partition_by: Sequence[str] = (),
         new_columns: bool = True,
-        now_s: Callable[[], float] = time.time,
     ) -> None:
         self._name = file_stem(group_id)
-        self._by, self._new_columns, self._now_s = tuple(partition_by), new_columns, now_s
+        self._by, self._new_columns = tuple(partition_by), new_columns
         self._files = _files(path, options or {}, self._name)
         self._log = CommitLog(self._files.log)
         self._not_in_place: list[Commit] = []
         """Commits that the log's state has, and whose files may not be in place: it has failed."""
+        self._missing: dict[str, Commit] = {}
+        """By place, the commits whose file is neither there nor staged."""
         _warm_up()
 
     def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
@@ -116,14 +113,15 @@ class ParquetSink:
 
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         """Writes the files anew that have rows to be removed. Readers see each file change as a whole, not
-        all at once; in an object store a file's other rows are missing for a moment. Raises SinkError."""
+        all at once; in an object store a file's other rows are missing for a moment. A file that is missing
+        is no error if its rows are to be removed. Raises SinkError."""
         if taken := {"topic", "partition", "offset"} & set(self._by):
             raise SinkError(
                 f"the sink cannot find the rows: the files lack {', '.join(sorted(taken))}, because "
                 "sink.partitionBy names it. Move the files away, and start the group with another sink.path"
             )
         while True:
-            self.refresh()
+            self._read_log()
             marks = {
                 (tp.topic, topic_id, tp.partition): start
                 for tp, (topic_id, start) in starts.items()
@@ -148,9 +146,11 @@ class ParquetSink:
         import pyarrow.parquet as pq
 
         files: dict[str, str] = {}
-        removed, count = [], 0
+        removed = [place for place, commit in self._missing.items() if commit.marks.keys() & starts.keys()]
+        count = 0
+        key, mark = next((key, self._log.state.marks[key]) for key in starts)
         for place in self._files.places(self._name):
-            covered = _marks_of(self._files.source(place)) or {}
+            covered = self._covered(place)
             own = {key: start for key, start in starts.items() if key in covered}
             if not own:
                 continue
@@ -163,11 +163,28 @@ class ParquetSink:
                 removed.append(place)
             if not kept.num_rows:
                 continue
-            name = f"{uuid.uuid4().hex}{STAGED_SUFFIX}"
+            name = staged_name(key, mark)
             folder = place[: place.rfind("/") + 1]
             self._files.stage([(name, folder, kept)])
             files[name] = place if self._files.rewrites_in_place else self._place(folder, name)
         return Commit(starts, tuple(files.items()), "", tuple(removed)), count
+
+    def _covered(self, place: str) -> set[MarkKey]:
+        """The partitions whose rows a visible file has. Raises SinkError."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            metadata = pq.read_metadata(self._files.source(place)).metadata or {}
+        except FileNotFoundError:
+            return set()
+        except StoreError:
+            raise
+        except (OSError, pa.ArrowException) as exc:
+            raise SinkError(
+                f"the sink cannot read {self._files.address}/{place} ({exc}): restore it from a backup"
+            ) from None
+        return {(topic, topic_id, at) for topic, topic_id, at, _ in json.loads(metadata.get(_RANGES, b"[]"))}
 
     def _place(self, folder: str, name: str) -> str:
         """Where the staged file ``name`` goes with the next commit."""
@@ -196,7 +213,10 @@ class ParquetSink:
     def write(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> dict[str, str]:
         """Writes ``rows`` to the staging folder. Returns the folder that each staged file is for, by name."""
         folders = _by_folder(rows, self._by) if rows.num_rows else {}
-        parts = {f"{uuid.uuid4().hex}{STAGED_SUFFIX}": item for item in folders.items()}
+        # The mark of the partition with the most records is the first to move on.
+        tp, span = max(ranges.items(), key=lambda item: item[1].end - item[1].start)
+        key = (tp.topic, span.topic_id, tp.partition)
+        parts = {staged_name(key, span.mark): item for item in folders.items()}
         for name, (folder, _) in parts.items():
             check_path(f"{self._files.address}/{self._place(folder, name)}")
         try:
@@ -234,6 +254,8 @@ class ParquetSink:
                     break
                 self.refresh()
             self._put_in_place([commit], are_new=True)
+            if self._missing:
+                self.refresh()  # a rewind may have removed the file since
         except LogError as exc:
             raise SinkError(f"the sink cannot commit: {exc}") from exc
         except OSError as exc:
@@ -248,9 +270,26 @@ class ParquetSink:
             check_mark(tp, span, mark, self._files.address)
 
     def refresh(self) -> None:
-        """Reads what others have committed. Raises SinkError."""
+        """Reads what others have committed. Raises SinkError, also where a commit's file is missing."""
+        self._read_log()
+        if self._missing:
+            place, commit = next(iter(self._missing.items()))
+            ends = "; ".join(
+                f"{topic}-{at}, offsets before {end}" for (topic, _, at), end in commit.marks.items()
+            )
+            raise SinkError(
+                f"{self._files.address}/{place} is missing: the log has the commit of its rows ({ends}), and "
+                "the file is neither there nor staged. Restore it from a backup; or have its records written "
+                "again: slackwater rewind, to the first offset that the table lacks"
+            )
+
+    def _read_log(self) -> None:
+        before = self._log.state.version
         try:
-            self._put_in_place(self._log.refresh())
+            commits = self._log.refresh()
+            if self._log.state.version - before > len(commits):
+                self._not_in_place, self._missing = [], {}  # whoever made a checkpoint has put all in place
+            self._put_in_place(commits)
         except LogError as exc:
             raise SinkError(f"the sink cannot read its log: {exc}") from exc
         except OSError as exc:
@@ -260,7 +299,11 @@ class ParquetSink:
         are_new = are_new and not self._not_in_place
         self._not_in_place += commits
         if self._not_in_place:
-            self._files.put_in_place(self._not_in_place, self._empty, are_new=are_new)
+            missing = self._files.put_in_place(self._not_in_place, self._empty, are_new=are_new)
+            files = {place: commit for commit in self._not_in_place for _, place in commit.files}
+            self._missing |= {place: files[place] for place in sorted(missing)}
+            for place in [place for commit in self._not_in_place for place in commit.removed]:
+                self._missing.pop(place, None)
             self._not_in_place = []
 
     def _empty(self) -> pa.Table:
@@ -273,22 +316,15 @@ class ParquetSink:
         left to the next checkpoint."""
         try:
             self._log.checkpoint()
-            for name, written_s in self._files.staged():
-                if self._is_left(name, written_s):
-                    log.info("removing the staged file %s, left by a worker that did not commit it", name)
-                    self._files.unstage(name)
+            staged = self._files.staged()
+            self.refresh()  # a rewind may have lowered marks before they were staged
+            for name in left_behind(staged, self._log.state.marks):
+                log.info("removing the staged file %s, left by a worker that did not commit it", name)
+                self._files.unstage(name)
         except OSError as exc:
             log.warning("%s", self._error(f"tidy up {self._files.log.address}", exc))
-
-    def _is_left(self, name: str, written_s: float) -> bool:
-        """Whether a staged file cannot be committed any more, because one of its marks has moved on. (This
-        process may know older marks than the writer of the file.) A file without marks is not written to its
-        end."""
-        marks = _marks_of(self._files.staged_source(name))
-        if marks is None:
-            return self._now_s() - written_s > UNFINISHED_S
-        known = self._log.state.marks
-        return any(known.get(key, -1) > (-1 if mark is None else mark) for key, mark in marks.items())
+        except SinkError as exc:  # is raised again by what needs the log
+            log.warning("%s", exc)
 
     def _error(self, what: str, exc: OSError) -> SinkError:
         return self._files.error(what, exc)
@@ -440,7 +476,7 @@ def _text(schema: pa.Schema) -> str:
 
 
 def _marked(rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> pa.Table:
-    """``rows`` with the marks of ``ranges`` in their metadata, as :func:`_marks_of` reads them."""
+    """``rows`` with the marks of ``ranges`` in their metadata."""
     marks = [[tp.topic, span.topic_id, tp.partition, span.mark] for tp, span in sorted(ranges.items())]
     return rows.replace_schema_metadata({**(rows.schema.metadata or {}), _RANGES: json.dumps(marks).encode()})
 
@@ -455,26 +491,6 @@ def _before(rows: pa.Table, starts: Mapping[MarkKey, int]) -> pa.Table:
         own = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], partition))
         mask = pc.and_(mask, pc.invert(pc.and_(own, pc.greater_equal(rows["offset"], start))))
     return rows.filter(mask)
-
-
-def _marks_of(source: Any) -> dict[MarkKey, int | None] | None:
-    """What the marks were when a file was staged; None: it is not written to its end, or has none. Raises
-    StoreError."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        metadata = pq.read_metadata(source).metadata or {}
-        return {
-            (topic, topic_id, partition): mark
-            for topic, topic_id, partition, mark in json.loads(metadata[_RANGES])
-        }
-    except FileNotFoundError:
-        return {}
-    except StoreError:  # it is not known what the file has
-        raise
-    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError):
-        return None
 
 
 def _files(path: str, options: Mapping[str, str], stem: str) -> TableFiles:

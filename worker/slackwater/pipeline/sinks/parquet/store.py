@@ -16,6 +16,7 @@ import contextlib
 import io
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ PART_BYTES = 8 << 20
 PARTS_AT_ONCE = 3
 ROW_GROUP_BYTES = 64 << 20
 """The most bytes of rows, as Arrow has them, in a row group of a file."""
+_FEW, _LOOK_UPS_AT_ONCE = 4, 16
+"""Requests for sizes that are made one after the other; and how many of more are made at once."""
 _TRIES = 5
 """To put a file in its place, while the store says neither that it is there nor that it is not."""
 
@@ -133,15 +136,12 @@ class Objects:
         with _errors():
             obstore.copy(self._store, source, target, overwrite=False)
 
-    def list(self, below: str) -> list[tuple[str, float]]:
-        """The paths below a folder, with the time when each was written, in seconds since 1970."""
+    def list(self, below: str) -> list[str]:
+        """The paths below a folder."""
         import obstore
 
-        listed: list[tuple[str, float]] = []
         with _errors():
-            for page in obstore.list(self._store, below or None):
-                listed += [(meta["path"], meta["last_modified"].timestamp()) for meta in page]
-        return listed
+            return [meta["path"] for page in obstore.list(self._store, below or None) for meta in page]
 
     def delete(self, paths: Collection[str]) -> None:
         """Those that are there."""
@@ -161,7 +161,7 @@ class LogObjects:
 
     def names(self) -> list[str]:
         """Those that are there. (A store has no folders that could be gone.)"""
-        return [path.rpartition("/")[2] for path, _ in self._objects.list(self._folder)]
+        return [path.rpartition("/")[2] for path in self._objects.list(self._folder)]
 
     def read(self, name: str, most_bytes: int) -> bytes:
         """Raises FileNotFoundError."""
@@ -205,6 +205,7 @@ class Store:
         self.address = address.url
         own = f"{OWN_FOLDER}/{stem}"
         self._staging = f"{own}/staging"
+        self._looked_up = False
         self.log = LogObjects(self._objects, f"{own}/log", address.url)
 
     def prepare(self) -> None:
@@ -225,14 +226,15 @@ class Store:
         """If it is there."""
         self._objects.delete([f"{self._staging}/{name}"])
 
-    def staged(self) -> list[tuple[str, float]]:
-        """Name and time."""
-        return [(path.rpartition("/")[2], time_s) for path, time_s in self._objects.list(self._staging)]
+    def staged(self) -> list[str]:
+        """Sorted."""
+        return [path.rpartition("/")[2] for path in self._objects.list(self._staging)]
 
     def put_in_place(
         self, commits: Sequence[Commit], empty: Callable[[], pa.Table], *, are_new: bool = False
-    ) -> None:
-        """By copies to names that are free."""
+    ) -> set[str]:
+        """By copies to names that are free. Of files that are not staged any more it is looked up once
+        whether they are in their place: in the first of the commits of others."""
         files = [file for commit in commits for file in commit.files]
         removed = [place for commit in commits for place in commit.removed]
         if removed:
@@ -242,13 +244,24 @@ class Store:
             pq.write_table(empty(), content)
             for place in removed:
                 self._objects.put(place, content.getvalue())
+        missing: set[str] = set()
         if files and not are_new:
-            left = {name for name, _ in self.staged()}
+            left = set(self.staged())
+            if not self._looked_up:
+                missing |= self._missing([place for name, place in files if name not in left])
+                self._looked_up = True
             files = [(name, place) for name, place in files if name in left]
-        for name, place in files:
-            self._put(name, place)
+        return missing | {place for name, place in files if not self._put(name, place)}
 
-    def _put(self, name: str, place: str) -> None:
+    def _missing(self, places: Sequence[str]) -> set[str]:
+        if len(places) <= _FEW:
+            return {place for place in places if self._objects.size(place) is None}
+        with ThreadPoolExecutor(_LOOK_UPS_AT_ONCE) as pool:
+            sizes = pool.map(self._objects.size, places)
+            return {place for place, size in zip(places, sizes, strict=True) if size is None}
+
+    def _put(self, name: str, place: str) -> bool:
+        """Whether the file is in its place now."""
         staged = f"{self._staging}/{name}"
         for last in [False] * (_TRIES - 1) + [True]:
             try:
@@ -258,26 +271,24 @@ class Store:
             except FileNotFoundError:
                 # Either the staged file is gone, because another process has put it in place; or an answer of
                 # the store was lost, and it no longer knows the copy.
-                if self._objects.size(staged) is None:
-                    return
+                is_gone = self._objects.size(staged) is None
                 if self._objects.size(place) is None:
+                    if is_gone:
+                        return False
                     if last:
                         raise
                     continue
             break
         self._objects.delete([staged])
+        return True
 
     def places(self, stem: str) -> list[str]:
         """Found by their names."""
-        return sorted(path for path, _ in self._objects.list("") if is_place(path, stem))
+        return sorted(path for path in self._objects.list("") if is_place(path, stem))
 
     def source(self, place: str) -> Any:
         """A file that reads what is asked for."""
         return _ObjectFile(self._objects, place)
-
-    def staged_source(self, name: str) -> Any:
-        """The same."""
-        return _ObjectFile(self._objects, f"{self._staging}/{name}")
 
     def probe(self) -> None:
         """Raises SinkError, also if the store does not refuse to write to a name that is taken."""
