@@ -290,11 +290,13 @@ class OwnedPartition:
     def letters_fence_of(self, start: int, end: int, now_ms: int, instance: str) -> OffsetAndMetadata:
         """A fence that says too that letters below ``end`` may be written from now on.
 
-        Where the note at assignment was no worker's, anything may be in the dead-letter topic.
+        Where the note at assignment was no worker's, anything may be in the dead-letter topic. Where a worker
+        whose clock is ahead has announced letters, those of this one are older by their time.
         """
         note = self.note or self._placed(CommitNote(None, instance))
         since, old_end = note.letters or (now_ms if self.initial_note is not None else 0, end)
-        return OffsetAndMetadata(start, replace(note, letters=(since, max(end, old_end))).encode())
+        letters = (min(since, now_ms), max(end, old_end))
+        return OffsetAndMetadata(start, replace(note, letters=letters).encode())
 
     def may_have_letters(self, start: int) -> bool:
         """Whether an earlier try has announced dead letters for offsets from ``start`` on, and nobody has

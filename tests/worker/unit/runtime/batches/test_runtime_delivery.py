@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ from slackwater.kafka.errors import (
 from slackwater.kafka.structs import OffsetAndMetadata, SkippedRecords
 from slackwater.runtime.delivery.partition import CommitNote
 from slackwater.runtime.errors import DeadLetterError, FencedError, HandlerError, SinkError, WorkerError
+from slackwater.runtime.fault_points import Step, go_on
 from tests.support.workers.fakes import START_MS, Bench
 
 
@@ -749,6 +751,35 @@ def test_letters_of_another_group_or_partition_do_not_count(bench: Bench) -> Non
     bench.assign(tp)
     bench.until_idle()
     assert len(bench.letters.partitions[0]) == 5
+
+
+def test_letters_are_found_although_the_clock_of_who_announced_them_first_is_ahead(bench: Bench) -> None:
+    tp = bench.produce(0, "v0")
+    bench.assign(tp)
+    bench.until_idle()
+    bench.produce(0, "bad1")
+
+    class Died(BaseException):
+        pass
+
+    def dies_at(last: Step) -> Callable[[Step], None]:
+        def reached(step: Step) -> None:
+            if step is last:
+                raise Died
+
+        return reached
+
+    for skew_ms, last in ((48 * 3_600_000, Step.LETTERS_ANNOUNCED), (0, Step.LETTERS_WRITTEN)):
+        bench.clock.skew_ms, bench.reached = skew_ms, dies_at(last)
+        bench.restart()
+        bench.assign(tp)
+        with pytest.raises(Died):
+            bench.until_idle()
+    bench.reached = go_on
+    bench.restart()
+    bench.assign(tp)
+    bench.until_idle()
+    assert bench.letters.origins() == ["flights-0@1"]
 
 
 def test_without_a_dead_letter_topic_a_rejected_record_ends_the_worker() -> None:
