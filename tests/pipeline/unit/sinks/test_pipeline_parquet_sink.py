@@ -307,6 +307,14 @@ def test_rows_lie_in_the_folders_of_their_values(tmp_path: Path) -> None:
     assert table["day"].to_pylist() == days.to_pylist()
 
 
+def test_the_first_rows_may_have_no_value_to_partition_by(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path), partition_by=["city"])
+    put(sink, rows([0], city=pa.nulls(1)), 0)
+    put(sink, rows([1, 2], city=pa.array(["UA", None])), 1)
+    table = ds.dataset(tmp_path, format="parquet", partitioning="hive").to_table().sort_by("offset")
+    assert table["city"].to_pylist() == [None, "UA", None]
+
+
 @pytest.mark.parametrize("column", ["_day", ".day", "a/=day"])
 def test_readers_see_the_folders_of_every_column(tmp_path: Path, column: str) -> None:
     put(ParquetSink("g", str(tmp_path), partition_by=[column]), rows([0], **{column: pa.array([1])}), 0)

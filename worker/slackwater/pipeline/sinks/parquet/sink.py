@@ -199,11 +199,19 @@ class ParquetSink:
     # ---- for what is staged
 
     def fitted(self, rows: pa.Table) -> tuple[pa.Table, str]:
-        """``rows`` as the table has them, and the table's schema with them, as text."""
+        """``rows`` as the table has them, and the table's schema with them, as text. A column of
+        ``partitionBy`` that has no value yet is in the rows alone."""
+        import pyarrow as pa
+
         schema = self._log.state.schema
         kept = _schema(schema) if schema else None
         fitted = fit(rows, kept, new_columns=self._new_columns)
-        return fitted, schema if kept == fitted.schema else _text(fitted.schema)
+        text = schema if kept == fitted.schema else _text(fitted.schema)
+        for name in self._by:
+            at = rows.schema.get_field_index(name)
+            if name not in fitted.column_names and at >= 0 and pa.types.is_null(rows.schema.types[at]):
+                fitted = fitted.append_column(name, pa.nulls(rows.num_rows, pa.string()))
+        return fitted, text
 
     @property
     def schema(self) -> str:
