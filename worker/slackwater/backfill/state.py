@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from slackwater.handler import OffsetRange
 from slackwater.pipeline.datasource.offsets import is_other, recreated
+from slackwater.runtime.config.worker_config import BACKFILL
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.delivery.stopped_partitions import id_text
 from slackwater.runtime.errors import StartError
 from slackwater.runtime.interfaces import PLACE_COLUMNS, Range, SinkFencedError
-from slackwater.tools.group_config import BACKFILL
 from slackwater.tools.marks import marks_in
 
 if TYPE_CHECKING:

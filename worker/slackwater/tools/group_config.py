@@ -18,9 +18,6 @@ from slackwater.runtime.errors import ConfigError
 
 ENTRY_POINTS = "slackwater.resources"
 KIND = "ConsumerGroup"
-BACKFILL = ".backfill."
-"""Between a group's name and that of one of its backfills, in the group whose marks and dead letters the
-backfill has."""
 
 ToDocument = Callable[[Path, Path | None], dict[str, Any]]
 """Makes the document of a worker's configuration file from the resource's file and the folder of its

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.config.worker_config import BACKFILL
 from slackwater.runtime.delivery.dead_letters import (
     ATTEMPT_HEADER,
     ERROR_HEADER,
@@ -21,7 +22,6 @@ from slackwater.runtime.delivery.dead_letters import (
 )
 from slackwater.runtime.delivery.log_reading import read_log
 from slackwater.runtime.errors import StartError
-from slackwater.tools.group_config import BACKFILL
 from slackwater.tools.starts import TOPIC
 from slackwater.tools.topics import no_topic
 

@@ -461,6 +461,9 @@ _PLACES = {"custom": "implementation", "kafka": "topic", "spark": "sparkFormat"}
 """Formats that have another field in place of path and table."""
 _KEYED = ("delta", "postgres")
 """Formats whose rows can replace others, or be added up."""
+BACKFILL = ".backfill."
+"""Between a group's name and that of one of its backfills, in the group whose marks and dead letters the
+backfill has."""
 _REQUIRED = ("groupId", "bootstrapServers", "handler", "sink")
 _WORKER = section(WorkerConfig, _FIELDS, _REQUIRED)
 
@@ -483,6 +486,8 @@ def parse(document: Any, file: str = "") -> WorkerConfig:
 
 
 def _check_together(config: WorkerConfig) -> None:
+    if BACKFILL in config.group_id:
+        raise Fault("groupId", f"{config.group_id} is the name of a backfill; choose one without {BACKFILL}")
     _check_topics(config)
     _check_security(config.security)
     _check_sink(config.sink)

@@ -281,6 +281,7 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
         ({"groupId": None}, "groupId", "is missing"),
         ({"groupId": 7}, "groupId", "must be text, not a number"),
         ({"groupId": " "}, "groupId", "must not be empty"),
+        ({"groupId": "g.backfill.x"}, "groupId", "is the name of a backfill"),
         ({"topics": "flights"}, "topics", r"must be a list of names.*\[flights\]"),
         ({"topics": []}, "topics", "at least one"),
         ({"topics": ["a", 3]}, r"topics\[1\]", "must be text"),
