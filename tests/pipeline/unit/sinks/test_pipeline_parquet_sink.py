@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline.sinks import partition_values
 from slackwater.pipeline.sinks.parquet import commit_log
 from slackwater.pipeline.sinks.parquet.folder import Folder
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink, file_stem
@@ -290,7 +291,11 @@ def test_new_columns_can_be_refused(tmp_path: Path) -> None:
 # ---- partitionBy
 
 
-def test_rows_lie_in_the_folders_of_their_values(tmp_path: Path) -> None:
+@pytest.mark.parametrize("taken", [1 << 30, 0], ids=["small", "too large for Arrow's take"])
+def test_rows_lie_in_the_folders_of_their_values(
+    tmp_path: Path, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_values, "_MOST_TAKEN_BYTES", taken)
     sink = ParquetSink("g", str(tmp_path), partition_by=["carrier", "day"])
     carriers = pa.array(["UA", "A/=A", None, "UA", " ", "."])
     days = pa.array([1, 2, 3, 1, 1, 1], pa.int32())

@@ -23,6 +23,8 @@ _MOST_NAME_BYTES = 255
 """Of a file's or a folder's name: NAME_MAX of Linux' file systems, and HDFS' default."""
 _MOST_KEY_BYTES = 1024
 """Of an object's name with all its folders, in S3 and in Google Cloud Storage; Azure has characters."""
+_MOST_TAKEN_BYTES = 1 << 30
+"""Arrow's ``take`` makes one array of a column's chunks, and fails above 2 GiB of texts."""
 _FILE_SYSTEMS = ("file", "hdfs", "viewfs")
 _SHOWN = 100
 
@@ -88,3 +90,13 @@ def groups(
     except (ValueError, OverflowError) as exc:
         raise RecordsError(f"a row has a value by which the table cannot be partitioned: {exc}") from None
     return [(tuple(group.values()), numbers[at].values) for at, group in enumerate(values)]
+
+
+def taken(rows: pa.Table, numbers: pa.Array) -> pa.Table:
+    """The rows with these numbers, which ascend."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if rows.nbytes < _MOST_TAKEN_BYTES:
+        return rows.take(numbers)
+    return rows.filter(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), value_set=numbers))

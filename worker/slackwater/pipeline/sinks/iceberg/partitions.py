@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from slackwater.pipeline.sinks.partition_values import check_path, groups
+from slackwater.pipeline.sinks.partition_values import check_path, groups, taken
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def write(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[DataFile]
         return []
     schema, write_id = metadata.schema(), uuid.uuid4()
     tasks = (
-        WriteTask(write_id, number, schema, part().to_batches(), partition_key=key)
+        WriteTask(write_id, number, schema, part().combine_chunks().to_batches(), partition_key=key)
         for number, (key, part) in enumerate(_split(rows, metadata))
     )
     return list(write_file(io, metadata, tasks))
@@ -147,16 +147,12 @@ def _split(
 
     schema, spec = metadata.schema(), metadata.spec()
     if spec.is_unpartitioned():
-        yield None, rows.combine_chunks
+        yield None, lambda: rows
         return
     columns = [_values(rows, schema, field) for field in spec.fields]
     for values, numbers in groups(columns, partitioning(schema, spec)):
         key = PartitionKey(list(map(PartitionFieldValue, spec.fields, values)), spec, schema)
-        yield key, functools.partial(_taken, rows, numbers)
-
-
-def _taken(rows: pa.Table, numbers: pa.Array) -> pa.Table:
-    return rows.take(numbers).combine_chunks()
+        yield key, functools.partial(taken, rows, numbers)
 
 
 def _values(rows: pa.Table, schema: Schema, field: PartitionField) -> pa.ChunkedArray:

@@ -36,7 +36,7 @@ from slackwater.pipeline.sinks.parquet.files import Commit, MarkKey, left_behind
 from slackwater.pipeline.sinks.parquet.folder import Folder
 from slackwater.pipeline.sinks.parquet.store import Store, StoreError
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
-from slackwater.pipeline.sinks.partition_values import NULL_FOLDER, check_path, check_texts, groups
+from slackwater.pipeline.sinks.partition_values import NULL_FOLDER, check_path, check_texts, groups, taken
 from slackwater.pipeline.sinks.ranges import check_mark
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.delivery.batch import rows_of
@@ -427,7 +427,7 @@ def _by_folder(rows: pa.Table, by: Sequence[str]) -> dict[str, pa.Table]:
     check_texts(rows, by)
     found = groups([_texts(rows.column(name), name) for name in by], by)
     kept = rows.drop_columns(list(by))
-    return {_folder(by, texts): kept.take(numbers) for texts, numbers in found}
+    return {_folder(by, texts): taken(kept, numbers) for texts, numbers in found}
 
 
 def _is_plain(kind: pa.DataType) -> bool:
