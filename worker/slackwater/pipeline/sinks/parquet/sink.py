@@ -402,7 +402,7 @@ class StagedFiles:
 
 def file_stem(group_id: str) -> str:
     """What the names of a group's files begin with. Of a long id a part and a hash."""
-    name = _visible(group_id)
+    name = _visible(quote(group_id, safe=""))
     if len(name) <= _MOST_NAME:
         return name
     return f"{name[:_MOST_NAME]}-{uuid.uuid5(uuid.NAMESPACE_URL, group_id).hex}"
@@ -462,14 +462,18 @@ def _texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 def _folder(by: Sequence[str], texts: Sequence[str | None]) -> str:
     """Where the rows with ``texts`` in the columns ``by`` are, with a slash at the end."""
-    names = (NULL_FOLDER if text is None else quote(text, safe=" ") for text in texts)
-    return "".join(f"{_visible(column)}={name}/" for column, name in zip(by, names, strict=True))
+    names = (NULL_FOLDER if text is None else _escaped(text) for text in texts)
+    return "".join(f"{_visible(_escaped(column))}={name}/" for column, name in zip(by, names, strict=True))
 
 
-def _visible(text: str) -> str:
-    """``text`` as a part of a file's or a folder's name. A leading dot or underscore would hide it from
-    readers: it is escaped, as are characters that such a name cannot have."""
-    name = quote(text, safe="")
+def _escaped(text: str) -> str:
+    """``text`` without characters that a folder's name cannot have. What is not ASCII stays: Spark reads each
+    escaped byte as a character of its own."""
+    return re.sub(r"[\x00-\x7f]+", lambda match: quote(match[0], safe=" "), text)
+
+
+def _visible(name: str) -> str:
+    """The name of a file or a folder. A leading dot or underscore would hide it from readers."""
     return f"%{ord(name[0]):02X}{name[1:]}" if name[:1] in (".", "_") else name
 
 
