@@ -162,6 +162,8 @@ DER = b"\x30\x82\x01\x0a\x02\x82"
         ({}, {"ca": "ca.pem"}, "ca file {}/ca.pem cannot be read: No such file"),
         ({"ca.pem": "hello"}, {"ca": "ca.pem"}, "ca file {}/ca.pem contains no certificate in PEM"),
         ({"ca.pem": ""}, {"ca": "ca.pem"}, "ca file {}/ca.pem contains no certificate in PEM"),
+        # In quadratic time this takes an hour.
+        ({"ca.pem": "-----BEGIN CERTIFICATE-----\n" * 200_000}, {"ca": "ca.pem"}, "contains no certificate"),
         (
             {"ca.pem": "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----"},
             {"ca": "ca.pem"},

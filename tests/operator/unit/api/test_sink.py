@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from slackwater_operator.api.v1alpha1.consumer_group import ResourceError, Sink, parse
+from slackwater_operator.api.v1alpha1.spec.sink import check_sink
 from tests.support.operator.bad_resources import good
 
 ADVICE = "of the container worker, from a Secret (spec.template), or use a service account"
@@ -227,6 +228,11 @@ def test_an_address_with_a_password_is_refused_without_it(uri: str) -> None:
     assert message.startswith(".options[uri]: is a URL with a password, which must not be set here")
     assert message.endswith(ADVICE)
     assert "hidden" not in message
+
+
+def test_an_option_is_checked_in_linear_time() -> None:
+    """Longer than the API server lets it be: in quadratic time this takes an hour."""
+    check_sink(Sink(path="s3://bucket/key", options={"uri": "://" + ":" * 1_000_000}))
 
 
 POSTGRES = {"format": "postgres", "path": None, "table": "public.flights"}

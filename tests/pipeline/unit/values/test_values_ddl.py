@@ -59,6 +59,9 @@ def test_notation_of_spark(text: str, fields: list[pa.Field]) -> None:
         ("a STRUCT<>", "at position 10: the name of a field is expected, not '>'"),
         ("a-b INT", "at position 2: '-' is no type"),
         ("a " + "ARRAY<" * 100_000, "types are nested more than 32 deep"),
+        pytest.param(
+            "a INT COMMENT '" + "\\'" * 1_000_000, "at position 15: the text is not closed", id="open"
+        ),
     ],
 )
 def test_notation_with_a_fault(text: str, said: str) -> None:

@@ -137,6 +137,15 @@ def test_a_value_is_read(schema: str, text: bytes, value: object) -> None:
             f"nested more than {MAX_DEPTH} deep",
         ),
         ("a INT", b'{"z": ' + b"[" * 2_000_000, f"is nested more than {MAX_DEPTH} deep at byte"),
+        # What is quadratic takes hours for these, beyond the time limit of a test.
+        pytest.param(
+            "a INT",
+            b'{"z":[' + b"[]," * MAX_DEPTH + b'"' + b'\\"' * 2_000_000,
+            "is not JSON at byte",
+            id="open",
+        ),
+        pytest.param("a DECIMAL(5,2)", b'{"a":"' + b"1" * 1_000_000 + b'x"}', "'1+' is no number", id="text"),
+        pytest.param("a INT", b'{"a": ' + b"1" * 1_000_000 + b"}", "1+ is no number that the", id="digits"),
     ],
 )
 def test_a_value_is_rejected_alone(schema: str, text: bytes, reason: str) -> None:

@@ -321,10 +321,11 @@ def _retry_briefly(spark: Any) -> None:
     spark.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=1_000)])
 
 
-_PYTHON_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t].*\n|\n)*)(\S.*)")
+_PYTHON_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t].*\n|\n)*+)(\S.*)?")
+"""One that is cut off matches as well: else each one within it would be tried up to the end."""
 _USER_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _CAUSED_BY = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
-_NOISE = re.compile(r"\s*SQLSTATE: \w+$")
+_NOISE = re.compile(r"(?<!\s)\s*SQLSTATE: \w+$")
 _MOST_CHARACTERS = 500
 _ENVIRONMENT = re.compile(
     r"OutOfMemoryError|No space left on device|Disk quota exceeded|ExecutorLost|FetchFailed|Job \d+ cancelled"
@@ -347,7 +348,7 @@ def summary(exc: BaseException) -> str:
     """What went wrong, in one line: the error inside a Python UDF if there is one, else Java's root cause,
     else the first line of the message."""
     text = _text(exc)
-    traces = list(_PYTHON_TRACEBACK.finditer(text))
+    traces = [match for match in _PYTHON_TRACEBACK.finditer(text) if match[2]]
     if traces:
         return _shortened(traces[-1][2] + _where(traces[-1][1]))
     causes = _CAUSED_BY.findall(text)

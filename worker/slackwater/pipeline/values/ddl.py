@@ -33,7 +33,9 @@ _TYPES = {
     "TIMESTAMP_NTZ": pa.timestamp("us"),
 }
 _TOKEN = re.compile(
-    r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<word>\w+)|(?P<text>'(?:[^'\\]|\\.)*')|(?P<sign>\S))"
+    r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<word>\w+)|(?P<text>'(?:[^'\\]|\\.)*+')|"
+    r"(?P<open>'.*)|(?P<sign>\S))",
+    re.S,
 )
 _WORDS = ", ".join([*_TYPES, "DECIMAL", "ARRAY", "MAP", "STRUCT"])
 
@@ -60,11 +62,13 @@ class _Parser:
             (match.lastgroup or "", match[match.lastgroup or 0], match.start(match.lastgroup or 0) + 1)
             for match in _TOKEN.finditer(text.rstrip())
         ]
+        if self._tokens and self._tokens[-1][0] == "open":
+            raise SchemaTextError(f"at position {self._tokens[-1][2]}: the text is not closed; end it with '")
         self._at = 0
 
     def fields(self, depth: int) -> list[pa.Field]:
         """Fields with commas between them."""
-        fields: list[pa.Field] = []
+        fields: dict[str, pa.Field] = {}
         while True:
             kind, name, position = self._take("the name of a field")
             if kind == "quoted":
@@ -73,7 +77,7 @@ class _Parser:
                 raise SchemaTextError(
                     f"at position {position}: the name of a field is expected, not {name!r}"
                 )
-            if any(field.name == name for field in fields):
+            if name in fields:
                 raise SchemaTextError(f"at position {position}: the field {name} is there twice")
             if self._peek() == ":":
                 self._at += 1
@@ -83,9 +87,9 @@ class _Parser:
                 raise self._error("NULL is expected after NOT")
             if self._word("COMMENT"):
                 self._take("a comment")
-            fields.append(pa.field(name, type_, nullable))
+            fields[name] = pa.field(name, type_, nullable)
             if self._peek() != ",":
-                return fields
+                return list(fields.values())
             self._at += 1
 
     def _type(self, depth: int) -> pa.DataType:

@@ -24,8 +24,9 @@ ZONE = r"(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
 LOCAL = rf"{DATE}[T ]\d\d:\d\d:\d\d(?:\.\d{{1,6}})?"
 _DATE = re.compile(DATE, re.ASCII)
 _TIMESTAMP = re.compile(f"({LOCAL})({ZONE})?", re.ASCII)
-_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,9})?", re.ASCII)
-_NESTING = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.S)
+_DECIMAL = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,9})?", re.ASCII)
+_NESTING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.S)
+"""A text that is not closed is a token, too: else each quotation mark in it would be tried as a beginning."""
 FIRST_MICROS, LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 """What Python's datetime can hold, as the engine ``python`` needs it."""
 _EPOCH = datetime.datetime(1970, 1, 1)

@@ -35,7 +35,7 @@ connection-string or jaas. Options that name a file (..._token_file) or an ident
 none."""
 _NO_CREDENTIAL = r"sslkey|sasl\.password\.file"
 """Options of libpq and Kafka that name a file."""
-_URL_WITH_PASSWORD = r".*(://[^/@]*:[^/@]+@|[?&]password=).*"
+_URL_WITH_PASSWORD = r".*(://[^/@:]*:[^/@]+@|[?&]password=).*"
 _IS_CREDENTIAL = (
     "must not be set here, because everybody who can read the ConsumerGroup would see the credential; set it "
     "as an environment variable of the container worker, from a Secret (spec.template), or use a service "

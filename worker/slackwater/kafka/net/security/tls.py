@@ -16,8 +16,11 @@ from slackwater.kafka.net.connection import TlsFailure
 from slackwater.kafka.net.security.settings import SASL_PLAINTEXT, Security
 
 _CERTIFICATE = re.compile(
-    rb"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----.+?-----END (?:TRUSTED |X509 )?CERTIFICATE-----", re.S
+    rb"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----(?:(?!-----).)++"
+    rb"-----END (?:TRUSTED |X509 )?CERTIFICATE-----",
+    re.S,
 )
+"""Read up to the next dashes only: a file may begin any number of certificates and end none."""
 _HOSTNAME_MISMATCH, _ADDRESS_MISMATCH, _EXPIRED, _NOT_YET_VALID, _REVOKED = 62, 64, 10, 9, 23
 """OpenSSL's X509_V_ERR_* numbers (x509_vfy.h)."""
 _ABOUT_OUR_CERTIFICATE = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE", "DECRYPT_ERROR")
