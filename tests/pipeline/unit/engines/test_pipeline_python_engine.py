@@ -16,11 +16,12 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.engines.arrow import ArrowEngine
 from slackwater.pipeline.engines.python import PythonEngine, RowFailed
 from slackwater.runtime.delivery.batch import checked_output
-from slackwater.runtime.errors import HandlerError, HandlerTimeoutError
+from slackwater.runtime.errors import HandlerError, HandlerTimeoutError, RecordsError
 from slackwater.runtime.interfaces import RecordEngine
 
 HANDLERS = """
 import threading
+from decimal import Decimal
 import pyarrow as pa
 release = threading.Event()
 
@@ -78,6 +79,10 @@ def hangs(records):
 def declared(records):
     return [{**place(r), "delay": None, "n": len(r.value)} for r in records]
 declared.schema = pa.schema([("delay", pa.int64()), ("n", pa.int16())])
+
+def decimals(records):
+    return [{**place(r), "sums": [{"n": Decimal(r.value.decode())}]} for r in records]
+decimals.schema = pa.schema([("sums", pa.list_(pa.struct([("n", pa.decimal128(10, 2))])))])
 
 def bad_schema(records):
     return []
@@ -207,6 +212,15 @@ def test_a_schema_keeps_the_types_from_batch_to_batch(engine_of: Make) -> None:
     assert table.schema.field("delay").type == pa.int64()
     assert table.schema.field("n").type == pa.int16()
     assert table.column("delay").to_pylist() == [None]
+
+
+def test_a_decimal_that_arrow_reads_wrongly_is_refused(engine_of: Make) -> None:
+    """Arrow makes 0.00 of it, and ends the process at 1e-999999999."""
+    engine = engine_of("decimals")
+    with pytest.raises(
+        RecordsError, match=r"the column sums of its row for t-2 offset 41 .*41 digits behind"
+    ):
+        engine.transform_records(records(b"1.5", b"1e-41"))
 
 
 def test_one_that_hangs_is_given_up(engine_of: Make) -> None:

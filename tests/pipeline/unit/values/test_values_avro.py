@@ -192,6 +192,18 @@ def test_bytes_that_are_no_record_cost_their_own_row() -> None:
             raise AssertionError(rejected[at])
 
 
+def test_a_decimal_with_a_scale_that_arrow_reads_wrongly_costs_its_own_row() -> None:
+    """Arrow makes 0.00 of it, and ends the process at a larger scale."""
+    old, new = (
+        record(("a", {"type": "bytes", "logicalType": "decimal", "precision": digits, "scale": scale}))
+        for digits, scale in ((50, 41), (9, 2))
+    )
+    rows, rejected = decode(make(schema=json.dumps(old), reader_schema=json.dumps(new)), b"\x02\x01", None)
+    assert rows == [None, None]
+    assert list(rejected) == [0]
+    assert "41 digits behind the point" in rejected[0]
+
+
 def test_values_are_read_as_the_readers_schema() -> None:
     old = record(("a", "int"), ("gone", "string"))
     new = record(("a", "double"), ("more", ["null", "string"]))

@@ -58,6 +58,8 @@ def decode(schema: str, *values: bytes | None) -> tuple[list[object], dict[int, 
         ("a DECIMAL(5,2)", b'{"a": 12.5}', decimal.Decimal("12.50")),
         ("a DECIMAL(5,2)", b'{"a": "-999.99"}', decimal.Decimal("-999.99")),
         ("a DECIMAL(5,2)", b'{"a": 1.500}', decimal.Decimal("1.50")),
+        ("a DECIMAL(5,2)", b'{"a": 1.5' + b"0" * 60 + b"}", decimal.Decimal("1.50")),
+        ("a DECIMAL(5,2)", b'{"a": 0e-999999999}', decimal.Decimal(0)),
         (
             "a TIMESTAMP",
             b'{"a": "2013-01-01T05:00:00.5+01:30"}',
@@ -120,6 +122,16 @@ def test_a_value_is_read(schema: str, text: bytes, value: object) -> None:
         ("a DECIMAL(5,2)", b'{"a": 1.005}', r"field a: 1.005 does not fit DECIMAL\(5, 2\)"),
         ("a DECIMAL(5,2)", b'{"a": 1000}', r"field a: 1000 does not fit DECIMAL\(5, 2\)"),
         ("a DECIMAL(5,2)", b'{"a": "x"}', "field a: 'x' is no number"),
+        # Arrow makes 0.00 of these, and ends the process at a smaller one.
+        ("a DECIMAL(10,2)", b'{"a": 1e-41}', r"field a: 1e-41 does not fit DECIMAL\(10, 2\)"),
+        ("a DECIMAL(10,2)", b'{"a": "-.1E-040", "b": "e-"}', r"field a: -.1E-040 does not fit"),
+        ("a DECIMAL(10,2)", b'{"a": "1\\u0065-41"}', "field a: 1e-41 does not fit"),
+        ("a DECIMAL(10,2)", b'{"a": ' + b"0" + b"." + b"0" * 40 + b"1}", "field a: 0.0+ does not fit"),
+        ("a ARRAY<DECIMAL(10,2)>", b'{"a": [1,\t1e-41]}', r"field a\[1\]: 1e-41 does not fit"),
+        # An overflow that Arrow does not see.
+        ("a DECIMAL(38,18)", b'{"a": 1e30}', r"field a: 1e30 does not fit DECIMAL\(38, 18\)"),
+        ("a DECIMAL(38,18)", b'{"a":"' + b"0123456789" * 3 + b'"}', "field a: 0123456789.* does not fit"),
+        ("a DECIMAL(10,2)", b'{"a": 1e-999999999}', "field a: 1e-999999999 is no number that the field"),
         ("a TIMESTAMP", b'{"a": 1357020000}', "field a: must be text, not a number"),
         (
             "a TIMESTAMP",
@@ -312,6 +324,7 @@ NUMBERS = st.sampled_from(
         "2147483648",
         "9223372036854775808",
         "1e400",
+        "1e-41",
         "0.1",
         "12345.67",
         "123456.7",

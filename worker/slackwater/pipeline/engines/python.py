@@ -232,7 +232,7 @@ def _array(
     import pyarrow as pa
 
     try:
-        _check_whole(values, type_)
+        _check_numbers(values, type_)
         return pa.array(values, type_)
     except _NO_ARRAY as exc:
         at, wanted = _odd(values) if type_ is None else (_first_bad(values, type_), str(type_))
@@ -244,14 +244,21 @@ def _array(
         ) from exc
 
 
-def _check_whole(values: list[Any], type_: pa.DataType | None) -> None:
-    """Refuses a fraction in a column that is declared to be of integers, where Arrow would cut it off."""
+def _check_numbers(values: list[Any], type_: pa.DataType | None) -> None:
+    """Refuses a fraction in a column that is declared to be of integers, where Arrow would cut it off, and
+    decimals that Arrow does not convert rightly."""
     import pyarrow as pa
 
-    if type_ is not None and pa.types.is_integer(type_):
+    from slackwater.pipeline.values.types import check_decimals, decimals_of
+
+    if type_ is None:
+        return
+    if pa.types.is_integer(type_):
         for value in values:
             if isinstance(value, float) and not value.is_integer():
                 raise ValueError(f"{value} has a fraction")
+    if decimals := decimals_of(type_):
+        check_decimals(values, decimals)
 
 
 def _odd(values: list[Any]) -> tuple[int, str]:
@@ -287,7 +294,7 @@ def _first_bad(values: list[Any], type_: pa.DataType | None) -> int:
     while bad - good > 1:
         middle = (good + bad) // 2
         try:
-            _check_whole(values[:middle], type_)
+            _check_numbers(values[:middle], type_)
             pa.array(values[:middle], type_)
             good = middle
         except _NO_ARRAY:

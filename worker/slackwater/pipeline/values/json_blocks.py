@@ -10,6 +10,7 @@ values, each holds exactly one.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +25,7 @@ from slackwater.pipeline.values.json_rows import (
     ZONE,
     nested_beyond,
 )
+from slackwater.pipeline.values.types import decimals_of
 
 MAX_BLOCK_BYTES = 64 << 20
 _CONSTANT = re.compile(rb"[:,\[\s-](?:NaN|Inf)")
@@ -43,6 +45,7 @@ class BlockReader:
         self.supported = _supported(type_)
         """Whether Arrow's parser has all the types."""
         self._raw = _raw(type_) if self.supported else None
+        self._uncertain = _uncertain_number(decimals_of(type_))
 
     def read(self, values: pa.BinaryArray) -> pa.StructArray:
         """The structs of ``values``, none of which is null. Raises :class:`NotCertainError`."""
@@ -63,6 +66,8 @@ class BlockReader:
         data = buffer.to_pybytes()
         if (b"NaN" in data or b"Inf" in data) and _CONSTANT.search(data):
             raise NotCertainError("what Arrow's parser reads in its own way")
+        if self._uncertain and pc.any(pc.match_substring_regex(texts, self._uncertain)).as_py():
+            raise NotCertainError("a number that Arrow's parser may take for another")
         if data.count(b"{") + data.count(b"[") > MAX_DEPTH:
             _check_depth(values)
         table = pj.read_json(
@@ -85,6 +90,25 @@ def _check_depth(values: pa.BinaryArray) -> None:
     long = values.filter(pc.greater(pc.binary_length(values), 2 * MAX_DEPTH))
     if any(nested_beyond(value) is not None for value in long.to_pylist()):
         raise NotCertainError("nested too deeply")
+
+
+def _uncertain_number(decimals: Sequence[pa.DataType]) -> str | None:
+    """A pattern of the numbers, and texts that may be decimals, that Arrow's parser may not read rightly as
+    ``decimals``. None: there are no decimals.
+
+    It drops or adds at most 38 digits behind the point, and does not look: it reads beyond a table for more,
+    and makes another number of it or ends the process (apache/arrow#50964). Up to 23 digits and an exponent
+    of up to -14 make 37. And it does not see each overflow of 38 digits. Of a text, any character may be
+    escaped.
+    """
+    if not decimals:
+        return None
+    large = [kind.precision - kind.scale for kind in decimals if kind.precision + kind.scale > 38]
+    return (
+        r'[:,\[]\s*"?[+-]?(?:\d*\.\d{24}|[\d.]*[eE]-0*(?:1[5-9]|[2-9]\d|1\d\d)\d*["\s,}\]]'
+        + (rf"|0*[1-9]\d{{{min(large)}}}|[\d.]+[eE]\+?\d" if large else "")
+        + r")|\\u00(?:3\d|[46]5|2[BDEbde])"
+    )
 
 
 def _supported(type_: pa.DataType) -> bool:

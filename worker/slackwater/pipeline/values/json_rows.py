@@ -235,7 +235,8 @@ def _decimal(type_: pa.DataType) -> Reader:
         number = _exact(value, path)
         if not number:
             return decimal.Decimal(0)
-        _, digits, exponent = number.normalize(_EXACT).as_tuple()
+        number = number.normalize(_EXACT)  # Arrow takes no scale that is far from the field's
+        _, digits, exponent = number.as_tuple()
         assert isinstance(exponent, int)
         if -exponent > type_.scale or len(digits) + exponent > type_.precision - type_.scale:
             raise ValueRejectedError(

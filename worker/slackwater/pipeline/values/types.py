@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import decimal
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,8 @@ import pyarrow as pa
 from slackwater.pipeline.values.ddl import SchemaTextError
 
 _BLOCK = 256
+_RESCALED = {32: 9, 64: 18, 128: 38, 256: 76}
+"""By how much Arrow can change the scale of a decimal of so many bits."""
 MAX_FIELDS = 10_000
 
 
@@ -37,6 +40,33 @@ def nullable(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
+def decimals_of(type_: pa.DataType) -> list[pa.DataType]:
+    """The types of decimals in ``type_``."""
+    if pa.types.is_decimal(type_):
+        return [type_]
+    return [kind for at in range(type_.num_fields) for kind in decimals_of(type_.field(at).type)]
+
+
+def check_decimals(values: Any, decimals: Sequence[pa.DataType]) -> None:
+    """Raises ValueError for a decimal in ``values`` that Arrow must not be given as one of ``decimals``,
+    because of its digits behind the point: Arrow reads beyond a table where it cannot drop as many, and makes
+    another number of it or ends the process (apache/arrow#50964)."""
+    _check_decimals(values, min(kind.scale + _RESCALED[kind.bit_width] for kind in decimals))
+
+
+def _check_decimals(value: Any, most: int) -> None:
+    if isinstance(value, decimal.Decimal):
+        exponent = value.as_tuple().exponent
+        if isinstance(exponent, int) and -exponent > most:  # it is a letter for NaN and Infinity
+            raise ValueError(f"a decimal has {-exponent} digits behind the point; {most} are the limit here")
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            _check_decimals(item, most)
+    elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        for item in value:
+            _check_decimals(item, most)
+
+
 _NO_ARRAY = (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError)
 
 
@@ -45,9 +75,17 @@ def array_of(
 ) -> pa.StructArray:
     """``rows`` (mappings, or None) as an array; those that make none are null, and in ``rejected``.
 
-    ``reason``: the reason to note for what Arrow says. Rows are converted in blocks, and one by one only in a
-    block that has a bad one. The fields of a null are null, also where they are read without their struct.
+    ``reason``: the reason to note for what Arrow or :func:`check_decimals` says. Rows are converted in
+    blocks, and one by one only in a block that has a bad one. The fields of a null are null, also where they
+    are read without their struct.
     """
+    if decimals := decimals_of(type_):
+        rows = list(rows)
+        for at, row in enumerate(rows):
+            try:
+                check_decimals(row, decimals)
+            except ValueError as exc:
+                rows[at], rejected[at] = None, reason(str(exc))
     try:
         return _null_in_nulls(pa.array(rows, type_))
     except _NO_ARRAY:
