@@ -295,7 +295,7 @@ def _outdated(snapshot: GroupSnapshot, there: StatefulSetSnapshot, wanted: str) 
     return there.template != wanted or (bool(newest) and any(pod.revision != newest for pod in snapshot.pods))
 
 
-_QUANTITY = re.compile(r"([+-]?[0-9.]+)([eE][+-]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?")
+_QUANTITY = re.compile(r"([+-]?[0-9.]{1,100})([eE][+-]?[0-9]{1,3}|[numkMGTPE]|[KMGTPE]i)?")
 _SUFFIX = {
     "n": Decimal("1e-9"),
     "u": Decimal("1e-6"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.untrusted import MAX_WHOLE, whole
 from slackwater.runtime.config.worker_config import BACKFILL
 from slackwater.runtime.delivery.dead_letters import (
     ATTEMPT_HEADER,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from slackwater.kafka import ConsumerRecord, KafkaConsumer
 
 Headers = Sequence[tuple[str, bytes | None]]
+_LONGEST_DIGITS = 20
+"""More than 64 bits have: what is cut off is too large as well."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,11 @@ class StoredLetter:
         return len(self.key or b"") + len(self.value or b"") + names
 
 
+def _number(text: bytes | None, most: int = MAX_WHOLE) -> int:
+    """The number in a header. Raises ValueError where there is none, or not from -1 to ``most``."""
+    return whole(int((text or b"")[:_LONGEST_DIGITS]), "the header", -1, most)
+
+
 def letter_of(record: ConsumerRecord) -> StoredLetter | None:
     """The dead letter in ``record``; None where it is none of a worker's."""
     own, added = _split(record.headers)
@@ -69,9 +77,9 @@ def letter_of(record: ConsumerRecord) -> StoredLetter | None:
     if not topic or group is None or error is None:
         return None
     try:
-        source = TopicPartition(topic.decode(), int(partition or b""))
-        source_offset, timestamp = int(offset or b""), int(added.get(TIMESTAMP_HEADER) or b"-1")
-        attempt = int(added[ATTEMPT_HEADER] or b"") if ATTEMPT_HEADER in added else None
+        source = TopicPartition(topic.decode(), _number(partition, 2**31 - 1))
+        source_offset, timestamp = _number(offset), _number(added.get(TIMESTAMP_HEADER) or b"-1")
+        attempt = _number(added[ATTEMPT_HEADER]) if ATTEMPT_HEADER in added else None
         group_id = group.decode()
     except ValueError:
         return None

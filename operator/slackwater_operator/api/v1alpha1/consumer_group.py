@@ -304,7 +304,7 @@ class ConsumerGroup:
 
     def ordinal(self, instance_id: str) -> int | None:
         """The ordinal of one of this group's workers; None for another name."""
-        match = re.fullmatch(re.escape(self.metadata.name) + r"-(0|[1-9][0-9]*)", instance_id)
+        match = re.fullmatch(re.escape(self.metadata.name) + r"-(0|[1-9][0-9]{0,8})", instance_id)
         return int(match.group(1)) if match else None
 
 

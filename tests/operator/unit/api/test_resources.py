@@ -66,6 +66,7 @@ def test_a_worker_is_named_after_the_group(tmp_path: Path) -> None:
     assert group.instance_id(3) == "flights-3"
     assert group.ordinal("flights-3") == 3
     assert group.ordinal("flights-03") is None
+    assert group.ordinal("flights-" + "1" * 5000) is None  # a member of another program: Python refuses int()
     assert group.ordinal("other-3") is None
     assert group.ordinal("flights-3-1") is None
 

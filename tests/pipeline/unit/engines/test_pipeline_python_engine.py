@@ -84,6 +84,12 @@ def decimals(records):
     return [{**place(r), "sums": [{"n": Decimal(r.value.decode())}]} for r in records]
 decimals.schema = pa.schema([("sums", pa.list_(pa.struct([("n", pa.decimal128(10, 2))])))])
 
+def huge_number(records):
+    return [{**place(r), "n": 10**5000} for r in records]
+
+def huge_offset(records):
+    return [{**place(r), "offset": 10**5000} for r in records]
+
 def bad_schema(records):
     return []
 bad_schema.schema = {"a": "int"}
@@ -165,6 +171,11 @@ def test_what_the_handler_raises_names_the_record_and_the_line(engine_of: Make) 
         ("offset_as_text", "row 0 has offset '40', a str"),
         ("bytes_as_topic", "row 0 has topic b't', a bytes"),
         ("no_mapping", "row 0 is int, not a mapping"),
+        (
+            "huge_number",
+            "column n of its row for t-2 offset 40 is a value .int. with a number that is too large",
+        ),
+        ("huge_offset", "column offset of its row for"),
         ("number", "returned int, not rows"),
         ("one_mapping", "returned dict, not rows"),
         ("bad_schema", "its schema is dict, not a pyarrow.Schema"),

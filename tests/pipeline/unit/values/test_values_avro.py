@@ -192,6 +192,26 @@ def test_bytes_that_are_no_record_cost_their_own_row() -> None:
             raise AssertionError(rejected[at])
 
 
+def test_a_decimal_has_no_more_digits_than_its_precision() -> None:
+    """fastavro rounds it, in time that is quadratic in its bytes: the last one takes an hour."""
+    type_ = {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 2}
+    schema = record(("a", {"type": "map", "values": ["null", type_]}))
+    values = [
+        b"\x02\x02k\x02" + size + number + b"\x00"
+        for size, number in (
+            (b"\x04", b"\x03\xe7"),
+            (b"\x08", b"\xff\xff\xfc\x19"),
+            (b"\x04", b"\x03\xe8"),
+            (b"\x80\x80\x80\x08", b"\x7f" * (8 << 20)),
+        )
+    ]
+    rows, rejected = decode(make(schema=json.dumps(schema)), *values)
+    assert rows[:2] == [{"a": [("k", decimal.Decimal(text))]} for text in ("9.99", "-9.99")]
+    assert {at: reason.rpartition(": ")[2] for at, reason in rejected.items()} == dict.fromkeys(
+        (2, 3), "a decimal has more than 3 digits"
+    )
+
+
 def test_a_decimal_with_a_scale_that_arrow_reads_wrongly_costs_its_own_row() -> None:
     """Arrow makes 0.00 of it, and ends the process at a larger scale."""
     old, new = (

@@ -70,6 +70,8 @@ def test_headers_of_an_earlier_letter_are_the_records_own() -> None:
         [*WORKERS[:1], ("slackwater.topic", None), *WORKERS[2:]],
         [*WORKERS[:1], ("slackwater.topic", b"a\x1b[31m"), *WORKERS[2:]],
         [*WORKERS[:2], ("slackwater.partition", b"-3"), *WORKERS[3:]],
+        [*WORKERS[:2], ("slackwater.partition", b"2147483648"), *WORKERS[3:]],
+        [*WORKERS[:3], ("slackwater.offset", b"9" * 4000), *WORKERS[4:]],
         [*WORKERS, ("other", b"")],
     ],
 )

@@ -186,7 +186,7 @@ def _types(schema: Any, handler: str) -> dict[str, pa.DataType]:
 def _check(row: Any, at: int, handler: str, needed: Collection[str]) -> None:
     if not isinstance(row, Mapping):
         raise HandlerError(
-            f"handler {handler}: row {at} is {type(row).__name__}, not a mapping: {row!r:.100}"
+            f"handler {handler}: row {at} is {type(row).__name__}, not a mapping: {_shown(row)}"
         )
     for name in needed:
         if name not in row:
@@ -206,10 +206,18 @@ def _check_place(name: str, values: Sequence[Any], handler: str, *, may_lack: bo
     for at, value in enumerate(values):
         if not fits(value) and not (may_lack and value is None):
             raise RecordsError(
-                f"handler {handler}: row {at} has {name} {value!r:.100}, a {type(value).__name__}; every row "
-                f"must carry {', '.join(PLACE_COLUMNS)} of its record, unchanged. Write them after the "
+                f"handler {handler}: row {at} has {name} {_shown(value)}, a {type(value).__name__}; every "
+                f"row must carry {', '.join(PLACE_COLUMNS)} of its record, unchanged. Write them after the "
                 "payload's fields, which may have the same names"
             )
+
+
+def _shown(value: Any) -> str:
+    """The beginning of a value, for a message."""
+    try:
+        return repr(value)[:100]
+    except ValueError:  # a whole number with more digits than Python converts (sys.get_int_max_str_digits)
+        return f"a value ({type(value).__name__}) with a number that is too large to be written"
 
 
 def _has_no_type(type_: pa.DataType) -> bool:
@@ -236,10 +244,10 @@ def _array(
         return pa.array(values, type_)
     except _NO_ARRAY as exc:
         at, wanted = _odd(values) if type_ is None else (_first_bad(values, type_), str(type_))
-        where = f"{places[0][at]}-{places[1][at]} offset {places[2][at]}"
+        where = f"{places[0][at]}-{places[1][at]} offset {_shown(places[2][at])}"
         row = f"row for {where}" if places[0][at] is not None else f"row {at}"
         raise RecordsError(
-            f"handler {handler}: the column {name} of its {row} is {values[at]!r:.100}, not "
+            f"handler {handler}: the column {name} of its {row} is {_shown(values[at])}, not "
             f"{wanted}; make all of one type ({' '.join(str(exc).split())})"
         ) from exc
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import decimal
 import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,12 @@ from slackwater.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
     from slackwater.runtime.config.value_config import ValueConfig
+
+_LIMITED_DECIMAL = "slackwater-decimal"
+"""A logical type of our own, by which fastavro finds its reader."""
+_MOST_DIGITS = 76
+"""Twice what a column has: a writer's schema may declare any number."""
+_EXACT = decimal.Context(prec=_MOST_DIGITS)
 
 
 def avro_decoder(config: ValueConfig, registry: Registry | None) -> AvroDecoder:
@@ -60,12 +68,11 @@ class AvroDecoder:
         """Raises :class:`SchemaTextError` for a reader's schema that makes no columns."""
         from fastavro import schemaless_reader
 
-        self._read, self._reader, self._written, self._registry = schemaless_reader, reader, written, registry
+        self._read, self._reader, self._registry = schemaless_reader, reader, registry
         self.type, self._convert = avro_schema.arrow_type(reader)
         if written is not reader:
             convert_defaults(reader)
-        if written is not None:
-            self._written = with_logical_types(written, reader)
+        self._written = None if written is None else self._as_read(written)
         self._by_id = SchemasById(registry, self._writer) if registry is not None else None
 
     def decode(self, values: pa.BinaryArray) -> tuple[pa.StructArray, Mapping[int, str]]:
@@ -104,10 +111,42 @@ class AvroDecoder:
     def _writer(self, registered: Registered) -> Any:
         if registered.kind != "AVRO":
             raise ValueError(f"it is of type {registered.kind}, not AVRO")
-        written = avro_schema.parse(registered.text, registered.references)
-        return with_logical_types(written, self._reader)
+        return self._as_read(avro_schema.parse(registered.text, registered.references))
+
+    def _as_read(self, written: Any) -> Any:
+        """A writer's schema with the logical types by which its values are read."""
+        return _with_limited_decimals(with_logical_types(written, self._reader))
 
     def close(self) -> None:
         """Closes the connections to the registry."""
         if self._registry is not None:
             self._registry.close()
+
+
+def _with_limited_decimals(schema: Any) -> Any:
+    """A parsed writer's schema, whose decimals are read by :func:`_decimal`, and not by fastavro: that takes
+    time that is quadratic in a decimal's bytes, and rounds one that has more digits than its precision."""
+    from fastavro.read import LOGICAL_READERS
+
+    for kind in ("bytes", "fixed"):
+        LOGICAL_READERS[f"{kind}-{_LIMITED_DECIMAL}"] = _decimal
+    schema = copy.deepcopy(schema)
+    left, seen = [schema], set()
+    while left:
+        part = left.pop()
+        if id(part) in seen or not isinstance(part, dict | list):
+            continue
+        seen.add(id(part))
+        left += part.values() if isinstance(part, dict) else part
+        if isinstance(part, dict) and part.get("logicalType") == "decimal":
+            part["logicalType"] = _LIMITED_DECIMAL
+    return schema
+
+
+def _decimal(data: bytes, written: Any, _reader: Any = None) -> decimal.Decimal:
+    """Raises ValueError for one with more digits than its precision."""
+    digits = min(written["precision"], _MOST_DIGITS)
+    number = int.from_bytes(data, "big", signed=True)
+    if abs(number) >= 10**digits:
+        raise ValueError(f"a decimal has more than {digits} digits")
+    return _EXACT.scaleb(number, -written.get("scale", 0))

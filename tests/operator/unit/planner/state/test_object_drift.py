@@ -78,9 +78,10 @@ def test_what_somebody_else_has_changed_is_drift(path: tuple[str, ...], value: o
     assert differs(marked(manifest()), live)
 
 
-def test_another_amount_is_drift() -> None:
+@pytest.mark.parametrize("amount", ["2", "1e999999999", "1" * 2_000_000], ids=["2", "exponent", "digits"])
+def test_another_amount_is_drift(amount: str) -> None:
     live = as_served()
-    live["spec"]["template"]["spec"]["containers"][1]["resources"]["limits"]["cpu"] = "2"
+    live["spec"]["template"]["spec"]["containers"][1]["resources"]["limits"]["cpu"] = amount
     assert differs(marked(manifest()), live)
 
 
