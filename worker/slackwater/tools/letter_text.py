@@ -27,6 +27,7 @@ def document_of(letter: StoredLetter, replayed: bool) -> dict[str, Any]:
         "attempt": letter.attempt,
         "stack": letter.stack or None,
         "replayed": replayed,
+        "cut": letter.cut or None,
         "key": text_or_hex(letter.key),
         "keyBase64": _base64(letter.key),
         "value": text_or_hex(letter.value),
@@ -52,6 +53,8 @@ def lines_of(letter: StoredLetter, replayed: bool) -> list[str]:
     ]
     if letter.attempt is not None:
         lines.append(f"  attempt:  {letter.attempt}")
+    if letter.cut:
+        lines.append(f"  cut:      {printable(letter.cut)}")
     lines.append(f"  key:      {_bytes(letter.key)}")
     lines.append(f"  value:    {_bytes(letter.value)}")
     lines += [f"  header:   {printable(name)}: {_bytes(value)}" for name, value in letter.headers]

@@ -12,6 +12,7 @@ from slackwater.kafka.untrusted import MAX_WHOLE, whole
 from slackwater.runtime.config.worker_config import BACKFILL
 from slackwater.runtime.delivery.dead_letters import (
     ATTEMPT_HEADER,
+    CUT_HEADER,
     ERROR_HEADER,
     GROUP_HEADER,
     LETTER_HEADERS,
@@ -40,7 +41,8 @@ class StoredLetter:
 
     ``tp``, ``offset``, ``written_ms``: where it stands, and when it was written. ``source``,
     ``source_offset``, ``timestamp_ms``: of the record that was rejected; ``key``, ``value`` and ``headers``
-    are that record's. ``attempt``: None where an older worker has written it.
+    are that record's. ``attempt``: None where an older worker has written it. ``cut``: what is known of the
+    record, as JSON, where it was too large for the topic; ``value`` is only its beginning then.
     """
 
     tp: TopicPartition
@@ -56,6 +58,7 @@ class StoredLetter:
     key: bytes | None
     value: bytes | None
     headers: Headers
+    cut: str = ""
 
     @property
     def size(self) -> int:
@@ -99,6 +102,7 @@ def letter_of(record: ConsumerRecord) -> StoredLetter | None:
         key=record.key,
         value=record.value,
         headers=own,
+        cut=(added.get(CUT_HEADER) or b"").decode("utf-8", "replace"),
     )
 
 

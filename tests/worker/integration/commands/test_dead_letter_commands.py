@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -268,6 +270,37 @@ def replay(site: LetterSite, producer: Any = None, **options: Any) -> Counts:
     with clients.reader(site.config) as first, clients.reader(site.config) as second:
         make = producer or (lambda: clients.producer(site.config))
         return Replay(LetterLog(first, site.dlq), second, make, **options).run(Selection(site.group))
+
+
+def test_a_letter_that_its_topic_does_not_take_is_cut_and_not_sent_again(
+    site: LetterSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.dlq += ".small"
+    site.create(NewTopic(site.dlq, 1, configs={"max.message.bytes": "15000"}))
+    document = json.loads(site.file.read_text())
+    site.file.write_text(json.dumps({**document, "deadLetterTopic": site.dlq}))
+    site.letters._topic = site.dlq
+    value, headers = random.Random(1).randbytes(14_990), [("h", b"x" * (11 << 20))]
+    site.reject(
+        0, site.letter(1), site.letter(2, value=value), site.letter(3, key=value, stack="\x1b" * 4000)
+    )
+    site.reject(0, site.letter(4, headers=headers), site.letter(5, error="long" * 1000, value=None))
+    assert site.known(0) == {1, 2, 3, 4, 5}
+
+    assert site.dlq_command("show", "--output", "json") == 0
+    letters = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    shown = {letter["source"]["offset"]: letter for letter in letters}
+    whole = [offset for offset, letter in shown.items() if letter["cut"] is None]
+    assert sorted(whole) == [1, 5]
+    assert json.loads(shown[2]["cut"]) == {
+        "keyBytes": 2,
+        "valueBytes": len(value),
+        "sha256": hashlib.sha256(value).hexdigest(),
+    }
+    assert base64.b64decode(shown[2]["valueBase64"]) == value[:1024]
+    assert [shown[3]["key"], shown[4]["headers"], shown[4]["error"]] == [None, [], "is bad"]
+    counts = replay(site)
+    assert (counts.selected, counts.sent, counts.cut) == (5, 2, 3)
 
 
 @pytest.mark.parametrize("after", [0, 2, 5])

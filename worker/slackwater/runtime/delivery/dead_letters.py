@@ -10,13 +10,22 @@ retention counts from then.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from slackwater.clock import Clock
-from slackwater.kafka.errors import SendDeadlineError, UnknownTopicOrPartitionError
+from slackwater.kafka.errors import (
+    KafkaError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+    SendDeadlineError,
+    UnknownTopicOrPartitionError,
+)
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.delivery.log_reading import read_log
 from slackwater.runtime.delivery.partition import OwnedPartition
@@ -24,6 +33,9 @@ from slackwater.runtime.delivery.partition import OwnedPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger(__name__)
+
+_TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 MINUTE_MS = 60_000
 CLOCK_SLACK_MS = 60_000
 """How far the clocks of two workers may differ."""
@@ -42,6 +54,11 @@ partition and offset."""
 TIMESTAMP_HEADER = "slackwater.timestamp"
 ATTEMPT_HEADER = "slackwater.attempt"
 STACK_HEADER = "slackwater.stack"
+CUT_HEADER = "slackwater.cut"
+"""Of a letter that its topic does not take in full: JSON with `keyBytes`, `valueBytes` (null: it has none)
+and `sha256` (of the value)."""
+MAX_CUT_BYTES = 1024
+"""Of key, value, error and stack of such a letter. A longer key is left out, as are the record's headers."""
 LETTER_HEADERS = (
     ERROR_HEADER,
     TOPIC_HEADER,
@@ -52,6 +69,7 @@ LETTER_HEADERS = (
     TOPIC_ID_HEADER,
     ATTEMPT_HEADER,
     STACK_HEADER,
+    CUT_HEADER,
 )
 """What a worker adds to a record's own headers."""
 
@@ -61,6 +79,8 @@ class LateError(Exception):
 
 
 Headers = Sequence[tuple[str, bytes | None]]
+Record = tuple[int, bytes | None, bytes | None, Headers]
+"""Partition, key, value, headers."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +128,11 @@ class LetterStore(Protocol):
 
     def write(
         self,
-        records: Iterable[tuple[int, bytes | None, bytes | None, Headers]],
+        records: Iterable[Record],
         timestamp_ms: int,
         until_ms: float,
     ) -> None:
-        """Stores (partition, key, value, headers); returns when the broker has all.
+        """Stores the records; returns when the broker has all.
 
         Raises SendDeadlineError where some could not be sent by ``until_ms`` (monotonic clock): which of the
         records are stored is not known then. Raises KafkaError.
@@ -236,6 +256,23 @@ def shortened(text: str, most: int) -> str:
     return text[:half] + cut + text[-half:]
 
 
+def _cut(record: Record) -> Record:
+    """``record`` with its position, the beginning of what is long, and a digest."""
+    partition, key, value, headers = record
+    added = {name: text for name, text in headers if name in LETTER_HEADERS}
+    for name in (ERROR_HEADER, STACK_HEADER):
+        if (text := added.get(name)) is not None:
+            added[name] = text[:MAX_CUT_BYTES]
+    sizes = {
+        "keyBytes": None if key is None else len(key),
+        "valueBytes": None if value is None else len(value),
+        "sha256": None if value is None else hashlib.sha256(value).hexdigest(),
+    }
+    added[CUT_HEADER] = json.dumps(sizes).encode()
+    key = None if key is None or len(key) > MAX_CUT_BYTES else key
+    return partition, key, None if value is None else value[:MAX_CUT_BYTES], list(added.items())
+
+
 def _known(owned: OwnedPartition) -> set[int]:
     assert owned.letters is not None, "read_back() comes first"
     return owned.letters
@@ -295,30 +332,56 @@ class DeadLetterTopic:
 
     def write(
         self,
-        records: Iterable[tuple[int, bytes | None, bytes | None, Headers]],
+        records: Iterable[Record],
         timestamp_ms: int,
         until_ms: float,
     ) -> None:
-        """Stores the records (acks=all). Raises the first KafkaError of any of them, SendDeadlineError where
-        some could not be sent by ``until_ms`` (monotonic clock)."""
+        """Stores the records (acks=all); one that is larger than the topic takes is cut. Raises the first
+        KafkaError of any of them, SendDeadlineError where some could not be sent by ``until_ms`` (monotonic
+        clock)."""
+        refused = self._send(records, timestamp_ms, until_ms)
+        for record, _ in refused:
+            if self._send([record], timestamp_ms, until_ms):  # others of its batch may have been too large
+                place = [dict(record[3])[name] for name in (TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER)]
+                log.warning(
+                    "the dead letter of %s is larger than the topic %s takes; it is cut",
+                    b" ".join(text or b"" for text in place).decode("utf-8", "replace"),
+                    self._topic,
+                )
+                for _, error in self._send([_cut(record)], timestamp_ms, until_ms):
+                    raise error
+
+    def _send(
+        self, records: Iterable[Record], timestamp_ms: int, until_ms: float
+    ) -> list[tuple[Record, KafkaError]]:
+        """Stores the records; returns those that are too large. Raises as :meth:`write`."""
         producer = self._connected()
-        sent = [
-            producer.send(
-                self._topic,
-                value=value,
-                key=key,
-                headers=list(headers),
-                partition=partition,
-                timestamp_ms=timestamp_ms,
-                send_by_ms=until_ms,
-            )
-            for partition, key, value, headers in records
-        ]
-        if not sent:
-            return
-        producer.flush()
-        for future in sent:
-            future.get()
+        sent: list[tuple[Record, Any]] = []
+        refused: list[tuple[Record, KafkaError]] = []
+        for record in records:
+            partition, key, value, headers = record
+            try:
+                future = producer.send(
+                    self._topic,
+                    value=value,
+                    key=key,
+                    headers=list(headers),
+                    partition=partition,
+                    timestamp_ms=timestamp_ms,
+                    send_by_ms=until_ms,
+                )
+            except _TOO_LARGE as exc:
+                refused.append((record, exc))
+            else:
+                sent.append((record, future))
+        if sent:
+            producer.flush()
+        for record, future in sent:
+            try:
+                future.get()
+            except _TOO_LARGE as exc:
+                refused.append((record, exc))
+        return refused
 
     def headers_since(self, partition: int, since_ms: int | None) -> Iterator[Headers]:
         """The headers of the records in ``partition``, from ``since_ms`` (all: None) to the end as of now."""
