@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from slackwater.handler import Retry
@@ -60,7 +60,15 @@ class HandlerError(WorkerError):
 
 
 class RecordsError(HandlerError):
-    """Some records of a batch cannot be handled or written: it fails again, but not without them."""
+    """Some records of a batch cannot be handled or written: it fails again, but not without them.
+
+    ``reasons``: why records are at fault for certain, such as those whose rows the table does not take, by
+    topic, partition and offset; empty: they are to be searched for.
+    """
+
+    def __init__(self, message: str, reasons: Mapping[tuple[str, int, int], str] | None = None) -> None:
+        super().__init__(message)
+        self.reasons = dict(reasons or {})
 
 
 class BatchTooLargeError(RecordsError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from slackwater.pipeline.sinks.table_schema import fit, retyped
+from slackwater.pipeline.sinks.table_schema import check_not_null, fit, retyped, without_rules
 from slackwater.runtime.errors import ConfigError, RecordsError
 from slackwater.runtime.interfaces import Range, Sink, Staged
 
@@ -47,13 +47,10 @@ class DeclaredSchemaSink:
 
     def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> Staged:
         """Stages the rows with the declared columns; those that they lack are null. Raises RecordsError."""
-        fitted = fit(rows, self._declared, new_columns=self._new_columns, declared=True)
-        for field in self._declared:
-            if not field.nullable and fitted[field.name].null_count:
-                raise RecordsError(
-                    f"the column {field.name} is declared NOT NULL (sink.schema), and rows have no value"
-                )
-        return self._sink.stage(_nullable(fitted), ranges)
+        columns = without_rules(self._declared)
+        fitted = fit(rows, columns, new_columns=self._new_columns, declared=True)
+        check_not_null(fitted, self._declared, "NOT NULL in sink.schema")
+        return self._sink.stage(fitted, ranges)
 
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         """As the sink's."""
@@ -70,7 +67,7 @@ class DeclaredSchemaSink:
         if self._checked:
             return
         try:
-            types = self._sink.types_of(_nullable(self._declared.empty_table()))
+            types = self._sink.types_of(without_rules(self._declared).empty_table())
         except RecordsError as exc:
             raise ConfigError(str(exc), field="sink.schema") from None
         if types is not None:
@@ -105,13 +102,3 @@ def declared_columns(schema: str) -> pa.Schema:
     places = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64()}
     names = {field.name for field in fields}
     return pa.schema([*fields, *(pa.field(name, kind) for name, kind in places.items() if name not in names)])
-
-
-def _nullable(rows: pa.Table) -> pa.Table:
-    """``rows`` with columns that may be null, also within structs: no sink makes columns that may not."""
-    import pyarrow as pa
-
-    from slackwater.pipeline.values.types import nullable
-
-    schema = pa.schema([(field.name, nullable(field.type)) for field in rows.schema])
-    return rows if rows.schema == schema else rows.cast(schema)

@@ -6,10 +6,12 @@ A value that does not fit its column is an error of its record, never a file tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from slackwater.runtime.errors import RecordsError
+from slackwater.runtime.interfaces import PLACE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,19 +47,18 @@ def fit(
     added = [field for field in rows.schema if kept.get_field_index(field.name) < 0]
     if added and not new_columns:
         lacks = "sink.schema does not declare" if declared else "the table lacks"
-        raise RecordsError(
+        problem = (
             f"the rows have {_named(added)}, which {lacks} ({_named(list(kept))}): remove them in "
             "the handler, or set sink.newColumns to add"
         )
+        given = [number for field in added for number in _numbers(rows.column(field.name).is_valid())]
+        raise RecordsError(problem, reasons(rows, dict.fromkeys(given, problem)))
     if len(kept) + len(added) > MOST_COLUMNS:
         raise RecordsError(
             f"the rows would give the table {len(kept) + len(added)} columns; it may have {MOST_COLUMNS}"
         )
     present = set(rows.column_names)
-    columns = [
-        _held(rows.column(field.name), field) if field.name in present else pa.nulls(count, field.type)
-        for field in kept
-    ]
+    columns = [_held(rows, field) if field.name in present else pa.nulls(count, field.type) for field in kept]
     columns += [rows.column(field.name) for field in added]
     return pa.table(columns, schema=pa.schema([*kept, *added]))
 
@@ -77,19 +78,19 @@ def retyped(rows: pa.Table, leaf: Callable[[pa.DataType], pa.DataType | None]) -
     columns, fields = [], []
     for field in rows.schema:
         column = rows.column(field.name)
+        problem = f"the table cannot hold the column {field.name}, which is {field.type}"
         if pa.types.is_run_end_encoded(field.type):
             column = pa.chunked_array(
                 [pc.run_end_decode(chunk) for chunk in column.chunks], field.type.value_type
             )
         try:
             kind = _retyped(column.type, leaf)
-            if kind is None:
-                continue
-            columns.append(column if column.type == kind else column.cast(kind))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as exc:
-            raise RecordsError(
-                f"the table cannot hold the column {field.name}, which is {field.type}: {_one_line(exc)}"
-            ) from None
+            raise RecordsError(f"{problem}: {_one_line(exc)}") from None
+        if kind is None:
+            continue
+        cast = partial(pa.ChunkedArray.cast, target_type=kind)
+        columns.append(column if column.type == kind else _converted(rows, column, cast, problem))
         fields.append(pa.field(field.name, kind))
     return pa.table(columns, schema=pa.schema(fields))
 
@@ -160,28 +161,156 @@ def _retyped(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType | None
     return held
 
 
-def _held(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    """``column`` with the type of ``field``. Raises RecordsError if a value would become another one."""
+def reasons(rows: pa.Table, refused: Mapping[int, str]) -> dict[tuple[str, int, int], str]:
+    """Why rows are ``refused``, which is given by their numbers, by the places of their records; empty where
+    rows carry no places."""
     import pyarrow as pa
 
+    if not set(PLACE_COLUMNS) <= set(rows.column_names):
+        return {}
+    taken = rows.select(PLACE_COLUMNS).take(pa.array(list(refused), pa.int64()))
+    places = zip(*(column.to_pylist() for column in taken.columns), strict=True)
+    return dict(zip(places, refused.values(), strict=True))
+
+
+def without_rules(schema: pa.Schema) -> pa.Schema:
+    """The columns of ``schema``, in which null is allowed, also in fields within them."""
+    import pyarrow as pa
+
+    from slackwater.pipeline.values.types import nullable
+
+    return pa.schema([(field.name, nullable(field.type)) for field in schema])
+
+
+def check_not_null(rows: pa.Table, schema: pa.Schema, rule: str) -> None:
+    """Raises RecordsError for a row with null in a column of ``schema`` that must not be null, or in a field
+    within one. ``rule``: what says so. Columns that ``rows`` lack are not looked at."""
+    for field in schema:
+        if field.name in rows.column_names:
+            lacking = _lacking(rows.column(field.name).combine_chunks(), field, field.name)
+            if lacking:
+                refused = {
+                    number: f"the column {path} must not be null ({rule}), and a row has no value for it"
+                    for number, path in sorted(lacking.items())
+                }
+                raise RecordsError(next(iter(refused.values())), reasons(rows, refused))
+
+
+def _lacking(values: pa.Array, field: pa.Field, path: str) -> dict[int, str]:
+    """The numbers of the ``values`` that have null where ``field`` forbids it, each with the path of the
+    field that does."""
+    import pyarrow.compute as pc
+
+    lacking = {} if field.nullable else dict.fromkeys(_numbers(pc.is_null(values)), path)
+    if _forbids_null(field.type):
+        numbers = _numbers(pc.is_valid(values))
+        for parents, part, inner in _parts_of(values.drop_null(), field.type):
+            found = _lacking(part, inner, f"{path}.{inner.name}")
+            lacking = {numbers[parents[at]]: where for at, where in found.items()} | lacking
+    return lacking
+
+
+def _forbids_null(kind: pa.DataType) -> bool:
+    """Whether a field within ``kind`` must not be null, but for the keys of maps, which Arrow never has."""
+    import pyarrow as pa
+
+    if pa.types.is_map(kind):
+        return not kind.item_field.nullable or _forbids_null(kind.item_type) or _forbids_null(kind.key_type)
+    inner = [kind.field(at) for at in range(kind.num_fields)]
+    return any(not field.nullable or _forbids_null(field.type) for field in inner)
+
+
+def _parts_of(values: pa.Array, kind: pa.DataType) -> Iterator[tuple[Sequence[int], pa.Array, pa.Field]]:
+    """The values within nested ``values``, none of which is null: the numbers of those that they are of, and
+    their field in ``kind``, which has the same fields as the values' type."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_struct(kind):
+        for at in range(kind.num_fields):
+            yield range(len(values)), pc.struct_field(values, [at]), kind.field(at)
+    elif pa.types.is_map(kind):
+        # Arrow's functions of lists end the process for a map.
+        for field, part in ((kind.key_field, values.keys), (kind.item_field, values.items)):
+            yield from _parts_of(pa.ListArray.from_arrays(values.offsets, part), pa.list_(field))
+    else:
+        yield pc.list_parent_indices(values).to_pylist(), pc.list_flatten(values), kind.field(0)
+
+
+def _numbers(mask: pa.ChunkedArray) -> list[int]:
+    """Where ``mask`` is true."""
+    import pyarrow.compute as pc
+
+    numbers: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return numbers
+
+
+def _held(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    """The column with the type of ``field``. Raises RecordsError if a value would become another one."""
+    column = rows.column(field.name)
     if column.type == field.type:
         return column
+    problem = (
+        f"the column {field.name} of the table is {field.type}, and rows have {column.type} values that it "
+        "cannot hold"
+    )
+    return _converted(rows, column, partial(_without_loss, kind=field.type), problem)
+
+
+def _converted(
+    rows: pa.Table,
+    column: pa.ChunkedArray,
+    convert: Callable[[pa.ChunkedArray], pa.ChunkedArray],
+    problem: str,
+) -> pa.ChunkedArray:
+    """What ``convert`` makes of a column of ``rows``. Raises RecordsError with ``problem`` and what Arrow
+    says where it refuses values."""
+    import pyarrow as pa
+
     try:
-        if not _comparable(column.type, field.type):
-            raise pa.ArrowInvalid(f"{column.type} is no {field.type}")
-        if pa.types.is_integer(column.type) and pa.types.is_decimal(field.type):
-            # In one step, Arrow wants room for the largest integer.
-            result = column.cast(pa.decimal256(76, field.type.scale)).cast(field.type)
-        else:
-            result = column.cast(field.type)
-        if not _equal(result.cast(column.type), column):
-            raise pa.ArrowInvalid("some would lose a part")
-        return result
+        return convert(column)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as exc:
-        raise RecordsError(
-            f"the column {field.name} of the table is {field.type}, and rows have {column.type} values that "
-            f"it cannot hold: {_one_line(exc)}"
-        ) from None
+        refused = {number: f"{problem}: {text}" for number, text in _refused(column, convert).items()}
+        raise RecordsError(f"{problem}: {_one_line(exc)}", reasons(rows, refused)) from None
+
+
+def _refused(
+    column: pa.ChunkedArray, convert: Callable[[pa.ChunkedArray], pa.ChunkedArray]
+) -> dict[int, str]:
+    """The numbers of the values that ``convert`` refuses, and why, found by bisection."""
+    import pyarrow as pa
+
+    refused, pieces = {}, [(0, len(column))]
+    while pieces:
+        start, stop = pieces.pop()
+        piece = column.slice(start, stop - start)
+        if piece.null_count == len(piece):
+            continue
+        try:
+            convert(piece)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as exc:
+            middle = (start + stop) // 2
+            if middle == start:
+                refused[start] = _one_line(exc)
+            else:
+                pieces += [(middle, stop), (start, middle)]
+    return refused
+
+
+def _without_loss(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """``column`` as ``kind``. Raises Arrow's errors if a value would become another one."""
+    import pyarrow as pa
+
+    if not _comparable(column.type, kind):
+        raise pa.ArrowInvalid(f"{column.type} is no {kind}")
+    if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
+        # In one step, Arrow wants room for the largest integer.
+        result = column.cast(pa.decimal256(76, kind.scale)).cast(kind)
+    else:
+        result = column.cast(kind)
+    if not _equal(result.cast(column.type), column):
+        raise pa.ArrowInvalid("some would lose a part")
+    return result
 
 
 def _equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:

@@ -4,14 +4,16 @@ Records are numbered in the batch's order. A record is at fault where it fails a
 records that are good together: a text in a column in which most records have numbers is a column of text when
 it is alone.
 
-For ``k`` records at fault of ``n`` it asks for at most ``4 * k * (log2(n) + 1) + 3 * k + 1`` trials.
+For ``k`` records at fault of ``n`` it asks for at most ``4 * k * (log2(n) + 1) + 3 * k + 1`` trials. Where
+a fault names the records, they are left out, and one trial shows whether the others pass.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 MOST = 100
 """The most records of one batch that may be at fault, whatever its size."""
@@ -27,12 +29,14 @@ class Fault:
 
     ``reason``: in one line. ``by_value``: whether it is of a kind that records cause by what is in them (a
     value or type that does not fit), so that it tells something even where nothing succeeds. ``stack``: the
-    traceback of what the handler raised; "": it raised nothing.
+    traceback of what the handler raised; "": it raised nothing. ``reasons``: by record, why it is at
+    fault for certain, whatever else is tried with it; any number may be.
     """
 
     reason: str
     by_value: bool = True
     stack: str = ""
+    reasons: Mapping[Any, str] = field(default_factory=dict)
 
 
 class TooManyFaultsError(Exception):
@@ -57,32 +61,40 @@ def limit(count: int) -> int:
     return max(ALWAYS, min(MOST, int(count * MOST_SHARE)))
 
 
-def search(count: int, fault: Fault, most: int) -> Search:
+def search(count: int, fault: Fault, most: int, key: Callable[[int], Any] = int) -> Search:
     """The records at fault in a batch of ``count``, which failed with ``fault``.
+
+    ``key``: the record with this number in the ``reasons`` of faults.
 
     Raises:
         TooManyFaultsError: more than ``most`` are.
         SizeFaultError: none is.
     """
-    bad, pieces = yield from _failing_alone(range(count), fault, most)
+    named: dict[int, Fault] = {}
+    bad, pieces = yield from _failing_alone(range(count), fault, most, key, named)
     for record in sorted(bad):  # once more: what the handler works with may have been away for a moment
         again = yield [record]
         if again is None:
             del bad[record]
             pieces.append(range(record, record + 1))
     rest = sorted(record for piece in pieces for record in piece)
-    if not rest:
-        return bad
+    if not rest or pieces == [rest]:
+        return bad | named
     together = yield rest
     if together is not None:
         yield from _failing_together(pieces, rest, together, bad, most)
-    return bad
+    return bad | named
 
 
 def _failing_alone(
-    records: Sequence[int], fault: Fault, most: int
+    records: Sequence[int],
+    fault: Fault,
+    most: int,
+    key: Callable[[int], Any],
+    named: dict[int, Fault],
 ) -> Generator[Sequence[int], Fault | None, tuple[dict[int, Fault], list[Sequence[int]]]]:
-    """The records that fail by themselves, and the pieces of the batch that pass by themselves."""
+    """The records that fail by themselves, and the pieces of the batch that pass by themselves. Those that a
+    fault names are added to ``named``, and are in neither."""
     bad: dict[int, Fault] = {}
     passing: list[Sequence[int]] = []
     failing = deque([(records, fault)])
@@ -91,16 +103,29 @@ def _failing_alone(
         if len(failing) + len(bad) > most:
             raise TooManyFaultsError(most, failing[0][1])
         piece, fault = failing.popleft()
-        if len(piece) == 1:
+        if found := _named(piece, fault, key):
+            named.update(found)
+            tried: list[Sequence[int]] = [[record for record in piece if record not in found]]
+        elif len(piece) == 1:
             bad[piece[0]] = fault
             continue
-        for half in _halves(piece):
-            fault_of_half = yield half
-            if fault_of_half is None:
-                passing.append(half)
+        else:
+            tried = list(_halves(piece))
+        for part in filter(None, tried):
+            fault_of_part = yield part
+            if fault_of_part is None:
+                passing.append(part)
             else:
-                failing.append((half, fault_of_half))
+                failing.append((part, fault_of_part))
     return bad, passing
+
+
+def _named(records: Sequence[int], fault: Fault, key: Callable[[int], Any]) -> dict[int, Fault]:
+    """Those of ``records`` that ``fault`` names."""
+    if not fault.reasons:
+        return {}
+    named = {record: fault.reasons.get(key(record)) for record in records}
+    return {record: Fault(reason) for record, reason in named.items() if reason is not None}
 
 
 def _failing_together(

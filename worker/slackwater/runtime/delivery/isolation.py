@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from slackwater.handler import Retry
 from slackwater.kafka.structs import TopicPartition
@@ -51,7 +52,7 @@ def fault_of(exc: BaseException) -> Fault | None:
     """The fault in records that ``exc`` may show; None where the handler's surroundings have failed: memory,
     files, connections, an end that the handler itself has asked for."""
     if isinstance(exc, RecordsError):
-        return Fault(str(exc))
+        return Fault(str(exc), reasons=exc.reasons)
     if not isinstance(exc, TransformError):
         return None
     import pyarrow as pa
@@ -92,7 +93,7 @@ class Isolation:
         }
         self._rows = [(tp, row) for tp, part in self._parts.items() for row in range(len(part.columns))]
         self._left: Sequence[int] = ()
-        self._search = search(len(self._rows), fault, limit(len(self._rows)))
+        self._search = search(len(self._rows), fault, limit(len(self._rows)), self._place)
         self._trial: Sequence[int] | None = next(self._search)
 
     @property
@@ -140,14 +141,25 @@ class Isolation:
                 "Its parts succeed alone and fail together: the batch is too large, no record is at fault"
             ) from None
 
+    def _place(self, record: int) -> tuple[str, int, int]:
+        """Topic, partition and offset of the record with that number."""
+        return self._places[record]
+
+    @cached_property
+    def _places(self) -> list[tuple[str, int, int]]:
+        return [
+            (tp.topic, tp.partition, offset)
+            for tp, part in self._parts.items()
+            for offset in part.columns.to_arrow(tp.topic, tp.partition).column("offset").to_pylist()
+        ]
+
     def _finish(self, faults: Mapping[int, Fault], rejected_before: int | None) -> None:
         self._trial = None
         self._left = [record for record in range(len(self._rows)) if record not in faults]
         if not self._left:
             self._check_all(faults, rejected_before)
         for record, fault in sorted(faults.items()):
-            tp, row = self._rows[record]
-            offset = self._parts[tp].columns.to_arrow(tp.topic, tp.partition).column("offset")[row].as_py()
+            tp, offset = self._rows[record][0], self._place(record)[2]
             self.rejected.setdefault(tp, []).append(
                 (offset, f"the batch fails with this record: {fault.reason}")
             )

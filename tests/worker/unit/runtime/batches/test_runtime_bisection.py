@@ -100,6 +100,19 @@ def test_a_handler_that_always_fails_is_found_out_soon(count: int, most: int) ->
     assert calls <= 4 * most
 
 
+def test_records_that_a_fault_names_are_rejected_with_their_own_reasons_however_many() -> None:
+    named, other = {record: f"reason {record}" for record in range(0, 1000, 2)}, 501
+    steps = search(1000, Fault("the batch", reasons=named), limit(1000))
+    tried, trials = next(steps), 1
+    try:
+        while True:
+            tried, trials = steps.send(Fault("not named") if other in tried else None), trials + 1
+    except StopIteration as end:
+        faults = end.value
+    assert {record: fault.reason for record, fault in faults.items()} == named | {other: "not named"}
+    assert trials <= 4 * (math.log2(1000) + 1) + 5
+
+
 def test_two_types_that_are_as_frequent_are_no_fault_of_records() -> None:
     with pytest.raises(TooManyFaultsError):
         run(1000, of_two_types(*range(0, 1000, 2)))

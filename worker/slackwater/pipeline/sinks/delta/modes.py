@@ -23,11 +23,13 @@ _INTEGERS = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INT", "int64": "B
 class Mode(Protocol):
     """How rows get into the table.
 
-    ``name``: of the mode. ``key``: the columns by which rows are the same; empty: none are.
+    ``name``: of the mode. ``key``: the columns by which rows are the same; empty: none are. ``is_whole``:
+    each row of a handler is written as it is, and not added to others.
     """
 
     name: str
     key: tuple[str, ...]
+    is_whole: bool
 
     def typed(self, rows: pa.Table) -> pa.Table:
         """A handler's rows, one by one, with types of Delta. Raises RecordsError, HandlerError."""
@@ -42,7 +44,7 @@ class Mode(Protocol):
 class Append:
     """Each row is a new one."""
 
-    name = "append"
+    name, is_whole = "append", True
 
     def __init__(self) -> None:
         self.key: tuple[str, ...] = ()
@@ -61,7 +63,7 @@ class Upsert:
     """A row replaces the one with the same key. Of a batch's rows the last one counts: by topic, partition
     and offset."""
 
-    name = "upsert"
+    name, is_whole = "upsert", True
 
     def __init__(self, key: Sequence[str]) -> None:
         self.key = tuple(key)
@@ -85,7 +87,7 @@ class Merge:
     """Rows are added up by key, with each other and with the row that is there. Nulls count for nothing, and
     neither does NaN in a minimum or maximum."""
 
-    name = "merge"
+    name, is_whole = "merge", False
 
     def __init__(self, key: Sequence[str], aggregates: Mapping[str, str]) -> None:
         self.key, self._aggregates = tuple(key), dict(aggregates)

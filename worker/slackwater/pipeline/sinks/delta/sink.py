@@ -42,8 +42,8 @@ from slackwater.pipeline.sinks.delta.types import (
 )
 from slackwater.pipeline.sinks.partition_values import check_path, check_texts, groups
 from slackwater.pipeline.sinks.staged import StagedRows
-from slackwater.pipeline.sinks.table_schema import fit
-from slackwater.runtime.errors import ConfigError, SinkError, WorkerError
+from slackwater.pipeline.sinks.table_schema import check_not_null, fit, without_rules
+from slackwater.runtime.errors import ConfigError, RecordsError, SinkError, WorkerError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
 
 if TYPE_CHECKING:
@@ -98,6 +98,8 @@ class DeltaSink:
         )
         self._marks = GroupMarks(group_id, self._store.uri)
         self._by, self._new_columns = list(partition_by), new_columns
+        self._suspects = False
+        """Whether the table has refused rows since a batch was published."""
 
     def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
         """The marks in the table's log. Raises SinkError, ConfigError."""
@@ -110,7 +112,9 @@ class DeltaSink:
         if not self._table.exists:
             self._refresh()
         staged = StagedRows(self.commit, self._mode.typed(rows), ranges, rows.column_names)
-        self._fitted(staged)
+        fitted = self._fitted(staged)
+        if self._suspects:
+            self._check(fitted)
         return staged
 
     def types_of(self, declared: pa.Table) -> tuple[pa.Schema, pa.Schema] | None:
@@ -179,7 +183,24 @@ class DeltaSink:
             self._marks.keep(staged.ranges)
             return 0
 
-        self._until_committed(attempt, lambda: self._marks.check(self._table.transactions, staged.ranges))
+        try:
+            self._until_committed(attempt, lambda: self._marks.check(self._table.transactions, staged.ranges))
+        except RecordsError:
+            self._suspects = True
+            self._check(self._fitted(staged))
+            raise
+        self._suspects = False
+
+    def _check(self, rows: pa.Table) -> None:
+        """Raises RecordsError for fitted rows that break a constraint of the table."""
+        if not self._mode.is_whole or not rows.num_rows:
+            return
+        try:
+            self._table.check(rows)
+        except RecordsError:
+            raise
+        except Exception as exc:
+            raise self._store.error("check rows for", exc) from None
 
     def _until_committed(self, attempt: Callable[[str], int | None], check: Callable[[], None]) -> int:
         """Calls ``attempt(id of the commit)``, and again if it returns None or another commit came first;
@@ -243,7 +264,7 @@ class DeltaSink:
         staged.refuse_missing(missing)
         if staged.prepared is None:
             staged.prepared = self._mode.reduced(staged.rows)
-        rows = fit(staged.prepared, kept, new_columns=self._new_columns)
+        rows = self._held(staged, kept)
         check_names(list(rows.schema), () if kept is None else kept.names)
         if kept is None and rows.num_rows:
             check_partition_columns(rows.schema, by)
@@ -252,6 +273,19 @@ class DeltaSink:
             check_texts(rows, by)
             for values, _ in groups([partition_texts(rows.column(name)) for name in by], by):
                 check_path(f"{self._store.uri}/{folder_of(by, values)}/{LONGEST_FILE_NAME}")
+        return rows
+
+    def _held(self, staged: StagedRows, kept: pa.Schema | None) -> pa.Table:
+        if kept is None:
+            return fit(staged.prepared, None)
+        columns = without_rules(kept)
+        if not self._mode.is_whole:
+            try:
+                return fit(staged.prepared, columns, new_columns=self._new_columns)
+            except RecordsError as exc:  # of a sum, and so of no single record
+                raise RecordsError(str(exc)) from None
+        rows = fit(staged.prepared, columns, new_columns=self._new_columns)
+        check_not_null(rows, kept, "NOT NULL in the table")
         return rows
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from slackwater.pipeline.sinks.delta.constraints import check_rules, rules_of
 from slackwater.pipeline.sinks.delta.log import TransactionLog
 from slackwater.pipeline.sinks.delta.marks import FORGETS, forgets
 from slackwater.pipeline.sinks.delta.store import DeltaStore
@@ -56,6 +57,11 @@ class MarkedTable:
         import pyarrow as pa
 
         return None if self._table is None else pa.schema(self._table.schema().to_arrow())
+
+    def check(self, rows: pa.Table) -> None:
+        """Raises RecordsError for rows that break a constraint of the table."""
+        if self._table is not None and (rules := rules_of(self._table)):
+            check_rules(rows, rules)
 
     @property
     def partition_columns(self) -> list[str]:

@@ -6,7 +6,6 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from slackwater.pipeline.sinks.iceberg import partitions
-from slackwater.pipeline.sinks.iceberg.types import check_required
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,14 +25,13 @@ class DataFiles:
 
     def written(self, metadata: TableMetadata, io: FileIO) -> list[DataFile]:
         """The files for a table with ``metadata``: those that are there, unless its columns, partitioning or
-        place have changed since. Raises RecordsError, HandlerError, OSError and errors of pyiceberg."""
+        place have changed since. Raises HandlerError, OSError and errors of pyiceberg."""
         if not self.rows.num_rows:
             return []
         before = self._metadata
         if before is None or _shape(before) != _shape(metadata):
             self.delete()
             rows = self.rows.select([field.name for field in metadata.schema().fields])
-            check_required(rows, metadata.schema())
             self._files = partitions.write(metadata, io, rows)
             self._metadata, self._io = metadata, io
         return self._files

@@ -30,7 +30,7 @@ from slackwater.pipeline.sinks.iceberg.table import MarkedTable
 from slackwater.pipeline.sinks.iceberg.types import iceberg_schema, with_iceberg_types
 from slackwater.pipeline.sinks.ranges import check_mark
 from slackwater.pipeline.sinks.staged import StagedRows
-from slackwater.pipeline.sinks.table_schema import check_case, fit
+from slackwater.pipeline.sinks.table_schema import check_case, check_not_null, fit
 from slackwater.runtime.errors import ConfigError, SinkError, WorkerError
 
 if TYPE_CHECKING:
@@ -242,6 +242,8 @@ class IcebergSink:
         staged.refuse_missing(missing)
         rows = fit(staged.rows, kept, new_columns=self._new_columns)
         check_case(list(rows.schema), "Iceberg's readers do")
+        if self._table.exists:
+            check_not_null(rows, self._table.existing.schema().as_arrow(), "required in the table")
         if kept is None and rows.num_rows:
             partitions.spec_of(iceberg_schema(rows.schema), by)
         if self._table.exists and staged.prepared != self._table.version:

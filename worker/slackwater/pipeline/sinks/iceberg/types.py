@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slackwater.pipeline.sinks.table_schema import common_type, retyped
-from slackwater.runtime.errors import RecordsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,15 +28,6 @@ def iceberg_schema(schema: pa.Schema) -> Schema:
     from pyiceberg.schema import assign_fresh_schema_ids
 
     return assign_fresh_schema_ids(Catalog._convert_schema_if_needed(schema))
-
-
-def check_required(rows: pa.Table, schema: Schema) -> None:
-    """Raises RecordsError if a column that must not be null lacks a value."""
-    for field in schema.fields:
-        if field.required and field.name in rows.column_names and rows.column(field.name).null_count:
-            raise RecordsError(
-                f"the column {field.name} of the table must not be null, and rows have no value for it"
-            )
 
 
 def _iceberg_type(kind: pa.DataType) -> pa.DataType | None:
