@@ -49,7 +49,7 @@ def fit(
         lacks = "sink.schema does not declare" if declared else "the table lacks"
         problem = (
             f"the rows have {_named(added)}, which {lacks} ({_named(list(kept))}): remove them in "
-            "the handler, or set sink.newColumns to add"
+            "the handler, set sink.newColumns to add, or add them to the table"
         )
         given = [number for field in added for number in _numbers(rows.column(field.name).is_valid())]
         raise RecordsError(problem, reasons(rows, dict.fromkeys(given, problem)))

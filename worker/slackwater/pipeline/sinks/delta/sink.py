@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from slackwater import extras
+from slackwater.pipeline.sinks.delta.constraints import generated
 from slackwater.pipeline.sinks.delta.marks import GroupMarks
 from slackwater.pipeline.sinks.delta.modes import Append, Merge, Mode, Upsert
 from slackwater.pipeline.sinks.delta.store import DeltaStore
@@ -151,14 +152,16 @@ class DeltaSink:
         return self._until_committed(attempt, lambda: None)
 
     def probe(self) -> str:
-        """Reads the table if there is one, makes an empty table in a folder beneath it, whose name begins
-        with a dot, and removes that. Returns where. Raises SinkError, ConfigError."""
+        """Reads the table if there is one and checks that deltalake can write to it, makes an empty table in
+        a folder beneath it, whose name begins with a dot, and removes that. Returns where. Raises SinkError,
+        ConfigError."""
         import pyarrow as pa
         from deltalake import DeltaTable
 
         self._refresh()
         uri, name = self._store.uri, f".slackwater-probe-{uuid.uuid4().hex}"
         try:
+            self._table.check_protocol()
             with self._store.without_traces(name):
                 DeltaTable.create(
                     f"{uri}/{name}", pa.schema([("probe", pa.int64())]), storage_options=self._store.options
@@ -218,7 +221,9 @@ class DeltaSink:
                 # The store has made the commit, and its answer was lost.
                 return int(commit.get("operationMetrics", {}).get("num_deleted_rows") or 0)
             check()
-            if failure is not None and not isinstance(failure, CommitFailedError):
+            if failure is not None and (
+                not isinstance(failure, CommitFailedError) or self._store.is_final(failure)
+            ):
                 raise self._store.error("write to", failure) from None
             try:
                 if (removed := attempt(batch)) is not None:
@@ -264,7 +269,8 @@ class DeltaSink:
         staged.refuse_missing(missing)
         if staged.prepared is None:
             staged.prepared = self._mode.reduced(staged.rows)
-        rows = self._held(staged, kept)
+        new_columns = self._new_columns and self._table.takes_columns
+        rows = self._held(staged, kept, new_columns=new_columns)
         check_names(list(rows.schema), () if kept is None else kept.names)
         if kept is None and rows.num_rows:
             check_partition_columns(rows.schema, by)
@@ -275,18 +281,25 @@ class DeltaSink:
                 check_path(f"{self._store.uri}/{folder_of(by, values)}/{LONGEST_FILE_NAME}")
         return rows
 
-    def _held(self, staged: StagedRows, kept: pa.Schema | None) -> pa.Table:
+    def _held(self, staged: StagedRows, kept: pa.Schema | None, *, new_columns: bool) -> pa.Table:
         if kept is None:
             return fit(staged.prepared, None)
         columns = without_rules(kept)
         if not self._mode.is_whole:
             try:
-                return fit(staged.prepared, columns, new_columns=self._new_columns)
+                return fit(staged.prepared, columns, new_columns=new_columns)
             except RecordsError as exc:  # of a sum, and so of no single record
                 raise RecordsError(str(exc)) from None
-        rows = fit(staged.prepared, columns, new_columns=self._new_columns)
+        rows = fit(staged.prepared, columns, new_columns=new_columns)
+        computed = [field.name for field in kept if generated(field) and field.name not in staged.names]
+        if computed and self._mode.key:
+            raise ConfigError(
+                f"is {self._mode.name}, and deltalake does not compute the column {computed[0]} of the table "
+                f"{self._store.uri} where it updates rows: give it in the handler, or use append",
+                field="sink.mode",
+            )
         check_not_null(rows, kept, "NOT NULL in the table")
-        return rows
+        return rows.drop_columns(computed)
 
 
 def _rows_from(tp: TopicPartition, start: int) -> str:

@@ -22,7 +22,16 @@ DEFAULTS = {"connect_timeout": "5s", "timeout": "30s", "max_retries": "4", "retr
 _PIECE = 4 << 20
 """Larger files are read with two more requests."""
 _LARGE = 1 << 40
+_UNKNOWN = (
+    r"Unsupported table features|Feature '.*' is not supported|Table features must be specified|"
+    "catalog-managed table"
+)
 _ADVICE = (
+    (
+        _UNKNOWN,
+        "deltalake does not support them: have Spark write the table (engine: spark, sink.format: spark, "
+        "sink.sparkFormat: delta), or remove them (ALTER TABLE ... DROP FEATURE)",
+    ),
     (r"No space left|quota", "free some space or give the sink another path"),
     (
         r"Permission denied|Read-only file system|Operation not permitted",
@@ -87,6 +96,10 @@ class DeltaStore:
         return SinkError(
             f"the sink cannot {what} the Delta table {self.uri}: {reason}{'; ' + advice if advice else ''}"
         )
+
+    def is_final(self, exc: BaseException) -> bool:
+        """Whether no other try of a commit can succeed: deltalake does not know what the table demands."""
+        return re.search(_UNKNOWN, self.reason(exc)) is not None
 
     def reason(self, exc: BaseException | None) -> str:
         """The message on one line, without backtrace, colours and storage options."""

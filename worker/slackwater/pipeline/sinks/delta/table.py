@@ -6,8 +6,11 @@ deltalake refuses a commit if another one, made since the table was read, has mo
 from __future__ import annotations
 
 import contextlib
+import json
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.sinks.delta.constraints import check_rules, rules_of
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 BATCH = "slackwaterBatch"
 """Name of the field of ``commitInfo`` that holds the id which a writer has given its commit."""
+_MAPPING = "delta.columnMapping.mode"
 _READ_TRIES = 20
 _COMMIT_TRIES = 50
 """How often a commit is tried because others append rows."""
@@ -57,6 +61,13 @@ class MarkedTable:
         import pyarrow as pa
 
         return None if self._table is None else pa.schema(self._table.schema().to_arrow())
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether deltalake can add columns: not where the table has column mapping."""
+        return self._table is None or not any(
+            name == _MAPPING and mode != "none" for name, mode in self._table.metadata().configuration.items()
+        )
 
     def check(self, rows: pa.Table) -> None:
         """Raises RecordsError for rows that break a constraint of the table."""
@@ -125,6 +136,21 @@ class MarkedTable:
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
 
+    def check_protocol(self) -> None:
+        """Commits to an empty table in a temporary folder that has the protocol of this one, if there is one.
+        Raises CommitFailedError where deltalake lacks a feature."""
+        import pyarrow as pa
+        from deltalake import DeltaTable
+
+        if self._table is None:
+            return
+        with tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
+            DeltaTable.create(folder, pa.schema([("probe", pa.int64())]))
+            log = Path(folder, "_delta_log", f"{1:020d}.json")
+            log.write_text(json.dumps({"protocol": _protocol(self._table)}))
+            copy = DeltaTable(folder)
+            copy.create_write_transaction([], "append", copy.schema(), [])
+
     def append(self, rows: pa.Table | None, versions: Mapping[str, int], batch: str) -> None:
         """One commit: the rows, if there are any, and the versions of transactions."""
         from deltalake import write_deltalake
@@ -132,7 +158,9 @@ class MarkedTable:
         table, options = self._existing(), self._options(versions, batch)
         before = table.version()
         if rows is not None and rows.num_rows:
-            write_deltalake(table, rows, mode="append", schema_mode="merge", **options)
+            # deltalake refuses to merge the schema of a table with column mapping, even with its own.
+            is_wider = not set(rows.column_names) <= set(table.schema().to_arrow().names)
+            write_deltalake(table, rows, mode="append", schema_mode="merge" if is_wider else None, **options)
         else:
             table.create_write_transaction([], "append", table.schema(), self.partition_columns, **options)
         self._committed(before, versions, batch)
@@ -213,6 +241,20 @@ class MarkedTable:
         """Spares the next refresh the commit that was just made, if no other one lies in between."""
         if self._log is not None and self._existing().version() == before + 1:
             self._log.add(versions, batch)
+
+
+def _protocol(table: DeltaTable) -> dict[str, Any]:
+    """The action ``protocol`` of the table's log."""
+    protocol = table.protocol()
+    action: dict[str, Any] = {
+        "minReaderVersion": protocol.min_reader_version,
+        "minWriterVersion": protocol.min_writer_version,
+    }
+    if protocol.min_reader_version >= 3:
+        action["readerFeatures"] = protocol.reader_features or []
+    if protocol.min_writer_version >= 7:
+        action["writerFeatures"] = protocol.writer_features or []
+    return action
 
 
 def quoted(name: str) -> str:
