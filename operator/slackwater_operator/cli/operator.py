@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -48,6 +49,11 @@ TRACES_CLOSE_MS = 1_000.0
 SILENT_S = 60.0
 """A loop that made no progress for that long hangs: the kubelet may start the process anew."""
 LEASE_REQUEST_S = 3.0
+DEEPEST = 25_000
+"""The recursion limit: an object of the API server nests up to 10,000 levels (encoding/json of Go), of which
+copying takes two frames each. With Python's default of 1,000, one such object would end every watch."""
+STACK_BYTES = 16 << 20
+"""Of a thread. Python's JSON parser takes some 200 bytes of it for a level."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.command:
         return _run_command(args)
     options = options_of(commands, args, os.environ)
+    allow_deep_objects()
     tracing = _tracing(options)
     logs.set_up(options.log_level, options.log_format, tracing.fields)
     try:
@@ -66,6 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     finally:
         tracing.close(TRACES_CLOSE_MS)
+
+
+def allow_deep_objects() -> None:
+    """Lets this process read, in any thread that starts later, each object that the API server stores."""
+    sys.setrecursionlimit(DEEPEST)
+    threading.stack_size(STACK_BYTES)
 
 
 def _run_command(args: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Callable, Iterable
@@ -259,7 +260,8 @@ class Controller:
     async def _reconcile_until_gone(self, key: Key) -> None:
         """Reconciles one group, again and again, until it is gone."""
         session = self._sessions[key]
-        self._snapshots.introduce(session)
+        with contextlib.suppress(Exception):  # the reconciliation fails as well, and reports why
+            self._snapshots.introduce(session)
         self._changed.set()  # its cluster may be a new one
         await self._first_observation(session)
         last: tuple[GroupSnapshot, Plan] | None = None
@@ -397,10 +399,10 @@ class Controller:
         raw = self._store.group(Key(*session.key))
         if raw is None:
             return
-        memory, metadata = parse(raw.get("status")), raw["metadata"]
+        metadata, before = raw["metadata"], raw.get("status") or {}
         now_ms = self._clock.wall_ms()
-        before = raw.get("status") or {}
         try:
+            memory = parse(before)
             status = status_of_trouble(
                 before, memory.conditions, int(metadata.get("generation") or 0), trouble, now_ms
             )

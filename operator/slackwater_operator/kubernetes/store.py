@@ -268,11 +268,17 @@ def slim(obj: Object) -> Object:
     return shared
 
 
-def _shared(value: Any) -> Any:
+_SHARED_DEPTH = 64
+"""What an object has deeper inside is kept as it is: no object of a user may exhaust the stack."""
+
+
+def _shared(value: Any, depth: int = 0) -> Any:
+    if depth > _SHARED_DEPTH:
+        return value
     if isinstance(value, dict):
-        return {sys.intern(name): _shared(inner) for name, inner in value.items()}
+        return {sys.intern(name): _shared(inner, depth + 1) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_shared(inner) for inner in value]
+        return [_shared(inner, depth + 1) for inner in value]
     if isinstance(value, str) and len(value) <= 40:
         return sys.intern(value)
     return value

@@ -131,6 +131,25 @@ def lease_of(plane: ControlPlane, namespace: str) -> dict[str, Any]:
     return spec
 
 
+def test_a_template_that_nests_deep_or_has_nulls_stops_no_group(
+    control_plane: ControlPlane, namespace: str, start: Start
+) -> None:
+    levels = 3_000  # beyond Python's limit, within the API server's
+    nulls = {"metadata": None, "spec": {"volumes": None, "containers": None}}
+    deep = json.dumps(group(namespace, "deep", template="DEEP"))
+    deep = deep.replace('"DEEP"', '{"a":' * levels + "{}" + "}" * levels)
+    for document in (deep, json.dumps(group(namespace, "nulls", template=nulls))):
+        control_plane.kubectl("create", "-n", namespace, "-f", "-", stdin=document)
+    start()
+
+    def reason(name: str) -> str:
+        shown = '{.status.conditions[?(@.type=="Degraded")].reason}'
+        return control_plane.kubectl("get", "cg", "-n", namespace, name, "-o", f"jsonpath={shown}")
+
+    until(lambda: reason("deep") == "InvalidSpec", "InvalidSpec of the group deep", HANG_S)
+    until(lambda: reason("nulls") not in ("", "InvalidSpec", "InternalError"), "a status of nulls", HANG_S)
+
+
 def test_the_second_operator_leads_within_the_lease_after_a_kill(
     control_plane: ControlPlane, namespace: str, start: Start
 ) -> None:

@@ -1,20 +1,24 @@
 """Merges spec.template over the operator's own pod template.
 
 The rules are those of a strategic merge patch: mappings are merged, lists whose entries have a name are
-merged by it, other lists are replaced, and `null` removes a field. Fields that the operator depends on
-cannot be changed. The API server checks whether the result is a valid pod; this module knows the names of a
-pod's fields, so that an error for a misspelled one suggests the correct name.
+merged by it, other lists are replaced, and `null` removes a field of the operator's. Fields that the operator
+depends on can be neither changed nor removed; a `null` there, or in a field that the operator does not set,
+counts as absent, as in Kubernetes. The API server checks whether the result is a valid pod; this module knows
+the names of a pod's fields, so that an error for a misspelled one suggests the correct name.
 """
 
 from __future__ import annotations
 
-import copy
+import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slackwater_operator.api.v1alpha1.fields import FieldError, describe, join, nearest
 
 PATH = "spec.template"
+
+MAX_DEPTH = 64
+"""How deep a template may nest, in mappings and lists. Those of Kubernetes' fields nest less than 20 deep."""
 
 WORKER = "worker"
 _DOMAIN = "slackwater.dev/"
@@ -74,6 +78,8 @@ OWNED_CONTAINER_FIELDS = {
     "restartPolicy": "a StatefulSet always restarts its pods",
     "restartPolicyRules": "a StatefulSet always restarts its pods",
 }
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 OWNED_PROBE_FIELDS = ("httpGet", "exec", "tcpSocket", "grpc")
 OWNED_VARIABLES = (
     "SLACKWATER_ORDINAL",
@@ -95,6 +101,12 @@ OWNED_FOLDER = "/etc/slackwater"
 OWNED_VOLUME = "slackwater"
 OWNED_PORT, OWNED_PORT_NUMBER = "health", 8080
 
+_KEPT = frozenset({
+    "metadata", "spec", "labels", "annotations", *MERGE_KEYS, *PROBES, *OWNED_POD_FIELDS,
+    *OWNED_CONTAINER_FIELDS, *OWNED_PROBE_FIELDS, *OWNED_LABELS,
+})  # fmt: skip
+"""The fields of the operator's template that a `null` does not remove."""
+
 
 def lay(own: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
     """The operator's pod template with spec.template merged over it.
@@ -111,12 +123,38 @@ def lay(own: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def normalized(value: Any, path: str = PATH, depth: int = 0) -> Any:
+    """A copy of a value of spec.template, without the fields that are null.
+
+    Raises:
+        FieldError: it nests deeper than `MAX_DEPTH`, or a part of it has no JSON type.
+    """
+    if depth > MAX_DEPTH:
+        raise FieldError(
+            PATH, f"nests more than {MAX_DEPTH} levels deep, so it is no pod template; correct it"
+        )
+    if isinstance(value, Mapping):
+        return {
+            key: normalized(item, join(path, str(key)), depth + 1)
+            for key, item in value.items()
+            if item is not None
+        }
+    if isinstance(value, list | tuple):
+        return [normalized(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise FieldError(
+        path, f"must be text, a number, a boolean, a list or a mapping, but is {describe(value)}"
+    )
+
+
 def check(template: Mapping[str, Any]) -> None:
     """Refuses a template that cannot be merged, or that changes what the operator needs.
 
     Raises:
         FieldError: names the field under spec.template.
     """
+    template = normalized(template)
     _known(template, ("metadata", "spec"), PATH)
     metadata = _mapping(template.get("metadata"), f"{PATH}.metadata")
     _known(metadata, ("labels", "annotations"), f"{PATH}.metadata")
@@ -146,7 +184,7 @@ def _check_worker(container: Mapping[str, Any], path: str) -> None:
         if variable.get("name") in OWNED_VARIABLES:
             raise FieldError(where, "is set by Slackwater; remove it")
     for where, mount in _entries(container, "volumeMounts", path):
-        target = str(mount.get("mountPath", "")).rstrip("/") + "/"
+        target = posixpath.normpath("/" + mount["mountPath"].lstrip("/")).rstrip("/") + "/"
         if target.startswith(OWNED_FOLDER + "/") or (OWNED_FOLDER + "/").startswith(target):
             raise FieldError(
                 where,
@@ -159,7 +197,7 @@ def _check_worker(container: Mapping[str, Any], path: str) -> None:
                 where,
                 f"{OWNED_PORT} ({OWNED_PORT_NUMBER}) is used by the worker; use another name and number",
             )
-    for name in ("startupProbe", "livenessProbe", "readinessProbe"):
+    for name in PROBES:
         probe = _mapping(container.get(name), f"{path}.{name}")
         for handler in OWNED_PROBE_FIELDS:
             if handler in probe:
@@ -219,16 +257,16 @@ def _entries(parent: Mapping[str, Any], name: str, path: str) -> list[tuple[str,
 
 def _merged(own: Any, over: Any, name: str = "") -> Any:
     if isinstance(own, Mapping) and isinstance(over, Mapping):
-        result = {key: copy.deepcopy(value) for key, value in own.items()}
+        result = normalized(own)
         for key, value in over.items():
-            if value is None:
-                result.pop(key, None)
-            else:
+            if value is not None:
                 result[key] = _merged(own.get(key), value, key)
+            elif key not in _KEPT and not key.startswith(_DOMAIN):
+                result.pop(key, None)
         return result
     if isinstance(own, Sequence) and not isinstance(own, str) and name in MERGE_KEYS:
         return _merged_list(own, over, name)
-    return copy.deepcopy(over)
+    return normalized(over)
 
 
 def _merged_list(own: Sequence[Any], over: Sequence[Any], name: str) -> list[Any]:
@@ -238,8 +276,8 @@ def _merged_list(own: Sequence[Any], over: Sequence[Any], name: str) -> list[Any
     result = []
     for entry in own:
         laid = given.pop(entry[key], None)
-        if laid is None:
-            result.append(copy.deepcopy(entry))
+        if laid is None or name in _WHOLE_ENTRIES:
+            result.append(normalized(entry if laid is None else laid))
         else:
-            result.append(copy.deepcopy(laid) if name in _WHOLE_ENTRIES else _merged(entry, laid))
-    return result + [copy.deepcopy(entry) for entry in given.values()]
+            result.append(_merged(entry, laid))
+    return result + [normalized(entry) for entry in given.values()]

@@ -14,7 +14,10 @@ import pytest
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.controller.controller import Controller
 from slackwater_operator.controller.execution.refusals import WORKERS_LONGEST_MS
+from slackwater_operator.controller.session import Resource
 from slackwater_operator.controller.settings import Settings
+from slackwater_operator.controller.snapshots import builder
+from slackwater_operator.controller.snapshots.builder import read as real_read
 from slackwater_operator.kubernetes.errors import KubeError, from_answer
 from slackwater_operator.planner import plan as planner
 from slackwater_operator.planner.actions import Plan
@@ -92,6 +95,26 @@ async def test_a_fault_in_a_reconciliation_is_shown_and_passes(monkeypatch: pyte
         broken = False
         await reached(lambda: settled(simulation, 3))
         assert simulation.condition("Degraded")["status"] == "False"
+
+
+async def test_a_fault_in_reading_a_resource_is_shown_and_retried_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulation, attempts = Simulation(spec()), list[int]()
+    controller = made(simulation, Metrics(), jitter=lambda: 1.0)
+
+    def fail(*_: object) -> Resource:
+        attempts.append(simulation.now_ms)
+        raise RecursionError("a fault")
+
+    monkeypatch.setattr(builder, "read", fail)
+    async with running(controller, simulation):
+        await reached(lambda: len(attempts) == 6)
+        assert simulation.condition("Degraded")["reason"] == "InternalError"
+        assert attempts[5] - attempts[4] >= 2 * (attempts[3] - attempts[2]) // 2 > 1_000
+        monkeypatch.setattr(builder, "read", real_read)
+        simulation.change(replicas=2)
+        await reached(lambda: settled(simulation, 2))
 
 
 async def test_a_controller_that_may_not_lead_does_nothing() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
+import sys
 import threading
 import time
 from typing import cast
 
 import pytest
 
+from slackwater_operator.cli.operator import allow_deep_objects
 from slackwater_operator.cli.operator_options import parse
 from slackwater_operator.kubernetes.kopf_thread import Backoffs
 from slackwater_operator.kubernetes.lease import Lease, LeaseWatchdog
@@ -23,6 +26,16 @@ def test_the_default_arguments_fit_a_pod() -> None:
     assert (options.namespaces, options.lease, options.lease_namespace) == ((), "slackwater-operator", "sw")
     assert (options.identity, options.http_host, options.http_port) == ("op-7", "", 8080)
     assert options.pod_monitors
+
+
+def test_an_object_as_deep_as_the_api_server_stores_is_read_and_copied() -> None:
+    before, stack = sys.getrecursionlimit(), threading.stack_size()
+    try:
+        allow_deep_objects()
+        assert copy.deepcopy(json.loads('{"a":' * 10_000 + "{}" + "}" * 10_000))
+    finally:
+        sys.setrecursionlimit(before)
+        threading.stack_size(stack)
 
 
 def test_two_processes_of_one_machine_have_different_identities() -> None:

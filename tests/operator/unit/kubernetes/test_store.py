@@ -33,6 +33,14 @@ def test_an_older_version_never_replaces_a_newer_one() -> None:
     assert store.pods(FLIGHTS)[0]["status"]["phase"] == "Failed"
 
 
+def test_an_object_that_nests_deep_is_kept_as_it_is() -> None:
+    store, spec = Store(), Object()
+    for _ in range(5_000):
+        spec = {"a": spec}
+    assert store.put(obj("ConsumerGroup", "flights", 10, spec=spec))
+    assert store.group(FLIGHTS) is not None
+
+
 def test_a_successor_of_the_same_name_counts_and_the_old_ones_deletion_does_not() -> None:
     store = Store()
     store.put(obj("Pod", "flights-0", 10, uid="old"))

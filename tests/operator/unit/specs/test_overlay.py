@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from kubernetes import client
 
 from slackwater_operator.api.v1alpha1 import pod_template_overlay as overlay
 from slackwater_operator.api.v1alpha1.consumer_group import ResourceError
+from slackwater_operator.api.v1alpha1.fields import FieldError
 from slackwater_operator.model import names
 from slackwater_operator.specs.statefulset import revision
 from tests.operator.unit.specs.built_group import IMAGE, group
@@ -99,6 +101,56 @@ def test_other_lists_are_replaced_and_null_takes_a_field_away() -> None:
     assert made["spec"]["tolerations"] == [{"key": "gpu"}]
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"metadata": None, "spec": None},
+        {"metadata": {"labels": None, "annotations": None, "creationTimestamp": None}},
+        {"metadata": {"labels": dict.fromkeys(["app.kubernetes.io/name", "slackwater.dev/group", "team"])}},
+        {"spec": dict.fromkeys([*overlay.OWNED_POD_FIELDS, "containers", "volumes", "nodeSelector"])},
+    ],
+)  # fmt: skip
+def test_null_removes_nothing_that_the_pod_needs(template: dict[str, Any]) -> None:
+    assert laid(template) == PLAIN
+
+
+@pytest.mark.parametrize(
+    "field", [*overlay.OWNED_CONTAINER_FIELDS, *overlay.PROBES, "env", "ports", "volumeMounts", "envFrom"]
+)
+def test_null_removes_nothing_that_the_worker_needs(field: str) -> None:
+    assert with_worker(**{field: None}) == PLAIN
+
+
+def test_null_removes_nothing_that_a_probe_needs() -> None:
+    assert with_worker(livenessProbe=dict.fromkeys(overlay.OWNED_PROBE_FIELDS)) == PLAIN
+
+
+def test_null_in_a_field_that_only_the_user_sets_counts_as_absent() -> None:
+    limits = {"cpu": None, "memory": "1Gi"}
+    made = laid(
+        {
+            "spec": {
+                "containers": [
+                    {"name": "worker", "resources": {"limits": limits, "requests": None}},
+                    {"name": "agent", "image": "agent:1", "env": None},
+                ]
+            }
+        }
+    )
+    assert worker(made)["resources"] == {"limits": {"memory": "1Gi"}}
+    assert made["spec"]["containers"][1] == {"name": "agent", "image": "agent:1"}
+
+
+def test_a_template_that_nests_deeper_than_a_pod_is_refused() -> None:
+    nested: dict[str, Any] = {}
+    for _ in range(5_000):
+        nested = {"a": nested}
+    for template in (nested, {"spec": {"affinity": nested}}):
+        with pytest.raises(FieldError) as raised:
+            overlay.check(template)
+        assert raised.value.path == "spec.template"
+
+
 def test_times_of_a_probe_can_be_set() -> None:
     probe = worker(with_worker(livenessProbe={"failureThreshold": 30}))["livenessProbe"]
     assert probe == {**worker(PLAIN)["livenessProbe"], "failureThreshold": 30}
@@ -150,6 +202,9 @@ def test_what_is_ours_of_the_worker_cannot_be_set(field: str) -> None:
         ({"spec": {"imagePullSecrets": ["x"]}}, "imagePullSecrets[0]: must be a mapping"),
         ({"metadata": {"labels": {"a": 1}}}, "labels[a]: must be text, but is the number 1"),
         ({"metadata": {"annotations": {"slackwater.dev/restartedAt": "x"}}}, "is set by Slackwater"),
+        ({"spec": {"nodeSelector": {"since": date(2026, 1, 1)}}}, "spec.nodeSelector.since: must be text"),
+        ({"spec": {"containers": [{"name": "worker", "volumeMounts": [{"mountPath": "/etc/../etc"}]}]}},
+         "volumeMounts[/etc/../etc]: would hide /etc/slackwater"),
     ],
 )  # fmt: skip
 def test_an_invalid_template_is_refused(template: dict[str, Any], expected: str) -> None:
