@@ -29,9 +29,8 @@ from slackwater_operator.kubernetes.errors import KubeError
 from slackwater_operator.kubernetes.object_api import EventRecorder, ObjectApi
 from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.planner import plan as planner
-from slackwater_operator.planner.actions import Plan, WriteStatus
+from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from slackwater_operator.planner.status import status_of_trouble
 from slackwater_operator.planner.status_memory import parse
 from slackwater_operator.policies.backoff import delay_ms
 from slackwater_operator.policies.conditions import Trouble
@@ -399,26 +398,24 @@ class Controller:
         raw = self._store.group(Key(*session.key))
         if raw is None:
             return
-        metadata, before = raw["metadata"], raw.get("status") or {}
-        now_ms = self._clock.wall_ms()
+        metadata, now_ms = raw["metadata"], self._clock.wall_ms()
         try:
-            memory = parse(before)
-            status = status_of_trouble(
-                before, memory.conditions, int(metadata.get("generation") or 0), trouble, now_ms
-            )
-            if status == before:
-                return
             snapshot = GroupSnapshot(
                 now_ms,
                 session.key[0],
                 session.key[1],
                 metadata.get("uid", ""),
                 int(metadata.get("generation") or 0),
-                memory,
+                parse(raw.get("status")),
+                status=raw.get("status") or {},
                 figures_due=False,
+                problems=session.shown_failures,
+                troubles=session.troubles,
             )
-            plan = Plan((WriteStatus(status),), status)
-            await self._executor.execute(session, snapshot, plan, now_ms=now_ms)
+            plan = planner.plan_of_trouble(snapshot, trouble)
+            outcome = await self._executor.execute(session, snapshot, plan, now_ms=now_ms)
+            if outcome.done:
+                session.troubles = plan.troubles
         except Exception:
             log.exception("%s: the failure could not be written to the status", "/".join(session.key))
 

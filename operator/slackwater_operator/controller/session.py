@@ -70,6 +70,7 @@ class Session:
         workers_ms: when they were asked.
         plan: the last plan.
         problems: what failed in the last reconciliation.
+        troubles: the reasons of Degraded as of the last reconciliation; None before the first.
         refusals: what the API server refuses, and when each is tried again.
         act_failures: what Kafka or a worker did not carry out, and when each is tried again.
         foreign: objects of our names that the Store does not know, and when they were looked for.
@@ -118,6 +119,7 @@ class Session:
     kafka_problem: str = ""
     plan: Plan | None = None
     problems: tuple[tuple[str, str], ...] = ()
+    troubles: frozenset[str] | None = None
     foreign: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     looked_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     good: tuple[str, Manifest | None] = ("", None)

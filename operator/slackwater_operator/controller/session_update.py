@@ -21,6 +21,7 @@ def learn(session: Session, snapshot: GroupSnapshot, plan: Plan, *, done: int) -
     session.plan, session.snapshot = plan, snapshot
     session.reported_stalls = snapshot.measured.stalls
     if done or complete:  # observations are reported first
+        session.troubles = plan.troubles
         session.topics.mark_reported(snapshot.measured.topic_changes)
     if complete and plan.step is not None:
         session.autoscaler.stepping(*plan.step, plan.decision, now_ms=snapshot.now_ms)

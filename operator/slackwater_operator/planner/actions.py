@@ -201,6 +201,7 @@ class Plan:
         taken_over: the result of each takeover that has ended: `asked`, `forced` (there was no predecessor to
             ask, or it did not respond), `restarted`, `fallback` for one that continues by a restart, or
             `stopped`.
+        troubles: the reasons of Degraded.
         orphans: members of the group that belong to this ConsumerGroup but to none of its wanted workers.
         wake_ms: when to plan again at the latest (wall clock, ms).
     """
@@ -216,5 +217,6 @@ class Plan:
     replicas: int | None = None
     unplanned: str = ""
     taken_over: tuple[str, ...] = ()
+    troubles: frozenset[str] = frozenset()
     orphans: tuple[str, ...] = ()
     wake_ms: int = 0

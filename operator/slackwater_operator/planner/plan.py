@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from slackwater_operator.model.names import statefulset
 from slackwater_operator.planner.actions import Action, EmitEvent, Plan, SetFinalizers, WriteStatus
@@ -21,16 +21,18 @@ from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.rewind.steps import advance
 from slackwater_operator.planner.rollout.restarts import roll
 from slackwater_operator.planner.rollout.revision import choose, forget_failure
-from slackwater_operator.planner.rollout.steps import (
-    ANALYSIS_INCONCLUSIVE,
-    abort_before_it_begins,
-    decide_step,
-)
+from slackwater_operator.planner.rollout.steps import abort_before_it_begins, decide_step
 from slackwater_operator.planner.rollout.takeover import take_over, takes_over, tell_standbys_alone
 from slackwater_operator.planner.scaling import decide_replicas, fill_replicas, replicas_now
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from slackwater_operator.planner.status import degraded, status_of, status_of_trouble, without_figures
-from slackwater_operator.policies.conditions import Trouble
+from slackwater_operator.planner.status import (
+    conditions_input,
+    degraded,
+    status_of,
+    status_of_trouble,
+    without_figures,
+)
+from slackwater_operator.policies.conditions import Trouble, all_troubles
 from slackwater_operator.policies.topics import TOPIC_MISSING, missing_topics_message
 
 STEADY_MS = 60_000
@@ -38,18 +40,6 @@ STEADY_MS = 60_000
 
 HINDERED_MS = 5_000
 """The same for a group whose group.id another ConsumerGroup has: the end of that one causes no event here."""
-
-_BY_EVENT = (
-    "InvalidSpec",
-    "WorkerFailing",
-    "KafkaUnreachable",
-    "NodeLost",
-    "PodsNotCreated",
-    "ForeignMembers",
-    "UnplannedRebalances",
-    ANALYSIS_INCONCLUSIVE,
-)
-"""Reasons of Degraded for which nothing else emits an Event."""
 
 
 def plan(snapshot: GroupSnapshot) -> Plan:
@@ -62,16 +52,7 @@ def plan(snapshot: GroupSnapshot) -> Plan:
     if snapshot.deleting:
         return end(snapshot)
     if snapshot.group is None or snapshot.revision is None:
-        trouble = Trouble("InvalidSpec", snapshot.error)
-        status = status_of_trouble(
-            {**snapshot.status, "observedGeneration": snapshot.generation},
-            snapshot.memory.conditions,
-            snapshot.generation,
-            trouble,
-            snapshot.now_ms,
-        )
-        actions = (*_written(snapshot, status), *_new_trouble(snapshot, status))
-        return Plan(actions, status, wake_ms=snapshot.now_ms + STEADY_MS)
+        return plan_of_trouble(snapshot, Trouble("InvalidSpec", snapshot.error))
     context = PlanningContext.of(snapshot, derive(snapshot))
     finalizers = wanted_finalizers(snapshot)
     if finalizers is not None:
@@ -80,6 +61,14 @@ def plan(snapshot: GroupSnapshot) -> Plan:
     if not (note_foreign(context) or note_group_id(context)):
         _work(context)
     return _plan(context)
+
+
+def plan_of_trouble(snapshot: GroupSnapshot, trouble: Trouble) -> Plan:
+    """The plan where planning is not possible: it reports why."""
+    status = status_of_trouble(snapshot, trouble)
+    actions = (*_written(snapshot, status), *_new_troubles(snapshot, [trouble], ()))
+    reasons = frozenset([trouble.reason])
+    return Plan(actions, status, troubles=reasons, wake_ms=snapshot.now_ms + STEADY_MS)
 
 
 def _tell_topics(context: PlanningContext) -> None:
@@ -121,10 +110,11 @@ def _work(context: PlanningContext) -> None:
 
 def _plan(context: PlanningContext) -> Plan:
     snapshot, unsettled = context.snapshot, context.derived.unsettled
-    status = status_of(context)
+    observed = conditions_input(context)
+    status, troubles = status_of(context, observed), all_troubles(observed)
     busy = context.busy or bool(context.acts) or (bool(unsettled) and not context.hindered)
     return Plan(
-        actions=_actions(context, status),
+        actions=_actions(context, status, troubles),
         status=status,
         needs_fresh=context.needs_fresh,
         busy=busy,
@@ -135,6 +125,7 @@ def _plan(context: PlanningContext) -> Plan:
         replicas=replicas_now(snapshot),
         unplanned=context.unplanned,
         taken_over=tuple(context.taken_over),
+        troubles=frozenset(trouble.reason for trouble in troubles),
         orphans=context.derived.orphans,
         wake_ms=context.wake_ms if busy else _next_ms(context),
     )
@@ -146,28 +137,39 @@ def _next_ms(context: PlanningContext) -> int:
     return steady_ms if context.due_ms is None else min(steady_ms, context.due_ms)
 
 
-def _actions(context: PlanningContext, status: dict[str, object]) -> tuple[Action, ...]:
+def _actions(
+    context: PlanningContext, status: dict[str, object], troubles: Sequence[Trouble]
+) -> tuple[Action, ...]:
     """The actions with the status first (write-ahead), or after the urgent ones where only figures in it have
     changed."""
     written = _written(context.snapshot, status)
     if without_figures(status) == without_figures(context.snapshot.status):
         return (*context.news, *context.acts, *written, *context.events)
-    trouble = _new_trouble(context.snapshot, status)
-    return (*written, *trouble, *context.news, *context.acts, *context.events)
+    new = _new_troubles(context.snapshot, troubles, (*context.news, *context.events))
+    news = [event for event in context.news if event not in new]
+    events = [event for event in context.events if event not in new]
+    return (*written, *new, *news, *context.acts, *events)
 
 
-def _new_trouble(snapshot: GroupSnapshot, status: Mapping[str, object]) -> tuple[Action, ...]:
-    """An Event where the group has become Degraded for a reason of `_BY_EVENT`. The status says so from then
-    on, so there is one."""
-    after = degraded(status.get("conditions"))
-    if after is None or after.reason not in _BY_EVENT or after.reason == _degraded_before(snapshot):
-        return ()
-    return (EmitEvent(after.reason, after.message, warning=True),)
+def _new_troubles(
+    snapshot: GroupSnapshot, troubles: Sequence[Trouble], told: Sequence[EmitEvent]
+) -> tuple[EmitEvent, ...]:
+    """An Event for each reason for which the group becomes Degraded: one of `told`, or one with the message
+    of the condition. The status says so from then on, so there is one.
 
-
-def _degraded_before(snapshot: GroupSnapshot) -> str:
+    What failed in an action was posted where it was executed.
+    """
     before = degraded([*snapshot.memory.conditions.values()])
-    return before.reason if before is not None else ""
+    known = snapshot.troubles
+    if known is None:  # the status names the first reason only
+        known = frozenset([before.reason] if before is not None else ())
+    known |= {reason for reason, _ in snapshot.problems}
+    by_reason = {event.reason: event for event in told}
+    new = {trouble.reason: trouble for trouble in reversed(troubles) if trouble.reason not in known}
+    return tuple(
+        by_reason.get(reason) or EmitEvent(reason, trouble.message, warning=True)
+        for reason, trouble in reversed(new.items())
+    )
 
 
 def _written(snapshot: GroupSnapshot, status: dict[str, object]) -> tuple[Action, ...]:

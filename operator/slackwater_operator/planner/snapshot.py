@@ -241,7 +241,9 @@ class GroupSnapshot:
         fresh: whether pods, workers and Kafka were read for this reconciliation. Only a fresh snapshot
             permits to stop a worker or to remove a member.
         figures_due: whether figures in the status that change all the time may be written again.
-        problems: what failed in the last reconciliation's actions, as (reason, message).
+        problems: what failed in the last reconciliation's actions, as (reason, message). Who executed them
+            has posted an Event of each.
+        troubles: the reasons of Degraded of the last reconciliation; None: there was none since the start.
     """
 
     now_ms: int
@@ -283,6 +285,7 @@ class GroupSnapshot:
     fresh: bool = False
     figures_due: bool = True
     problems: tuple[tuple[str, str], ...] = ()
+    troubles: frozenset[str] | None = None
 
     def jobs_of(self, revision: str) -> tuple[JobSnapshot, ...]:
         """The preflight Jobs of a revision, by its template's hash; the newest last."""

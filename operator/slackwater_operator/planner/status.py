@@ -31,8 +31,13 @@ _REWIND_STEPS = {
 }
 
 
-def status_of(context: PlanningContext) -> dict[str, Any]:
-    """The whole status."""
+def status_of(context: PlanningContext, observed: ConditionsInput) -> dict[str, Any]:
+    """The whole status.
+
+    Args:
+        context: what was decided.
+        observed: of `conditions_input`.
+    """
     snapshot, derived = context.snapshot, context.derived
     assert snapshot.group is not None
     there = snapshot.statefulset
@@ -61,36 +66,24 @@ def status_of(context: PlanningContext) -> dict[str, Any]:
         "restartGapsMs": list(context.gaps_ms),
         "decisions": [decision.dump() for decision in context.decisions],
         "skipped": [dump_skip(skip) for skip in context.skipped] or None,
-        "conditions": conditions(_seen(context), _conditions_before(snapshot), now_ms=snapshot.now_ms),
+        "conditions": conditions(observed, _conditions_before(snapshot), now_ms=snapshot.now_ms),
     }
     return {name: value for name, value in status.items() if value is not None}
 
 
-def status_of_trouble(
-    status: Mapping[str, Any],
-    before: Mapping[str, Mapping[str, Any]],
-    generation: int,
-    trouble: Trouble,
-    now_ms: int,
-) -> dict[str, Any]:
-    """The status where planning is not possible: the previous one, with the conditions that report why.
-
-    Args:
-        status: the previous status.
-        before: its conditions by type.
-        generation: the resource's metadata.generation.
-        trouble: the problem.
-        now_ms: wall clock.
-    """
-    observed = ConditionsInput(generation=generation, troubles=(trouble,))
+def status_of_trouble(snapshot: GroupSnapshot, trouble: Trouble) -> dict[str, Any]:
+    """The status where planning is not possible: the previous one, with the conditions that report why."""
+    before = snapshot.memory.conditions
+    observed = ConditionsInput(generation=snapshot.generation, troubles=(trouble,))
     by_type = {
         condition["type"]: condition
-        for condition in conditions(observed, list(before.values()), now_ms=now_ms)
+        for condition in conditions(observed, list(before.values()), now_ms=snapshot.now_ms)
     }
     kept = {kind: dict(condition) for kind, condition in before.items()}
     for kind in ("Ready", "Degraded"):  # the other conditions were not evaluated
         if kind == "Degraded" or kind not in kept:
             kept[kind] = by_type[kind]
+    status = {**snapshot.status, "observedGeneration": snapshot.generation}
     return {**status, "conditions": list(kept.values())}
 
 
@@ -188,7 +181,8 @@ def _foreign_members(context: PlanningContext) -> list[Trouble]:
     return [Trouble("ForeignMembers", f"{what}; use another group.id for one of the two")]
 
 
-def _seen(context: PlanningContext) -> ConditionsInput:
+def conditions_input(context: PlanningContext) -> ConditionsInput:
+    """The input of the conditions: what was observed and decided."""
     snapshot, derived = context.snapshot, context.derived
     assert snapshot.group is not None
     measured, kafka = snapshot.measured, snapshot.kafka

@@ -210,7 +210,7 @@ def _ready(observed: ConditionsInput) -> _Verdict:
         return _Verdict(_FALSE, "Suspended", "spec.suspend is true: no worker runs")
     if observed.rewind is not None and observed.rewind.stops:
         return _Verdict(_FALSE, "Rewinding", f"no worker runs during the rewind {observed.rewind.message}")
-    troubles = _troubles(observed)
+    troubles = all_troubles(observed)
     if observed.group is None:
         if troubles:
             return _Verdict(_UNKNOWN, troubles[0].reason, troubles[0].message)
@@ -328,14 +328,14 @@ def _stalled(observed: ConditionsInput) -> _Verdict:
 
 
 def _degraded(observed: ConditionsInput) -> _Verdict:
-    troubles = _troubles(observed)
+    troubles = all_troubles(observed)
     if not troubles:
         return _Verdict(_FALSE, "Well", "nothing needs a person")
     message = "; ".join(trouble.message for trouble in troubles)
     return _Verdict(_TRUE, troubles[0].reason, _joined(message, observed.held_at_zero))
 
 
-def _troubles(observed: ConditionsInput) -> list[Trouble]:
+def all_troubles(observed: ConditionsInput) -> list[Trouble]:
     """All that needs a person, the most serious first."""
     troubles = list(observed.troubles)
     if observed.rollout_phase in ("Stopped", "RollingBack", "Refused"):

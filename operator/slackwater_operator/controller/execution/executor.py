@@ -123,7 +123,10 @@ class Executor:
                 return Outcome(index, None, str(error))
             except NoKey as error:
                 log.warning("%s/%s: %s", snapshot.namespace, snapshot.name, error)
-                return Outcome(index, (error.reason, str(error)), str(error))
+                problem = (error.reason, str(error))
+                if problem not in session.problems:
+                    self._events.post(regarding(snapshot), *problem, kind="Warning")
+                return Outcome(index, problem, str(error))
             except ActionFailed as error:
                 log.warning("%s/%s: %s", snapshot.namespace, snapshot.name, error)
                 news = note_failure(

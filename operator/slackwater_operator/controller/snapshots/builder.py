@@ -314,6 +314,7 @@ class SnapshotBuilder:
             fresh=fresh,
             figures_due=now_ms - session.figures_ms >= self._settings.figures_ms,
             problems=session.problems,
+            troubles=session.troubles,
         )
         return replace(
             snapshot,

@@ -219,7 +219,7 @@ def _preflight(context: PlanningContext) -> Chosen:
         return Chosen(rejected=decision.reason)
     if decision.blocked:
         context.trouble("PreflightBlocked", f"revision {snapshot.revision.hash}: {decision.blocked}")
-    elif tries is not None and decision.action == "wait":
+    if tries is not None and decision.action == "wait":
         context.trouble("PreflightFailed", _tried(tries))
     if decision.action == "pass":
         if new:  # not again while the takeovers wait
@@ -295,11 +295,8 @@ def _failed_again(context: PlanningContext, decision: PreflightDecision, job: Jo
     again_ms = ended_ms + retry_delay_ms(job.attempt, f"{snapshot.uid}/{snapshot.revision.hash}")
     tries = Tries(snapshot.revision.hash, decision.reason, job.attempt, again_ms, job.retry)
     context.change_rollout(tries=tries)
-    new = context.decided("preflight", "again", decision.reason)
+    context.decided("preflight", "again", decision.reason)
     context.trouble("PreflightFailed", _tried(tries))
-    if new and job.attempt == 1:
-        message = f"revision {snapshot.revision.hash}: {decision.reason}; it is tried again"
-        context.tell("PreflightFailed", message, warning=True)
     return tries
 
 

@@ -91,6 +91,7 @@ async def test_a_fault_in_a_reconciliation_is_shown_and_passes(monkeypatch: pyte
     async with running(controller, simulation):
         await reached(lambda: simulation.condition("Degraded").get("reason") == "InternalError")
         assert "ZeroDivisionError: a fault" in simulation.condition("Degraded")["message"]
+        assert said(simulation, "InternalError") == 1
         assert b"slackwater_reconcile_errors_total 0.0" not in metrics.text()
         broken = False
         await reached(lambda: settled(simulation, 3))

@@ -221,6 +221,9 @@ async def test_without_the_secret_no_worker_is_told(rig: Rig) -> None:
     outcome = await rig.do(TELL)
     assert outcome.problem is not None
     assert outcome.problem[0] == "NoTakeoverKey"
+    rig.session.problems = (outcome.problem,)
+    await rig.do(TELL)
+    assert rig.events.said == [outcome.problem]
     assert rig.worker.requests == 0
     assert rig.version == ""  # so that the next turn makes it
 

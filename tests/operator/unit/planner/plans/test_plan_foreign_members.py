@@ -234,7 +234,7 @@ async def test_the_younger_of_two_touches_nothing_until_the_older_one_is_gone(se
         in simulation.condition("Degraded")["message"]
     )
     await operator.pass_time(20_000)
-    assert {type(action).__name__ for action in operator.actions} <= {"WriteStatus"}
+    assert {type(action).__name__ for action in operator.actions} <= {"WriteStatus", "EmitEvent"}
     assert simulation.condition("Ready")["status"] == "False"
     simulation.store.drop("ConsumerGroup", "other", "flights", "uid-other")
     await operator.run(lambda: settled(simulation, 3))

@@ -465,6 +465,10 @@ async def test_a_foreign_statefulset_is_left_alone() -> None:
     assert simulation.condition("Degraded")["reason"] == "NameTaken"
     assert acts(operator) == []
     assert simulation.objects["StatefulSet", NAME]["spec"] == foreign["spec"]
+    simulation.clusters.away = True  # a second reason, behind the first
+    await operator.pass_time(150_000)
+    assert simulation.condition("Degraded")["reason"] == "NameTaken"
+    assert [reason for reason, _ in simulation.events.said] == ["NameTaken", "KafkaUnreachable"]
 
 
 def another_group(simulation: Simulation, name: str, *, age_ms: int, sets: tuple[str, ...] = ()) -> None:
@@ -499,7 +503,7 @@ async def test_a_group_called_as_another_set_of_ours_is_left_alone(taken: str) -
     degraded = simulation.condition("Degraded")
     assert (degraded["status"], degraded["reason"]) == ("True", "NameTaken")
     assert f"StatefulSet {taken} exists" in degraded["message"]
-    assert {type(action) for action in operator.actions} == {WriteStatus}
+    assert {type(action) for action in operator.actions} == {WriteStatus, EmitEvent}
     assert simulation.objects["StatefulSet", taken] == before
     simulation.delete("StatefulSet", taken, "")
     simulation.delete("ConsumerGroup", taken, "")
@@ -519,7 +523,7 @@ async def test_of_two_groups_that_may_want_the_same_name_the_later_one_waits(nam
         f"ConsumerGroup {name}, which is older, may use the same StatefulSet name {name}"
         in degraded["message"]
     )
-    assert {type(action) for action in operator.actions} == {WriteStatus}
+    assert {type(action) for action in operator.actions} == {WriteStatus, EmitEvent}
     simulation.delete("ConsumerGroup", name, "")
     await operator.run(lambda: settled(simulation, 3))
 

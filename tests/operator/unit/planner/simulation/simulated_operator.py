@@ -155,6 +155,12 @@ class SimulatedOperator:
             return take_observation(session, observed.snapshots[session.key], self.simulation.now_ms)
         return True
 
+    def _check_events(self) -> None:
+        """A reason of Degraded that was never posted as an Event is an error."""
+        degraded = self.simulation.condition("Degraded")
+        if degraded.get("status") == "True" and not self.deaths:
+            assert degraded["reason"] in {reason for reason, _ in self.simulation.events.said}, degraded
+
     async def _execute(self, snapshot: GroupSnapshot, plan: Plan) -> None:
         """The plan's actions one by one; the operator may die after each."""
         self.session.problems = ()
@@ -177,6 +183,7 @@ class SimulatedOperator:
             if self.dies(action, len(self.actions)):
                 self.die()
                 return
+        self._check_events()
         self.taken_over += plan.taken_over
         learn(self.session, snapshot, plan, done=len(plan.actions))
         self._traces.observe(snapshot, self.session.workers, plan.taken_over)
