@@ -31,6 +31,8 @@ _STATES = (
     ("Stable", GREEN),
     ("PreparingRebalance", ORANGE),
     ("CompletingRebalance", YELLOW),
+    ("Assigning", ORANGE),
+    ("Reconciling", YELLOW),
     ("Empty", GREY),
     ("Dead", RED),
 )

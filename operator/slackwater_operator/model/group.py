@@ -38,11 +38,13 @@ class MemberView:
 
 @dataclass(frozen=True)
 class GroupView:
-    """The group as DescribeGroups reports it.
+    """The group as its coordinator reports it, whichever protocol its members speak.
 
     Attributes:
-        state: `Stable`, `PreparingRebalance`, `CompletingRebalance`, `Empty` or `Dead`.
-        members: its members.
+        state: `Stable`, `PreparingRebalance`, `CompletingRebalance`, `Assigning`, `Reconciling`, `Empty` or
+            `Dead` (there is no such group).
+        members: its members. A group that is not of consumers (a share or streams group) has a single one,
+            which stands for all of them.
         assignor: the assignor that the members have agreed on (`cooperative-sticky`); "" if unknown.
     """
 

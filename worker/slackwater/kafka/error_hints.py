@@ -20,6 +20,7 @@ _GROUP_OPERATION = {
     "FindCoordinator": "Describe",
     "OffsetFetch": "Describe",
     "DescribeGroups": "Describe",
+    "ConsumerGroupDescribe": "Describe",
     "ListGroups": "Describe",
     "DeleteGroups": "Delete",
 }
@@ -45,6 +46,7 @@ _RELEASES = {
     "CreateTopics": "0.11.0",
     "DeleteTopics": "0.11.0",
     "DescribeCluster": "2.8",
+    "ConsumerGroupDescribe": "3.7",
 }
 """API -> the first release of Apache Kafka with the lowest version that this client speaks."""
 

@@ -67,6 +67,7 @@ CLIENT_THROTTLES_SINCE: dict[type[Request[Any]], int] = {
     m.LeaveGroupRequest: 2,
     m.SyncGroupRequest: 2,
     m.DescribeGroupsRequest: 2,
+    m.ConsumerGroupDescribeRequest: 0,
     m.ListGroupsRequest: 2,
     m.ApiVersionsRequest: 2,
     m.CreateTopicsRequest: 3,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
+from slackwater.kafka.wire.primitives import ZERO_UUID
 from slackwater.kafka.wire.schema import (
     ARRAY,
     BOOL,
@@ -10,6 +13,7 @@ from slackwater.kafka.wire.schema import (
     INT16,
     INT32,
     STRING,
+    UUID_T,
     Message,
     Request,
     Response,
@@ -186,6 +190,68 @@ class DescribeGroupsRequest(
 ):
     groups: list[str] = f(ARRAY(STRING), factory=list)
     include_authorized_operations: bool = f(BOOL, since=3, ignorable=False, default=False)
+
+
+class ConsumerGroupDescribeResponseTopicPartitions(Struct):
+    topic_id: UUID = f(UUID_T, default=ZERO_UUID)
+    topic_name: str = f(STRING, default="")
+    partitions: list[int] = f(ARRAY(INT32), factory=list)
+
+
+class ConsumerGroupDescribeResponseAssignment(Struct):
+    topic_partitions: list[ConsumerGroupDescribeResponseTopicPartitions] = f(
+        ARRAY(ConsumerGroupDescribeResponseTopicPartitions), factory=list
+    )
+
+
+class ConsumerGroupDescribeResponseMember(Struct):
+    member_id: str = f(STRING, default="")
+    instance_id: str | None = f(STRING, nullable=0, default=None)
+    rack_id: str | None = f(STRING, nullable=0, default=None)
+    member_epoch: int = f(INT32, default=0)
+    client_id: str = f(STRING, default="")
+    client_host: str = f(STRING, default="")
+    subscribed_topic_names: list[str] = f(ARRAY(STRING), factory=list)
+    subscribed_topic_regex: str | None = f(STRING, nullable=0, default=None)
+    assignment: ConsumerGroupDescribeResponseAssignment = f(
+        ConsumerGroupDescribeResponseAssignment, factory=ConsumerGroupDescribeResponseAssignment
+    )
+    target_assignment: ConsumerGroupDescribeResponseAssignment = f(
+        ConsumerGroupDescribeResponseAssignment, factory=ConsumerGroupDescribeResponseAssignment
+    )
+    member_type: int = f(INT8, since=1, default=-1)
+
+
+class ConsumerGroupDescribeResponseGroup(Struct):
+    error_code: int = f(INT16, default=0)
+    error_message: str | None = f(STRING, nullable=0, default=None)
+    group_id: str = f(STRING, default="")
+    group_state: str = f(STRING, default="")
+    group_epoch: int = f(INT32, default=0)
+    assignment_epoch: int = f(INT32, default=0)
+    assignor_name: str = f(STRING, default="")
+    members: list[ConsumerGroupDescribeResponseMember] = f(
+        ARRAY(ConsumerGroupDescribeResponseMember), factory=list
+    )
+    authorized_operations: int = f(INT32, default=-2147483648)
+
+
+class ConsumerGroupDescribeResponse(Response, versions=(0, 1), flexible=0):
+    throttle_time_ms: int = f(INT32, default=0)
+    groups: list[ConsumerGroupDescribeResponseGroup] = f(
+        ARRAY(ConsumerGroupDescribeResponseGroup), factory=list
+    )
+
+
+class ConsumerGroupDescribeRequest(
+    Request[ConsumerGroupDescribeResponse],
+    api_key=69,
+    response=ConsumerGroupDescribeResponse,
+    versions=(0, 1),
+    flexible=0,
+):
+    group_ids: list[str] = f(ARRAY(STRING), factory=list)
+    include_authorized_operations: bool = f(BOOL, default=False)
 
 
 class ListGroupsResponseGroup(Struct):

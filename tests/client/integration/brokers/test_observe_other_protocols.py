@@ -1,0 +1,88 @@
+"""Groups whose members speak another protocol than the workers', as the operator observes real brokers'.
+
+The dev broker has classic groups only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from slackwater.kafka import AsyncConsumer
+from slackwater_operator.kafka.clusters import ClusterObserver, GroupWanted
+from slackwater_operator.model.group import GroupView
+from tests.support.kafka import KafkaCluster
+from tests.support.waiting import WAIT_S
+
+pytestmark = pytest.mark.parts("kafka")
+
+
+@pytest.fixture
+async def observer(kafka: KafkaCluster) -> AsyncIterator[ClusterObserver]:
+    made = await ClusterObserver.connect(kafka.bootstrap)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def name(kafka: KafkaCluster) -> str:
+    """A topic of two partitions, and the group that reads it."""
+    topic = f"protocols-{uuid4().hex[:6]}"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic(topic, 2, replication_factor=1)])[topic].result(WAIT_S)
+    return topic
+
+
+async def view(observer: ClusterObserver, name: str) -> GroupView | None:
+    return (await observer.observe([GroupWanted("it", name, (name,))]))["it"].group
+
+
+async def until_members(observer: ClusterObserver, name: str, *wanted: str | None) -> GroupView:
+    """Waits for the group to have exactly these instance ids."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            group = await view(observer, name)
+            if group is not None and sorted(map(str, (m.instance_id for m in group.members))) == sorted(
+                map(str, wanted)
+            ):
+                return group
+            await asyncio.sleep(0.1)
+
+
+async def test_a_member_of_the_consumer_protocol_is_observed_beside_a_worker(
+    kafka: KafkaCluster, observer: ClusterObserver, name: str
+) -> None:
+    consumer = AsyncConsumer(
+        name, bootstrap_servers=kafka.bootstrap, group_id=name, group_instance_id="worker-0"
+    )
+    stranger = Consumer(
+        {"bootstrap.servers": kafka.bootstrap, "group.id": name, "group.protocol": "consumer"}
+    )
+    done = asyncio.Event()
+
+    async def read() -> None:
+        while not done.is_set():
+            await consumer.poll(timeout_ms=100)
+            await asyncio.to_thread(stranger.poll, 0.1)
+
+    async with consumer:
+        await consumer.poll(timeout_ms=100)
+        before = await until_members(observer, name, "worker-0")
+        stranger.subscribe([name])
+        reading = asyncio.create_task(read())
+        group = await until_members(observer, name, "worker-0", None)
+        assert not group.memberless
+        assert group.member("worker-0").member_id == before.member("worker-0").member_id
+        done.set()
+        await reading
+    # The static worker has left its process, not its group: it is removed as from a classic group.
+    failed = await observer.remove_members(name, {"worker-0": before.member("worker-0").member_id})
+    assert failed == {}
+    await until_members(observer, name, None)
+    await asyncio.to_thread(stranger.close)
+    await until_members(observer, name)
