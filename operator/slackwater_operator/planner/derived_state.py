@@ -128,7 +128,7 @@ def worker_view(
             failures=pod.restarts,
             uid=pod.uid,
             terminating=pod.deleting,
-            trouble=pod.trouble,
+            trouble=_kept(snapshot, pod) or pod.trouble,
             pod=pod.name,
             can_hand_over=pod.can_hand_over,
         )
@@ -157,6 +157,12 @@ def worker_view(
         member_id=status.member_id,
         unwritten=len(status.takeover.waiting_ms) if status.takeover is not None else 0,
     )
+
+
+def _kept(snapshot: GroupSnapshot, pod: PodSnapshot) -> str:
+    """What keeps a pod that should be gone by now; "" if nothing does."""
+    overdue = pod.deleted_ms is not None and snapshot.now_ms > pod.deleted_ms
+    return pod.held_up if overdue else ""
 
 
 def _ended_ms(snapshot: GroupSnapshot, member: str) -> int | None:

@@ -69,8 +69,10 @@ class PodSnapshot:
             1.26).
         started: whether the container `worker` runs.
         restarts: how often that container was restarted in this pod.
-        trouble: why that container waits (`CrashLoopBackOff`, `ImagePullBackOff`), or how it last ended; ""
-            if neither.
+        held_up: why Kubernetes keeps that container, or its successor, from running, whatever the template
+            (no node, an eviction, a finalizer); "" if it runs, or if nothing does.
+        trouble: why the pod has no node, or that container waits (`CrashLoopBackOff`, `ImagePullBackOff`), or
+            how it last ended; "" if neither.
         ended_ms: when that container last ended; None if it has not.
         ip: its address; "" before it has one.
         node: its node; "" before it is scheduled.
@@ -93,6 +95,7 @@ class PodSnapshot:
     evicted: bool = False
     started: bool = False
     restarts: int = 0
+    held_up: str = ""
     trouble: str = ""
     ended_ms: int | None = None
     ip: str = ""

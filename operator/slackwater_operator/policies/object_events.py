@@ -1,9 +1,11 @@
-"""Reads Kubernetes' Events about an object that does not start: a pod that is not created, or waits."""
+"""Reads why Kubernetes does not start a pod: from Events about a pod that is not created, or waits; from the
+status of one that a node has rejected or evicted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from slackwater.kafka.untrusted import one_line
 
@@ -75,6 +77,25 @@ def pod_held_up(events: Iterable[ObjectEvent]) -> str:
     if newest is not None and not newest.warning:
         return ""
     return cut(f"{newest.reason}: {newest.note}") if newest is not None else ""
+
+
+_NOT_THE_TEMPLATES = ("exceeded quota", "failed quota", "failed calling webhook", "serviceaccount")
+"""In an error of a pod's creation: what another pod of the namespace would meet as well."""
+
+
+def is_of_the_namespace(error: str) -> bool:
+    """Whether the error of a pod's creation is no fault of its template."""
+    return any(part in error for part in _NOT_THE_TEMPLATES)
+
+
+def pod_rejected(pod: Mapping[str, Any] | None) -> str:
+    """Why a node has rejected, evicted or ended a pod (`Evicted: ...`, `OutOfcpu: ...`, `NodeShutdown`); ""
+    if it has not. Only a kubelet or a controller gives a failed pod a reason."""
+    status = (pod or {}).get("status") or {}
+    reason = str(status.get("reason") or "")
+    if status.get("phase") != "Failed" or reason in ("", "DeadlineExceeded"):
+        return ""
+    return cut(f"{reason}: {status.get('message') or ''}".rstrip(": "))
 
 
 def cut(text: str) -> str:

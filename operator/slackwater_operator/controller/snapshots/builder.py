@@ -43,6 +43,7 @@ from slackwater_operator.planner.scaling import replicas_now
 from slackwater_operator.planner.snapshot import GroupSnapshot, Manifest, Measured, PodSnapshot
 from slackwater_operator.planner.status_memory import KafkaMemory, Memory, parse
 from slackwater_operator.policies.membership.group_id import Sharing
+from slackwater_operator.policies.object_events import is_of_the_namespace
 from slackwater_operator.policies.resource_policies import scaling_policy
 from slackwater_operator.policies.topics import TopicWatch
 from slackwater_operator.specs.statefulset import read_resource, template_hash
@@ -471,6 +472,9 @@ class SnapshotBuilder:
             scaling = autoscaler.decide(
                 kafka, replicas_now(snapshot), now_ms=now_ms, settled_since_ms=session.settled_since_ms
             )
+        held_up = _held_up(snapshot)
+        if held_up:
+            session.forced.held_up(held_up, now_ms=now_ms)
         under_way = snapshot.memory.rollout.under_way
         moving = snapshot.memory.rollout.moving
         begun = [restart.since_ms for restart in under_way] + (
@@ -502,6 +506,18 @@ class SnapshotBuilder:
             ),
         )
         return replace(snapshot, measured=measured)
+
+
+def _held_up(snapshot: GroupSnapshot) -> str:
+    """Which of the workers that are restarted or moved Kubernetes keeps from running, and why; "" if none."""
+    rollout = snapshot.memory.rollout
+    away = {snapshot.member_of(restart.name) for restart in rollout.under_way}
+    if rollout.moving is not None:
+        away.add(snapshot.member_of(names.pod(snapshot.name, rollout.moving.ordinal)))
+    causes = {name: why for name, why in snapshot.not_created.items() if is_of_the_namespace(why)}
+    causes |= {pod.name: pod.held_up for pod in snapshot.pods if pod.held_up}
+    held_up = (f"{name}: {why}" for name, why in sorted(causes.items()) if snapshot.member_of(name) in away)
+    return next(held_up, "")
 
 
 def _may_have_joined(snapshot: GroupSnapshot, pod: PodSnapshot) -> bool:

@@ -16,7 +16,7 @@ from slackwater_operator.planner.snapshot import (
     RevisionRecord,
     StatefulSetSnapshot,
 )
-from slackwater_operator.policies.object_events import ObjectEvent
+from slackwater_operator.policies.object_events import ObjectEvent, pod_rejected
 from slackwater_operator.policies.rewind import RewindJob
 from slackwater_operator.policies.rollout.preflight import preflight_view
 from slackwater_operator.specs.preflight_job import ATTEMPT, FAILURE
@@ -63,7 +63,8 @@ def pod_snapshot(pod: Mapping[str, Any]) -> PodSnapshot:
         evicted=conditions.get("DisruptionTarget", {}).get("status") == "True",
         started=state.get("running") is not None,
         restarts=int(container.get("restartCount") or 0),
-        trouble=_trouble(conditions, state, last),
+        held_up="" if state.get("running") else _held_up(pod, conditions),
+        trouble=_unscheduled(conditions) or pod_rejected(pod) or _trouble(state, last),
         ended_ms=time_ms(ended.get("finishedAt")) if ended else None,
         ip=status.get("podIP", ""),
         node=(pod.get("spec") or {}).get("nodeName", ""),
@@ -86,13 +87,27 @@ def _node_lost(conditions: Mapping[Any, Mapping[str, Any]], status: Mapping[str,
     return marked or status.get("reason") == "NodeLost" or status.get("phase") == "Unknown"
 
 
-def _trouble(
-    conditions: Mapping[Any, Mapping[str, Any]], state: Mapping[str, Any], last: Mapping[str, Any]
-) -> str:
-    """Why the worker's container does not run, or how it ended last; "" where nothing is wrong."""
+def _unscheduled(conditions: Mapping[Any, Mapping[str, Any]]) -> str:
+    """Why a pod has no node; "" where it has one, or may get one."""
     scheduled = conditions.get("PodScheduled", {})
-    if scheduled.get("status") == "False":
-        return f"{scheduled.get('reason', 'Unschedulable')}: {scheduled.get('message', '')}".rstrip(": ")
+    if scheduled.get("status") != "False":
+        return ""
+    return f"{scheduled.get('reason', 'Unschedulable')}: {scheduled.get('message', '')}".rstrip(": ")
+
+
+def _held_up(pod: Mapping[str, Any], conditions: Mapping[Any, Mapping[str, Any]]) -> str:
+    """Why Kubernetes keeps a pod that does not run from running, whatever its template; "" if it does not."""
+    finalizers = pod["metadata"].get("finalizers") or []
+    if pod["metadata"].get("deletionTimestamp") and finalizers:
+        return f"it has ended, but its pod is kept by {', '.join(map(str, finalizers))}; remove the finalizer"
+    target = conditions.get("DisruptionTarget", {})
+    if target.get("status") == "True":
+        return f"{target.get('reason') or 'Evicted'}: {target.get('message') or ''}".rstrip(": ")
+    return _unscheduled(conditions) or pod_rejected(pod)
+
+
+def _trouble(state: Mapping[str, Any], last: Mapping[str, Any]) -> str:
+    """Why the worker's container does not run, or how it ended last; "" where nothing is wrong."""
     ended = _ending(state.get("terminated") or last.get("terminated") or {})
     waiting = state.get("waiting") or {}
     reason = waiting.get("reason", "")

@@ -332,14 +332,17 @@ def _ended(context: PlanningContext, restart: UnderWay) -> int:
 
 
 def _take_back(context: PlanningContext, decision: RolloutDecision) -> None:
-    """Removes the notes of workers that are back, and stores how long each was away."""
-    gaps = list(context.gaps_ms)
+    """Removes the notes of workers that are back, and stores how long each was away, unless the broker or
+    Kubernetes kept it away."""
+    gaps, kept_ms = list(context.gaps_ms), context.snapshot.measured.sessions_since_ms
     for restart in context.rollout.under_way:
         if context.snapshot.member_of(restart.name) not in decision.back:
             continue
         pod = context.snapshot.pod_named(restart.name)
         status = context.snapshot.worker(pod) if pod is not None else None
-        if status is not None and status.joined_ms is not None and restart.ended_ms is not None:
+        if status is None or status.joined_ms is None or restart.ended_ms is None:
+            continue
+        if kept_ms < restart.ended_ms:
             gaps.append(max(0, status.joined_ms - restart.ended_ms))
     context.gaps_ms = tuple(gaps[-GAPS_KEPT:])
     context.unplanned = context.unplanned or decision.unplanned

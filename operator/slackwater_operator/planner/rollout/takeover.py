@@ -505,7 +505,8 @@ def _note_taken_over(context: PlanningContext, moving: Moving) -> None:
     if moving.by == RESTART:
         ended_ms, joined_ms = context.rollout.ended_ms, status.joined_ms if status is not None else None
         gap = max(0, joined_ms - ended_ms) if ended_ms is not None and joined_ms is not None else None
-        if gap is not None:
+        kept = ended_ms is not None and snapshot.measured.sessions_since_ms >= ended_ms
+        if gap is not None and not kept:  # neither the broker nor Kubernetes kept it away
             context.gaps_ms = (*context.gaps_ms, gap)[-GAPS_KEPT:]
         away = f", out of the group for {duration(gap)}" if gap is not None else ""
         context.tell("TakenOver", f"{member}: {name} has started after its predecessor stopped{away}")

@@ -3,7 +3,7 @@
 The Job runs the new template with `slackwater worker --config FILE --preflight`: it imports the handler,
 connects to the brokers and does not join the group. Its pod runs once (backoffLimit 0). If the revision is
 at fault, one failure decides. If its environment is (brokers away, a missing topic, no node, no image, no
-Secret, a quota), another Job follows after a back-off.
+Secret, a quota, an eviction, a signal from outside), another Job follows after a back-off.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from slackwater.times import duration
 from slackwater_operator.model.status_values import mapping, objects
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.policies.backoff import delay_ms
-from slackwater_operator.policies.object_events import ObjectEvent, cut, job_pod_not_created, pod_held_up
+from slackwater_operator.policies.object_events import (
+    ObjectEvent,
+    cut,
+    job_pod_not_created,
+    pod_held_up,
+    pod_rejected,
+)
 
 FIRST_RETRY_MS = 10_000
 LONGEST_RETRY_MS = 300_000
@@ -38,6 +44,8 @@ _EXIT_CODES = {
     4: "the sink or the handler failed",
     -9: "killed, possibly because it ran out of memory",
 }
+_FROM_OUTSIDE = (-9, -15)
+"""SIGKILL and SIGTERM: nothing in a preflight's pod sends them but its limit of memory (OOMKilled)."""
 
 
 @dataclass(frozen=True)
@@ -122,12 +130,14 @@ def preflight_view(
         waiting = job_pod_not_created(job_events) or pod_held_up(pod_events)
     line = _last_line(message) or _last_line(log)
     if failed is not None and not line and exit_code is None:
-        line = str(failed.get("message") or failed.get("reason") or "")
+        line = pod_rejected(pod) or str(failed.get("message") or failed.get("reason") or "")
     created_ms = time_ms(mapping(job.get("metadata")).get("creationTimestamp"))
     gone = failed is not None or (bool(exit_code) and not done)
     # Its pod was deleted, evicted, or lost with its node.
     lost = pod is None and failed is not None and failed.get("reason") == "BackoffLimitExceeded"
     disrupted = lost or _condition(pod, "DisruptionTarget") == "True"
+    late = failed is not None and failed.get("reason") == "DeadlineExceeded"
+    killed = exit_code in _FROM_OUTSIDE and not late and not _out_of_memory(pod)
     return PreflightView(
         created_ms if created_ms is not None else 0,
         done,
@@ -135,7 +145,10 @@ def preflight_view(
         exit_code,
         line,
         waiting,
-        environment=disrupted or exit_code == ENVIRONMENT or (exit_code is None and bool(waiting)),
+        environment=disrupted
+        or killed
+        or exit_code == ENVIRONMENT
+        or (exit_code is None and bool(waiting or pod_rejected(pod))),
     )
 
 
@@ -212,6 +225,13 @@ def _started(pod: Mapping[str, Any] | None) -> bool:
     status = mapping((pod or {}).get("status"))
     states = [mapping(container.get("state")) for container in objects(status.get("containerStatuses"))]
     return any("running" in state or "terminated" in state for state in states)
+
+
+def _out_of_memory(pod: Mapping[str, Any] | None) -> bool:
+    """Whether a container was killed because it exceeded its own limit."""
+    status = mapping((pod or {}).get("status"))
+    states = [mapping(container.get("state")) for container in objects(status.get("containerStatuses"))]
+    return any(mapping(state.get("terminated")).get("reason") == "OOMKilled" for state in states)
 
 
 def _condition(pod: Mapping[str, Any] | None, kind: str) -> str:

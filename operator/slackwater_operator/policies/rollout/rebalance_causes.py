@@ -8,10 +8,11 @@ rollout causes one rebalance; a rebalance for another reason in between adds one
 another assignor causes a rebalance once all members offer that assignor. The new revision must still offer
 the assignor in use, or the broker refuses its members.
 
-Forced by the broker (`ForcedWatch`): a worker that returns in another generation shows that the group has
-rebalanced. If a coordinator moved or a broker restarted, the revision is not the cause: a coordinator that
-moves while a member returns forgets the return, fences the rightful pod and starts a rebalance (observed with
-Kafka 4.3).
+Forced by the broker or by Kubernetes (`ForcedWatch`): a worker that returns in another generation shows that
+the group has rebalanced. If a coordinator moved or a broker restarted, the revision is not the cause: a
+coordinator that moves while a member returns forgets the return, fences the rightful pod and starts a
+rebalance (observed with Kafka 4.3). Nor is it while Kubernetes keeps the worker's pod from running (no node,
+a quota, a finalizer): its session may end meanwhile.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _LINGERS_MS = 60_000
 
 
 class ForcedWatch:
-    """Remembers when the broker was observed to disturb one group. In memory only.
+    """Remembers when the broker or Kubernetes was observed to disturb one group. In memory only.
 
     Attributes:
         sessions_since_ms: when the coordinator was last observed to move, or not to respond: it then begins
-            all sessions anew; 0 before.
+            all sessions anew; or when a restarted worker was last held up. 0 before.
     """
 
     def __init__(self) -> None:
@@ -63,6 +64,11 @@ class ForcedWatch:
             names = ", ".join(sorted(away))
             self._note(now_ms, f"the group began to rebalance while {names} was restarting", sessions=False)
         self._moving = moving
+
+    def held_up(self, why: str, *, now_ms: int) -> None:
+        """Takes in that Kubernetes keeps a restarted worker's pod from running: the time that the worker may
+        be away begins when it does not any more."""
+        self._note(now_ms, f"Kubernetes holds up {why}", sessions=True)
 
     def since(self, at_ms: int) -> str:
         """Why the broker may have caused a rebalance since `at_ms`, in words; "" if it was not observed to.

@@ -375,7 +375,9 @@ def stop_summary(name: str, worker: WorkerView) -> str:
 def missing(policy: RolloutPolicy, observed: RolloutInput, restart: RestartView, worker: WorkerView) -> str:
     """What a restart still lacks to be over, in words; "" when it is over."""
     if _old(observed, restart, worker):
-        return "is draining" if worker.terminating or not restart.uid else "has not been told to end yet"
+        because = f" ({worker.trouble})" if worker.trouble else ""
+        ending = worker.terminating or not restart.uid
+        return f"is draining{because}" if ending else "has not been told to end yet"
     if not worker.alive:
         return f"has not started yet{f' ({worker.trouble})' if worker.trouble else ''}"
     if not worker.running:

@@ -101,7 +101,8 @@ def after_retiring(case: Case, member: TakeoverMember) -> TakeoverDecision | Non
         failed = failure(case.policy.rollout, case.rollout_input(new), restart, new)
         if failed:
             return case.stop(member, failed, stop_summary(member.name, new))
-        began_ms, allowed_ms = max(case.note.since_ms, case.note.told_ms), case.policy.warm_timeout_ms
+        began_ms = max(case.note.since_ms, case.note.told_ms, case.observed.sessions_since_ms)
+        allowed_ms = case.policy.warm_timeout_ms
         stable = case.observed.group is not None and case.observed.group.stable
         if not new.running and stable and case.observed.now_ms - began_ms >= allowed_ms:
             # Checked against warmTimeout as well, which may be shorter than the session's budget.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -306,6 +307,67 @@ async def test_a_pod_that_cannot_be_created_is_named_with_the_cause() -> None:
     simulation.quota = None
     await operator.run(lambda: settled(simulation, 4))
     assert simulation.condition("Degraded")["status"] == "False"
+
+
+def cordon(simulation: Simulation) -> Callable[[], None]:
+    simulation.room = 2
+    return lambda: setattr(simulation, "room", None)
+
+
+def fill_quota(simulation: Simulation) -> Callable[[], None]:
+    simulation.quota = 2
+    note = 'create Pod {} in StatefulSet flights failed error: pods "x" is forbidden: exceeded quota: q'
+    event = {"type": "Warning", "reason": "FailedCreate", "deprecatedLastTimestamp": "2026-09-21T00:00:00Z"}
+    simulation.object_events["StatefulSet", NAME] = [
+        {**event, "metadata": {"name": pod}, "note": note.format(pod)} for pod in simulation.images()
+    ]
+    return lambda: setattr(simulation, "quota", None)
+
+
+def keep_by_finalizer(simulation: Simulation) -> Callable[[], None]:
+    pods = [pod["metadata"] for pod in simulation.pods]
+    for metadata in pods:
+        metadata["finalizers"] = ["example.com/hold"]
+
+    def give_free() -> None:
+        for metadata in pods:
+            del metadata["finalizers"]
+
+    return give_free
+
+
+@pytest.mark.parametrize(
+    ("hold_up", "named"),
+    [(cordon, "Unschedulable"), (fill_quota, "exceeded quota"), (keep_by_finalizer, "example.com/hold")],
+)
+async def test_what_the_cluster_does_to_a_restarted_worker_is_named_and_waited_out(
+    hold_up: Callable[[Simulation], Callable[[], None]], named: str
+) -> None:
+    simulation, operator = await started()
+    end = hold_up(simulation)
+    simulation.change(pipeline=image("v2"))
+    await operator.run(lambda: simulation.condition("Degraded")["status"] == "True")
+    assert named in simulation.condition("Degraded")["message"]
+    await operator.pass_time(90_000)  # two sessions
+    assert named in simulation.condition("Degraded")["message"]
+    end()
+    v2 = {"slackwater/worker:v2"}
+    await operator.run(lambda: settled(simulation, 3) and set(simulation.images().values()) == v2)
+    assert simulation.condition("Degraded")["reason"] not in ("RolloutStopped", "PreflightFailed")
+    assert "RolloutStopped" not in [reason for reason, _ in simulation.events.said]
+
+
+async def test_a_successor_without_a_node_is_waited_for_after_its_predecessor_has_made_room() -> None:
+    simulation, operator = await started(rollout={"strategy": "Takeover", "takeover": {"warmTimeout": "30s"}})
+    simulation.room = 2
+    simulation.change(pipeline=image("v2"))
+    await operator.run(lambda: len(simulation.images()) == 3 and len(simulation.processes) == 2)
+    await operator.pass_time(120_000)
+    assert "Unschedulable" in simulation.condition("Degraded")["message"]
+    simulation.room = None
+    v2 = {"slackwater/worker:v2"}
+    await operator.run(lambda: settled(simulation, 3) and set(simulation.images().values()) == v2)
+    assert "RolloutStopped" not in [reason for reason, _ in simulation.events.said]
 
 
 async def test_a_pod_without_room_is_to_be_described_as_it_has_no_log() -> None:

@@ -632,8 +632,16 @@ class Simulation:
 
     def _pod_gone(self, name: str, uid: str) -> None:
         live = self.objects.get(("Pod", name))
-        if live is not None and live["metadata"]["uid"] == uid:
+        if live is None or live["metadata"]["uid"] != uid:
+            return
+        if not live["metadata"].get("finalizers"):
             self.gone("Pod", name)
+            return
+        if live["status"].get("phase") != "Failed":
+            ended = {"name": "worker", "state": {"terminated": {"exitCode": 143}}, "restartCount": 0}
+            live["status"] = {"phase": "Failed", "containerStatuses": [ended]}
+            self.touch(live)
+        self._after(self.timing.removal, lambda: self._pod_gone(name, uid))
 
     # -- processes ---------------------------------------------------------------------------------------
 

@@ -488,6 +488,26 @@ def test_only_what_the_environment_did_is_tried_again(
     assert (decision.action, decision.again) == ("fail", again)
 
 
+OUT_OF_MEMORY = {"exitCode": 137, "reason": "OOMKilled"}
+SEGMENTATION_FAULT = {"exitCode": 139}
+
+
+@pytest.mark.parametrize(
+    ("pod", "again"),
+    [
+        (pod_with({"terminated": {"exitCode": 137, "reason": "Error"}}), True),
+        (pod_with({"terminated": {"exitCode": 143}}), True),
+        (pod_with({"terminated": OUT_OF_MEMORY}), False),
+        (pod_with({"terminated": SEGMENTATION_FAULT}), False),
+        ({"status": {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}}, True),
+        ({"status": {"phase": "Failed", "reason": "OutOfcpu"}}, True),
+        ({"status": {"phase": "Failed"}}, False),
+    ],
+)
+def test_a_preflight_that_was_killed_or_rejected_is_tried_again(pod: dict[str, Any], again: bool) -> None:
+    assert decide_preflight(preflight_view(FAILED, pod), now_ms=NOW).again is again
+
+
 def test_the_worker_and_the_operator_agree_on_the_exit_code() -> None:
     assert ENVIRONMENT == EXIT_ENVIRONMENT
 
