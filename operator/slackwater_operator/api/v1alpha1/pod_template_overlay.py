@@ -79,7 +79,6 @@ OWNED_CONTAINER_FIELDS = {
     "restartPolicyRules": "a StatefulSet always restarts its pods",
 }
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
-PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 OWNED_PROBE_FIELDS = ("httpGet", "exec", "tcpSocket", "grpc")
 OWNED_VARIABLES = (
     "SLACKWATER_ORDINAL",
