@@ -260,17 +260,21 @@ def test_values_that_no_type_holds_are_errors_of_records(
 
 # ---- rows that the table does not take
 
+TRIGGER = (
+    "create function f() returns trigger language plpgsql as $$ begin {}; return new; end $$; "
+    "create trigger t before insert on flights for each row execute function f()"
+)
 CONSTRAINTS = {
     "unique": ("create unique index on flights (v)", 0, "duplicate key value violates unique constraint"),
     "deferred": ("alter table flights add unique (v) deferrable initially deferred", 0, "duplicate key"),
     "check": ("alter table flights add constraint small check (v < 9)", 9, 'check constraint "small"'),
     "not null": ("alter table flights alter v set not null", None, 'null value in column "v"'),
     "foreign key": ("alter table flights add foreign key (v) references other", 8, "violates foreign key"),
-    "trigger": (
-        "create function f() returns trigger language plpgsql as $$ begin if new.v = 5 then raise exception "
-        "'five'; end if; return new; end $$; create trigger t before insert on flights for each row execute "
-        "function f()", 5, "five",
+    "trigger": (TRIGGER.format("if new.v = 5 then raise exception 'five'; end if"), 5, "five"),
+    "trigger with a code of its own": (
+        TRIGGER.format("if new.v = 5 then raise 'five' using errcode = 'ZX001'; end if"), 5, "five",
     ),
+    "assertion": (TRIGGER.format("assert new.v < 5, 'five'"), 5, "five"),
     "nul": ("select 1", "a\0b", "invalid byte sequence"),
     "json nul": ("select 1", {"a": "\0"}, "unsupported Unicode escape sequence"),
     "json nan": ("select 1", {"a": float("nan")}, "invalid input syntax for type json"),
@@ -313,6 +317,27 @@ def test_rows_that_break_a_constraint_are_found_by_staging(database: PostgresDat
     sink.stage(table.slice(0, 2), span).publish()
     assert database.places() == Counter({(0, offset): 1 for offset in range(5)})
     assert sink.marks([A]) == {A: {OLD: 6}}
+
+
+def test_all_rows_that_break_a_constraint_are_named_by_one_trial(database: PostgresDatabase) -> None:
+    """A duplicate is at fault, and not the row before it; a row whose parent is in the batch is not."""
+    sink = made(database)
+    put(sink, rows([0], v=pa.array([0]), parent=pa.array([0])), 0)
+    database.execute(
+        "alter table flights add unique (v)",
+        "alter table flights add check (v < 50)",
+        "alter table flights add foreign key (parent) references flights (v)",
+    )
+    values = [1, 2, 2, *range(100, 150), 3]
+    table = rows(range(1, 55), v=pa.array(values), parent=pa.array([0, 1, *[0] * 51, 2]))
+    span = {A: Range(OLD, 1, 55, 1)}
+    with pytest.raises(RecordsError):
+        sink.stage(table, span).publish()
+    with pytest.raises(RecordsError) as caught:
+        sink.stage(table, span)
+    assert sorted(offset for _, _, offset in caught.value.reasons) == list(range(3, 54))
+    assert "duplicate key" in caught.value.reasons["flights", 0, 3]
+    assert "flights_v_check" in caught.value.reasons["flights", 0, 53]
 
 
 def test_a_trial_neither_creates_a_table_nor_adds_columns(database: PostgresDatabase) -> None:

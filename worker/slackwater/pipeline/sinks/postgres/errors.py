@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from slackwater.runtime.errors import RecordsError, SinkError
@@ -10,12 +11,16 @@ if TYPE_CHECKING:
     import psycopg
 
 _MOST_TEXT = 600
-_OF_RECORDS = ("21", "22", "23", "44")
-"""Classes of SQLSTATE: cardinality violation (two rows of one key), data exception, integrity constraint
-violation, WITH CHECK OPTION violation."""
-_OF_RECORDS_TOO = {"42701", "54000", "54011", "P0001"}
-"""A column with the name of a system column; a value that is too long for its row or index; too many columns;
-an exception of a trigger."""
+_OF_RECORDS = ("09", "21", "22", "23", "27", "44", "P0")
+"""Classes of SQLSTATE: triggered action exception, cardinality violation (two rows of one key), data
+exception, integrity constraint violation, triggered data change violation, WITH CHECK OPTION violation,
+exceptions and assertions of triggers."""
+_OF_RECORDS_TOO = {"42701", "54000", "54011"}
+"""A column with the name of a system column; a value that is too long for its row or index; too many
+columns."""
+_OWN = re.compile(r"(?!72|XX)[6-9I-Z]")
+"""How the classes begin that the SQL standard leaves to users: a trigger may raise them (RAISE ... USING
+ERRCODE). Two of them are PostgreSQL's: snapshot failure and internal error."""
 _TRANSIENT = ("08", "40")
 """Connection exception, transaction rollback (deadlock, serialization failure)."""
 READ_ONLY = "25006"
@@ -52,7 +57,7 @@ _NO_ANSWER = "check host and port in sink.options, and that the server runs and 
 def is_of_records(exc: psycopg.Error) -> bool:
     """Whether a statement that writes rows has failed because of what is in them."""
     state = exc.sqlstate or ""
-    return state[:2] in _OF_RECORDS or state in _OF_RECORDS_TOO
+    return state[:2] in _OF_RECORDS or state in _OF_RECORDS_TOO or bool(_OWN.match(state))
 
 
 def is_transient(exc: psycopg.Error) -> bool:

@@ -29,6 +29,7 @@ from slackwater.pipeline.sinks.postgres.table import Fitted, TableName, Target, 
 from slackwater.pipeline.sinks.postgres.types import plain
 from slackwater.pipeline.sinks.postgres.writer import Writer
 from slackwater.pipeline.sinks.staged import StagedRows
+from slackwater.pipeline.sinks.table_schema import reasons
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
 from slackwater.runtime.interfaces import PLACE_COLUMNS, Range
 
@@ -125,17 +126,18 @@ class PostgresSink:
         return wanted.rows.schema, pa.schema([(c.name, c.held(given[c.name])) for c in columns])
 
     def _attempt(self, cursor: psycopg.Cursor[Any], staged: StagedRows) -> bool:
-        """Writes the batch, to be rolled back."""
+        """Writes the batch, to be rolled back. Raises RecordsError for rows that the table does not take."""
         self._read(cursor)
         batch = self._fitted(staged)
-        self._writer.copy_aside(cursor, batch)
         if not self._has_marks:
             self._marks.create(cursor)
         self._marks.claim(cursor, staged.ranges, uuid.uuid4().hex)
         if batch.added:
             self._writer.change(cursor, batch, exists=self._target is not None)
-        self._writer.take_over(cursor, batch)
-        self._writer.check_constraints(cursor)
+        if refused := self._writer.refused(cursor, batch):
+            # Rows that are added up are of several records each.
+            named = {} if self._mode.name == "merge" else reasons(staged.rows, refused)
+            raise RecordsError(next(iter(refused.values())), named)
         return False
 
     def commit(self, staged: StagedRows) -> None:

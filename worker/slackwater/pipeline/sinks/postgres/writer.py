@@ -11,6 +11,7 @@ from slackwater.pipeline.sinks.postgres.encoding import pieces
 from slackwater.pipeline.sinks.postgres.errors import is_of_records, records_error
 from slackwater.pipeline.sinks.postgres.modes import ORDER, Mode
 from slackwater.pipeline.sinks.postgres.table import Fitted, TableName, add_columns, create, identifiers
+from slackwater.runtime.errors import RecordsError
 
 if TYPE_CHECKING:
     import psycopg
@@ -62,6 +63,33 @@ class Writer:
         """Writes what is in the temporary table to the target."""
         with self._records_at_fault():
             cursor.execute(self._mode.insert(self._name, _temporary(), fitted.rows.column_names))
+
+    def refused(self, cursor: psycopg.Cursor[Any], fitted: Fitted) -> dict[int, str]:
+        """Writes the rows that the table takes, in a transaction that is to be rolled back. Returns the
+        numbers of the others with the reasons, found by bisection: a row is tried with those before it that
+        are taken."""
+        from psycopg import sql
+
+        refused: dict[int, str] = {}
+        pieces = [(0, fitted.rows.num_rows)]
+        while pieces:
+            start, stop = pieces.pop()
+            piece = Fitted(fitted.rows.slice(start, stop - start), fitted.types, ())
+            cursor.execute("savepoint slackwater_piece")
+            try:
+                self.copy_aside(cursor, piece)
+                self.take_over(cursor, piece)
+                self.check_constraints(cursor)
+                cursor.execute(sql.SQL("drop table {}").format(_temporary()))
+            except RecordsError as exc:
+                cursor.execute("rollback to savepoint slackwater_piece")
+                middle = (start + stop) // 2
+                if middle == start:
+                    refused[start] = str(exc)
+                else:
+                    pieces += [(middle, stop), (start, middle)]
+            cursor.execute("release savepoint slackwater_piece")
+        return refused
 
     def check_constraints(self, cursor: psycopg.Cursor[Any]) -> None:
         """Checks the constraints that are to be checked at the commit."""
