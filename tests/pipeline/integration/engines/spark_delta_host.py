@@ -10,7 +10,7 @@ from typing import Any, cast
 from slackwater.pipeline.engines.kept_rows import keep
 from slackwater.pipeline.sinks.delta.spark_sink import SparkDeltaSink
 from slackwater.pipeline.sinks.delta.spark_table import SparkTable, Transaction
-from slackwater.runtime.interfaces import Range, SinkFencedError
+from slackwater.runtime.interfaces import PLACE_COLUMNS, Range, SinkFencedError
 from tests.pipeline.integration.engines.spark_process import session
 from tests.support.sinks import (
     OLD,
@@ -28,13 +28,41 @@ from tests.support.sinks import (
 
 RECORDS = 8
 STEPS: list[tuple[Any, str]] = [
-    (SparkTable, "begin"), (Transaction, "versions"), (Transaction, "_written"), (Transaction, "_commit"),
+    (SparkTable, "begin"), (Transaction, "versions"), (Transaction, "written"), (Transaction, "_commit"),
 ]  # fmt: skip
 """What a publish consists of, in order."""
 
 
 def sink(path: str, group: str = "g", **options: str) -> SparkDeltaSink:
     return SparkDeltaSink(group, session, path, options={"path": path, **options})
+
+
+def refused(path: str, bad: dict[str, Any]) -> list[str]:
+    """Writes a good and a bad row to a table with rules, then the good one as the search for records at fault
+    does: the errors of the batch, of each row as a part of it, and of the good row in the end."""
+    import pyarrow as pa
+
+    columns = "topic string, partition int, offset bigint, n bigint not null, v varchar(3)"
+    values = [{"n": 1}, {"n": 1, **bad}]
+    session().sql(f"CREATE TABLE delta.`{path}` ({columns}) USING delta")
+    session().sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT positive CHECK (n > 0 OR n IS NULL)")
+    both = rows([0, 1], **{name: pa.array([value.get(name) for value in values]) for name in values[1]})
+    made, ranges = sink(path), {A: Range(OLD, 0, 2, None)}
+    calls: list[Callable[[], object]] = [
+        lambda: made.stage(both, ranges).publish(),
+        lambda: made.stage(both.slice(0, 1), ranges).discard(),
+        lambda: made.stage(both.slice(1, 1), ranges).discard(),
+        lambda: made.stage(both.slice(0, 1).select([*PLACE_COLUMNS, "n"]), ranges).publish(),
+    ]
+    return [_error(call) for call in calls]
+
+
+def _error(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except Exception as exc:
+        return f"{type(exc).__name__}: {exc}"
+    return ""
 
 
 def marks(path: str) -> dict[str, int]:

@@ -73,6 +73,28 @@ def test_a_batch_without_rows_moves_marks_once_there_is_a_table(spark: SparkProc
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ({"n": 0}, "CHECK constraint positive"),
+        ({"n": None}, "NOT NULL constraint violated for column: n"),
+        ({"v": "long text"}, "EXCEED"),
+        ({"extra": 1}, "extra"),
+    ],
+)
+def test_a_row_that_the_table_does_not_take_is_found_and_the_others_are_stored_once(
+    spark: SparkProcess, tmp_path: Path, bad: dict[str, Any], reason: str
+) -> None:
+    batch, good, alone, rest = spark.run(host.refused, str(tmp_path), bad)
+    for error in (batch, alone):
+        assert error.startswith("RecordsError: ")
+        assert reason in error
+    assert good == "" or "extra" in bad, "a column of the batch's other rows is there, without a value"
+    assert rest == ""
+    assert places(tmp_path) == Counter([(0, 0)])
+
+
+@pytest.mark.long
 def test_rows_that_stay_in_spark_are_written_from_there(spark: SparkProcess, tmp_path: Path) -> None:
     assert spark.run(host.put_kept, str(tmp_path), 3) == 0
     assert places(tmp_path) == Counter([(0, 0), (0, 1), (0, 2)])

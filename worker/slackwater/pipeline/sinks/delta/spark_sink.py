@@ -19,7 +19,7 @@ from slackwater.pipeline.sinks.delta.marks import GroupMarks
 from slackwater.pipeline.sinks.delta.sink import DeltaSink
 from slackwater.pipeline.sinks.delta.spark_table import SparkTable, is_s3
 from slackwater.pipeline.sinks.staged import StagedRows
-from slackwater.runtime.errors import SinkError, WorkerError
+from slackwater.runtime.errors import RecordsError, SinkError, WorkerError
 from slackwater.runtime.interfaces import SinkFencedError
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class SparkDeltaSink:
         self._group_id, self._session, self._path = group_id, session, path
         self._options, self._by = dict(options), list(partition_by)
         self._marks = GroupMarks(group_id, path)
+        self._suspects = False
+        """Whether the table has refused rows since a batch was published."""
 
     def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
         """The marks in the table's log. Raises SinkError, ConfigError."""
@@ -65,7 +67,10 @@ class SparkDeltaSink:
         return self._marks.of(self._table(spark).transactions(), partitions)
 
     def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> StagedRows:
-        """Keeps the rows, and writes nothing."""
+        """Keeps the rows. While records at fault are looked for, has Spark write them to files, too, which no
+        commit names: nothing else shows whether the table takes them. Raises RecordsError, SinkError."""
+        if self._suspects and rows.num_rows:
+            self._write_rows(rows, lambda table, frame: table.begin().written(frame))
         return StagedRows(self._commit, rows, ranges)
 
     def append(self, frame: DataFrame, ranges: Mapping[TopicPartition, Range]) -> None:
@@ -96,20 +101,29 @@ class SparkDeltaSink:
 
     def _commit(self, staged: StagedRows) -> None:
         rows: Any = staged.rows
-        kept = isinstance(rows, SparkRows)
+        try:
+            self._write_rows(rows, lambda table, frame: self._write(table, frame, staged.ranges))
+        except RecordsError:
+            self._suspects = True
+            raise
+        self._suspects = self._suspects and not rows.num_rows
+        if isinstance(rows, SparkRows):
+            rows.release()
+
+    def _write_rows(self, rows: Any, write: Callable[[SparkTable, DataFrame | None], object]) -> None:
+        """Calls ``write`` with the rows as a data frame. Raises SinkFencedError, RecordsError, SinkError."""
         spark, frame = self._open(), None
         table = self._table(spark)
         try:
             if rows.num_rows:
                 # One task: Spark makes a file of each.
-                frame = (rows.frame if kept else spark.createDataFrame(rows)).coalesce(1)
-            self._write(table, frame, staged.ranges)
+                given = rows.frame if isinstance(rows, SparkRows) else spark.createDataFrame(rows)
+                frame = given.coalesce(1)
+            write(table, frame)
         except (WorkerError, SinkFencedError):
             raise
         except Exception as exc:
             raise table.error("write to", exc) from exc
-        if kept:
-            rows.release()
 
     def _write(
         self, table: SparkTable, frame: DataFrame | None, ranges: Mapping[TopicPartition, Range]

@@ -10,6 +10,7 @@ them.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,22 @@ from urllib.parse import urlsplit
 
 from slackwater.pipeline.engines.spark_session import summary
 from slackwater.pipeline.sinks.delta.marks import FORGETS, forgets
-from slackwater.runtime.errors import SinkError
+from slackwater.pipeline.sinks.reasons import reason_of
+from slackwater.runtime.errors import RecordsError, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _DELTA = "org.apache.spark.sql.delta"
 _CONFLICT = "DeltaConcurrentModificationException"
+_OF_RECORDS = re.compile(
+    r"\[(DELTA_[A-Z_]*(CONSTRAINT|NOT_NULL|MISMATCH|MERGE|CHARACTERS|DUPLICATE_COLUMNS)[A-Z_.]*"
+    r"|(DELTA_)?EXCEED_[A-Z_]*LENGTH|(DELTA_)?EXCEED_CHAR[A-Z_]*|CAST_[A-Z_]+|[A-Z_]*OVERFLOW[A-Z_.]*)\]"
+)
+"""The classes of Delta's and Spark's errors about rows that a table does not take."""
+_ADVICE = re.compile(r"\(Table ID: [^)]*\)|To enable schema migration.*?for details\.", re.DOTALL)
+_END = r" (violated )?(by row )?with values|\n\s*at |\n\nJVM stacktrace"
+"""Where the message of such an error ends: what follows shows values, or Java's stack."""
 _CONFIGURATION = "delta."
 """How the names of options begin that are properties of the table."""
 
@@ -60,7 +70,7 @@ class Transaction:
         """
         written = None
         try:
-            written = self._written(rows)
+            written = self.written(rows)
             self._commit(*written, versions)
         except Exception as exc:
             if _is_conflict(exc) or self._is_outrun():
@@ -74,7 +84,7 @@ class Transaction:
         """Whether the table was created since this transaction, which was to create it, began."""
         return self.is_first and not self._table.begin().is_first
 
-    def _written(self, rows: DataFrame | None) -> tuple[Any, Any]:
+    def written(self, rows: DataFrame | None) -> tuple[Any, Any]:
         """Writes data files, which belong to no version of the table yet. Returns what is to be committed:
         Scala's actions and tags."""
         if rows is None:
@@ -171,8 +181,12 @@ class SparkTable:
         """Scala's."""
         return self._jvm.PythonUtils.toScalaMap(dict(items))
 
-    def error(self, what: str, exc: Exception) -> SinkError:
+    def error(self, what: str, exc: Exception) -> SinkError | RecordsError:
         """What to raise for an error of Spark's."""
+        if match := _OF_RECORDS.search(str(exc)):
+            text = _ADVICE.sub("", str(exc)[match.start() :])
+            reason = reason_of(ValueError(text), until=_END)
+            return RecordsError(f"the Delta table {self._path} does not take the rows: {reason}")
         return SinkError(f"the sink cannot {what} the Delta table {self._path} by Spark: {summary(exc)}")
 
     def _log(self) -> Any:
