@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from slackwater.cli import flush_output
 from slackwater.clock import SYSTEM_CLOCK
@@ -31,7 +31,8 @@ from slackwater_operator.kubernetes.client import Kube
 from slackwater_operator.kubernetes.errors import KubeConfigError
 from slackwater_operator.kubernetes.events import Events
 from slackwater_operator.kubernetes.lease import Lease, LeaseLost, LeaseSettings, LeaseWatchdog
-from slackwater_operator.kubernetes.store import Key, Store
+from slackwater_operator.kubernetes.object_api import Object
+from slackwater_operator.kubernetes.store import Key, Store, Unread
 from slackwater_operator.kubernetes.watch import Watches
 from slackwater_operator.telemetry import logs
 from slackwater_operator.telemetry.http_server import HealthServer, Verdict
@@ -124,7 +125,9 @@ class Operator:
         self._lease_kube = lease_kube
         self._metrics = Metrics()
         self._store = Store()
-        self._watches = Watches(kube, self._store, namespaces=options.namespaces)
+        self._watches = Watches(
+            kube, self._store, namespaces=options.namespaces, on_unread=self._report_unread
+        )
         self._events = Events(kube, instance=options.identity)
         self._admission = _admission(options, kube, self._metrics)
         self._health = HealthServer(
@@ -286,7 +289,40 @@ class Operator:
             return True, f"waiting; {holder or 'no replica'} leads"
         if not self._store.synced:
             return False, "leading, but the caches are not synchronized yet"
-        return True, f"leading {len(self._store.groups())} groups"
+        unread = self._store.all_unread()
+        if len(unread) == max(len(self._options.namespaces), 1):
+            return False, f"leading, but {'; '.join(map(str, unread))}"
+        return True, "; ".join([f"leading {len(self._store.groups())} groups", *map(str, unread)])
+
+    def _report_unread(self, namespace: str, unread: Unread | None) -> None:
+        """Reports a namespace whose objects cannot all be read, and one that can be again."""
+        self._metrics.watch_refused(namespace, (unread.access, unread.reason) if unread is not None else None)
+        reason, text, kind = watch_event(namespace, unread)
+        (logger.warning if unread is not None else logger.info)("%s", text)
+        self._events.post(self._own_object(), reason, text, kind=kind)
+
+    def _own_object(self) -> Object:
+        """What Events about the operator itself are about: its Lease; without one, its Pod."""
+        if self._lease is not None:
+            return self._lease.stored
+        namespace = self._options.own_namespace or self._kube.access.namespace
+        metadata = {"name": self._options.identity, "namespace": namespace}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+
+
+def watch_event(namespace: str, unread: Unread | None) -> tuple[str, str, Literal["Normal", "Warning"]]:
+    """The Event's reason, message and type where a namespace cannot be read, or (None) can be again."""
+    where = f"namespace {namespace}" if namespace else "all namespaces"
+    if unread is None:
+        return "WatchRestored", f"all objects in {where} can be read again", "Normal"
+    to_do = (
+        "grant the operator's ServiceAccount these rights (the chart's Role and RoleBinding, rbac.create), "
+        "or remove the namespace from watchNamespaces"
+        if unread.status == 403
+        else "correct what the API server reports"
+    )
+    text = f"{unread}; its ConsumerGroups are not reconciled, others are; {to_do}; the operator retries"
+    return "WatchRefused", text, "Warning"
 
 
 def _admission(options: Options, kube: Kube, metrics: Metrics) -> AdmissionWebhook | None:

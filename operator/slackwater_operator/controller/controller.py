@@ -344,6 +344,9 @@ class Controller:
         return True
 
     async def _reconcile(self, session: Session) -> tuple[GroupSnapshot, Plan] | None:
+        unread = self._store.unread(session.key[0])
+        if unread is not None:  # an object that is not in the Store may exist
+            raise unread.error()
         snapshot = await self._snapshots.build(session)
         if snapshot is None:
             return None

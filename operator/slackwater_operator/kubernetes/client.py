@@ -27,6 +27,7 @@ PAGE = 250
 """Objects a page of a list: the whole of 1000 pods at once would be some 40 MB for a moment."""
 KINDS_MAX_AGE_S = 60.0
 
+_REVIEWS = "authorization.k8s.io/v1"
 _JSON = "application/json"
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _MERGE = "application/merge-patch+json"
@@ -199,6 +200,18 @@ class Kube:
         if fresh:
             self._served.pop(api_version, None)
         return kind in await self._kinds_of(api_version)
+
+    async def may(self, verb: str, api_version: str, kind: str, namespace: str | None = None) -> bool:
+        """Whether this client has that right (a SelfSubjectAccessReview); None: in all namespaces."""
+        group = api_version.rpartition("/")[0]
+        resource = {"verb": verb, "group": group, "resource": kinds.plural_of(api_version, kind)}
+        review = {
+            "apiVersion": _REVIEWS,
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {**resource, "namespace": namespace or ""}},
+        }
+        path = kinds.path(_REVIEWS, "selfsubjectaccessreviews", "")
+        return bool((await self._request("POST", path, body=review))["status"]["allowed"])
 
     async def pod_json(self, namespace: str, pod: str, port: int, path: str) -> Object:
         """What a pod answers at `path`, which the API server asks it (the right to get pods/proxy)."""

@@ -51,6 +51,13 @@ def plural_of(api_version: str, kind: str) -> str | None:
     return _PLURALS.get((api_version, kind))
 
 
+def resource_of(kind: str) -> str:
+    """A watched kind as RBAC names it: `pods`, `jobs.batch`."""
+    api_version = _WATCHED[kind]
+    group = api_version.rpartition("/")[0]
+    return f"{_PLURALS[api_version, kind]}.{group}".removesuffix(".")
+
+
 def base(api_version: str) -> str:
     """`/api/v1`, `/apis/apps/v1`."""
     return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import kopf
@@ -39,18 +39,18 @@ class KopfThread:
     """One run of kopf."""
 
     def __init__(
-        self, registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings, namespaces: Sequence[str] = ()
+        self, registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings, namespace: str | None = None
     ) -> None:
         """Does nothing yet.
 
         Args:
             registry: the handlers, which are called on kopf's thread.
             settings: kopf's.
-            namespaces: which to watch; none: all.
+            namespace: which to watch; None: all.
         """
         self._registry = registry
         self._settings = settings
-        self._namespaces = namespaces
+        self._namespace = namespace
         self._stop = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -89,8 +89,8 @@ class KopfThread:
                 registry=self._registry,
                 settings=self._settings,
                 standalone=True,
-                clusterwide=not self._namespaces,
-                namespaces=self._namespaces,
+                clusterwide=self._namespace is None,
+                namespaces=[self._namespace] if self._namespace is not None else [],
                 stop_flag=self._stop,
                 identity="slackwater",  # type: ignore[arg-type]  # a NewType that kopf keeps for itself
             )

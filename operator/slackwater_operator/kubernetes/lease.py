@@ -113,6 +113,11 @@ class Lease:
         """The holder, as observed last; empty: none."""
 
     @property
+    def stored(self) -> Object:
+        """The Lease as this process last wrote it; before that, its name."""
+        return self._mine or self._manifest(transitions=0)
+
+    @property
     def leads(self) -> bool:
         """Whether this process may act: it holds the Lease, and the deadline has not passed."""
         return self._mine is not None and self._now() < self.deadline_s

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from slackwater_operator.kubernetes.errors import KubeError, from_answer
 from slackwater_operator.kubernetes.object_api import Object
 
 GROUP_LABEL = "slackwater.dev/group"
@@ -25,6 +26,35 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Why the Store does not have all objects of a namespace.
+
+    Attributes:
+        namespace: which one; "": all.
+        status: of the API server's answer to what it refused; 0: no answer, or not everything has come yet.
+        reason: Kubernetes' reason in CamelCase, or `NotSynchronized`.
+        access: what was refused: `list pods, jobs.batch; watch pods`; "": nothing was.
+        answer: what the API server said.
+    """
+
+    namespace: str
+    status: int = 0
+    reason: str = "NotSynchronized"
+    access: str = ""
+    answer: str = field(default="not all objects have arrived from the watches yet", compare=False)
+
+    def __str__(self) -> str:
+        where = f"namespace {self.namespace}" if self.namespace else "all namespaces"
+        if self.status == 403:
+            return f"the operator may not {self.access} in {where}"
+        return f"{self.access or 'read'} in {where}: {self.answer}"
+
+    def error(self) -> KubeError:
+        """The error of whoever needs these objects."""
+        return from_answer(self.status, {"reason": self.reason, "message": str(self)}, "the caches")
 
 
 @dataclass
@@ -61,10 +91,14 @@ class Store:
         self.on_wanted_secret: Callable[[], None] = lambda: None
         """Called where a Secret is asked for that was not before."""
         self._synced = asyncio.Event()
+        self._unread: dict[str, Unread] = {}
 
     @property
     def synced(self) -> bool:
-        """Whether every watch has listed once: before that, what is missing may only not have been seen."""
+        """Whether every namespace was listed once, but those that are `unread`.
+
+        Before that, what is missing may only not have been seen.
+        """
         return self._synced.is_set()
 
     @synced.setter
@@ -77,6 +111,22 @@ class Store:
     async def wait_synced(self) -> None:
         """Waits until `synced`."""
         await self._synced.wait()
+
+    def unread(self, namespace: str) -> Unread | None:
+        """Why objects of that namespace may be missing or outdated; None: all are here."""
+        return self._unread.get(namespace) or self._unread.get("")
+
+    def all_unread(self) -> list[Unread]:
+        """The namespaces whose objects are not all here, in order of their names."""
+        return [self._unread[namespace] for namespace in sorted(self._unread)]
+
+    def set_unread(self, namespace: str, unread: Unread | None) -> None:
+        """Says whether all objects of a namespace ("": of all) are here; None: they are."""
+        if unread is not None:
+            self._unread[namespace] = unread
+        elif self._unread.pop(namespace, None) is not None:
+            for key in [key for key in self._groups if namespace in ("", key.namespace)]:
+                self._tell(key)
 
     # --- for reconciliations -----------------------------------------------------------------------------
 
@@ -191,11 +241,12 @@ class Store:
         }
         return list(self._wanted_secrets)
 
-    def held(self, kind: str) -> dict[tuple[str, str], tuple[str, str]]:
-        """(namespace, name) -> (uid, resourceVersion) of all objects of that kind."""
+    def held(self, kind: str, namespace: str | None = None) -> dict[tuple[str, str], tuple[str, str]]:
+        """(namespace, name) -> (uid, resourceVersion) of the objects of that kind; None: everywhere."""
         return {
             (key.namespace, name): _version(obj)
             for key, group in self._groups.items()
+            if namespace in (None, key.namespace)
             for name, obj in group.by_kind.get(kind, {}).items()
         }
 
@@ -237,11 +288,12 @@ def _version(obj: Object) -> tuple[str, str]:
 
 def _newer(new: Object, old: Object) -> bool:
     (new_uid, new_version), (old_uid, old_version) = _version(new), _version(old)
-    order = _order(new_version, old_version)
+    order = compare(new_version, old_version)
     return order > 0 or (order == 0 and new_uid != old_uid)
 
 
-def _order(a: str, b: str) -> int:
+def compare(a: str, b: str) -> int:
+    """1 where resourceVersion `a` is newer than `b`, 0 where it is the same, -1 where it is older."""
     if a.isdecimal() and b.isdecimal():
         return (int(a) > int(b)) - (int(a) < int(b))
     return int(a != b)  # versions that can't be compared: the later word counts

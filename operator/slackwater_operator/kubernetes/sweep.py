@@ -1,8 +1,11 @@
-"""Compares the Store with the API server, by the objects' metadata.
+"""Compares one namespace of the Store with the API server, by the objects' metadata.
 
-Three things that watches don't give: when everything has been listed once (`Store.synced`); which objects
-vanished while a stream was down; and objects that a stream has missed for whatever reason. A difference
-between two systems that both move is no proof: each is looked up by name before it is believed.
+Three things that watches don't give: when everything has been listed once; which objects vanished while a
+stream was down; and objects that a stream has missed for whatever reason. A difference between two systems
+that both move is no proof: each is looked up by name before it is believed.
+
+A kind that cannot be listed or watched makes its namespace `unread` in the Store, until it can be. Each
+namespace has a Sweep of its own, so that others go on.
 """
 
 from __future__ import annotations
@@ -10,11 +13,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from slackwater_operator.kubernetes import kinds
 from slackwater_operator.kubernetes.client import Kube
-from slackwater_operator.kubernetes.errors import KubeConfigError, KubeError
-from slackwater_operator.kubernetes.store import GROUP, GROUP_LABEL, KINDS, Store, key_of
+from slackwater_operator.kubernetes.errors import KubeError, KubeForbidden
+from slackwater_operator.kubernetes.store import (
+    GROUP,
+    GROUP_LABEL,
+    KINDS,
+    Key,
+    Store,
+    Unread,
+    compare,
+    key_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -24,64 +37,89 @@ Version = tuple[str, str]
 
 SWEEP_EVERY_S = 120.0
 AFTER_LIST_S = 1.0
-RETRY_S = 2.0
 PATIENCE_S, LONGEST_S = 20.0, 120.0
 """How long nothing may come from the first lists of the watches, and how long they may take; what has not
 come by then is fetched by name."""
+FORBIDDEN_RETRY_S, RETRY_S = 60.0, 10.0
+"""The longest times until what was refused is tried again; the first is a second."""
+VERBS = ("list", "watch", "get")
 
 
 class Sweep:
-    """Repeats the comparison."""
+    """Repeats the comparison.
+
+    Attributes:
+        readable: the kinds of which no list or watch was refused.
+        tried: set when each kind was tried once.
+    """
 
     def __init__(
         self,
         kube: Kube,
         store: Store,
-        namespaces: Sequence[str],
+        namespace: str | None = None,
         *,
         every_s: float = SWEEP_EVERY_S,
-        on_missed: Callable[[], None] = lambda: None,
+        on_stale: Callable[[], None] = lambda: None,
+        on_unread: Callable[[Unread | None], None] = lambda _: None,
     ) -> None:
-        """Does nothing yet.
+        """Sets the namespace `unread` in the Store; does nothing else yet.
 
         Args:
             kube: the way to the API server.
             store: what the watches fill.
-            namespaces: which ones; none: all.
+            namespace: which one; None: all.
             every_s: how often.
-            on_missed: called where a watch has not told of something for a whole round.
+            on_stale: called where a watch has not told of something for a whole round, or where `readable`
+                has changed: the watches must begin anew.
+            on_unread: called with what cannot be read, once that was refused twice in a row and whenever it
+                changes; with None when all is in the Store again.
         """
-        self._kube = kube
-        self._store = store
-        self._namespaces: Sequence[str | None] = tuple(namespaces) or (None,)
+        self._kube, self._store, self._namespace = kube, store, namespace
         self._every_s = every_s
-        self._on_missed = on_missed
+        self._on_stale, self._on_unread = on_stale, on_unread
+        self.readable: tuple[str, ...] = KINDS
+        self.tried = asyncio.Event()
+        self._complete: set[str] = set()
+        self._refused: dict[str, Unread] = {}
+        self._doubted: set[str] = set()
+        self._failures = 0
+        self._reported: Unread | None = None
         self._changed = asyncio.Event()
         self._anew: set[str] = set()
         self._wake = asyncio.Event()
         self._behind: dict[tuple[str, Name], Version] = {}
-        store.on_change(lambda _: self._changed.set())
+        store.on_change(self._on_change)
+        store.set_unread(namespace or "", Unread(namespace or ""))
 
     def listed_anew(self, kind: str) -> None:
         """A watch has listed again: objects may have been deleted meanwhile. Compared a second later."""
-        if self._store.synced and kind not in self._anew:
+        if kind in self._complete and kind not in self._anew:
             self._anew.add(kind)
             asyncio.get_running_loop().call_later(AFTER_LIST_S, self._wake.set)
 
     async def run(self) -> None:
         """Sweeps until it is cancelled."""
-        await self._first()
+        loop = asyncio.get_running_loop()
+        await self._fill()
+        due_s, retry_s = loop.time() + self._every_s, self._retry_s()
         while True:
             try:
-                async with asyncio.timeout(self._every_s):
+                async with asyncio.timeout_at(min(due_s, retry_s)):
                     await self._wake.wait()
-                which: Sequence[str] = sorted(self._anew)
             except TimeoutError:
-                which = KINDS
+                pass
+            which = [kind for kind in KINDS if loop.time() >= due_s or kind in self._anew]
             self._wake.clear()
             self._anew.clear()
             for kind in which:
-                await self._until_done(kind)
+                if kind in self._complete:
+                    await self._until_done(kind)
+            if loop.time() >= retry_s or len(self._complete) + len(self._refused) < len(KINDS):
+                await self._fill()
+                retry_s = self._retry_s()
+            if loop.time() >= due_s:
+                due_s = loop.time() + self._every_s
 
     async def once(self, kind: str) -> None:
         """Compares one kind, and corrects the Store where it differs.
@@ -89,12 +127,10 @@ class Sweep:
         Raises:
             KubeError: the API server could not be asked; nothing was taken to be gone.
         """
-        before = self._store.held(kind)
+        before = self._held(kind)
         listed = await self._listed(kind)
-        for name, (uid, _) in before.items():
-            if name not in listed or listed[name][0] != uid:
-                await self._verify(kind, name)
-        held = self._store.held(kind)
+        await self._verify_vanished(kind, before, listed)
+        held = self._held(kind)
         behind = {
             name: version
             for name, version in listed.items()
@@ -104,31 +140,96 @@ class Sweep:
             if self._behind.get((kind, name)) == version:
                 logger.warning("%s %s/%s: the watch missed a change", kind, *name)
                 await self._verify(kind, name)
-                self._on_missed()
+                self._on_stale()
         self._behind = {key: version for key, version in self._behind.items() if key[0] != kind}
         self._behind |= {(kind, name): version for name, version in behind.items()}
 
-    async def _first(self) -> None:
-        """Sets `synced` when all objects that existed at the start are in the Store."""
-        missing: list[tuple[str, Name]] = []
-        for kind in KINDS:
-            missing += [(kind, name) for name in await self._until_listed(kind)]
+    async def _fill(self) -> None:
+        """Waits until the Store has what exists of each kind that is not complete; notes those that fail."""
+        filling = [kind for kind in KINDS if kind not in self._complete]
+        missing: list[tuple[str, Name, Version]] = []
+        for kind in filling:
+            try:
+                before, listed = self._held(kind), await self._listed(kind)
+                await self._verify_vanished(kind, before, listed)
+            except KubeError as error:
+                await self._refuse(kind, error)
+                continue
+            self._refused.pop(kind, None)
+            missing += [(kind, name, version) for name, version in listed.items()]
+        self._tell_readable()
         missing.reverse()  # in the order of the lists, so that the last is what is waited for
         await self._until_come(missing)
-        absent = [key for key in missing if not self._holds(*key)]
+        await self._fetch(missing)
+        self._complete |= {kind for kind in filling if kind not in self._refused}
+        self._tell_readable()
+        self._publish()
+        self.tried.set()
+
+    async def _fetch(self, missing: Sequence[tuple[str, Name, Version]]) -> None:
+        absent = [(kind, name) for kind, name, version in missing if not self._has(kind, name, version)]
         if absent:
             logger.warning("%d objects have not arrived from the watches; fetching them", len(absent))
         for kind, name in absent:
-            await self._until_verified(kind, name)
-        self._store.synced = True
-        logger.info("the caches are synchronized: %d ConsumerGroups", len(self._store.groups()))
+            try:
+                if kind not in self._refused:
+                    await self._verify(kind, name)
+            except KubeError as error:
+                await self._refuse(kind, error)
 
-    async def _until_come(self, missing: list[tuple[str, Name]]) -> None:
+    async def _refuse(self, kind: str, error: KubeError) -> None:
+        """Notes that a kind cannot be read, with the rights that are missing."""
+        missing = [verb for verb in VERBS if error.status == 403 and not await self._may(verb, kind)]
+        access = "/".join(missing or VERBS[:1])
+        refused = Unread(self._namespace or "", error.status, error.reason, access, error.answer)
+        if self._refused.get(kind) != refused:
+            logger.warning("%s; retrying", error)
+        self._refused[kind] = refused
+
+    def _publish(self) -> None:
+        """Tells the Store, and whoever reports it, whether all objects are in the Store."""
+        unread = self._unread()
+        self._failures = self._failures + 1 if unread else 0
+        self._store.set_unread(self._namespace or "", unread)
+        if unread != self._reported and self._failures != 1:
+            self._reported = unread
+            self._on_unread(unread)
+
+    def _unread(self) -> Unread | None:
+        """The first kind that is refused, with the access to all that are refused for the same reason."""
+        refused = [(kind, self._refused[kind]) for kind in KINDS if kind in self._refused]
+        if not refused:
+            return None
+        first = refused[0][1]
+        resources: dict[str, list[str]] = {}
+        for kind, unread in refused:
+            if unread.reason == first.reason:
+                resources.setdefault(unread.access, []).append(kinds.resource_of(kind))
+        return replace(
+            first, access="; ".join(f"{verbs} {', '.join(resources[verbs])}" for verbs in resources)
+        )
+
+    def _retry_s(self) -> float:
+        """When what is refused is tried again, by the loop's clock."""
+        if not self._failures:
+            return float("inf")
+        forbidden = any(unread.status == 403 for unread in self._refused.values())
+        longest_s = FORBIDDEN_RETRY_S if forbidden else RETRY_S
+        return asyncio.get_running_loop().time() + min(2.0 ** min(self._failures - 1, 10), longest_s)
+
+    def _tell_readable(self) -> None:
+        refused = {kind for kind, unread in self._refused.items() if unread.status and unread.access != "get"}
+        readable = tuple([kind for kind in KINDS if kind not in refused])
+        if readable != self.readable:
+            self.readable = readable
+            self._on_stale()
+
+    async def _until_come(self, missing: list[tuple[str, Name, Version]]) -> None:
         """Takes what has come off the end of `missing`, until nothing is left, or nothing comes any more."""
         loop = asyncio.get_running_loop()
         over_s = loop.time() + LONGEST_S
         while True:
-            while missing and self._holds(*missing[-1]):
+            while missing and self._has(*missing[-1]):
                 missing.pop()
             if not missing:
                 return
@@ -139,20 +240,50 @@ class Sweep:
             except TimeoutError:
                 return
 
-    def _holds(self, kind: str, name: Name) -> bool:
-        return self._store.held_one(kind, *name) is not None
+    def _on_change(self, key: Key) -> None:
+        if self._namespace in (None, key.namespace):
+            self._changed.set()
+
+    def _held(self, kind: str) -> dict[Name, Version]:
+        return self._store.held(kind, self._namespace)
+
+    def _has(self, kind: str, name: Name, version: Version) -> bool:
+        """Whether the Store has the object as it was listed, or newer."""
+        held = self._store.held_one(kind, *name)
+        return held is not None and compare(version[1], held[1]) <= 0
 
     async def _listed(self, kind: str) -> dict[Name, Version]:
+        """The objects of a kind.
+
+        Raises:
+            KubeError: they cannot be listed, or not be watched.
+        """
         selector = "" if kind == GROUP else GROUP_LABEL
         versions: dict[Name, Version] = {}
-        for namespace in self._namespaces:
-            for obj in await self._kube.list(
-                kinds.api_version_of(kind), kind, namespace, selector, metadata_only=True
-            ):
-                metadata = obj["metadata"]
-                name = (str(metadata.get("namespace", "")), str(metadata["name"]))
-                versions[name] = (str(metadata["uid"]), str(metadata["resourceVersion"]))
+        for obj in await self._kube.list(
+            kinds.api_version_of(kind), kind, self._namespace, selector, metadata_only=True
+        ):
+            metadata = obj["metadata"]
+            name = (str(metadata.get("namespace", "")), str(metadata["name"]))
+            versions[name] = (str(metadata["uid"]), str(metadata["resourceVersion"]))
+        if not await self._may("watch", kind):
+            raise KubeForbidden(403, "Forbidden", f"watching {kinds.resource_of(kind)} is forbidden")
         return versions
+
+    async def _may(self, verb: str, kind: str) -> bool:
+        """Whether the operator has a right; True where the API server does not tell."""
+        try:
+            return await self._kube.may(verb, kinds.api_version_of(kind), kind, self._namespace)
+        except KubeError as error:
+            logger.debug("%s", error)
+            return True
+
+    async def _verify_vanished(
+        self, kind: str, before: dict[Name, Version], listed: dict[Name, Version]
+    ) -> None:
+        for name, (uid, _) in before.items():
+            if name not in listed or listed[name][0] != uid:
+                await self._verify(kind, name)
 
     async def _verify(self, kind: str, name: Name) -> None:
         """Reads the object, and updates the Store accordingly."""
@@ -167,29 +298,20 @@ class Sweep:
             self._store.drop(kind, *name, uid=held[0])
         self._store.put({**live, "apiVersion": kinds.api_version_of(kind), "kind": kind})
 
-    async def _until_listed(self, kind: str) -> dict[Name, Version]:
-        problem = ""
-        while True:
-            try:
-                return await self._listed(kind)
-            except (KubeError, KubeConfigError) as error:
-                if str(error) != problem:
-                    logger.warning("%s; retrying", error)
-                problem = str(error)
-                await asyncio.sleep(RETRY_S)
-
-    async def _until_verified(self, kind: str, name: Name) -> None:
-        while True:
-            try:
-                return await self._verify(kind, name)
-            except (KubeError, KubeConfigError) as error:
-                logger.warning("%s; retrying", error)
-                await asyncio.sleep(RETRY_S)
-
     async def _until_done(self, kind: str) -> None:
-        """A sweep that fails is left to the next one, but for one that is due since a watch listed anew."""
+        """A sweep that fails is left to the next one, but for one that is due since a watch listed anew.
+
+        One that is forbidden twice in a row makes the kind incomplete: an API server that has just started
+        forbids everything for a moment.
+        """
         try:
             await self.once(kind)
-        except (KubeError, KubeConfigError) as error:
+            self._doubted.discard(kind)
+        except KubeError as error:
             logger.warning("%s could not be compared with the cache: %s", kind, error)
+            if error.status == 403 and kind in self._doubted:
+                self._doubted.discard(kind)
+                self._complete.discard(kind)
+            elif error.status == 403:
+                self._doubted.add(kind)
             self.listed_anew(kind)

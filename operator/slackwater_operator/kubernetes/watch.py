@@ -1,7 +1,8 @@
 """kopf's watches fill the Store.
 
 kopf is used for what it is good at: list, watch, start again after whatever happens to a stream. There are
-only `on.event` handlers, which hand each object over to the operator's loop.
+only `on.event` handlers, which hand each object over to the operator's loop. Each namespace has a kopf of its
+own: one that is refused something does not concern the others.
 
 What kopf does not tell is what vanished while a stream was down (it lists again and reports what is there):
 `sweep.py` finds that.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 import kopf
@@ -22,7 +24,7 @@ from slackwater_operator.kubernetes.client import Kube
 from slackwater_operator.kubernetes.errors import KubeConfigError, KubeError
 from slackwater_operator.kubernetes.kopf_thread import KopfThread, log_in, quiet_settings
 from slackwater_operator.kubernetes.object_api import Object
-from slackwater_operator.kubernetes.store import GROUP, GROUP_LABEL, KINDS, Store, slim
+from slackwater_operator.kubernetes.store import GROUP, GROUP_LABEL, KINDS, Store, Unread, slim
 from slackwater_operator.kubernetes.sweep import Sweep
 
 logger = logging.getLogger(__name__)
@@ -30,6 +32,8 @@ logger = logging.getLogger(__name__)
 RETRY_S = 2.0
 CHECK_EVERY_S = 10.0
 PULSE_EVERY_S = 5.0
+SLOW_S = 30.0
+"""How long the other namespaces wait for one whose objects have not all come."""
 SECRETS_ROUND_S = 30.0
 SECRETS_A_SECOND = 5.0
 FORGET_SECRET_S = 900.0
@@ -37,84 +41,75 @@ NEVER_S = float("-inf")
 
 
 class Watches:
-    """Fills the Store from the API server: watches, sweeps and the Secrets' versions."""
+    """Fills the Store from the API server: each namespace's watches and sweeps, and the Secrets' versions."""
 
-    def __init__(self, kube: Kube, store: Store, *, namespaces: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        store: Store,
+        *,
+        namespaces: Sequence[str] = (),
+        on_unread: Callable[[str, Unread | None], None] = lambda namespace, unread: None,
+    ) -> None:
         """Does nothing yet.
 
         Args:
-            kube: for the requests of the sweep and of the Secrets' versions.
-            store: what to fill; `synced` is set once all is there.
+            kube: for the requests of the sweeps and of the Secrets' versions.
+            store: what to fill; `synced` is set once all is there but what cannot be read.
             namespaces: which to watch; none: all.
+            on_unread: called with a namespace ("": all) and what cannot be read in it, or None: all can be.
         """
         self._kube = kube
         self._store = store
-        self._namespaces = tuple(dict.fromkeys(namespaces))
-        self._anew = asyncio.Event()
-        self._sweep = Sweep(kube, store, self._namespaces, on_missed=self._anew.set)
         self._secrets = SecretVersions(kube, store)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._kopf: KopfThread | None = None
-        self._pulse_at_s = float("-inf")
+        which: Sequence[str | None] = tuple(dict.fromkeys(namespaces)) or (None,)
+        self._namespaces = [
+            _Namespace(kube, store, namespace, partial(on_unread, namespace or "")) for namespace in which
+        ]
 
     async def run(self) -> None:
         """Watches until it is cancelled. Where kopf ends, it is started again."""
-        self._loop = asyncio.get_running_loop()
         self._store.synced = False
+        await self._until_served()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch())
-            tasks.create_task(self._sweep.run())
+            tasks.create_task(self._sync())
             tasks.create_task(self._secrets.run())
-            tasks.create_task(self._pulse())
+            for namespace in self._namespaces:
+                tasks.create_task(namespace.sweep.run())
+                tasks.create_task(namespace.pulse())
 
     def silent_s(self) -> float:
-        """How long kopf's loop has not answered; 0 where it need not run (there is no CRD yet)."""
-        if self._kopf is None or self._loop is None:
-            return 0.0
-        return self._loop.time() - self._pulse_at_s
+        """How long a loop of kopf has not answered; 0 where none need run (there is no CRD yet)."""
+        return max(namespace.silent_s() for namespace in self._namespaces)
+
+    async def _sync(self) -> None:
+        """Sets `synced` when each namespace was tried; a slow one is not waited for where another is read."""
+        loop = asyncio.get_running_loop()
+        slow_s = loop.time() + SLOW_S
+        trying = [asyncio.create_task(namespace.sweep.tried.wait()) for namespace in self._namespaces]
+        while trying and (loop.time() < slow_s or len(self._store.all_unread()) == len(self._namespaces)):
+            _, left = await asyncio.wait(trying, timeout=1.0)
+            trying = list(left)
+        self._store.synced = True
+        logger.info("the caches are synchronized: %d ConsumerGroups", len(self._store.groups()))
 
     async def _watch(self) -> None:
         while True:
             await self._until_served()
-            registry = _registry(self._kube.access, self._hand_over)
-            self._kopf = KopfThread(registry, settings(), self._namespaces)
-            self._pulse_at_s = asyncio.get_running_loop().time()
-            self._anew.clear()
-            try:
-                await self._until_first(self._kopf.run(), self._until_stale())
-            finally:
-                self._kopf = None
+            await _until_first(self._until_deleted(), *[namespace.watch() for namespace in self._namespaces])
             await asyncio.sleep(RETRY_S)
 
-    async def _until_stale(self) -> None:
-        """Waits until the watches miss changes, or the CRD is deleted: kopf would not see the next one."""
+    async def _until_deleted(self) -> None:
+        """Waits until the CRD is deleted: kopf would not see the next one."""
         while True:
-            try:
-                async with asyncio.timeout(CHECK_EVERY_S):
-                    await self._anew.wait()
-                logger.error("the watches miss changes; restarting kopf")
-                return
-            except TimeoutError:
-                pass
+            await asyncio.sleep(CHECK_EVERY_S)
             try:
                 if not await self._kube.served(kinds.api_version_of(GROUP), GROUP, fresh=True):
                     logger.error("the CRD of %s was deleted", GROUP)
                     return
             except (KubeError, KubeConfigError) as error:
                 logger.debug("%s", error)
-
-    @staticmethod
-    async def _until_first(*works: Coroutine[Any, Any, None]) -> None:
-        """Waits until one is over; cancels the others, and waits for their end."""
-        tasks = [asyncio.create_task(work) for work in works]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for task in done:
-            task.result()
 
     async def _until_served(self) -> None:
         """Waits until the CRD is served: kopf looks for the kinds once, and misses a CRD that comes later."""
@@ -131,9 +126,57 @@ class Watches:
             problem = text
             await asyncio.sleep(RETRY_S)
 
-    async def _pulse(self) -> None:
-        assert self._loop is not None
-        loop = self._loop
+
+class _Namespace:
+    """The watches and the sweep of one namespace (None: of all), with a kopf of their own.
+
+    What ends one kopf, or makes it begin anew, does not concern the other namespaces.
+    """
+
+    def __init__(
+        self, kube: Kube, store: Store, namespace: str | None, on_unread: Callable[[Unread | None], None]
+    ) -> None:
+        self._access, self._store, self._namespace = kube.access, store, namespace
+        self._stale = asyncio.Event()
+        self.sweep = Sweep(kube, store, namespace, on_stale=self._stale.set, on_unread=on_unread)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._kopf: KopfThread | None = None
+        self._pulse_at_s = NEVER_S
+
+    async def watch(self) -> None:
+        """Watches the kinds that can be read, until it is cancelled."""
+        self._loop = asyncio.get_running_loop()
+        while True:
+            self._stale.clear()
+            if readable := self.sweep.readable:
+                await self._watch(readable)
+                await asyncio.sleep(RETRY_S)
+            else:
+                await self._stale.wait()
+
+    async def _watch(self, readable: Sequence[str]) -> None:
+        """Watches until kopf ends, or until it must begin anew."""
+        registry = _registry(self._access, self._hand_over, readable)
+        self._pulse_at_s = asyncio.get_running_loop().time()
+        self._kopf = KopfThread(registry, settings(), self._namespace)
+        try:
+            await _until_first(self._kopf.run(), self._until_stale())
+        finally:
+            self._kopf = None
+
+    async def _until_stale(self) -> None:
+        await self._stale.wait()
+        logger.warning("restarting the watches of %s", self._namespace or "all namespaces")
+
+    def silent_s(self) -> float:
+        """How long kopf's loop has not answered; 0 where it need not run."""
+        if self._kopf is None or self._loop is None:
+            return 0.0
+        return self._loop.time() - self._pulse_at_s
+
+    async def pulse(self) -> None:
+        """Asks kopf's loop to answer, again and again."""
+        loop = asyncio.get_running_loop()
 
         def answered() -> None:
             self._pulse_at_s = loop.time()
@@ -157,8 +200,21 @@ class Watches:
             self._store.drop(obj["kind"], metadata.get("namespace", ""), metadata["name"], metadata["uid"])
             return
         if change is None:
-            self._sweep.listed_anew(obj["kind"])
+            self.sweep.listed_anew(obj["kind"])
         self._store.put(obj)
+
+
+async def _until_first(*works: Coroutine[Any, Any, None]) -> None:
+    """Waits until one is over; cancels the others, and waits for their end."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
 
 
 class SecretVersions:
@@ -222,14 +278,16 @@ class SecretVersions:
         self._store.put_secret_version(namespace, name, version)
 
 
-def _registry(access: Access, hand_over: Callable[[str | None, Object], None]) -> kopf.OperatorRegistry:
+def _registry(
+    access: Access, hand_over: Callable[[str | None, Object], None], which: Sequence[str]
+) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
 
     async def event(event: Any, **_: Any) -> None:
         hand_over(event["type"], event["object"])
 
     log_in(registry, access)
-    for kind in KINDS:
+    for kind in which:
         kopf.on.event(*_selector(kind), registry=registry, id=kind)(event)
     return registry
 

@@ -195,6 +195,7 @@ class Metrics(Collector):
         self._observe_seconds: dict[str, float] = {}
         self._observe_errors: dict[str, float] = defaultdict(float)
         self._leader = False
+        self._watches_refused: dict[str, Labels] = {}
         self._reviews = dict.fromkeys(REVIEW_RESULTS, 0.0)
         self._admission_certificate_ends_s: float | None = None
         self.registry = CollectorRegistry()
@@ -274,6 +275,13 @@ class Metrics(Collector):
         """Whether this process leads."""
         self._leader = leads
 
+    def watch_refused(self, namespace: str, refused: tuple[str, str] | None) -> None:
+        """What cannot be read in a namespace ("": in all), as (access, reason); None: all can be."""
+        with self._lock:
+            self._watches_refused.pop(namespace, None)
+            if refused is not None:
+                self._watches_refused[namespace] = (namespace or "*", *refused)
+
     def reviewed(self, result: str) -> None:
         """Counts a ConsumerGroup that the admission webhook was asked about.
 
@@ -343,6 +351,14 @@ class Metrics(Collector):
                 "Unix time at which the admission webhook's certificate ends.",
                 value=self._admission_certificate_ends_s,
             )
+        refused = GaugeMetricFamily(
+            PREFIX + "watch_refused",
+            "1 for a namespace whose objects cannot all be read (*: all).",
+            labels=["namespace", "access", "reason"],
+        )
+        for labels in self._watches_refused.values():
+            refused.add_metric(labels, 1.0)
+        yield refused
         yield GaugeMetricFamily(PREFIX + "leader", "1 where this process leads.", value=float(self._leader))
 
 

@@ -63,6 +63,8 @@ WITHOUT_SERIES = {
     "alert SlackwaterAdmissionCertificate": "this release serves no webhook, which would refuse its broken "
     "group; promtool tests the rule, and tests/e2e/chart/test_chart_install.py the webhook",
     "alert SlackwaterPartitionsStopped": "as the one before, of a log that ends before the position",
+    "alert SlackwaterWatchRefused": "the operator here can read all; promtool tests the rule, and "
+    "tests/e2e/kube/test_kube_operator.py the metric",
     "group: JVM heap (A)": "no Spark runs here; test_pipeline_spark.py has the metric",
     "group: Garbage collection (A)": "as the one before",
     "group: Memory (B)": "these pods are processes without a limit; the unit test has the metric",

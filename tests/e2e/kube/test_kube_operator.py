@@ -339,6 +339,69 @@ def test_the_operator_needs_no_more_rights_than_documented(
     assert "Traceback" not in first.text
 
 
+GROUPS = "slackwater.dev/v1alpha1", "consumergroups"
+RBAC = "rbac.authorization.k8s.io"
+
+
+def grant(plane: ControlPlane, namespace: str, of: str, *, but: str = "") -> None:
+    """Gives the ServiceAccount `operator` of the namespace `of` its rights, but those for one resource."""
+    allowed = [rule for rule in rights() if but not in rule["resources"]]
+    path = path_of(f"{RBAC}/v1", "roles", namespace)
+    if plane.api.get(f"{path}/operator") is not None:
+        plane.api.patch(f"{path}/operator", {"rules": allowed})
+        return
+    plane.api.create(path, {"metadata": {"name": "operator"}, "rules": allowed})
+    binding = {
+        "metadata": {"name": "operator"},
+        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": "operator"},
+        "subjects": [{"kind": "ServiceAccount", "name": "operator", "namespace": of}],
+    }
+    plane.api.create(path_of(f"{RBAC}/v1", "rolebindings", namespace), binding)
+
+
+def test_a_namespace_that_cannot_be_read_is_reported_and_does_not_hold_the_others(
+    control_plane: ControlPlane, namespace: str, start: Start
+) -> None:
+    """No right at all, then one that is missing, then all of them."""
+    api = control_plane.api
+
+    def degraded(where: str) -> dict[str, Any]:
+        conditions = (
+            (api.get(path_of(*GROUPS, where, "flights")) or {}).get("status", {}).get("conditions", [])
+        )
+        return next((each for each in conditions if each["type"] == "Degraded"), {})
+
+    with control_plane.namespace() as other:
+        config = control_plane.kubeconfig_for(namespace, "operator")
+        grant(control_plane, namespace, namespace)
+        for where in (namespace, other):
+            api.create(path_of(*GROUPS, where), group(where))
+        first = start("--namespace", other, "--worker-image", "slackwater-worker:1", kubeconfig=config)
+        until(lambda: first.get("/readyz")[0] == 200, "it is ready")
+        until(lambda: degraded(namespace), "the group of the other namespace is reconciled")
+        assert other in first.get("/readyz")[1]
+        until(lambda: 'access="list/watch/get consumergroups' in first.get("/metrics")[1], "the metric")
+
+        def event() -> dict[str, Any] | None:
+            events = api.list(path_of("events.k8s.io/v1", "events", namespace))
+            return next((event for event in events if event["reason"] == "WatchRefused"), None)
+
+        told = until(event, "the Event")
+        assert told["regarding"]["kind"] == "Lease"
+        assert other in told["note"]
+        assert "consumergroups.slackwater.dev" in told["note"]
+
+        grant(control_plane, other, namespace, but="pods")
+        until(lambda: degraded(other).get("reason") == "Forbidden", "the group says so itself")
+        assert "pods" in degraded(other)["message"]
+        assert api.list(path_of("v1", "configmaps", other), label_selector="slackwater.dev/group") == []
+
+        grant(control_plane, other, namespace)
+        until(lambda: first.get("/readyz") == (200, "leading 2 groups\n"), "it is read again")
+        until(lambda: degraded(other).get("reason") != "Forbidden", "its group is reconciled")
+        assert "slackwater_watch_refused{" not in first.get("/metrics")[1]
+
+
 def test_prometheus_can_parse_the_metrics(start: Start) -> None:
     first = start()
     until(first.leads, "it leads")

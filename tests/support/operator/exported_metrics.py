@@ -52,6 +52,7 @@ def operator_text() -> str:
     metrics.taken_over(group, "asked")
     metrics.observed("k:9092", 1.0)
     metrics.admission_certificate(1_000)
+    metrics.watch_refused("ns", ("list pods", "Forbidden"))
     return metrics.text().decode()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +19,7 @@ from slackwater_operator.api.v1alpha1.spec.rollout import TAKEOVER
 from slackwater_operator.api.v1alpha1.validation import DEFAULT_MAX_POLL_INTERVAL_MS
 from slackwater_operator.controller.analysis_watch import Ask
 from slackwater_operator.controller.execution.credentials import identity
+from slackwater_operator.controller.execution.refusals import note
 from slackwater_operator.controller.session import Resource, Session
 from slackwater_operator.controller.settings import Settings
 from slackwater_operator.controller.snapshots.group_id_claims import Claims, place
@@ -32,6 +35,7 @@ from slackwater_operator.controller.snapshots.object_parsing import (
 )
 from slackwater_operator.controller.snapshots.observation_changes import take_observation
 from slackwater_operator.kafka.clusters import Clusters, GroupWanted
+from slackwater_operator.kubernetes.errors import KubeError, KubeForbidden
 from slackwater_operator.kubernetes.object_api import ObjectApi
 from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.model import names
@@ -49,6 +53,8 @@ from slackwater_operator.policies.topics import TopicWatch
 from slackwater_operator.specs.statefulset import read_resource, template_hash
 from slackwater_operator.specs.supporting_objects import POD_MONITOR_API_VERSION, POD_MONITOR_KIND
 from slackwater_operator.workers.client import PodAddress, WorkerStatuses
+
+log = logging.getLogger(__name__)
 
 _UIDS_KEPT = 8
 """So many ConsumerGroups of one name are remembered, of those that came one after the other."""
@@ -370,9 +376,14 @@ class SnapshotBuilder:
         return self._store.secret_version(snapshot.namespace, names.takeover_secret(snapshot.name))
 
     async def _pod_monitors(self) -> bool:
-        return self._settings.pod_monitors and await self._kube.served(
-            POD_MONITOR_API_VERSION, POD_MONITOR_KIND
-        )
+        """Whether groups get PodMonitors; not where the API server does not tell whether it has that kind."""
+        try:
+            return self._settings.pod_monitors and await self._kube.served(
+                POD_MONITOR_API_VERSION, POD_MONITOR_KIND
+            )
+        except KubeError as error:
+            log.debug("%s", error)
+            return False
 
     async def _live(self, session: Session, snapshot: GroupSnapshot) -> dict[tuple[str, str], Manifest]:
         """The wanted objects that are there.
@@ -425,7 +436,14 @@ class SnapshotBuilder:
         looked = session.looked_ms.get(where)
         taken = where in session.foreign
         if looked is None or not taken or now_ms - looked >= _LOOK_AGAIN_MS:
-            live = await self._kube.get(api_version, kind, session.key[0], name)
+            try:
+                live = await self._kube.get(api_version, kind, session.key[0], name)
+            except KubeForbidden as error:
+                if kind != POD_MONITOR_KIND:
+                    raise
+                # The rest goes on without it, as where its apply is refused.
+                note(session.refusals, f"apply {kind} {name}", error, now_ms=now_ms, jitter=random.random())
+                return session.foreign.get(where)
             session.looked_ms[where] = now_ms
             if live is None:
                 session.foreign.pop(where, None)

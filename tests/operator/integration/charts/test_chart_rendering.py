@@ -184,7 +184,7 @@ def test_the_roles_are_what_the_design_says() -> None:
     everywhere = granted(rules({}, "ClusterRole", "sw-slackwater"))
     at_home = granted(rules({}, "Role", "sw-slackwater-lease"))
     assert everywhere | at_home == written
-    assert {resource for _, resource, _ in at_home} == {"leases"}
+    assert {resource for _, resource, _ in at_home} == {"leases", "events"}
 
 
 def test_the_operator_gets_no_rights_that_lead_to_more_rights() -> None:

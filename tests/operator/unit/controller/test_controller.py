@@ -19,6 +19,7 @@ from slackwater_operator.controller.settings import Settings
 from slackwater_operator.controller.snapshots import builder
 from slackwater_operator.controller.snapshots.builder import read as real_read
 from slackwater_operator.kubernetes.errors import KubeError, from_answer
+from slackwater_operator.kubernetes.store import Unread
 from slackwater_operator.planner import plan as planner
 from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.plan import plan as real_plan
@@ -137,6 +138,18 @@ async def test_nothing_is_done_before_all_is_listed() -> None:
         assert not simulation.kube.writes
         simulation.store.synced = True
         await reached(lambda: simulation.kube.writes)
+
+
+async def test_a_group_whose_namespace_cannot_be_read_is_held_and_says_which_right_is_missing() -> None:
+    simulation = Simulation(spec())
+    simulation.store.set_unread(KEY.namespace, Unread(KEY.namespace, 403, "Forbidden", "list pods"))
+    controller = made(simulation, Metrics())
+    async with running(controller, simulation):
+        await reached(lambda: simulation.condition("Degraded").get("reason") == "Forbidden")
+        assert "list pods" in simulation.condition("Degraded")["message"]
+        assert {write.split()[-1] for write in simulation.kube.writes} <= {"ConsumerGroup", "status"}
+        simulation.store.set_unread(KEY.namespace, None)
+        await reached(lambda: settled(simulation, 3))
 
 
 async def test_an_api_server_that_is_away_is_waited_for() -> None:
@@ -294,6 +307,18 @@ async def test_a_forbidden_read_is_shown_and_retried_less_often() -> None:
         simulation.annotate(retry="1")
         await reached(lambda: settled(simulation, 3))
         await reached(lambda: simulation.condition("Degraded")["status"] == "False")
+
+
+@pytest.mark.parametrize(("verb", "status"), [("get", 403), ("discover", 503)])
+async def test_a_kind_of_others_that_is_refused_holds_nothing(verb: str, status: int) -> None:
+    simulation = Simulation(spec())
+    simulation.kube.others = {"PodMonitor"}
+    simulation.kube.refuse = lambda asked, kind: (
+        refused(status, "Forbidden", "podmonitors") if (asked, kind) == (verb, "PodMonitor") else None
+    )
+    async with running(made(simulation, Metrics()), simulation):
+        await reached(lambda: settled(simulation, 3))
+        assert simulation.condition("Degraded")["status"] == str(status == 403)
 
 
 async def test_a_refused_status_is_reported_by_an_event() -> None:

@@ -195,6 +195,18 @@ def test_reviews_are_counted_and_the_certificate_has_an_end_where_there_is_one()
     assert scraped(metrics)["slackwater_admission_certificate_end_time_seconds", ()] == 1_800_000_000.5
 
 
+def test_a_namespace_that_cannot_be_read_has_a_series_until_it_can_be() -> None:
+    metrics = Metrics()
+    metrics.watch_refused("wb", ("list pods", "Forbidden"))
+    metrics.watch_refused("", ("list jobs.batch", "Forbidden"))
+    series = [key for key in scraped(metrics) if key[0] == "slackwater_watch_refused"]
+    assert [dict(labels)["namespace"] for _, labels in series] == ["wb", "*"]
+    assert dict(series[0][1]) == {"namespace": "wb", "access": "list pods", "reason": "Forbidden"}
+    for namespace in ("wb", ""):
+        metrics.watch_refused(namespace, None)
+    assert not [key for key in scraped(metrics) if key[0] == "slackwater_watch_refused"]
+
+
 def test_each_metric_family_appears_once_with_its_type() -> None:
     metrics = Metrics()
     metrics.admission_certificate(0)
@@ -202,6 +214,6 @@ def test_each_metric_family_appears_once_with_its_type() -> None:
     metrics.show(("ns", "other"), FULL)
     types = [line.split()[2:] for line in metrics.text().decode().splitlines() if line.startswith("# TYPE")]
     names = [name for name, _ in types]
-    assert len(names) == len(set(names)) == 45
+    assert len(names) == len(set(names)) == 46
     assert ["slackwater_group_rebalances_total", "counter"] in types
     assert ["slackwater_group_rebalance_seconds", "histogram"] in types

@@ -108,6 +108,7 @@ class SimulatedKube:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self.writes: Counter[str] = Counter()
+        self.others: set[str] = set()  # kinds of others that are served, such as PodMonitor
         self.reads: Counter[str] = Counter()
         self.fail: Callable[[str, str], bool] = lambda verb, kind: False
         self.prune: Callable[[Json], object] = lambda status: None
@@ -199,7 +200,9 @@ class SimulatedKube:
         return self._simulation.delete(kind, name, uid, grace_s=grace_s)
 
     async def served(self, api_version: str, kind: str) -> bool:
-        return kind != "PodMonitor"
+        if (refused := self.refuse("discover", kind)) is not None:
+            raise refused
+        return kind in self.others
 
 
 class SimulatedClusters:
