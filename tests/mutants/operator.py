@@ -97,8 +97,8 @@ FAULTS = (
     Fault(
         "action-before-the-status-announces-it",
         f"{_PLANNER}/plan.py",
-        "return (*written, *trouble, *context.news, *context.acts, *context.events)",
-        "return (*context.acts, *written, *trouble, *context.news, *context.events)",
+        "return (*written, *new, *news, *context.acts, *events)",
+        "return (*context.acts, *written, *new, *news, *events)",
         (
             f"{_UNIT}/planner/plans/test_plan_killed.py::test_an_operation_completes_although_the_memory_is_lost_after_each_action",
         ),

@@ -26,9 +26,9 @@ FAULTS = (
     ),
     Fault(
         "staged-file-that-may-be-committed-is-removed",
-        f"{_SINKS}/parquet/sink.py",
-        "known.get(key, -1) > (-1 if mark is None else mark)",
-        "known.get(key, -1) >= (-1 if mark is None else mark)",
+        f"{_SINKS}/parquet/files.py",
+        "known.get(match[1], -1) > int(match[2])",
+        "known.get(match[1], -1) >= int(match[2])",
         (
             f"{_UNIT}/test_pipeline_parquet_sink.py::test_staged_files_that_cannot_be_committed_any_more_are_removed_with_a_checkpoint",
         ),
@@ -75,8 +75,8 @@ FAULTS = (
     Fault(
         "value-is-cut-to-fit-its-column",
         f"{_SINKS}/table_schema.py",
-        "        if not _equal(result.cast(column.type), column):",
-        "        if len(result) != len(column):",
+        "    if not _equal(result.cast(column.type), column):",
+        "    if len(result) != len(column):",
         (f"{_UNIT}/test_table_schema.py",),
     ),
     Fault(

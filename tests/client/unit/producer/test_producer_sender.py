@@ -158,7 +158,7 @@ async def test_a_final_error_fails_the_batch_with_what_the_broker_said() -> None
 @pytest.mark.parametrize("code", [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE])
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_a_batch_that_is_too_large_is_sent_in_two(code: int, idempotent: bool) -> None:
-    options = {"linger_ms": 60_000, "enable_idempotence": idempotent}
+    options = {"linger_ms": 60_000, "enable_idempotence": idempotent, "compression_type": "lz4"}
     async with producing(lambda b: b.script.append(code), **options) as (producer, broker):
         futures = [await producer.send("t", b"%d" % n, headers=[("h", b"x")]) for n in range(3)]
         await producer.flush()

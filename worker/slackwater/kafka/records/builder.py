@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import crc32c
 
 from slackwater.kafka.records._implementation import RecordEncoder
@@ -87,8 +89,9 @@ class BatchBuilder:
 
     def split(self) -> tuple[BatchBuilder, BatchBuilder]:
         """Two builders with half of the records each, in order."""
-        limit = self.size_bytes
-        columns = decode(self.build(), fetch_offset=0, check_crc=False, max_decompressed_bytes=limit)
+        plain = copy.copy(self)
+        plain._compression = "none"
+        columns = decode(plain.build(), fetch_offset=0, check_crc=False)
         halves = (self._empty(), self._empty())
         for index, record in enumerate(columns.records("", 0)):
             half = halves[2 * index >= self.count]

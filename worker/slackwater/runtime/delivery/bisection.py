@@ -70,6 +70,12 @@ def search(count: int, fault: Fault, most: int, key: Callable[[int], Any] = int)
         TooManyFaultsError: more than ``most`` are.
         SizeFaultError: none is.
     """
+    if len(_named(range(count), fault, key)) == count:
+        # Once more: what the handler works with may have been away for a moment.
+        again = yield range(count)
+        if again is None:
+            return {}
+        fault = again
     named: dict[int, Fault] = {}
     bad, pieces = yield from _failing_alone(range(count), fault, most, key, named)
     for record in sorted(bad):  # once more: what the handler works with may have been away for a moment

@@ -113,6 +113,17 @@ def test_records_that_a_fault_names_are_rejected_with_their_own_reasons_however_
     assert trials <= 4 * (math.log2(1000) + 1) + 5
 
 
+@pytest.mark.parametrize("fails_again", [True, False])
+def test_records_that_are_all_named_at_once_are_tried_once_more(fails_again: bool) -> None:
+    fault = Fault("the batch", reasons={0: "zero", 1: "one"})
+    steps = search(2, fault, limit(2))
+    assert list(next(steps)) == [0, 1]
+    with pytest.raises(StopIteration) as end:
+        steps.send(fault if fails_again else None)
+    faults = {record: found.reason for record, found in end.value.value.items()}
+    assert faults == ({0: "zero", 1: "one"} if fails_again else {})
+
+
 def test_two_types_that_are_as_frequent_are_no_fault_of_records() -> None:
     with pytest.raises(TooManyFaultsError):
         run(1000, of_two_types(*range(0, 1000, 2)))
