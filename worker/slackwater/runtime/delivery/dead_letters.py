@@ -339,17 +339,15 @@ class DeadLetterTopic:
         """Stores the records (acks=all); one that is larger than the topic takes is cut. Raises the first
         KafkaError of any of them, SendDeadlineError where some could not be sent by ``until_ms`` (monotonic
         clock)."""
-        refused = self._send(records, timestamp_ms, until_ms)
-        for record, _ in refused:
-            if self._send([record], timestamp_ms, until_ms):  # others of its batch may have been too large
-                place = [dict(record[3])[name] for name in (TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER)]
-                log.warning(
-                    "the dead letter of %s is larger than the topic %s takes; it is cut",
-                    b" ".join(text or b"" for text in place).decode("utf-8", "replace"),
-                    self._topic,
-                )
-                for _, error in self._send([_cut(record)], timestamp_ms, until_ms):
-                    raise error
+        for record, _ in self._send(records, timestamp_ms, until_ms):
+            place = [dict(record[3])[name] for name in (TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER)]
+            log.warning(
+                "the dead letter of %s is larger than the topic %s takes; it is cut",
+                b" ".join(text or b"" for text in place).decode("utf-8", "replace"),
+                self._topic,
+            )
+            for _, error in self._send([_cut(record)], timestamp_ms, until_ms):
+                raise error
 
     def _send(
         self, records: Iterable[Record], timestamp_ms: int, until_ms: float
