@@ -460,7 +460,11 @@ class TestIdleRelease:
         self, plane: ControlPlane, idle: str
     ) -> None:
         everywhere = rendered("ClusterRole", NAME, {})
-        at_home = {**everywhere, **rendered("Role", f"{NAME}-lease", {})}
+        of_lease = rendered("Role", f"{NAME}-lease", {})
+        at_home = {
+            resource: everywhere.get(resource, set()) | of_lease.get(resource, set())
+            for resource in everywhere | of_lease
+        }
         await_rights(plane, "default", idle, everywhere)
         await_rights(plane, idle, idle, at_home)
 
