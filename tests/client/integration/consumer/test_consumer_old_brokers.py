@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kafka.admin import KafkaAdminClient, NewPartitions
 
 from slackwater.kafka import KafkaAdmin, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.admin import NewTopic
 from slackwater.kafka.errors import FencedInstanceIdError
 from tests.client.integration.groups.consumer_harness import (
     Member,
+    add_partitions,
     drain,
     make_topic,
     members,
@@ -109,9 +109,7 @@ def test_a_returning_leader_notices_partitions_added_meanwhile(bootstrap: str) -
         running.append(Member([topic], **options(bootstrap, group, group_instance_id="a")))
         wait_until(lambda: settled(running, topic, 2), "one member")
         running.pop().stop()
-        admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-        admin.create_partitions({topic: NewPartitions(total_count=5)})
-        admin.close()
+        add_partitions(bootstrap, topic, 5)
         running.append(Member([topic], **options(bootstrap, group, group_instance_id="a")))
         wait_until(lambda: settled(running, topic, 5), "the new partitions")
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from kafka import KafkaProducer
-from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.admin import KafkaAdminClient, NewPartitions, NewTopic
 
-from slackwater.kafka import KafkaConsumer, TopicPartition
+from slackwater.kafka import KafkaAdmin, KafkaConsumer, TopicPartition
 from tests.support.waiting import WAIT_S
 
 LONGER_THAN_A_TEST_MS = 500_000
@@ -22,6 +22,17 @@ LONGER_THAN_A_TEST_MS = 500_000
 def unique(prefix: str) -> str:
     """A name that no other test uses."""
     return f"{prefix}-{uuid.uuid4().hex[:8]}"
+
+
+def add_partitions(bootstrap: str, topic: str, total: int) -> None:
+    """Returns when the broker tells of them, a moment after it has answered."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        admin.create_partitions({topic: NewPartitions(total_count=total)})
+    finally:
+        admin.close()
+    with KafkaAdmin(bootstrap) as waiting:
+        waiting.wait_for_topic(topic, total)
 
 
 def make_topic(bootstrap: str, partitions: int, records: int = 0) -> str:

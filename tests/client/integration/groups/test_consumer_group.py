@@ -17,6 +17,7 @@ from slackwater.kafka.errors import (
 )
 from tests.client.integration.groups.consumer_harness import (
     Member,
+    add_partitions,
     drain,
     make_topic,
     members,
@@ -78,16 +79,12 @@ def test_a_first_join_is_not_reported_as_a_return(broker: Any) -> None:
 
 
 def test_returning_leader_notices_partitions_added_meanwhile(kafka: Any) -> None:
-    from kafka.admin import KafkaAdminClient, NewPartitions
-
     topic, group = make_topic(kafka.bootstrap, 2), unique("g")
     with members() as running:
         running.append(Member([topic], **options(kafka.bootstrap, group, group_instance_id="a")))
         wait_until(lambda: settled(running, topic, 2), "one member")
         running.pop().stop()
-        admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
-        admin.create_partitions({topic: NewPartitions(total_count=5)})
-        admin.close()
+        add_partitions(kafka.bootstrap, topic, 5)
         running.append(Member([topic], **options(kafka.bootstrap, group, group_instance_id="a")))
         wait_until(lambda: settled(running, topic, 5), "the new partitions")
 
