@@ -131,12 +131,12 @@ def _with_limited_decimals(schema: Any) -> Any:
     for kind in ("bytes", "fixed"):
         LOGICAL_READERS[f"{kind}-{_LIMITED_DECIMAL}"] = _decimal
     schema = copy.deepcopy(schema)
-    left, seen = [schema], set()
+    left, visited = [schema], set()
     while left:
         part = left.pop()
-        if id(part) in seen or not isinstance(part, dict | list):
+        if id(part) in visited or not isinstance(part, dict | list):
             continue
-        seen.add(id(part))
+        visited.add(id(part))
         left += part.values() if isinstance(part, dict) else part
         if isinstance(part, dict) and part.get("logicalType") == "decimal":
             part["logicalType"] = _LIMITED_DECIMAL
