@@ -8,7 +8,10 @@ Kafka of its own; or one seed again, with what is done::
 
     python -m tests.chaos.random_runs --runs 200 --seed 1 --jobs 4
     python -m tests.chaos.random_runs --runs 1 --seed 17 --log --keep FOLDER
+    python -m tests.chaos.random_runs --hostile arrow/parquet arrow/delta arrow/postgres spark/parquet
 
+With ``--hostile`` some records try to break the worker (tests/chaos/hostile_site.py), and each seed has one
+of these engines and sinks, in turn.
 A run that went wrong tells which records are lost or there too often, with partitions, offsets, files and
 dead letters. ``--keep`` keeps its folder: the output, and the events and logs of its workers.
 """
@@ -16,6 +19,7 @@ dead letters. ``--keep`` keeps its folder: the output, and the events and logs o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import shutil
@@ -24,13 +28,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Self
 
+from slackwater.pipeline.engines.connect_server import ConnectServer
 from slackwater.runtime.fault_points import Step
+from tests.chaos.hostile_site import HostileSite, Pipeline
 from tests.support.kafka import KafkaCluster
+from tests.support.postgres import PostgresServer
 from tests.support.waiting import WAIT_S, wait_until
 from tests.support.workers.process import WorkerProcess
 from tests.support.workers.stoppable_site import PARTITIONS, StoppableSite
@@ -58,6 +66,7 @@ class Outcome:
     """
 
     seed: int
+    pipeline: str = ""
     records: int = 0
     lost: int = 0
     doubled: int = 0
@@ -249,17 +258,69 @@ class RandomRun:
                 time.sleep(0.02)
 
 
-def run_one(bootstrap: str, seed: int, *, log: bool = False, keep: Path | None = None) -> Outcome:
+class Sites:
+    """Makes the site of each seed. ``hostile``: ENGINE/SINK for the seeds in turn; without it, records are
+    plain. What the sites share starts here: a Connect server, PostgreSQL."""
+
+    def __init__(self, bootstrap: str, hostile: Sequence[str] = ()) -> None:
+        self._bootstrap, self._hostile = bootstrap, hostile
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as starting:
+            self._remote, self._postgres = "", None
+            if any(name.startswith("spark/") for name in self._hostile):
+                log = Path(starting.enter_context(tempfile.TemporaryDirectory())) / "connect.log"
+                server = ConnectServer(log_path=log)
+                starting.callback(server.stop)
+                server.start()
+                self._remote = server.remote
+            if any(name.endswith("/postgres") for name in self._hostile):
+                self._postgres = starting.enter_context(PostgresServer())
+            self._open = starting.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def pipeline(self, seed: int) -> str:
+        """The engine and the sink of a seed; empty where records are plain."""
+        return self._hostile[seed % len(self._hostile)] if self._hostile else ""
+
+    @contextlib.contextmanager
+    def site(self, seed: int, folder: Path) -> Iterator[StoppableSite]:
+        """The site of a seed, which ends with the block."""
+        with contextlib.ExitStack() as ending:
+            if not self._hostile:
+                yield ending.enter_context(StoppableSite(self._bootstrap, folder, session_ms=SESSION_MS))
+                return
+            pipeline = Pipeline.named(self.pipeline(seed), self._remote)
+            database = None
+            if pipeline.sink == "postgres":
+                assert self._postgres is not None
+                database = ending.enter_context(self._postgres.database())
+            yield ending.enter_context(
+                HostileSite(
+                    self._bootstrap,
+                    folder,
+                    pipeline,
+                    random.Random(f"values of {seed}"),
+                    session_ms=SESSION_MS,
+                    database=database,
+                )
+            )
+
+
+def run_one(sites: Sites, seed: int, *, log: bool = False, keep: Path | None = None) -> Outcome:
     """The run of a seed. Where it went wrong, its folder is kept in ``keep``, with the outcome."""
     folder = Path(tempfile.mkdtemp(prefix=f"slackwater-run-{seed}-"))
-    outcome, began = Outcome(seed), time.monotonic()
+    outcome, began = Outcome(seed, sites.pipeline(seed)), time.monotonic()
 
     def say(what: str) -> None:
         if log:
             print(f"{time.monotonic() - began:7.2f} {what}", flush=True)
 
     try:
-        with StoppableSite(bootstrap, folder, session_ms=SESSION_MS) as site:
+        with sites.site(seed, folder) as site:
             run = RandomRun(site, random.Random(seed), say)
             try:
                 run.run()
@@ -281,12 +342,10 @@ def run_one(bootstrap: str, seed: int, *, log: bool = False, keep: Path | None =
     return outcome
 
 
-def run_many(
-    bootstrap: str, seeds: Iterable[int], *, jobs: int, keep: Path | None = None
-) -> Iterator[Outcome]:
+def run_many(sites: Sites, seeds: Iterable[int], *, jobs: int, keep: Path | None = None) -> Iterator[Outcome]:
     """The runs of ``seeds``, ``jobs`` at once, as they end."""
     with ThreadPoolExecutor(jobs) as pool:
-        for future in as_completed([pool.submit(run_one, bootstrap, seed, keep=keep) for seed in seeds]):
+        for future in as_completed([pool.submit(run_one, sites, seed, keep=keep) for seed in seeds]):
             yield future.result()
 
 
@@ -298,14 +357,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=4, help="how many runs at once")
     parser.add_argument("--log", action="store_true", help="tell what is done; one run after another")
     parser.add_argument("--keep", type=Path, help="a folder for what a run that went wrong leaves")
+    parser.add_argument(
+        "--hostile", nargs="+", default=(), metavar="ENGINE/SINK", help="with hostile records"
+    )
     given = parser.parse_args(arguments)
     seeds = range(given.seed, given.seed + given.runs)
     outcomes: list[Outcome] = []
-    with KafkaCluster(1, BROKER) as cluster:
+    with KafkaCluster(1, BROKER) as cluster, Sites(cluster.bootstrap, given.hostile) as sites:
         runs = (
-            (run_one(cluster.bootstrap, seed, log=True, keep=given.keep) for seed in seeds)
+            (run_one(sites, seed, log=True, keep=given.keep) for seed in seeds)
             if given.log
-            else run_many(cluster.bootstrap, seeds, jobs=given.jobs, keep=given.keep)
+            else run_many(sites, seeds, jobs=given.jobs, keep=given.keep)
         )
         for outcome in runs:
             outcomes.append(outcome)

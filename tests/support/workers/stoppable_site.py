@@ -1,6 +1,7 @@
 """A site whose workers can be stopped and continued, and which knows where each record was stored.
 
-The handler rejects some of the records. In the end each record is a row or a dead letter, once.
+A record's key is its text, which is unique. The handler rejects some of the records. In the end each record
+is a row or a dead letter, once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ BAD_EVERY = 7
 HANDLER = """
 def transform(records):
     for record in records:
-        text = record.value.decode()
+        text = record.key.decode()
         row = {"topic": record.topic, "partition": record.partition, "offset": record.offset, "text": text}
         yield {**row, "_error": "is bad" if text.startswith("bad") else None}
 """
@@ -33,14 +34,18 @@ def transform(records):
 class StoppableSite(GroupSite):
     """Workers that can be stopped, with a record of everything that was produced; ends them when left."""
 
-    def __init__(self, bootstrap: str, folder: Path, *, session_ms: int = 6_000) -> None:
+    def __init__(
+        self, bootstrap: str, folder: Path, *, session_ms: int = 6_000, handler: str = HANDLER
+    ) -> None:
         super().__init__(
-            bootstrap, folder, handler=HANDLER, partitions=PARTITIONS, dead_letters=LETTER_PARTITIONS
+            bootstrap, folder, handler=handler, partitions=PARTITIONS, dead_letters=LETTER_PARTITIONS
         )
         self.session_ms = session_ms
         self.key = TakeoverKey(folder)
         self.good: Counter[str] = Counter()
         self.bad: Counter[str] = Counter()
+        self.either: Counter[str] = Counter()
+        """The records of which a row is as good as a dead letter."""
         self._stored: dict[tuple[int, int], str] = {}
         """The records of the topic as it is now, by partition and offset."""
         self._places: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -52,23 +57,33 @@ class StoppableSite(GroupSite):
     @property
     def produced(self) -> int:
         """How many records there are."""
-        return self.good.total() + self.bad.total()
+        return self.good.total() + self.bad.total() + self.either.total()
+
+    def kind(self, number: int) -> str:
+        """Of the record with this number: the attribute that counts it."""
+        return "bad" if number % BAD_EVERY == 0 else "good"
+
+    def value(self, text: str) -> bytes | None:
+        """Of the record with this text as its key."""
+        return text.encode()
 
     def produce(self, count: int) -> None:
         """Stores ``count`` records, evenly over the partitions."""
 
         def stored(error: object, message: Any) -> None:
             assert error is None, error
-            text = message.value().decode()
-            (self.bad if text.startswith("bad") else self.good)[text] += 1
+            text = message.key().decode()
+            getattr(self, text.split()[0])[text] += 1
             self._stored[message.partition(), message.offset()] = text
             self._places[text].append((message.partition(), message.offset()))
             self.ends[message.partition()] = max(self.ends[message.partition()], message.offset() + 1)
 
         first = self.produced
         for number in range(first, first + count):
-            text = f"{'bad' if number % BAD_EVERY == 0 else 'good'} {number}"
-            self._producer.produce(self.topic, text, partition=number % PARTITIONS, on_delivery=stored)
+            text = f"{self.kind(number)} {number}"
+            self._producer.produce(
+                self.topic, self.value(text), text, partition=number % PARTITIONS, on_delivery=stored
+            )
         assert self._producer.flush(WAIT_S) == 0
 
     def start(self, ordinal: int, suffix: str = "a", stop_at: str = "") -> WorkerProcess:
@@ -111,48 +126,26 @@ class StoppableSite(GroupSite):
 
     # ---- the output, compared with what was produced
 
-    def rows(self) -> Counter[str]:
-        """How often each record is in the files, as pyarrow reads the folder."""
-        return Counter(self.output.texts())
-
-    def letters(self) -> Counter[str]:
-        """How often each record is among the dead letters, as librdkafka reads them."""
-        return Counter((letter.value or b"").decode() for letter in self.dead_letters())
+    def stored_rows(self) -> list[dict[str, Any]]:
+        """All rows: ``text``, ``partition``, ``offset``, and the ``file`` in which pyarrow has found it."""
+        return self.output.rows("text", "partition", "offset")
 
     def differences(self) -> list[str]:
         """A line for each record that is lost, or whose rows or dead letters are too many, but for those that
         somebody has had delivered again: where it was stored, and where it is now."""
-        return [*self._differing_rows(), *self._differing_letters()]
-
-    def _differing_rows(self) -> Iterator[str]:
-        places: dict[str, list[str]] = defaultdict(list)
-        for row in self.output.rows("text", "partition", "offset"):
-            places[row["text"]].append(
-                f"partition {row['partition']} offset {row['offset']} in {row['file']}"
-            )
-        return self._differing("rows", self.good, places)
-
-    def _differing_letters(self) -> Iterator[str]:
-        places: dict[str, list[str]] = defaultdict(list)
-        for letter in self.dead_letters():
-            partition, offset = letter.source
-            at = f"{self.letters_topic}-{letter.partition} offset {letter.offset}"
-            places[(letter.value or b"").decode()].append(f"partition {partition} offset {offset} at {at}")
-        return self._differing("dead letters", self.bad, places)
-
-    def _differing(self, what: str, wanted: Counter[str], places: dict[str, list[str]]) -> Iterator[str]:
-        for text in sorted(wanted.keys() | places.keys()):
-            count, there = wanted[text], places.get(text, [])
-            if len(there) != count and not (len(there) > count and text in self._rewound):
-                stored = ", ".join(f"partition {p} offset {o}" for p, o in self._places.get(text, []))
-                now = "; ".join(there) or "nowhere"
-                yield f"{text!r}, stored at {stored or 'no place'}: {len(there)} {what} for {count}: {now}"
+        return [
+            line
+            for what, wanted, found in self._compared()
+            for text in sorted(wanted.keys() | found.keys())
+            if (line := self._differing(what, text, wanted[text], found.get(text, [])))
+        ]
 
     def difference(self) -> tuple[int, int, int]:
         """How many records are lost, how many rows and letters are too many, and how many were written again
         because somebody has set the group's offsets back."""
         lost = doubled = again = 0
-        for wanted, written in ((self.good, self.rows()), (self.bad, self.letters())):
+        for _, wanted, found in self._compared():
+            written = Counter({text: len(places) for text, places in found.items()})
             lost += (wanted - written).total()
             more = written - wanted
             asked = sum(count for text, count in more.items() if text in self._rewound)
@@ -160,9 +153,31 @@ class StoppableSite(GroupSite):
         return lost, doubled, again
 
     def check(self) -> None:
-        """Each record is a row or a dead letter, once."""
-        rows, letters = self.rows(), self.letters()
-        assert not self.good - rows, f"lost: {self.good - rows}"
-        assert not rows - self.good, f"rows too many: {rows - self.good}"
-        assert not self.bad - letters, f"letters lost: {self.bad - letters}"
-        assert not letters - self.bad, f"letters too many: {letters - self.bad}"
+        """Raises AssertionError with the differences, if there are any."""
+        differences = self.differences()
+        assert not differences, "\n".join(differences)
+
+    def _compared(self) -> Iterator[tuple[str, Counter[str], dict[str, list[str]]]]:
+        """What is compared: its name, how often each record is to be there, and the places of what is."""
+        rows, letters, both = (defaultdict[str, list[str]](list) for _ in range(3))
+        for row in self.stored_rows():
+            found = both if row["text"] in self.either else rows
+            place = f"partition {row['partition']} offset {row['offset']} in {row['file']}"
+            found[row["text"]].append(place)
+        for letter in self.dead_letters():
+            text = (letter.key or b"").decode()
+            partition, offset = letter.source
+            at = f"{self.letters_topic}-{letter.partition} offset {letter.offset}"
+            (both if text in self.either else letters)[text].append(
+                f"partition {partition} offset {offset} at {at}"
+            )
+        yield "rows", self.good, rows
+        yield "dead letters", self.bad, letters
+        yield "rows or dead letters", self.either, both
+
+    def _differing(self, what: str, text: str, count: int, there: list[str]) -> str:
+        if len(there) == count or (len(there) > count and text in self._rewound):
+            return ""
+        stored = ", ".join(f"partition {p} offset {o}" for p, o in self._places.get(text, []))
+        now = "; ".join(there) or "nowhere"
+        return f"{text!r}, stored at {stored or 'no place'}: {len(there)} {what} for {count}: {now}"

@@ -1,4 +1,7 @@
-"""Links between the repository's Markdown files: the file exists, and so does the heading."""
+"""Links between the repository's Markdown files: the file exists, and so does the heading.
+
+Tests that the security model names exist, too.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ ROOT = Path(__file__).parents[4]
 _LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]+)\)")
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`]*`")
+_TEST = re.compile(r"`([a-z_0-9/]+\.py)(?:::(\w+))?`")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
 
 
@@ -65,3 +69,16 @@ def test_a_broken_link_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     page = tmp_path / "page.md"
     page.write_text("# One & *two*\n[a](#one--two) [b](#two) [c](none.md)\n```\n[d](gone.md)\n```\n")
     assert broken(page) == ["#two: page.md has no such heading", "none.md: there is no such file"]
+
+
+def test_the_tests_that_the_security_model_names_exist() -> None:
+    rows = (ROOT / "docs/explanation/security.md").read_text(encoding="utf-8").splitlines()
+    named = [name for row in rows if row.startswith("|") for name in _TEST.findall(row)]
+    assert len(named) > 20
+    missing = [
+        f"{file}::{name}"
+        for file, name in named
+        if not (path := ROOT / "tests" / file).exists()
+        or (name and f"def {name}(" not in path.read_text("utf-8"))
+    ]
+    assert missing == []
