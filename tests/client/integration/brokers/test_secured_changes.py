@@ -84,7 +84,8 @@ class Load:
         return self.sent
 
 
-@pytest.mark.parametrize("mechanism", [pytest.param("PLAIN", marks=pytest.mark.long), "SCRAM-SHA-512"])
+@pytest.mark.long
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_logins_are_renewed_on_the_open_connections(secured: SecuredKafka, mechanism: str) -> None:
     """Through three lifetimes of a login: same connections and generation, every record once and in order."""
     topic = make_topic(secured.cluster.bootstrap, PARTITIONS)
