@@ -78,8 +78,8 @@ class Store:
     """A cache of the groups and of the objects with their label.
 
     A group's own object is found by its kind; the others by `slackwater.dev/group` in the same namespace.
-    Of a Pod only `metadata`, `status` and `spec.nodeName` are kept, of a Job `metadata`, `status` and
-    `spec.suspend`, of a ConfigMap `metadata`; of the others all but `managedFields`.
+    Of a Pod only `metadata`, `status` and `spec.nodeName` are kept, of a Job `metadata`, `status`,
+    `spec.suspend` and `spec.template`, of a ConfigMap `metadata`; of the others all but `managedFields`.
     """
 
     def __init__(self) -> None:
@@ -299,7 +299,7 @@ def compare(a: str, b: str) -> int:
     return int(a != b)  # versions that can't be compared: the later word counts
 
 
-_KEPT_SPEC: dict[str, tuple[str, ...]] = {POD: ("nodeName",), JOB: ("suspend",)}
+_KEPT_SPEC: dict[str, tuple[str, ...]] = {POD: ("nodeName",), JOB: ("suspend", "template")}
 _BULKY_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 
 

@@ -199,7 +199,8 @@ def _unsettled(
     if stranded:
         return stranded
     if going:
-        return f"{', '.join(going[:3])}{' and more' if len(going) > 3 else ''} is terminating"
+        kept = next((f": {pod.held_up}" for pod in snapshot.pods if pod.name in going and pod.held_up), "")
+        return f"{', '.join(going[:3])}{' and more' if len(going) > 3 else ''} is terminating{kept}"
     partitions = snapshot.kafka.partitions if snapshot.kafka is not None else ()
     reason = advice(lost)
     return unsettled(snapshot.kafka_group, workers, held, partitions, {pod.pod: reason for pod in lost})

@@ -128,6 +128,7 @@ class RolloutMemory:
         failed: the template that failed; None if none has.
         tries: the preflights of the wanted template that failed because of their environment; None without
             any.
+        passed: the wanted template's hash, if its preflight has passed and it is not applied yet; else "".
         updated: the number of pods with the target revision.
         under_way: the restarts in progress.
         from_set: the source StatefulSet of takeovers; "" without takeovers.
@@ -148,6 +149,7 @@ class RolloutMemory:
     good_revision: str = ""
     failed: Failed | None = None
     tries: Tries | None = None
+    passed: str = ""
     updated: int = 0
     under_way: tuple[UnderWay, ...] = ()
     since_ms: int = 0
@@ -170,6 +172,7 @@ class RolloutMemory:
                 "goodRevision": self.good_revision or None,
                 "failed": self.failed.dump() if self.failed else None,
                 "tries": self.tries.dump() if self.tries else None,
+                "passed": self.passed or None,
                 "updated": self.updated,
                 "underWay": [restart.dump() for restart in self.under_way],
                 "fromSet": self.from_set or None,
@@ -340,6 +343,7 @@ def _rollout(stored: Mapping[str, Any]) -> RolloutMemory:
         good=text(stored.get("good")),
         wanted=text(stored.get("wanted")),
         good_revision=text(stored.get("goodRevision")),
+        passed=text(stored.get("passed")),
         failed=_failed(mapping(stored.get("failed"))),
         tries=_tries(mapping(stored.get("tries"))),
         updated=whole(stored.get("updated")) or 0,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater.kafka.untrusted import one_line
+from slackwater_operator.model import names
 
 _LONGEST = 500
 _CREATED = "SuccessfulCreate"
@@ -96,6 +97,26 @@ def pod_rejected(pod: Mapping[str, Any] | None) -> str:
     if status.get("phase") != "Failed" or reason in ("", "DeadlineExceeded"):
         return ""
     return cut(f"{reason}: {status.get('message') or ''}".rstrip(": "))
+
+
+def outlived_by(pod: Mapping[str, Any] | None) -> str:
+    """Which containers of a pod still run although its container `worker` has ended; "" if none does.
+
+    Containers that an admission webhook has added (a service mesh's proxy) end only when they are told to.
+    """
+    running, ended = [], False
+    for container in ((pod or {}).get("status") or {}).get("containerStatuses") or []:
+        state = container.get("state") or {}
+        if container.get("name") == names.CONTAINER:
+            ended = state.get("terminated") is not None
+        elif state.get("running") is not None:
+            running.append(str(container.get("name")))
+    if not ended or not running:
+        return ""
+    more = "s" if len(running) > 1 else ""
+    return cut(
+        f"its worker has ended, but its pod is kept running by the container{more} {', '.join(running)}"
+    )
 
 
 def cut(text: str) -> str:

@@ -185,6 +185,7 @@ def _rollout() -> Schema:
             againMs=_whole("The earliest time of the next attempt (milliseconds since 1970)."),
             retry=_text("The value of the annotation slackwater.dev/retry at that time."),
         ),
+        passed=_text("The wanted revision, if its preflight has passed and workers do not have it yet."),
         updated=_whole("The number of pods that have the target revision."),
         underWay=_list(
             "Restarts in progress, written before the pod is deleted.",

@@ -16,7 +16,7 @@ from slackwater_operator.planner.snapshot import (
     RevisionRecord,
     StatefulSetSnapshot,
 )
-from slackwater_operator.policies.object_events import ObjectEvent, pod_rejected
+from slackwater_operator.policies.object_events import ObjectEvent, outlived_by, pod_rejected
 from slackwater_operator.policies.rewind import RewindJob
 from slackwater_operator.policies.rollout.preflight import preflight_view
 from slackwater_operator.specs.preflight_job import ATTEMPT, FAILURE
@@ -56,7 +56,7 @@ def pod_snapshot(pod: Mapping[str, Any]) -> PodSnapshot:
         revision=_labels(pod).get(STATEFULSET_REVISION_LABEL, ""),
         template=_labels(pod).get(names.REVISION_LABEL, ""),
         phase=status.get("phase", "Pending"),
-        ready=conditions.get("Ready", {}).get("status") == "True",
+        ready=_ready(conditions, container),
         deleting=bool(metadata.get("deletionTimestamp")),
         node_lost=_node_lost(conditions, status),
         deleted_ms=time_ms(metadata.get("deletionTimestamp")),
@@ -64,7 +64,7 @@ def pod_snapshot(pod: Mapping[str, Any]) -> PodSnapshot:
         started=state.get("running") is not None,
         restarts=int(container.get("restartCount") or 0),
         held_up="" if state.get("running") else _held_up(pod, conditions),
-        trouble=_unscheduled(conditions) or pod_rejected(pod) or _trouble(state, last),
+        trouble=_outlived(pod) or _unscheduled(conditions) or pod_rejected(pod) or _trouble(state, last),
         ended_ms=time_ms(ended.get("finishedAt")) if ended else None,
         ip=status.get("podIP", ""),
         node=(pod.get("spec") or {}).get("nodeName", ""),
@@ -87,6 +87,19 @@ def _node_lost(conditions: Mapping[Any, Mapping[str, Any]], status: Mapping[str,
     return marked or status.get("reason") == "NodeLost" or status.get("phase") == "Unknown"
 
 
+def _ready(conditions: Mapping[Any, Mapping[str, Any]], worker: Mapping[str, Any]) -> bool:
+    """Whether a worker is ready: its pod is, or only another container of it is not."""
+    if conditions.get("Ready", {}).get("status") == "True":
+        return True
+    others = conditions.get("ContainersReady", {}).get("status") == "False"
+    return others and bool(worker.get("ready")) and (worker.get("state") or {}).get("running") is not None
+
+
+def _outlived(pod: Mapping[str, Any]) -> str:
+    """What keeps a pod that is being deleted running although its worker has ended; "" if nothing does."""
+    return outlived_by(pod) if pod["metadata"].get("deletionTimestamp") else ""
+
+
 def _unscheduled(conditions: Mapping[Any, Mapping[str, Any]]) -> str:
     """Why a pod has no node; "" where it has one, or may get one."""
     scheduled = conditions.get("PodScheduled", {})
@@ -100,6 +113,8 @@ def _held_up(pod: Mapping[str, Any], conditions: Mapping[Any, Mapping[str, Any]]
     finalizers = pod["metadata"].get("finalizers") or []
     if pod["metadata"].get("deletionTimestamp") and finalizers:
         return f"it has ended, but its pod is kept by {', '.join(map(str, finalizers))}; remove the finalizer"
+    if outlived := _outlived(pod):
+        return outlived
     target = conditions.get("DisruptionTarget", {})
     if target.get("status") == "True":
         return f"{target.get('reason') or 'Evicted'}: {target.get('message') or ''}".rstrip(": ")
@@ -199,13 +214,15 @@ def is_of_rewind(obj: Mapping[str, Any]) -> bool:
 
 
 def rewind_pods(pods: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The names of the pods of rewinds that have not ended."""
+    """The names of the pods of rewinds whose container `worker` has not ended."""
     ended = ("Succeeded", "Failed")
     return tuple(
         sorted(
             pod["metadata"]["name"]
             for pod in pods
-            if is_of_rewind(pod) and (pod.get("status") or {}).get("phase") not in ended
+            if is_of_rewind(pod)
+            and (pod.get("status") or {}).get("phase") not in ended
+            and not outlived_by(pod)
         )
     )
 

@@ -206,7 +206,9 @@ def _run(context: PlanningContext, rewind: RewindMemory) -> None:
     elif job.deleting:
         context.rewind_waits = f"waits for the end of Job {job.name}"
     elif job.view.succeeded:
-        _end(context, rewind, REWOUND, job.output or "the rows are removed and the offsets are set")
+        done = job.output or "the rows are removed and the offsets are set"
+        kept = f"; {job.view.kept}, so the operator deletes the Job" if job.view.kept else ""
+        _end(context, rewind, REWOUND, f"{done}{kept}")
     elif job.view.failed:
         _end(context, rewind, FAILED, why_failed(job))
     elif given_up := overdue(job, now_ms=now_ms, limit_ms=RUN_MS):

@@ -61,7 +61,8 @@ def choose(context: PlanningContext) -> Chosen:
     wanted, there = snapshot.revision, snapshot.statefulset
     chosen = _choose(context)
     # The Job is no longer needed: its outcome is in the status, or its template in the StatefulSet.
-    over = (there is not None and there.template == wanted.hash) or bool(chosen.rejected)
+    applied = there is not None and there.template == wanted.hash
+    over = applied or bool(chosen.rejected) or snapshot.memory.rollout.passed == wanted.hash
     newest = None if over else _newest_job(context)
     for job in snapshot.jobs:
         if job is not newest and not job.deleting:
@@ -158,13 +159,14 @@ def _rejected(context: PlanningContext, failed: Failed) -> Chosen:
 
 
 def forget_failure(context: PlanningContext) -> None:
-    """Drops a failure that no longer counts (`GroupSnapshot.failed`). Call it first."""
+    """Drops outcomes of preflights that no longer count, and a failure (`GroupSnapshot.failed`). Call it
+    first."""
     there, revision, tries = context.snapshot.statefulset, context.snapshot.revision, context.rollout.tries
     assert revision is not None
-    over = tries is not None and (
-        tries.template != revision.hash or (there is not None and there.template == revision.hash)
-    )
-    context.change_rollout(failed=context.snapshot.failed, tries=None if over else tries)
+    applied = there is not None and there.template == revision.hash
+    over = applied or (tries is not None and tries.template != revision.hash)
+    passed = "" if applied or context.rollout.passed != revision.hash else revision.hash
+    context.change_rollout(failed=context.snapshot.failed, tries=None if over else tries, passed=passed)
 
 
 def retry_of(context: PlanningContext) -> str:
@@ -178,7 +180,7 @@ def _preflight(context: PlanningContext) -> Chosen:
     assert snapshot.group is not None
     assert snapshot.revision is not None
     settings = snapshot.group.spec.rollout.preflight
-    if not settings.enabled:
+    if not settings.enabled or context.rollout.passed == snapshot.revision.hash:
         return Chosen(snapshot.revision.template)
     job = _newest_job(context)
     tries = _tries(context, job)
@@ -222,6 +224,8 @@ def _preflight(context: PlanningContext) -> Chosen:
     if tries is not None and decision.action == "wait":
         context.trouble("PreflightFailed", _tried(tries))
     if decision.action == "pass":
+        # Kept, since the Job may end as failed while takeovers wait: a container of an injector outlives it.
+        context.change_rollout(passed=snapshot.revision.hash)
         if new:  # not again while the takeovers wait
             context.tell("PreflightPassed", f"revision {snapshot.revision.hash}: {decision.reason}")
         return Chosen(snapshot.revision.template)

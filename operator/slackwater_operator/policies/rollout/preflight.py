@@ -4,6 +4,9 @@ The Job runs the new template with `slackwater worker --config FILE --preflight`
 connects to the brokers and does not join the group. Its pod runs once (backoffLimit 0). If the revision is
 at fault, one failure decides. If its environment is (brokers away, a missing topic, no node, no image, no
 Secret, a quota, an eviction, a signal from outside), another Job follows after a back-off.
+
+The outcome is that of the container `worker`. An admission webhook may add containers to the pod (Istio,
+Linkerd, Dapr): one that still runs keeps the pod and its Job from ending, and how it ends says nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Any
 
 from slackwater.kafka.untrusted import json_object, one_line
 from slackwater.times import duration
+from slackwater_operator.model import names
 from slackwater_operator.model.status_values import mapping, objects
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.policies.backoff import delay_ms
@@ -22,6 +26,7 @@ from slackwater_operator.policies.object_events import (
     ObjectEvent,
     cut,
     job_pod_not_created,
+    outlived_by,
     pod_held_up,
     pod_rejected,
 )
@@ -54,13 +59,14 @@ class PreflightView:
 
     Attributes:
         created_ms: when its Job was created; None without a Job.
-        succeeded: whether it has succeeded.
+        succeeded: whether it has succeeded: its container `worker`, whatever else is in the pod.
         failed: whether it has failed finally.
         exit_code: its container's exit code, negative for a signal; None while unknown.
         last_line: the last line that it logged (or its termination message); "" without one.
         waiting: what prevents, or prevented, its pod from running (`Unschedulable: ...`, `ImagePullBackOff:
             ...`, `FailedMount: ...`, `FailedCreate: ...`); "" when it runs.
         environment: for a failed one, whether its environment is at fault and not the revision.
+        kept: which containers keep its pod running although its own has ended; "" if none does.
     """
 
     created_ms: int | None
@@ -70,6 +76,7 @@ class PreflightView:
     last_line: str = ""
     waiting: str = ""
     environment: bool = False
+    kept: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,11 +128,12 @@ def preflight_view(
         for condition in objects(status.get("conditions"))
         if condition.get("status") == "True"
     }
-    done = held.get("Complete") is not None or bool(status.get("succeeded"))
+    exit_code, message, waiting, injected = _container(job, pod)
+    started = "running" in _worker(pod) or "terminated" in _worker(pod)
+    passed = started and exit_code == 0
+    done = passed or held.get("Complete") is not None or bool(status.get("succeeded"))
     # FailureTarget comes as soon as the outcome is certain, Failed when the pods are gone (Kubernetes 1.31).
-    failed = held.get("Failed") or held.get("FailureTarget")
-    exit_code, message, waiting = _container(pod)
-    started = _started(pod)
+    failed = None if passed else held.get("Failed") or held.get("FailureTarget")
     if not waiting and exit_code is None and not started and not done:
         waiting = job_pod_not_created(job_events) or pod_held_up(pod_events)
     line = _last_line(message) or _last_line(log)
@@ -137,7 +145,11 @@ def preflight_view(
     lost = pod is None and failed is not None and failed.get("reason") == "BackoffLimitExceeded"
     disrupted = lost or _condition(pod, "DisruptionTarget") == "True"
     late = failed is not None and failed.get("reason") == "DeadlineExceeded"
-    killed = exit_code in _FROM_OUTSIDE and not late and not _out_of_memory(pod)
+    killed = (
+        exit_code in _FROM_OUTSIDE
+        and not late
+        and mapping(_worker(pod).get("terminated")).get("reason") != "OOMKilled"
+    )
     return PreflightView(
         created_ms if created_ms is not None else 0,
         done,
@@ -147,8 +159,10 @@ def preflight_view(
         waiting,
         environment=disrupted
         or killed
+        or injected
         or exit_code == ENVIRONMENT
         or (exit_code is None and bool(waiting or pod_rejected(pod))),
+        kept=outlived_by(pod),
     )
 
 
@@ -159,7 +173,8 @@ def decide_preflight(
     if observed.created_ms is None:
         return PreflightDecision("start", "the new revision has not been tried yet")
     if observed.succeeded:
-        return PreflightDecision("pass", "the preflight of the new revision has passed")
+        kept = f"; {observed.kept}, so the operator deletes the Job" if observed.kept else ""
+        return PreflightDecision("pass", f"the preflight of the new revision has passed{kept}")
     if observed.failed:
         return PreflightDecision(
             "fail", f"the preflight failed: {failure_of(observed)}", again=observed.environment
@@ -201,37 +216,49 @@ def failure_of(observed: PreflightView) -> str:
     return f"{code}{f': {meaning}' if meaning else ''}; the log is empty"
 
 
-def _container(pod: Mapping[str, Any] | None) -> tuple[int | None, str, str]:
-    """Exit code, termination message and reason to wait of the container `worker`, or of a
-    container before it."""
-    status = mapping((pod or {}).get("status"))
+def _container(job: Mapping[str, Any], pod: Mapping[str, Any] | None) -> tuple[int | None, str, str, bool]:
+    """Exit code, termination message and reason to wait of the container `worker`, or of an init container
+    that failed or waits before it; whether that is none of the Job's template."""
+    status, worker = mapping((pod or {}).get("status")), _worker(pod)
+    ended = mapping(worker.get("terminated"))
+    if ended:
+        return _exit_code(ended), str(ended.get("message") or ""), "", False
     waiting = _unscheduled(status)
-    started = [*objects(status.get("initContainerStatuses")), *objects(status.get("containerStatuses"))]
-    for container in started:
+    if "running" in worker:
+        return None, "", waiting, False
+    spec = mapping(mapping(mapping(job.get("spec")).get("template")).get("spec"))
+    own = {container.get("name") for container in objects(spec.get("initContainers"))}
+    for container in objects(status.get("initContainerStatuses")):
         state = mapping(container.get("state"))
         ended = mapping(state.get("terminated"))
         if ended.get("exitCode"):
-            code = int(ended["exitCode"])
-            return (128 - code if 128 < code < 160 else code), str(ended.get("message") or ""), ""
-        held = mapping(state.get("waiting"))
-        reason = str(held.get("reason") or "")
-        if reason and reason not in ("ContainerCreating", "PodInitializing"):
-            waiting = f"{reason}: {_last_line(str(held.get('message') or ''))}".rstrip(": ")
-    return None, "", waiting
+            return _exit_code(ended), str(ended.get("message") or ""), "", container.get("name") not in own
+        waiting = _waiting(state) or waiting
+    return None, "", _waiting(worker) or waiting, False
 
 
-def _started(pod: Mapping[str, Any] | None) -> bool:
-    """Whether the container runs, or has run."""
-    status = mapping((pod or {}).get("status"))
-    states = [mapping(container.get("state")) for container in objects(status.get("containerStatuses"))]
-    return any("running" in state or "terminated" in state for state in states)
+def _exit_code(ended: Mapping[str, Any]) -> int:
+    code = int(ended.get("exitCode") or 0)
+    return 128 - code if 128 < code < 160 else code
 
 
-def _out_of_memory(pod: Mapping[str, Any] | None) -> bool:
-    """Whether a container was killed because it exceeded its own limit."""
-    status = mapping((pod or {}).get("status"))
-    states = [mapping(container.get("state")) for container in objects(status.get("containerStatuses"))]
-    return any(mapping(state.get("terminated")).get("reason") == "OOMKilled" for state in states)
+def _waiting(state: Mapping[str, Any]) -> str:
+    held = mapping(state.get("waiting"))
+    reason = str(held.get("reason") or "")
+    if reason in ("", "ContainerCreating", "PodInitializing"):
+        return ""
+    return f"{reason}: {_last_line(str(held.get('message') or ''))}".rstrip(": ")
+
+
+def _worker(pod: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The state of the container `worker`."""
+    containers = objects(mapping((pod or {}).get("status")).get("containerStatuses"))
+    states = (
+        mapping(container.get("state"))
+        for container in containers
+        if container.get("name") == names.CONTAINER
+    )
+    return next(states, {})
 
 
 def _condition(pod: Mapping[str, Any] | None, kind: str) -> str:

@@ -62,6 +62,7 @@ def test_the_status_of_a_rollout_is_in_the_schema() -> None:
         good="flights-0",
         failed=Failed("abc", "it crashed", "1"),
         tries=Tries("abd", "no topic", 2, 3_000, "1"),
+        passed="abd",
         updated=2,
         under_way=(UnderWay("flights-1", "uid", 7, 12, 1_000, 2_000),),
         since_ms=900,

@@ -10,6 +10,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.controller.snapshots.object_parsing import (
     good_template,
     pod_snapshot,
+    rewind_pods,
     statefulset_snapshot,
 )
 from slackwater_operator.model.worker_status import StandbyStatus, TakeoverStatus, WorkerStatus
@@ -107,6 +108,48 @@ def test_an_evicted_pod_is_parsed_with_its_end() -> None:
     assert snapshot.evicted
     assert snapshot.deleting
     assert snapshot.ended_ms == 1_795_284_007_000
+
+
+def with_proxy(worker: Json, *, proxy_ready: bool = True) -> Json:
+    statuses = [
+        {"name": "linkerd-proxy", "ready": proxy_ready, "state": {"running": {}}},
+        {"name": "worker", **worker},
+    ]
+    return {"containerStatuses": statuses}
+
+
+@pytest.mark.parametrize(
+    ("ready", "containers_ready", "own", "is_ready"),
+    [
+        ("False", "False", True, True),
+        ("False", "False", False, False),
+        ("False", "True", True, False),  # its node is lost
+    ],
+)
+def test_a_worker_is_ready_whatever_another_container_of_its_pod_is(
+    ready: str, containers_ready: str, own: bool, is_ready: bool
+) -> None:
+    conditions = [{"type": "Ready", "status": ready}, {"type": "ContainersReady", "status": containers_ready}]
+    worker = {"ready": own, "state": {"running": {}}}
+    assert pod_snapshot(pod(conditions=conditions, **with_proxy(worker))).ready is is_ready
+
+
+def test_a_container_that_outlives_a_worker_is_named() -> None:
+    raw = pod(**with_proxy({"state": {"terminated": {"exitCode": 0}}}))
+    assert pod_snapshot(raw).trouble == ""
+    raw["metadata"]["deletionTimestamp"] = "2026-11-21T18:00:30Z"
+    snapshot = pod_snapshot(raw)
+    assert "linkerd-proxy" in snapshot.trouble
+    assert snapshot.held_up == snapshot.trouble
+
+
+@pytest.mark.parametrize(
+    ("state", "names"), [({"running": {}}, ("flights-1",)), ({"terminated": {"exitCode": 0}}, ())]
+)
+def test_a_rewind_has_ended_when_its_worker_has(state: Json, names: tuple[str, ...]) -> None:
+    raw = pod(**with_proxy({"state": state}))
+    raw["metadata"]["labels"]["app.kubernetes.io/name"] = "slackwater-rewind"
+    assert rewind_pods([raw]) == names
 
 
 def statefulset(observed: int) -> Json:

@@ -40,7 +40,8 @@ def watch(simulation: Simulation, rewinds: SimulatedRewinds) -> None:
         at_work = [
             name
             for name in rewinds.pods
-            if "check" not in name and simulation.objects["Pod", name]["status"]["phase"] == "Running"
+            if "check" not in name
+            and "running" in simulation.objects["Pod", name]["status"]["containerStatuses"][0]["state"]
         ]
         assert not (at_work and simulation.pods), f"{at_work} beside workers"
 
@@ -54,6 +55,15 @@ def rewind_of(simulation: Simulation) -> dict[str, Any]:
 def result(simulation: Simulation) -> str:
     done = rewind_of(simulation)
     return str(done.get("result", "")) if done.get("phase") == "Done" else ""
+
+
+async def test_a_sidecar_holds_up_no_rewind() -> None:
+    simulation, operator, rewinds = await ready()
+    rewinds.sidecar = True
+    simulation.annotate(rewind="flights:1:40")
+    await operator.run(lambda: result(simulation) == "Rewound" and settled(simulation, 3))
+    assert "kept running by the container proxy" in simulation.condition("Rewound")["message"]
+    await operator.run(lambda: not rewinds.jobs and not rewinds.pods)
 
 
 async def test_a_group_is_stopped_rewound_once_and_started_again() -> None:

@@ -12,6 +12,7 @@ class SimulatedRewinds:
     Attributes:
         check: what the Job that checks does: `passes`, `fails` or `hangs`.
         outcome: the same for the Job that rewinds; `blocked`: its pod is not created.
+        sidecar: whether a container that a webhook has added keeps the pods running.
         done: the starts of each rewind that was carried out.
         checked: the starts of each that was only checked.
         commands: the commands of all Jobs.
@@ -20,6 +21,7 @@ class SimulatedRewinds:
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.check = self.outcome = "passes"
+        self.sidecar = False
         self.done: list[list[str]] = []
         self.checked: list[list[str]] = []
         self.commands: list[list[str]] = []
@@ -87,8 +89,11 @@ class SimulatedRewinds:
             "phase": "Failed" if code else "Succeeded",
             "containerStatuses": [{"name": "worker", "state": {"terminated": terminated}}],
         }
+        if self.sidecar:
+            pod["status"]["phase"] = "Running"
+            pod["status"]["containerStatuses"].append({"name": "proxy", "state": {"running": {}}})
         simulation.touch(pod)
-        if self._is_there(job):
+        if self._is_there(job) and not self.sidecar:
             kind = "Failed" if code else "Complete"
             job["status"] = {"conditions": [{"type": kind, "status": "True"}]}
             simulation.touch(job)

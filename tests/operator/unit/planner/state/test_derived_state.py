@@ -214,3 +214,9 @@ def test_a_pod_that_should_be_gone_and_whose_node_is_lost_is_not_called_ending()
     got = derive(snapshot([A0, A1, over], said, sets={"a": seen_set("a", 0, 2)}))
     assert got.unsettled.startswith("flights-a-2 on node node-7 does not respond, and the node is lost")
     assert [member.pod for member in got.lost] == ["flights-a-2"]
+
+
+def test_a_group_that_waits_for_a_pod_names_what_keeps_it() -> None:
+    going = pod("flights-a-1", deleting=True, started=False, held_up="kept by mesh-proxy")
+    workers = {"flights-a-0": runs("flights-a-0")}
+    assert "kept by mesh-proxy" in derive(snapshot([pod("flights-a-0"), going], workers)).unsettled

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from slackwater_operator.planner.actions import ApplyObject, CreateSecret, DeletePod, RemoveMembers
-from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, Timing, spec
+from tests.operator.unit.planner.simulation.simulated_cluster import Json, Simulation, Timing, spec
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
 from tests.operator.unit.planner.simulation.takeovers import (
     image,
@@ -159,6 +159,30 @@ async def test_a_revision_that_fails_its_preflight_makes_no_set() -> None:
     await operator.pass_time(5_000)
     assert simulation.spans() == {"flights-a": (0, 3)}
     assert not outcomes(operator)
+
+
+async def test_a_preflight_that_has_passed_is_not_repeated_while_takeovers_wait() -> None:
+    simulation, operator = await taking_over()
+    operator.actions.clear()
+    simulation.change(pipeline=image("v2"))
+    await operator.run(lambda: bool(_jobs(simulation)))
+    simulation.quota = 2
+    simulation.evict("flights-a-0")
+    await operator.pass_time(30_000)
+    for job in _jobs(simulation):  # a container that a webhook has added kept it running up to its deadline
+        failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}
+        job["status"] = {"conditions": [failed]}
+        simulation.touch(job)
+    await operator.pass_time(5_000)
+    simulation.quota = None
+    await operator.run(lambda: rolled(simulation, "v2"))
+    applied = [action.manifest["kind"] for action in operator.actions if isinstance(action, ApplyObject)]
+    assert applied.count("Job") == 1
+    assert "passed" not in simulation.status["rollout"]
+
+
+def _jobs(simulation: Simulation) -> list[Json]:
+    return [job for (kind, _), job in simulation.objects.items() if kind == "Job"]
 
 
 async def test_no_room_for_one_more_pod_falls_back_to_restarts() -> None:

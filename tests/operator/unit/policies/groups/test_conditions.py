@@ -415,6 +415,51 @@ def test_a_preflight_has_the_expected_outcome(
     assert decision.failed == (action == "fail")
 
 
+PROXY_RUNS = {"name": "istio-proxy", "state": {"running": {}}}
+PROXY_ENDED = {"name": "istio-proxy", "state": {"terminated": {"exitCode": 143}}}
+PROXY_WAITS = {"name": "istio-proxy", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+
+
+@pytest.mark.parametrize(
+    ("job_", "state", "other", "action"),
+    [
+        (job(active=1), {"terminated": {"exitCode": 0}}, PROXY_RUNS, "pass"),
+        (FAILED, {"terminated": {"exitCode": 0}}, PROXY_ENDED, "pass"),
+        (job(active=1), ENDED, PROXY_RUNS, "fail"),
+        (job(active=1), {"running": {}}, PROXY_ENDED, "wait"),
+        (job(active=1), {"running": {}}, PROXY_WAITS, "wait"),
+    ],
+)
+def test_the_outcome_of_a_preflight_is_that_of_its_worker(
+    job_: dict[str, Any], state: dict[str, Any], other: dict[str, Any], action: str
+) -> None:
+    pod = {"status": {"containerStatuses": [other, {"name": "worker", "state": state}]}}
+    decision = decide_preflight(preflight_view(job_, pod), now_ms=NOW + BLOCKED_AFTER_MS)
+    assert (decision.action, decision.again, decision.blocked) == (action, False, "")
+    ended_first = "terminated" in state and other is PROXY_RUNS
+    assert ("istio-proxy" in preflight_view(job_, pod).kept) is ended_first
+
+
+@pytest.mark.parametrize(("name", "again"), [("fetch", False), ("istio-validation", True)])
+def test_an_init_container_that_a_webhook_has_added_is_no_fault_of_the_revision(
+    name: str, again: bool
+) -> None:
+    spec = {"template": {"spec": {"initContainers": [{"name": "fetch"}]}}}
+    init = [{"name": name, "state": {"terminated": {"exitCode": 126, "message": "no rules"}}}]
+    pod = pod_with({"waiting": {"reason": "PodInitializing"}}, initContainerStatuses=init)
+    decision = decide_preflight(preflight_view({**FAILED, "spec": spec}, pod), now_ms=NOW)
+    assert (decision.action, decision.again) == ("fail", again)
+
+
+def test_a_native_sidecar_that_was_told_to_end_hides_no_fault() -> None:
+    init = [{"name": "istio-proxy", "state": {"terminated": {"exitCode": 143}}}]
+    decision = decide_preflight(
+        preflight_view(FAILED, pod_with(SAID, initContainerStatuses=init)), now_ms=NOW
+    )
+    assert (decision.action, decision.again) == ("fail", False)
+    assert "said at its end (exit code 2)" in decision.reason
+
+
 def test_a_preflight_that_takes_too_long_fails_and_says_what_kept_it() -> None:
     view = PreflightView(NOW, waiting="ImagePullBackOff")
     assert decide_preflight(view, now_ms=NOW + 300_000).action == "wait"
