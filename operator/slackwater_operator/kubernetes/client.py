@@ -16,11 +16,10 @@ import aiohttp
 from slackwater_operator.kubernetes import kinds
 from slackwater_operator.kubernetes.access import Access
 from slackwater_operator.kubernetes.errors import KubeConflict, KubeError, KubeUnavailable, from_answer
-from slackwater_operator.kubernetes.object_api import Object
+from slackwater_operator.kubernetes.object_api import MANAGER, Object
 
 logger = logging.getLogger(__name__)
 
-MANAGER = "slackwater-operator"
 STATUS_MANAGER = "slackwater-operator-status"
 REQUEST_TIMEOUT_S = 10.0
 PAGE = 250

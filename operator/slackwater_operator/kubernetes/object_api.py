@@ -8,6 +8,9 @@ from typing import Any, Literal, Protocol
 Object = dict[str, Any]
 Objects = list[Object]
 
+MANAGER = "slackwater-operator"
+"""The field manager of what the operator writes, but for statuses."""
+
 
 class ObjectApi(Protocol):
     """Reads and writes objects. Errors: as `kubernetes.client.Kube`, which is one."""

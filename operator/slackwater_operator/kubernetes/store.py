@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from slackwater_operator.kubernetes.errors import KubeError, from_answer
-from slackwater_operator.kubernetes.object_api import Object
+from slackwater_operator.kubernetes.object_api import MANAGER, Object
 
 GROUP_LABEL = "slackwater.dev/group"
 
@@ -79,7 +79,8 @@ class Store:
 
     A group's own object is found by its kind; the others by `slackwater.dev/group` in the same namespace.
     Of a Pod only `metadata`, `status` and `spec.nodeName` are kept, of a Job `metadata`, `status`,
-    `spec.suspend` and `spec.template`, of a ConfigMap `metadata`; of the others all but `managedFields`.
+    `spec.suspend` and `spec.template`, of a ConfigMap `metadata`; of the others all but `managedFields`. Of a
+    group's these are kept that `owns_spec`.
     """
 
     def __init__(self) -> None:
@@ -303,6 +304,12 @@ _KEPT_SPEC: dict[str, tuple[str, ...]] = {POD: ("nodeName",), JOB: ("suspend", "
 _BULKY_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 
 
+def owns_spec(entry: Object) -> bool:
+    """Whether an entry of a ConsumerGroup's `managedFields` makes the operator a manager of its spec."""
+    own = entry.get("manager") == MANAGER and entry.get("operation") == "Update"
+    return own and "f:spec" in (entry.get("fieldsV1") or {})
+
+
 def slim(obj: Object) -> Object:
     """The object without unread fields; equal keys and short strings share memory."""
     kind = str(obj.get("kind", ""))
@@ -313,6 +320,8 @@ def slim(obj: Object) -> Object:
             name: value for name, value in metadata["annotations"].items() if name != _BULKY_ANNOTATION
         }
     kept["metadata"] = metadata
+    if kind == GROUP and (own := [*filter(owns_spec, obj["metadata"].get("managedFields") or ())]):
+        metadata["managedFields"] = own
     if kind in _KEPT_SPEC:
         spec = obj.get("spec") or {}
         kept["spec"] = {name: spec[name] for name in _KEPT_SPEC[kind] if name in spec}

@@ -140,13 +140,21 @@ class FillReplicas:
     """Writes the ConsumerGroup's spec.replicas where it is not set.
 
     Without it the API server answers a read of the scale subresource with an error, and neither an HPA nor
-    KEDA can start.
+    KEDA can start. The number stays nobody's (`ReleaseSpec`).
 
     Attributes:
         replicas: the number of workers.
     """
 
     replicas: int
+
+
+@dataclass(frozen=True)
+class ReleaseSpec:
+    """Gives up the operator's part in managing the ConsumerGroup's spec.
+
+    A field that has a manager is a conflict for a server-side apply of another value.
+    """
 
 
 @dataclass(frozen=True)
@@ -177,6 +185,7 @@ Action = (
     | DeleteKafkaGroup
     | SetFinalizers
     | FillReplicas
+    | ReleaseSpec
     | EmitEvent
 )
 

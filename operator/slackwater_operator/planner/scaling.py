@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slackwater_operator.model.statefulsets import Ordinals, next_suffix, scaled
-from slackwater_operator.planner.actions import FillReplicas
+from slackwater_operator.planner.actions import FillReplicas, ReleaseSpec
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.rollout.resume import held_at_zero
 from slackwater_operator.planner.rollout.revision import Chosen
@@ -55,7 +55,7 @@ def asked_for(snapshot: GroupSnapshot) -> int:
 
 
 def fill_replicas(context: PlanningContext) -> None:
-    """Writes the number to spec.replicas where the user decides it and it is not set.
+    """Writes the number to spec.replicas where the user decides it and it is not set. It stays the user's.
 
     It is the last action, so that a cluster whose policies forbid to write a spec still gets its workers.
     """
@@ -63,6 +63,8 @@ def fill_replicas(context: PlanningContext) -> None:
     assert group is not None
     if group.spec.replicas is None and not _has_target(context.snapshot):
         context.acts.append(FillReplicas(asked_for(context.snapshot)))
+    elif context.snapshot.owns_spec:
+        context.acts.append(ReleaseSpec())
 
 
 def decide_replicas(context: PlanningContext, chosen: Chosen) -> int:

@@ -206,6 +206,7 @@ class GroupSnapshot:
         memory: what its status has stored (`status_memory.parse`).
         annotations: its annotations.
         finalizers: its finalizers.
+        owns_spec: whether the operator is a manager of fields of its spec.
         deleting: whether it has a deletionTimestamp.
         deleted_ms: its deletionTimestamp; 0 without one.
         status: its status.
@@ -257,6 +258,7 @@ class GroupSnapshot:
     memory: Memory
     annotations: Mapping[str, str] = field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
+    owns_spec: bool = False
     deleting: bool = False
     deleted_ms: int = 0
     status: Mapping[str, Any] = field(default_factory=dict)

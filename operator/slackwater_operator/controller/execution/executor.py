@@ -27,7 +27,7 @@ from slackwater_operator.controller.session import Session
 from slackwater_operator.kafka.clusters import Clusters
 from slackwater_operator.kubernetes.errors import KubeError
 from slackwater_operator.kubernetes.object_api import EventRecorder, ObjectApi
-from slackwater_operator.kubernetes.store import Key, Store
+from slackwater_operator.kubernetes.store import Key, Store, owns_spec
 from slackwater_operator.model import names
 from slackwater_operator.planner.actions import (
     Action,
@@ -40,6 +40,7 @@ from slackwater_operator.planner.actions import (
     FillReplicas,
     OpenGate,
     Plan,
+    ReleaseSpec,
     RemoveMembers,
     SetFinalizers,
     SetReplicas,
@@ -213,6 +214,9 @@ class Executor:
                 await self._set_finalizers(snapshot, action)
             case FillReplicas():
                 await self._fill_replicas(snapshot, action)
+                await self._release_spec(snapshot)
+            case ReleaseSpec():
+                await self._release_spec(snapshot)
             case EmitEvent():
                 self._events.post(
                     regarding(snapshot),
@@ -347,7 +351,12 @@ class Executor:
             )
 
     async def _set_finalizers(self, snapshot: GroupSnapshot, action: SetFinalizers) -> None:
-        body = {"metadata": {"uid": snapshot.uid, "finalizers": list(action.finalizers)}}
+        """Replaces the finalizers, unless the resource has changed since the snapshot: others add theirs."""
+        raw = self._store.group(Key(snapshot.namespace, snapshot.name))
+        if raw is None or tuple(raw["metadata"].get("finalizers") or ()) != snapshot.finalizers:
+            return
+        observed = {"uid": snapshot.uid, "resourceVersion": raw["metadata"]["resourceVersion"]}
+        body = {"metadata": {**observed, "finalizers": list(action.finalizers)}}
         answer = await self._kube.patch(API_VERSION, KIND, snapshot.namespace, snapshot.name, body)
         self._store.put(answer)
 
@@ -358,6 +367,22 @@ class Executor:
             return
         observed = {"uid": snapshot.uid, "resourceVersion": raw["metadata"]["resourceVersion"]}
         body = {"metadata": observed, "spec": {"replicas": action.replicas}}
+        self._store.put(await self._kube.patch(API_VERSION, KIND, snapshot.namespace, snapshot.name, body))
+
+    async def _release_spec(self, snapshot: GroupSnapshot) -> None:
+        """Leaves the spec's fields as they are, without the operator as their manager.
+
+        The API server takes the managers that a request names, and adds the one of the request only where
+        this changes a field. So it takes a request of its own.
+        """
+        live = await self._kube.get(API_VERSION, KIND, snapshot.namespace, snapshot.name)
+        managers = (live or {}).get("metadata", {}).get("managedFields") or []
+        others = [entry for entry in managers if not owns_spec(entry)]
+        if live is None or len(others) == len(managers):
+            return
+        observed = {"uid": snapshot.uid, "resourceVersion": live["metadata"]["resourceVersion"]}
+        # An empty list changes nothing; a list of an empty entry removes all.
+        body = {"metadata": {**observed, "managedFields": others or [{}]}}
         self._store.put(await self._kube.patch(API_VERSION, KIND, snapshot.namespace, snapshot.name, body))
 
 

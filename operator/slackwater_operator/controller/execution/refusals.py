@@ -15,6 +15,7 @@ from slackwater_operator.planner.actions import (
     DeletePod,
     FillReplicas,
     OpenGate,
+    ReleaseSpec,
     SetFinalizers,
     SetReplicas,
     TellTakeover,
@@ -61,6 +62,8 @@ def subject_of(snapshot: GroupSnapshot, action: Action) -> str:
             return f"set the finalizers of {KIND} {snapshot.name}"
         case FillReplicas():
             return f"set spec.replicas of {KIND} {snapshot.name}"
+        case ReleaseSpec():
+            return f"give up the spec of {KIND} {snapshot.name}"
     return ""
 
 

@@ -37,7 +37,7 @@ from slackwater_operator.controller.snapshots.observation_changes import take_ob
 from slackwater_operator.kafka.clusters import Clusters, GroupWanted
 from slackwater_operator.kubernetes.errors import KubeError, KubeForbidden
 from slackwater_operator.kubernetes.object_api import ObjectApi
-from slackwater_operator.kubernetes.store import Key, Store
+from slackwater_operator.kubernetes.store import Key, Store, owns_spec
 from slackwater_operator.model import names
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.model.times import time_ms
@@ -285,6 +285,7 @@ class SnapshotBuilder:
             memory=memory,
             annotations=metadata.get("annotations") or {},
             finalizers=tuple(metadata.get("finalizers") or ()),
+            owns_spec=any(map(owns_spec, metadata.get("managedFields") or ())),
             deleting=bool(metadata.get("deletionTimestamp")),
             deleted_ms=time_ms(metadata.get("deletionTimestamp")) or 0,
             status=raw.get("status") or {},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slackwater_operator.planner.actions import Action, FillReplicas
+from slackwater_operator.planner.actions import Action, FillReplicas, SetFinalizers
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, spec
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
@@ -35,6 +35,34 @@ async def test_missing_replicas_get_the_minimum() -> None:
     assert simulation.resource["spec"]["replicas"] == 2
     simulation, operator = await started(3)
     assert filled(operator) == []
+
+
+async def test_the_operator_stays_no_manager_of_the_spec() -> None:
+    simulation, _ = await started(1, replicas=None)
+    assert simulation.resource["spec"]["replicas"] == 1
+    assert simulation.resource["metadata"]["managedFields"] == [{}]
+
+
+async def test_an_operator_that_ended_before_it_gave_up_the_spec_does_so_later() -> None:
+    """So does one that finds a group of an operator that kept it."""
+    simulation, operator = await started(3)
+    mine = {"manager": "slackwater-operator", "operation": "Update", "fieldsV1": {"f:spec": {}}}
+    theirs = {"manager": "helm", "operation": "Apply", "fieldsV1": {"f:spec": {}}}
+    simulation.merge(simulation.resource, {"metadata": {"managedFields": [mine, theirs]}})
+    await operator.run(lambda: simulation.resource["metadata"]["managedFields"] == [theirs])
+
+
+async def test_a_finalizer_that_somebody_adds_at_the_same_moment_stays() -> None:
+    simulation, operator = await started(3)
+
+    def before(action: Action, snapshot: GroupSnapshot) -> None:
+        if isinstance(action, SetFinalizers) and not simulation.resource["metadata"].get("finalizers"):
+            simulation.merge(simulation.resource, {"metadata": {"finalizers": ["example.com/audit"]}})
+
+    operator.before_act.append(before)
+    simulation.change(deletionPolicy="Delete")
+    finalizers = {"example.com/audit", "slackwater.dev/kafka-group"}
+    await operator.run(lambda: {*simulation.resource["metadata"].get("finalizers", [])} == finalizers)
 
 
 async def test_a_group_with_a_target_gets_no_replicas() -> None:

@@ -182,6 +182,10 @@ class SimulatedKube:
         version = live["metadata"]["resourceVersion"]
         if body["metadata"].get("resourceVersion", version) != version:
             raise KubeConflict(409, "Conflict", "the object has been modified")
+        if "spec" in body:
+            fields = {"f:spec": {f"f:{field}": {} for field in body["spec"]}}
+            mine = {"manager": "slackwater-operator", "operation": "Update", "fieldsV1": fields}
+            live["metadata"].setdefault("managedFields", []).append(mine)
         self._simulation.merge(live, body)
         return copied(live)
 
