@@ -319,8 +319,9 @@ class Controller:
                 return None, None
             return max(0, made[1].wake_ms - self._clock.wall_ms()), made
         except KubeError as error:
-            log.warning("%s: %s", "/".join(session.key), error)
             session.failed = await self._show_refused(session, error)
+            if not session.failed:
+                log.warning("%s: %s", "/".join(session.key), error)
         except Exception as error:
             log.exception("%s: reconciliation failed", "/".join(session.key))
             message = f"{type(error).__name__}: {error}; this is a bug in the operator, see its log"

@@ -280,7 +280,7 @@ async def test_a_config_map_that_is_refused_holds_up_the_workers_that_need_it_an
         assert not [name for kind, name in simulation.objects if kind == "Job"], "it could not start"
 
 
-async def test_a_forbidden_read_is_shown_and_retried_less_often() -> None:
+async def test_a_forbidden_read_is_shown_and_retried_less_often(caplog: pytest.LogCaptureFixture) -> None:
     simulation = Simulation(spec())
     controller = made(simulation, Metrics(), jitter=lambda: 1.0)
     asked: list[int] = []
@@ -301,6 +301,8 @@ async def test_a_forbidden_read_is_shown_and_retried_less_often() -> None:
             "refused to read the group's objects (403): cannot get resource \"poddisr" in degraded["message"]
         )
         assert said(simulation, "Forbidden") == 1
+        logged = [line for line in caplog.messages if 'cannot get resource "poddisruptionbudgets"' in line]
+        assert len(logged) == len(asked)
         gaps = [later - sooner for sooner, later in itertools.pairwise(asked)]
         assert all(gap >= 1_000 * 2**number for number, gap in enumerate(gaps)), gaps
         forbidden = False
