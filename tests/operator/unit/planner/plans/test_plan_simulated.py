@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ from slackwater_operator.planner.actions import (
     EmitEvent,
     WriteStatus,
 )
+from slackwater_operator.planner.plan import plan
 from slackwater_operator.planner.snapshot import GroupSnapshot
+from slackwater_operator.planner.status_memory import UnderWay
+from slackwater_operator.policies.rollout.restarts import NOT_BEGUN_MS
 from tests.operator.unit.planner.simulation.simulated_cluster import NAME, Simulation, spec, stamp
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
 
@@ -175,6 +179,32 @@ async def test_suspend_and_resume() -> None:
     await operator.pass_time(5_000)
     simulation.change(suspend=False)
     await operator.run(lambda: settled(simulation, 3))
+
+
+async def test_no_worker_is_stopped_on_an_observation_that_may_be_old() -> None:
+    simulation, operator = await started()
+    fresh: list[bool] = []
+
+    def before(action: Action, snapshot: GroupSnapshot) -> None:
+        fresh.extend([snapshot.fresh] if isinstance(action, DeletePod) else [])
+
+    operator.before_act.append(before)
+    simulation.change(pipeline=image("v2"))
+    await operator.run(lambda: len(fresh) == 3 and settled(simulation, 3))
+    assert all(fresh)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+async def test_a_restart_that_was_noted_and_not_begun_is_forgotten_by_a_fresh_observation_alone(
+    fresh: bool,
+) -> None:
+    simulation, operator = await started()
+    snapshot = await operator.snapshot()
+    pod = snapshot.pods[0]
+    noted = UnderWay(pod.name, pod.uid, 1, 0, snapshot.now_ms - NOT_BEGUN_MS)
+    rollout = replace(snapshot.memory.rollout, under_way=(noted,))
+    made = plan(replace(snapshot, memory=replace(snapshot.memory, rollout=rollout), fresh=fresh))
+    assert (made.needs_fresh, len(made.status["rollout"]["underWay"])) == (not fresh, 0 if fresh else 1)
 
 
 async def test_a_revision_that_fails_its_preflight_stops_nobody() -> None:
