@@ -551,6 +551,8 @@ REFUSED = [
     Bad("a field that is not there", {"spec/topic": "flights"}, "spec.topic", "unknown field"),
     Bad("a misspelled field", {"spec/scaling/minReplica": 2}, "spec.scaling.minReplica", "unknown field"),
     Bad("a group.id that is blank", {"spec/groupId": " "}, "spec.groupId", "such as flights"),
+    Bad("a group.id of a backfill", {"spec/groupId": "flights.backfill.a"}, "spec.groupId",
+        "the name of a backfill"),
     Bad("a name that is too long", {"metadata/name": "f" * 53}, "metadata.name", "52"),
     Bad("a name that is too long for two sets",
         {"metadata/name": "f" * 51, "spec/rollout/strategy": "Takeover"}, "metadata.name",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from slackwater.kafka.protocol.assignors import JAVA_NAMES
+from slackwater.runtime.config.worker_config import BACKFILL
 from slackwater_operator.api.v1alpha1 import fields, validation, yaml_file as yamlfile
 from slackwater_operator.api.v1alpha1.fields import FieldError, ResourceError, Rule, required, spec
 from slackwater_operator.api.v1alpha1.spec.kafka import Kafka, Security, check_security, topic
@@ -82,6 +83,8 @@ _NAME_TOO_LONG = (
     "Restart"
 )
 
+_OF_A_BACKFILL = f"is the name of a backfill; choose one without {BACKFILL}"
+
 _NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _PLAIN = r"\S(.*\S)?"
 
@@ -120,6 +123,7 @@ class ConsumerGroupSpec:
             "(!has(self.groupId) || self.groupId == oldSelf.groupId)",
             "groupId is immutable; create another ConsumerGroup",
         ),
+        Rule(f"!has(self.groupId) || !self.groupId.contains('{BACKFILL}')", _OF_A_BACKFILL, ".groupId"),
         Rule(
             "has(self.topics) != has(self.topicPattern)",
             "set either topics (a list) or topicPattern (a regular expression), not both",
@@ -375,6 +379,8 @@ def _check(group: ConsumerGroup) -> None:
     wanted = group.spec
     if wanted.rollout.takes_over and len(group.name) > MAX_NAME_TAKEOVER:
         raise FieldError("metadata.name", _NAME_TOO_LONG.removeprefix("metadata.name "))
+    if BACKFILL in wanted.group_id:
+        raise FieldError("spec.groupId", _OF_A_BACKFILL)
     validation.check_servers(wanted.kafka.bootstrap_servers)
     validation.check_properties(wanted.kafka.properties)
     _check_topics(wanted)
