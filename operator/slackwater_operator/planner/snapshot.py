@@ -70,7 +70,7 @@ class PodSnapshot:
         started: whether the container `worker` runs.
         restarts: how often that container was restarted in this pod.
         held_up: why Kubernetes keeps that container, or its successor, from running, whatever the template
-            (no node, an eviction, a finalizer); "" if it runs, or if nothing does.
+            (no node, no answer of the registry, an eviction, a finalizer); "" if it runs, or if nothing does.
         trouble: why the pod has no node, or that container waits (`CrashLoopBackOff`, `ImagePullBackOff`), or
             how it last ended; "" if neither.
         ended_ms: when that container last ended; None if it has not.

@@ -80,13 +80,38 @@ def pod_held_up(events: Iterable[ObjectEvent]) -> str:
     return cut(f"{newest.reason}: {newest.note}") if newest is not None else ""
 
 
-_NOT_THE_TEMPLATES = ("exceeded quota", "failed quota", "failed calling webhook", "serviceaccount")
-"""In an error of a pod's creation: what another pod of the namespace would meet as well."""
+_INVALID = " is invalid: "
+"""In an error of a pod's creation: its template breaks the API's own rules."""
 
 
 def is_of_the_namespace(error: str) -> bool:
-    """Whether the error of a pod's creation is no fault of its template."""
-    return any(part in error for part in _NOT_THE_TEMPLATES)
+    """Whether the error of a pod's creation is no fault of its template: a quota, a policy or a webhook that
+    refuses it, a ServiceAccount that is missing. The preflight's pod has been created from the template."""
+    return _INVALID not in error
+
+
+def is_of_quota(error: str) -> bool:
+    """Whether a ResourceQuota refuses a pod: another pod's end may leave room for it."""
+    return "exceeded quota" in error or "failed quota" in error
+
+
+_PULLS = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable")
+_WRONG_IMAGE = ("not found", "unknown", "denied", "unauthorized", "does not exist", "no match for platform")
+"""In the answer of a registry that does not have, or not give, the image: "manifest unknown", "pull access
+denied" (of containerd and CRI-O)."""
+
+
+def not_pulled(state: Mapping[str, Any]) -> str:
+    """Why a container's image cannot be pulled although its name may be right: its registry does not answer,
+    or not in time, or refuses for the moment. "" if that is not so.
+
+    A kubelet before Kubernetes 1.31 says nothing while it backs off: that is no evidence of a wrong name.
+    """
+    waiting = state.get("waiting") or {}
+    reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
+    if reason not in _PULLS or any(part in message.lower() for part in _WRONG_IMAGE):
+        return ""
+    return cut(f"{reason}: {message}".rstrip(": "))
 
 
 def pod_rejected(pod: Mapping[str, Any] | None) -> str:

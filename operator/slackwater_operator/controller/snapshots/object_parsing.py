@@ -16,7 +16,7 @@ from slackwater_operator.planner.snapshot import (
     RevisionRecord,
     StatefulSetSnapshot,
 )
-from slackwater_operator.policies.object_events import ObjectEvent, outlived_by, pod_rejected
+from slackwater_operator.policies.object_events import ObjectEvent, not_pulled, outlived_by, pod_rejected
 from slackwater_operator.policies.rewind import RewindJob
 from slackwater_operator.policies.rollout.preflight import preflight_view
 from slackwater_operator.specs.preflight_job import ATTEMPT, FAILURE
@@ -63,7 +63,7 @@ def pod_snapshot(pod: Mapping[str, Any]) -> PodSnapshot:
         evicted=conditions.get("DisruptionTarget", {}).get("status") == "True",
         started=state.get("running") is not None,
         restarts=int(container.get("restartCount") or 0),
-        held_up="" if state.get("running") else _held_up(pod, conditions),
+        held_up="" if state.get("running") else _held_up(pod, conditions) or not_pulled(state),
         trouble=_outlived(pod) or _unscheduled(conditions) or pod_rejected(pod) or _trouble(state, last),
         ended_ms=time_ms(ended.get("finishedAt")) if ended else None,
         ip=status.get("podIP", ""),

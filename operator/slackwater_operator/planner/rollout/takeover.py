@@ -29,6 +29,7 @@ from slackwater_operator.planner.status_memory import (
     Failed,
 )
 from slackwater_operator.policies.membership.joins_and_removals import RemovalDecision
+from slackwater_operator.policies.object_events import is_of_quota, is_of_the_namespace
 from slackwater_operator.policies.resource_policies import takeover_policy
 from slackwater_operator.policies.takeover.context import STANDBY
 from slackwater_operator.policies.takeover.decision import (
@@ -445,7 +446,19 @@ def _input(context: PlanningContext, old: SetView, new: SetView, *, back: bool) 
         expected=context.rollout.expected_rebalance or snapshot.measured.topics_changed,
         limit=None if back else _limit(context),
         hold="" if back else context.steps.hold,
+        held_up=_held_up(snapshot),
     )
+
+
+def _held_up(snapshot: GroupSnapshot) -> dict[str, str]:
+    """The pods that would not run either if others ended: by name, why."""
+    refused = {
+        name: why
+        for name, why in snapshot.not_created.items()
+        if is_of_the_namespace(why) and not is_of_quota(why)
+    }
+    kept = {pod.name: pod.held_up for pod in snapshot.pods if pod.held_up and not pod.deleting}
+    return refused | {name: why for name, why in kept.items() if not why.startswith("Unschedulable")}
 
 
 def _limit(context: PlanningContext) -> int | None:

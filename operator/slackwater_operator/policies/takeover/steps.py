@@ -178,6 +178,8 @@ def _not_ready(case: Case, member: TakeoverMember, old: WorkerView) -> TakeoverD
     if new is not None and not new.can_hand_over:
         return retire_first(case, member, f"{pod} has no key for takeovers")
     state = _state(new)
+    if held := case.observed.held_up.get(pod):  # its predecessor's end would not help it
+        return _fresh(case).wait(f"{pod} cannot start: {held}", ordinal=member.ordinal)
     assert case.note is not None
     since_ms = max(case.note.since_ms, case.note.told_ms)
     late = case.note.by == RESTART or case.observed.now_ms - since_ms >= case.policy.warm_timeout_ms

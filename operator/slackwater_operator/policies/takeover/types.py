@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from slackwater_operator.model.group import GroupView, WorkerView
 from slackwater_operator.model.statefulsets import NO_ORDINALS, Ordinals
@@ -149,6 +149,8 @@ class TakeoverInput:
             for all.
         hold: why no other member may have it where the limit is reached, or why the rollout is not done
             although all members have it; "" if all may.
+        held_up: by name, the pods that the cluster keeps from running, whatever their template, and why; but
+            for lack of room.
     """
 
     old: SetView
@@ -164,6 +166,7 @@ class TakeoverInput:
     expected: str = ""
     limit: int | None = None
     hold: str = ""
+    held_up: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

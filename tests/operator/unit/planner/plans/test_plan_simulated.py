@@ -198,7 +198,7 @@ async def test_no_worker_is_stopped_on_an_observation_that_may_be_old() -> None:
 async def test_a_restart_that_was_noted_and_not_begun_is_forgotten_by_a_fresh_observation_alone(
     fresh: bool,
 ) -> None:
-    simulation, operator = await started()
+    _, operator = await started()
     snapshot = await operator.snapshot()
     pod = snapshot.pods[0]
     noted = UnderWay(pod.name, pod.uid, 1, 0, snapshot.now_ms - NOT_BEGUN_MS)
@@ -344,9 +344,25 @@ def cordon(simulation: Simulation) -> Callable[[], None]:
     return lambda: setattr(simulation, "room", None)
 
 
+REGISTRY_AWAY = 'failed to do request: Head "https://r.example/v2/w": dial tcp 10.0.0.9:443: i/o timeout'
+
+
+def cut_off_registry(simulation: Simulation) -> Callable[[], None]:
+    simulation.pull_error = REGISTRY_AWAY
+    return lambda: setattr(simulation, "pull_error", "")
+
+
 def fill_quota(simulation: Simulation) -> Callable[[], None]:
+    return _refuse_pods(simulation, 'pods "x" is forbidden: exceeded quota: q')
+
+
+def refuse_by_policy(simulation: Simulation) -> Callable[[], None]:
+    return _refuse_pods(simulation, 'admission webhook "policy.example" denied the request: not today')
+
+
+def _refuse_pods(simulation: Simulation, error: str) -> Callable[[], None]:
     simulation.quota = 2
-    note = 'create Pod {} in StatefulSet flights failed error: pods "x" is forbidden: exceeded quota: q'
+    note = f"create Pod {{}} in StatefulSet flights failed error: {error}"
     event = {"type": "Warning", "reason": "FailedCreate", "deprecatedLastTimestamp": "2026-09-21T00:00:00Z"}
     simulation.object_events["StatefulSet", NAME] = [
         {**event, "metadata": {"name": pod}, "note": note.format(pod)} for pod in simulation.images()
@@ -368,7 +384,13 @@ def keep_by_finalizer(simulation: Simulation) -> Callable[[], None]:
 
 @pytest.mark.parametrize(
     ("hold_up", "named"),
-    [(cordon, "Unschedulable"), (fill_quota, "exceeded quota"), (keep_by_finalizer, "example.com/hold")],
+    [
+        (cordon, "Unschedulable"),
+        (fill_quota, "exceeded quota"),
+        (refuse_by_policy, "policy.example"),
+        (cut_off_registry, "i/o timeout"),
+        (keep_by_finalizer, "example.com/hold"),
+    ],
 )
 async def test_what_the_cluster_does_to_a_restarted_worker_is_named_and_waited_out(
     hold_up: Callable[[Simulation], Callable[[], None]], named: str
@@ -384,6 +406,26 @@ async def test_what_the_cluster_does_to_a_restarted_worker_is_named_and_waited_o
     v2 = {"slackwater/worker:v2"}
     await operator.run(lambda: settled(simulation, 3) and set(simulation.images().values()) == v2)
     assert simulation.condition("Degraded")["reason"] not in ("RolloutStopped", "PreflightFailed")
+    assert "RolloutStopped" not in [reason for reason, _ in simulation.events.said]
+
+
+async def test_an_image_that_is_not_there_is_the_revisions_fault() -> None:
+    simulation, operator = await started(rollout={"preflight": {"enabled": False}})
+    simulation.change(pipeline=image("v2"))
+    simulation.pull_error = "rpc error: code = NotFound desc = failed to resolve reference: w:v2: not found"
+    await operator.run(lambda: "RolloutStopped" in [reason for reason, _ in simulation.events.said])
+
+
+async def test_a_successor_whose_image_cannot_be_pulled_costs_no_predecessor() -> None:
+    simulation, operator = await started(rollout={"strategy": "Takeover", "takeover": {"warmTimeout": "30s"}})
+    simulation.pull_error = REGISTRY_AWAY
+    simulation.change(pipeline=image("v2"))
+    await operator.pass_time(120_000)
+    assert sorted(simulation.serving.values()) == ["flights-a-0", "flights-a-1", "flights-a-2"]
+    assert "i/o timeout" in simulation.status["rollout"]["reason"]
+    simulation.pull_error = ""
+    v2 = {"slackwater/worker:v2"}
+    await operator.run(lambda: settled(simulation, 3) and set(simulation.images().values()) == v2)
     assert "RolloutStopped" not in [reason for reason, _ in simulation.events.said]
 
 

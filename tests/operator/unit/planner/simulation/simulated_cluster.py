@@ -319,6 +319,7 @@ class Simulation:
         self.each_tick: list[Callable[[Simulation], None]] = []
         self.pods_ever: list[str] = []
         self.room: int | None = None  # for how many pods there is room; None: for all
+        self.pull_error = ""  # what a kubelet says of each image that it would pull
         self.quota: int | None = None  # how many pods may be there; None: as many as are wanted
         self.unserved_ms: Counter[str] = Counter()  # by member, in a row
         self._counter = 0
@@ -610,6 +611,13 @@ class Simulation:
     def _start(self, name: str, uid: str, restarts: int = 0, last: Json | None = None) -> None:
         pod = self.objects.get(("Pod", name))
         if pod is None or pod["metadata"]["uid"] != uid or "deletionTimestamp" in pod["metadata"]:
+            return
+        if self.pull_error:
+            waiting = {"reason": "ErrImagePull", "message": self.pull_error}
+            state = {"name": "worker", "state": {"waiting": waiting}, "restartCount": restarts}
+            pod["status"] = {"phase": "Pending", "containerStatuses": [state]}
+            self.touch(pod)
+            self._after(1_000, lambda: self._start(name, uid, restarts, last))
             return
         state: Json = {"name": "worker", "state": {"running": {}}, "restartCount": restarts}
         if last is not None:

@@ -277,6 +277,12 @@ NOT_READY = [
     Case("it has no room", ("retire", 3), **late(dead(B, 3, trouble="Unschedulable: 0/3"))),
     Case("its pod is not made yet", ("wait", 3), **late(None, WARM_MS - 1)),
     Case("its pod is not made: a quota", ("retire", 3), **late(None)),
+    Case(
+        "its pod is not made: a policy",
+        ("wait", 3),
+        **{**late(None), "more": {"moving": note(since=WARM_MS), "held_up": {"f-b-3": "denied"}}},
+        notes={"since_ms": NOW},
+    ),
     Case("it cannot start", ("wait", 3), **late(dead(B, 3, trouble="ImagePullBackOff"), WARM_MS - 1)),
     Case(
         "it cannot start, whatever the fallback", ("stop", 3), **late(dead(B, 3, trouble="ImagePullBackOff"))
