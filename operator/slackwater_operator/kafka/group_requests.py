@@ -17,12 +17,12 @@ from slackwater.kafka.errors import (
     KafkaError,
     KafkaTimeoutError,
     NotCoordinatorError,
-    UnsupportedVersionError,
     for_code,
 )
 from slackwater.kafka.group_states import DEAD, STABLE
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.net.connection import ByVersion
+from slackwater.kafka.net.group_protocols import OtherGroup, describe_others
 from slackwater.kafka.protocol import offsets as o
 from slackwater.kafka.protocol.assignors import owner_of
 from slackwater.kafka.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
@@ -40,9 +40,6 @@ Committed = dict[TopicPartition, "int | KafkaError"]
 
 _AT_ONCE = 500
 """So many groups are asked for in one request: more would hold the event loop up for too long."""
-_OTHER_TYPES = ("share", "streams")
-"""Types of groups (ListGroups v5) that neither DescribeGroups nor ConsumerGroupDescribe shows."""
-_LIST_WITH_TYPES = 5
 _MOVED = (NotCoordinatorError, CoordinatorNotAvailableError, KafkaConnectionError)
 
 
@@ -71,39 +68,21 @@ class Asking:
     async def describe(self, groups: Collection[str]) -> dict[str, GroupView | KafkaError]:
         """DescribeGroups, one request a coordinator. A group that does not exist is `Dead`.
 
-        DescribeGroups calls a group with a member of another protocol Dead as well (KIP-848, KIP-932), so
-        those are asked for again.
+        DescribeGroups calls groups of other protocols Dead as well: `describe_others`.
         """
 
         async def some(node_id: int, groups: list[str]) -> dict[str, GroupView | KafkaError]:
             answer = await self._send(node_id, m.DescribeGroupsRequest(groups=groups))
             self.coordinators.update(dict.fromkeys(groups, node_id))
             views = {group.group_id: _group(group) for group in answer.groups}
-            for ask in (self._describe_consumers, self._list_others):
-                dead = [group for group, view in views.items() if view == GroupView(DEAD)]
-                if dead:
-                    views.update(await _or_errors(dead, ask(node_id, dead)))
-            return views
+            dead = [group for group, view in views.items() if view == GroupView(DEAD)]
+            others = await describe_others(dead, partial(self._send, node_id)) if dead else {}
+            return {**views, **{group: _other_group(other) for group, other in others.items()}}
 
         async def ask(node_id: int, at_node: list[str]) -> dict[str, GroupView | KafkaError]:
             return await _in_parts(at_node, _AT_ONCE, partial(some, node_id))
 
         return await self._by_coordinator(groups, ask)
-
-    async def _describe_consumers(self, node_id: int, groups: list[str]) -> dict[str, GroupView | KafkaError]:
-        """ConsumerGroupDescribe: the groups that have a member of the consumer protocol."""
-        answer = await self._send(node_id, m.ConsumerGroupDescribeRequest(group_ids=groups))
-        return {group.group_id: _consumer_group(group) for group in answer.groups}
-
-    async def _list_others(self, node_id: int, groups: list[str]) -> dict[str, GroupView | KafkaError]:
-        """ListGroups: the groups that are not of consumers."""
-        answer = await self._send(node_id, ByVersion(m.ListGroupsRequest, _of_other_types))
-        if answer.error_code:
-            return dict.fromkeys(
-                groups, for_code(answer.error_code, f"at broker {node_id}", api="ListGroups")
-            )
-        listed = {group.group_id: group for group in answer.groups}
-        return {name: _other_group(listed[name]) for name in groups if name in listed}
 
     async def committed(self, groups: Collection[str]) -> dict[str, Committed | KafkaError]:
         """OffsetFetch, one request a coordinator; before Kafka 3.0 (KIP-709) one a group."""
@@ -314,24 +293,6 @@ def _offset(topic: str, answer: m.ListOffsetsResponsePartitionResponse) -> int |
     return answer.offset
 
 
-async def _or_errors(
-    groups: list[str], views: Awaitable[dict[str, GroupView | KafkaError]]
-) -> dict[str, GroupView | KafkaError]:
-    """None of a broker without the API, which has no groups of other protocols; else why it failed."""
-    try:
-        return await views
-    except UnsupportedVersionError:
-        return {}
-    except KafkaError as error:
-        return dict.fromkeys(groups, error)
-
-
-def _of_other_types(version: int) -> m.ListGroupsRequest:
-    if version < _LIST_WITH_TYPES:
-        raise UnsupportedVersionError("this broker has only groups of consumers")
-    return m.ListGroupsRequest(types_filter=list(_OTHER_TYPES))
-
-
 def _group(answer: m.DescribeGroupsResponseGroup) -> GroupView | KafkaError:
     # A group that is not there: Dead up to v5, GROUP_ID_NOT_FOUND from v6 on (KIP-1043).
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -346,13 +307,14 @@ def _group(answer: m.DescribeGroupsResponseGroup) -> GroupView | KafkaError:
     )
 
 
-def _consumer_group(answer: m.ConsumerGroupDescribeResponseGroup) -> GroupView | KafkaError:
-    # UNSUPPORTED_VERSION: the feature group.version is 0 (KIP-848).
-    if answer.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
-        return GroupView(DEAD)
-    if answer.error_code:
-        what = answer.error_message or f"group {answer.group_id!r}"
-        return for_code(answer.error_code, what, api="ConsumerGroupDescribe")
+def _other_group(answer: OtherGroup | KafkaError) -> GroupView | KafkaError:
+    """A group that is not of the classic protocol; one that cannot be described has a member that stands for
+    all of them."""
+    if isinstance(answer, KafkaError):
+        return answer
+    if isinstance(answer, m.ListGroupsResponseGroup):
+        member = MemberView(f"a {answer.group_type.lower()} group", None, frozenset(), synced=False)
+        return GroupView(answer.group_state, (member,))
     # The assignor is the broker's, which no worker names.
     return GroupView(
         answer.group_state, tuple(_consumer(member, answer.group_state) for member in answer.members)
@@ -373,12 +335,6 @@ def _consumer(answer: m.ConsumerGroupDescribeResponseMember, state: str) -> Memb
         host=answer.client_host,
         topics=frozenset(answer.subscribed_topic_names) if not answer.subscribed_topic_regex else None,
     )
-
-
-def _other_group(listed: m.ListGroupsResponseGroup) -> GroupView:
-    """A group of a type that this operator cannot describe, with a member that stands for all of them."""
-    member = MemberView(f"a {listed.group_type.lower()} group", None, frozenset(), synced=False)
-    return GroupView(listed.group_state, (member,))
 
 
 def _member(answer: m.DescribeGroupsResponseMember, state: str, consumers: bool) -> MemberView:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+import threading
 
+import pytest
+from confluent_kafka import Consumer
+
+from slackwater.kafka.admin import KafkaAdmin, MemberDescription
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group
@@ -55,6 +59,41 @@ def test_a_deleted_group_leaves_what_its_policy_keeps(
         group.await_kafka_group("Empty" if policy == "Retain" else "Dead", 45)
         kept = sum(group.committed().values())
         assert kept == (40 if policy == "Retain" else 0)
+
+
+@pytest.mark.long
+def test_a_deletion_removes_its_members_beside_one_of_the_consumer_protocol(
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
+        group = site.group(f"mixed-{namespace}", partitions=4, replicas=2, deletionPolicy="Delete")
+        group.await_settled(2)
+        stranger = Consumer(
+            {"bootstrap.servers": kafka.bootstrap, "group.id": group.name, "group.protocol": "consumer"}
+        )
+        stranger.subscribe([group.topic])
+        done = threading.Event()
+
+        def read() -> None:
+            while not done.is_set():
+                stranger.poll(0.1)
+            stranger.close()
+
+        reading = threading.Thread(target=read)
+        reading.start()
+        try:
+            group.await_condition("Degraded", reason="ForeignMembers")
+            group.delete()
+            until(lambda: _gone(group), "everything gone")
+            with KafkaAdmin(bootstrap_servers=kafka.bootstrap) as admin:
+                until(lambda: len(_members(admin, group.name)) == 1, "the stranger alone", 45)
+        finally:
+            done.set()
+            reading.join()
+
+
+def _members(admin: KafkaAdmin, group_id: str) -> tuple[MemberDescription, ...]:
+    return admin.describe_groups([group_id]).unwrap()[group_id].members
 
 
 @pytest.mark.long

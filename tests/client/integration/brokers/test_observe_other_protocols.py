@@ -1,6 +1,6 @@
 """Groups whose members speak another protocol than the workers', as the operator observes real brokers'.
 
-The dev broker has classic groups only.
+The same for the administrator's client. The dev broker has classic groups only.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from slackwater.kafka import AsyncConsumer
+from slackwater.kafka.admin import AsyncAdmin
+from slackwater.kafka.errors import InconsistentGroupProtocolError
+from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.kafka.clusters import ClusterObserver, GroupWanted
 from slackwater_operator.model.group import GroupView
 from tests.support.kafka import KafkaCluster
@@ -88,3 +91,40 @@ async def test_a_member_of_the_consumer_protocol_is_observed_beside_a_worker(
     await until_members(observer, name, None)
     await asyncio.to_thread(stranger.close)
     await until_members(observer, name)
+
+
+async def test_an_administrator_sees_a_member_of_the_consumer_protocol(
+    kafka: KafkaCluster, name: str
+) -> None:
+    stranger = Consumer(
+        {"bootstrap.servers": kafka.bootstrap, "group.id": name, "group.protocol": "consumer"}
+    )
+    stranger.subscribe([name])
+    async with AsyncAdmin(bootstrap_servers=kafka.bootstrap) as admin, asyncio.timeout(WAIT_S):
+        while len(await asyncio.to_thread(stranger.assignment)) < 2:
+            await asyncio.to_thread(stranger.poll, 0.1)
+        described = (await admin.describe_groups([name, f"{name}-none"])).unwrap()
+        [member] = described[name].members
+        assert set(member.assignment or ()) == {TopicPartition(name, 0), TopicPartition(name, 1)}
+        assert (described[name].protocol_type, described[f"{name}-none"].state) == ("consumer", "Dead")
+    await asyncio.to_thread(stranger.close)
+
+
+async def read(consumer: AsyncConsumer) -> None:
+    while True:
+        await consumer.poll(timeout_ms=100)
+
+
+async def test_a_share_group_is_named_to_a_consumer_that_would_join_it(
+    kafka: KafkaCluster, name: str
+) -> None:
+    stranger = ShareConsumer({"bootstrap.servers": kafka.bootstrap, "group.id": name})
+    stranger.subscribe([name])
+    consumer = AsyncConsumer(name, bootstrap_servers=kafka.bootstrap, group_id=name)
+    async with AsyncAdmin(bootstrap_servers=kafka.bootstrap) as admin, asyncio.timeout(WAIT_S):
+        while (await admin.describe_groups([name])).unwrap()[name].protocol_type != "share":
+            await asyncio.to_thread(stranger.poll, 0.1)
+        async with consumer:
+            with pytest.raises(InconsistentGroupProtocolError, match="protocol type 'share'"):
+                await read(consumer)
+    await asyncio.to_thread(stranger.close)

@@ -175,7 +175,8 @@ class AsyncAdmin:
     async def describe_groups(
         self, group_ids: Iterable[str], *, timeout_ms: int | None = None
     ) -> PerItem[str, GroupDescription]:
-        """Groups with their members; one that does not exist has the state ``Dead``."""
+        """Groups with their members, of the classic and of the consumer protocol (KIP-848); one that does not
+        exist has the state ``Dead``."""
         return await groups.describe(self._cluster, self._attempts(timeout_ms), group_ids)
 
     async def delete_groups(

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from slackwater.kafka.admin.attempts import Attempts
 from slackwater.kafka.admin.results import GroupDescription, GroupListing, MemberDescription, PerItem
 from slackwater.kafka.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError, for_code
+from slackwater.kafka.group_states import DEAD
 from slackwater.kafka.net.cluster import Cluster
 from slackwater.kafka.net.connection import ByVersion
+from slackwater.kafka.net.group_protocols import OtherGroup, describe_others
 from slackwater.kafka.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     decode_assignment,
     decode_subscription,
 )
+from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError, ErrorCode
 
@@ -65,7 +68,14 @@ async def describe(
     async def ask(node_id: int, groups: list[str]) -> Mapping[str, GroupDescription | KafkaError]:
         request = m.DescribeGroupsRequest(groups=groups)
         answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
-        return {group.group_id: _described(group, node_id) for group in answer.groups}
+        described = {group.group_id: _described(group, node_id) for group in answer.groups}
+        dead = [name for name, group in described.items() if _is_dead(group)]
+
+        async def send(request: Any) -> Any:
+            return await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
+
+        others = await describe_others(dead, send) if dead else {}
+        return {**described, **{name: _other(group, node_id) for name, group in others.items()}}
 
     return await attempts.by_coordinator(cluster, group_ids, ask)
 
@@ -77,8 +87,41 @@ def _described(group: m.DescribeGroupsResponseGroup, node_id: int) -> GroupDescr
             group.error_code, group.error_message or f"of group {group.group_id!r}", api="DescribeGroups"
         )
     members = tuple(_member(group, member) for member in group.members)
-    state = "Dead" if group.error_code else group.group_state
+    state = DEAD if group.error_code else group.group_state
     return GroupDescription(group.group_id, state, group.protocol_type, group.protocol_data, members, node_id)
+
+
+def _is_dead(group: GroupDescription | KafkaError) -> bool:
+    return isinstance(group, GroupDescription) and group.state == DEAD and not group.members
+
+
+def _other(group: OtherGroup | KafkaError, node_id: int) -> GroupDescription | KafkaError:
+    """A group that is not of the classic protocol."""
+    if isinstance(group, KafkaError):
+        return group
+    if isinstance(group, m.ListGroupsResponseGroup):
+        kind = group.protocol_type or group.group_type.lower()
+        return GroupDescription(group.group_id, group.group_state, kind, "", (), node_id)
+    members = tuple(
+        MemberDescription(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            tuple(member.subscribed_topic_names),
+            tuple(
+                TopicPartition(topic.topic_name, partition)
+                for topic in member.assignment.topic_partitions
+                for partition in topic.partitions
+            ),
+            b"",
+            b"",
+        )
+        for member in group.members
+    )
+    return GroupDescription(
+        group.group_id, group.group_state, PROTOCOL_TYPE, group.assignor_name, members, node_id
+    )
 
 
 def _member(

@@ -141,9 +141,11 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group of the classic protocol. A group that does not exist is ``Dead``, without members.
+    """A group. A group that does not exist is ``Dead``, without members.
 
-    ``state``: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance``, ``Stable`` or ``Dead``.
+    ``state``: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance``, ``Stable`` or ``Dead``; with a
+    member of the consumer protocol (KIP-848) also ``Assigning`` or ``Reconciling``. ``protocol_type``:
+    ``consumer`` for both protocols of consumers; of a ``share`` or ``streams`` group no members are shown.
     ``protocol``: the assignor that was chosen. ``coordinator``: a node id.
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
@@ -16,6 +17,7 @@ from slackwater.kafka.errors import (
 )
 from slackwater.kafka.net import ByVersion, Cluster, Connection, Purpose
 from slackwater.kafka.net.backoff import Backoff
+from slackwater.kafka.net.group_protocols import describe_others
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.membership.history import MembershipStats
 from slackwater.kafka.protocol.membership.member import Membership
@@ -189,13 +191,17 @@ class Group:
         self.touch()
 
     async def _protocol_type(self, node: int) -> str:
-        """The group's protocol type, by DescribeGroups; "" if the broker refuses to tell."""
+        """The group's protocol type, or that of a share or streams group; "" if the broker does not tell."""
+        send = partial(self._cluster.send, node)
         try:
-            answer = await self._cluster.send(node, m.DescribeGroupsRequest(groups=[self.group_id]))
+            answer = await send(m.DescribeGroupsRequest(groups=[self.group_id]))
+            if any(group.protocol_type for group in answer.groups):
+                return answer.groups[0].protocol_type
+            other = (await describe_others([self.group_id], send)).get(self.group_id)
         except KafkaError as exc:
             log.debug("group %s: could not be described: %s", self.group_id, exc)
             return ""
-        return next((group.protocol_type for group in answer.groups), "")
+        return other.protocol_type if isinstance(other, m.ListGroupsResponseGroup) else ""
 
     async def _ask(self, connection: Connection, send: Send) -> Response:
         ahead: asyncio.Future[Response] | None = None

@@ -7,6 +7,9 @@ still stores for this member: its old member.id, by which a leader recognises it
 the old one (JoinGroup below v9, before KIP-814), and its old topics, since a changed subscription causes no
 rebalance by itself (KAFKA-12759).
 
+A group with a member of the consumer protocol (KIP-848) is described as Dead, so a return to it counts as a
+rebalance. That is right: its assignment is the broker's, which may have changed meanwhile.
+
 The description may be too old: a coordinator of Kafka 4 that has just loaded the group describes it as of the
 high watermark, which rises with the replicas' next fetches, and answers Joins by the newest record. Then a
 return may pass for a rebalance, and a leader that returns does not check the assignment.
