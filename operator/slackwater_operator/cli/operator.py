@@ -287,9 +287,10 @@ class Operator:
         if not self._leads:
             holder = self._lease.holder if self._lease else ""
             return True, f"waiting; {holder or 'no replica'} leads"
-        if not self._store.synced:
-            return False, "leading, but the caches are not synchronized yet"
         unread = self._store.all_unread()
+        if not self._store.synced:
+            refused = [str(each) for each in unread if each.status]
+            return False, f"leading, but {'; '.join(refused) or 'the caches are not synchronized yet'}"
         if len(unread) == max(len(self._options.namespaces), 1):
             return False, f"leading, but {'; '.join(map(str, unread))}"
         return True, "; ".join([f"leading {len(self._store.groups())} groups", *map(str, unread)])

@@ -42,6 +42,8 @@ PATIENCE_S, LONGEST_S = 20.0, 120.0
 come by then is fetched by name."""
 FORBIDDEN_RETRY_S, RETRY_S = 60.0, 10.0
 """The longest times until what was refused is tried again; the first is a second."""
+ASK_AGAIN_S = 5.0
+"""How often the API server is asked whether a right is there again: no event tells of it."""
 VERBS = ("list", "watch", "get")
 
 
@@ -105,10 +107,12 @@ class Sweep:
         due_s, retry_s = loop.time() + self._every_s, self._retry_s()
         while True:
             try:
-                async with asyncio.timeout_at(min(due_s, retry_s)):
+                ask_s = loop.time() + ASK_AGAIN_S if self._refused else due_s
+                async with asyncio.timeout_at(min(due_s, retry_s, ask_s)):
                     await self._wake.wait()
             except TimeoutError:
                 pass
+            retry_s = loop.time() if await self._granted() else retry_s
             which = [kind for kind in KINDS if loop.time() >= due_s or kind in self._anew]
             self._wake.clear()
             self._anew.clear()
@@ -208,6 +212,13 @@ class Sweep:
         return replace(
             first, access="; ".join(f"{verbs} {', '.join(resources[verbs])}" for verbs in resources)
         )
+
+    async def _granted(self) -> bool:
+        """Whether the first right that was missing is there again; one small request, where one was."""
+        for kind, unread in self._refused.items():
+            if unread.status == 403:
+                return await self._may(unread.access.split("/")[0], kind)
+        return False
 
     def _retry_s(self) -> float:
         """When what is refused is tried again, by the loop's clock."""

@@ -21,7 +21,7 @@ import kopf
 from slackwater_operator.kubernetes import kinds
 from slackwater_operator.kubernetes.access import Access
 from slackwater_operator.kubernetes.client import Kube
-from slackwater_operator.kubernetes.errors import KubeConfigError, KubeError
+from slackwater_operator.kubernetes.errors import KubeConfigError, KubeError, KubeForbidden
 from slackwater_operator.kubernetes.kopf_thread import KopfThread, log_in, quiet_settings
 from slackwater_operator.kubernetes.object_api import Object
 from slackwater_operator.kubernetes.store import GROUP, GROUP_LABEL, KINDS, Store, Unread, slim
@@ -61,6 +61,7 @@ class Watches:
         """
         self._kube = kube
         self._store = store
+        self._on_unread = on_unread
         self._secrets = SecretVersions(kube, store)
         which: Sequence[str | None] = tuple(dict.fromkeys(namespaces)) or (None,)
         self._namespaces = [
@@ -70,7 +71,7 @@ class Watches:
     async def run(self) -> None:
         """Watches until it is cancelled. Where kopf ends, it is started again."""
         self._store.synced = False
-        await self._until_served()
+        await self._until_served(self._tell_undiscovered)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch())
             tasks.create_task(self._sync())
@@ -111,16 +112,35 @@ class Watches:
             except (KubeError, KubeConfigError) as error:
                 logger.debug("%s", error)
 
-    async def _until_served(self) -> None:
-        """Waits until the CRD is served: kopf looks for the kinds once, and misses a CRD that comes later."""
-        problem = ""
+    def _tell_undiscovered(self, error: KubeError | None) -> None:
+        """Reports that the API server does not tell which kinds it has; None: it does."""
+        for namespace in [each.name for each in self._namespaces]:
+            unread = Unread(namespace)
+            if error is not None:
+                access = f"get {kinds.base(kinds.api_version_of(GROUP))} (the ClusterRole system:discovery)"
+                unread = Unread(namespace, error.status, error.reason, access, error.answer)
+            self._store.set_unread(namespace, unread)
+            self._on_unread(namespace, unread if error is not None else None)
+
+    async def _until_served(self, tell: Callable[[KubeError | None], None] = lambda error: None) -> None:
+        """Waits until the CRD is served: kopf looks for the kinds once, and misses a CRD that comes later.
+
+        `tell` is called with an error that names a missing right, once it came twice in a row: an API server
+        that has just started forbids everything for a moment. With None after that.
+        """
+        problem, forbidden = "", 0
         while True:
             try:
                 if await self._kube.served(kinds.api_version_of(GROUP), GROUP, fresh=True):
+                    if forbidden > 1:
+                        tell(None)
                     return
                 text = f"the API server does not know {GROUP}: install the CRD (crds/)"
             except (KubeError, KubeConfigError) as error:
                 text = str(error)
+                forbidden += isinstance(error, KubeForbidden)
+                if forbidden == 2:
+                    tell(error)
             if text != problem:
                 logger.warning("%s; waiting for it", text)
             problem = text
@@ -137,6 +157,7 @@ class _Namespace:
         self, kube: Kube, store: Store, namespace: str | None, on_unread: Callable[[Unread | None], None]
     ) -> None:
         self._access, self._store, self._namespace = kube.access, store, namespace
+        self.name = namespace or ""
         self._stale = asyncio.Event()
         self.sweep = Sweep(kube, store, namespace, on_stale=self._stale.set, on_unread=on_unread)
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -402,6 +402,25 @@ def test_a_namespace_that_cannot_be_read_is_reported_and_does_not_hold_the_other
         assert "slackwater_watch_refused{" not in first.get("/metrics")[1]
 
 
+@pytest.mark.long
+def test_an_operator_that_may_not_discover_its_kind_says_so_and_waits(
+    control_plane: ControlPlane, namespace: str, start: Start
+) -> None:
+    api, binding = control_plane.api, path_of(f"{RBAC}/v1", "clusterrolebindings", name="system:discovery")
+    config = control_plane.kubeconfig_for(namespace, "operator")
+    grant(control_plane, namespace, namespace)
+    subjects = api.request("GET", binding)["subjects"]
+    api.patch(binding, {"subjects": []})
+    try:
+        first = start(kubeconfig=config)
+        until(lambda: "get /apis/slackwater.dev/v1alpha1" in first.get("/readyz")[1], "it names the right")
+        until(lambda: "slackwater_watch_refused{" in first.get("/metrics")[1], "the metric")
+    finally:
+        api.patch(binding, {"subjects": subjects})
+    until(lambda: first.get("/readyz") == (200, "leading 0 groups\n"), "it leads")
+    assert "slackwater_watch_refused{" not in first.get("/metrics")[1]
+
+
 def test_prometheus_can_parse_the_metrics(start: Start) -> None:
     first = start()
     until(first.leads, "it leads")

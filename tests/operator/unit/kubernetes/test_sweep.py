@@ -12,7 +12,7 @@ import pytest
 from slackwater_operator.kubernetes.client import Kube
 from slackwater_operator.kubernetes.errors import KubeUnavailable, from_answer
 from slackwater_operator.kubernetes.store import GROUP_LABEL, Key, Store, Unread
-from slackwater_operator.kubernetes.sweep import SWEEP_EVERY_S, Sweep
+from slackwater_operator.kubernetes.sweep import ASK_AGAIN_S, SWEEP_EVERY_S, Sweep
 from tests.support.virtual_time import run_virtually
 
 Object = dict[str, Any]
@@ -266,6 +266,19 @@ def test_a_right_that_is_lost_is_noticed_and_what_vanished_meanwhile_is_dropped_
             await asyncio.sleep(60)
             assert store.unread("ns") is None
             assert versions(store) == {"b": "1"}
+
+    run_virtually(story())
+
+
+def test_a_right_that_is_granted_is_noticed_within_seconds() -> None:
+    async def story() -> None:
+        store, kube = held(pod("a", 1)), FakeKube(pod("a", 1))
+        kube.refused = {("list", "Pod"): 403}
+        async with running(sweep(kube, store)):
+            await asyncio.sleep(570)  # the next try is half a minute away
+            kube.refused = {}
+            await asyncio.sleep(ASK_AGAIN_S + 1)
+            assert store.unread("ns") is None
 
     run_virtually(story())
 
