@@ -84,6 +84,7 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "prometheus": lambda: (build.prometheus(), build.promtool()),
     "prometheus-discovery": lambda: (build.prometheus(discovers=True), build.promtool(discovers=True)),
     "release": lambda: (build.actionlint(), build.crane(), build.krew()),
+    "kstatus": build.kstatus,
     "keda": build.keda,
     "grafana": grafana.renderer,
     "docs": site.tools,

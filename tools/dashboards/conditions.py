@@ -18,8 +18,8 @@ LEVELS: Names = (
 _GOOD = tuple(kind for kind, status in WELL.items() if status == "True")
 """Conditions that are True while all is well; the others are False then."""
 _PENDING = ("Ready", "Stable", "RolledOut")
-_NOTICES = ("SkewLimited", "Suspended", "Progressing")
-_PROBLEMS = ("Stalled", "Degraded")
+_NOTICES = ("SkewLimited", "Suspended", "Reconciling")
+_PROBLEMS = ("Stalled", "Stuck", "Degraded")
 
 
 def level(labels: str, where: str) -> str:

@@ -39,7 +39,7 @@ def note_group_id(context: PlanningContext) -> bool:
     why = leaves or in_use(snapshot)
     if not why:
         return False
-    context.trouble(GROUP_ID_IN_USE, why)
+    context.trouble(GROUP_ID_IN_USE, why, stalls=bool(leaves or snapshot.sharing.ahead))
     context.decided("membership", "wait", why)
     context.hindered, context.gives_way = True, bool(leaves)
     if leaves or snapshot.group.spec.suspend:

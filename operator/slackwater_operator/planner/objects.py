@@ -49,25 +49,26 @@ def note_foreign(context: PlanningContext) -> bool:
     with a StatefulSet continues.
     """
     snapshot = context.snapshot
-    taken = foreign(snapshot)
+    assert snapshot.group is not None
+    taken, first = foreign(snapshot), snapshot.statefulset is None
+    needed = {STATEFULSET, "ServiceAccount", "Service"}
     for kind, name in taken:
         context.trouble(
             "NameTaken",
             f"{kind} {name} exists and does not belong to this ConsumerGroup; delete or rename it, or "
             "rename the group",
+            stalls=first and kind in needed,
         )
-    assert snapshot.group is not None
-    rivals = snapshot.rivals if snapshot.statefulset is None or snapshot.group.spec.rollout.takes_over else ()
+    rivals = snapshot.rivals if first or snapshot.group.spec.rollout.takes_over else ()
     for rival in rivals:
         shared = sorted({*names.set_names(snapshot.name)} & {*names.set_names(rival)})
         context.trouble(
             "NameTaken",
             f"ConsumerGroup {rival}, which is older, may use the same StatefulSet name "
             f"{', '.join(shared)}; rename one of the two",
+            stalls=first,
         )
-    wanted = {STATEFULSET, "ServiceAccount", "Service"}
-    hindered = bool(rivals) or any(kind in wanted for kind, _ in taken)
-    return snapshot.statefulset is None and hindered
+    return first and (bool(rivals) or any(kind in needed for kind, _ in taken))
 
 
 def apply_supporting_objects(context: PlanningContext) -> None:

@@ -52,7 +52,7 @@ def plan(snapshot: GroupSnapshot) -> Plan:
     if snapshot.deleting:
         return end(snapshot)
     if snapshot.group is None or snapshot.revision is None:
-        return plan_of_trouble(snapshot, Trouble("InvalidSpec", snapshot.error))
+        return plan_of_trouble(snapshot, Trouble("InvalidSpec", snapshot.error, stalls=True))
     context = PlanningContext.of(snapshot, derive(snapshot))
     finalizers = wanted_finalizers(snapshot)
     if finalizers is not None:

@@ -121,9 +121,9 @@ class PlanningContext:
         """Emits an Event about an observation."""
         self.news.append(EmitEvent(reason, message, warning))
 
-    def trouble(self, reason: str, message: str) -> None:
+    def trouble(self, reason: str, message: str, *, stalls: bool = False) -> None:
         """Notes a problem that needs a person."""
-        self.troubles.append(Trouble(reason, message))
+        self.troubles.append(Trouble(reason, message, stalls))
 
     def wake(self, at_ms: int) -> None:
         """Plans again at `at_ms` (wall clock) at the latest, whether or not something is in progress."""

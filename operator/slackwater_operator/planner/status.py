@@ -80,11 +80,16 @@ def status_of_trouble(snapshot: GroupSnapshot, trouble: Trouble) -> dict[str, An
         for condition in conditions(observed, list(before.values()), now_ms=snapshot.now_ms)
     }
     kept = {kind: dict(condition) for kind, condition in before.items()}
-    for kind in ("Ready", "Degraded"):  # the other conditions were not evaluated
-        if kind == "Degraded" or kind not in kept:
+    for kind in ("Ready", "Reconciling", "Stalled", "Degraded"):  # the other conditions were not evaluated
+        if kind not in kept or kind == "Degraded" or (trouble.stalls and kind != "Ready"):
             kept[kind] = by_type[kind]
-    status = {**snapshot.status, "observedGeneration": snapshot.generation}
-    return {**status, "conditions": list(kept.values())}
+    # A spec that may still be carried out has not been observed: its predecessor's Ready says nothing of it.
+    observed_before = snapshot.status.get("observedGeneration", -1)
+    return {
+        **snapshot.status,
+        "observedGeneration": snapshot.generation if trouble.stalls else observed_before,
+        "conditions": list(kept.values()),
+    }
 
 
 def degraded(conditions_: object) -> Trouble | None:
@@ -225,7 +230,12 @@ def _rewind(context: PlanningContext) -> RewindView | None:
 
 
 def _unsettled(context: PlanningContext) -> str:
-    """Why the group is not settled, including a step that begins now."""
+    """Why the group is not settled, including a step that begins now. A suspended group is settled once its
+    workers and their members are gone, whatever the broker says of others."""
+    assert context.snapshot.group is not None
+    if context.snapshot.group.spec.suspend:
+        ours = context.snapshot.pods or context.snapshot.own_members
+        return (context.derived.unsettled or "its workers are still there") if ours else ""
     if context.derived.unsettled:
         return context.derived.unsettled
     if context.snapshot.statefulset is None:

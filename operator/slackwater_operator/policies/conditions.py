@@ -2,6 +2,9 @@
 
 A condition is rewritten only when something about it changes: messages carry no figures that change all the
 time, and `lastTransitionTime` moves only when the status flips (Kubernetes API conventions).
+
+`Reconciling`, `Stalled` and `Ready` are those of kstatus (sigs.k8s.io/cli-utils/pkg/kstatus), by which helm 4
+and Flux wait: `Reconciling` is in progress, `Stalled` has failed, and only a `Ready` that is True is current.
 """
 
 from __future__ import annotations
@@ -17,13 +20,14 @@ from slackwater_operator.policies.stalls import HOT, IDLE, MARKERS, SPARE, STUCK
 
 TYPES = (
     "Ready",
-    "Progressing",
+    "Reconciling",
+    "Stalled",
     "Stable",
     "Scaled",
     "RolledOut",
     "LagKnown",
     "SkewLimited",
-    "Stalled",
+    "Stuck",
     "Degraded",
     "Suspended",
     "Rewound",
@@ -31,9 +35,9 @@ TYPES = (
 """In the order of the status. `Rewound` is there once a rewind was asked for."""
 WELL: Mapping[str, str] = {
     **dict.fromkeys(("Ready", "Stable", "Scaled", "RolledOut", "LagKnown", "Rewound"), "True"),
-    **dict.fromkeys(("SkewLimited", "Stalled", "Degraded", "Suspended"), "False"),
+    **dict.fromkeys(("Stalled", "SkewLimited", "Stuck", "Degraded", "Suspended"), "False"),
 }
-"""The status of a condition with which all is well. `Progressing` reports no trouble, whatever it is."""
+"""The status of a condition with which all is well. `Reconciling` reports no trouble, whatever it is."""
 UNREACHABLE_AFTER_MS = 120_000
 """How long a Kafka cluster may be unreachable before the group is Degraded."""
 
@@ -65,6 +69,8 @@ _LIMITS = {
 
 _UNDER_WAY = ("Preflight", "Rolling", "RollingBack")
 """Phases of a rollout in which something is done."""
+_GIVEN_UP = {"Refused": ("RolloutRefused",), "Stopped": ("RolloutStopped", "PreflightFailed")}
+"""Phases in which a rollout waits for another spec, and the reasons of Degraded that say why."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +81,12 @@ class Trouble:
         reason: in CamelCase: `InvalidSpec`, `NameTaken`, `PreflightFailed`, `RolloutStopped`, `Forbidden`
             and others.
         message: what is wrong, and what to do.
+        stalls: whether the spec is not carried out before a person acts.
     """
 
     reason: str
     message: str
+    stalls: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,13 +172,14 @@ def conditions(
     before = {condition.get("type"): condition for condition in previous}
     makers: tuple[Callable[[ConditionsInput], _Verdict | None], ...] = (
         _ready,
-        _progressing,
+        _reconciling,
+        _stalled,
         _stable,
         _scaled,
         _rolled_out,
         _lag_known,
         _skew_limited,
-        _stalled,
+        _stuck,
         _degraded,
         _suspended,
         _rewound,
@@ -206,8 +215,10 @@ def _ready(observed: ConditionsInput) -> _Verdict:
     if observed.deleting:
         waits = f"; {observed.deletion_waits}" if observed.deletion_waits else ""
         return _Verdict(_FALSE, "Deleting", f"the ConsumerGroup is being deleted{waits}")
+    if observed.suspended and observed.unsettled:
+        return _Verdict(_FALSE, "Suspending", f"spec.suspend is true: {observed.unsettled}")
     if observed.suspended:
-        return _Verdict(_FALSE, "Suspended", "spec.suspend is true: no worker runs")
+        return _Verdict(_TRUE, "Suspended", "spec.suspend is true: no worker runs")
     if observed.rewind is not None and observed.rewind.stops:
         return _Verdict(_FALSE, "Rewinding", f"no worker runs during the rewind {observed.rewind.message}")
     troubles = all_troubles(observed)
@@ -245,14 +256,19 @@ def _joined(message: str, more: str) -> str:
     return message if more in message else f"{message}; {more}"
 
 
-def _progressing(observed: ConditionsInput) -> _Verdict:
-    if observed.suspended or observed.deleting:
-        return _Verdict(_FALSE, "Suspended" if observed.suspended else "Deleting", "nothing is started")
+def _reconciling(observed: ConditionsInput) -> _Verdict:
+    if observed.deleting:
+        return _Verdict(_FALSE, "Deleting", "nothing is started")
+    if observed.suspended:
+        status, why = (_TRUE, "Suspending") if observed.unsettled else (_FALSE, "Suspended")
+        return _Verdict(status, why, observed.unsettled or "nothing is started")
     if observed.rewind is not None and not observed.rewind.done:
         return _Verdict(_TRUE, "Rewinding", observed.rewind.message)
+    stalled = _what_stalls(observed)
+    if stalled is not None:
+        return _Verdict(_FALSE, stalled.reason, stalled.message)
     if observed.rollout_phase != "Idle":
-        status = _TRUE if observed.rollout_phase in _UNDER_WAY else _FALSE
-        return _Verdict(status, observed.rollout_phase, _rollout_reason(observed))
+        return _Verdict(_TRUE, observed.rollout_phase, _rollout_reason(observed))
     decision = observed.scaling
     if decision is not None and decision.damping != "unknown" and decision.applied != observed.replicas:
         return _Verdict(_TRUE, "Scaling", decision.summary or decision.reason)
@@ -261,6 +277,25 @@ def _progressing(observed: ConditionsInput) -> _Verdict:
     if observed.unsettled or observed.members < observed.replicas:
         return _Verdict(_TRUE, "Settling", observed.unsettled or "workers start")
     return _Verdict(_FALSE, "Complete", "all workers have the wanted revision and number")
+
+
+def _stalled(observed: ConditionsInput) -> _Verdict:
+    stalled = None if observed.suspended or observed.deleting else _what_stalls(observed)
+    if stalled is None:
+        return _Verdict(_FALSE, "NotStalled", "nothing waits for a person")
+    return _Verdict(_TRUE, stalled.reason, stalled.message)
+
+
+def _what_stalls(observed: ConditionsInput) -> Trouble | None:
+    """What keeps the spec from being carried out until a person acts; None if nothing does.
+
+    Partitions that are stopped do not count during a rollout, which may be what lets them go on.
+    """
+    troubles = all_troubles(observed)
+    if observed.stopped and observed.rollout_phase == "Idle":
+        return next(iter(troubles), None)
+    given_up = _GIVEN_UP.get(observed.rollout_phase, ())
+    return next((trouble for trouble in troubles if trouble.stalls or trouble.reason in given_up), None)
 
 
 def _stable(observed: ConditionsInput) -> _Verdict:
@@ -314,7 +349,7 @@ def _skew_limited(observed: ConditionsInput) -> _Verdict:
     return _Verdict(_FALSE, "Balanced", "no partition alone asks for more than one worker can do")
 
 
-def _stalled(observed: ConditionsInput) -> _Verdict:
+def _stuck(observed: ConditionsInput) -> _Verdict:
     stuck = _stall(observed, STUCK)
     if stuck is not None:
         return _Verdict(_TRUE, "StuckConsumer", stuck.message)

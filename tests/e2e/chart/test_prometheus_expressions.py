@@ -52,7 +52,7 @@ MONITORS = path_of("monitoring.coreos.com/v1", "podmonitors")
 READS_PODS = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
 # Alerts whose condition this story does not bring about; then its series are asked for without the status.
 NOT_BROUGHT_ABOUT = {
-    "alert SlackwaterGroupStalled": "a consumer counts as stuck after minutes without a commit; "
+    "alert SlackwaterGroupStuck": "a consumer counts as stuck after minutes without a commit; "
     "that it fires is tested by promtool, and the condition in its own scenario",
 }
 # What has no series here: most alerts' exist only once it has happened, which this story's broker cannot make

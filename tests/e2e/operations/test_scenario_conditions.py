@@ -64,10 +64,10 @@ def test_a_stuck_consumer_is_named(control_plane: ControlPlane, kafka: KafkaClus
             until(lambda: group.handled_count() == 50, "handled")
             site.switch("stuck")
             load.burst(50)
-            condition = group.await_condition("Stalled", reason="StuckConsumer")
+            condition = group.await_condition("Stuck", reason="StuckConsumer")
             assert f"{group.topic}-" in condition["message"]
             site.switch(None)
-            group.await_condition("Stalled", "False")
+            group.await_condition("Stuck", "False")
             produced = load.stop()
         group.await_handled(produced)
         assert group.verify(produced).lost == 0
@@ -89,7 +89,7 @@ def test_a_topic_without_new_records_is_idle_and_is_not_scaled(
             until(lambda: group.handled_count() > 500, "records are handled")
             group.await_handled(load.stop())
             condition = group.await_condition(
-                "Stalled", "False", reason="TopicIdle", timeout_s=IDLE_AFTER_MS / 1000 + WAIT_S
+                "Stuck", "False", reason="TopicIdle", timeout_s=IDLE_AFTER_MS / 1000 + WAIT_S
             )
             assert group.topic in condition["message"]
             assert group.condition("Ready")["status"] == "True"

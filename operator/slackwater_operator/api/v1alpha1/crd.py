@@ -118,7 +118,8 @@ def _schema() -> dict[str, Any]:
         "properties": {"name": {"type": "string", "maxLength": consumer_group.MAX_NAME}},
     }
     schema["required"] = ["spec"]
-    schema["properties"]["status"] = status_schema.schema()
+    # Without a status, kstatus would take a group that no operator has seen for one that is ready.
+    schema["properties"]["status"] = {**status_schema.schema(), "default": {"observedGeneration": -1}}
     return schema
 
 

@@ -22,7 +22,9 @@ def schema() -> Schema:
     """The status."""
     return _object(
         "The last observation and decisions of the operator.",
-        observedGeneration=_whole("The metadata.generation of the spec that this status describes."),
+        observedGeneration=_whole(
+            "The metadata.generation of the spec that this status describes; -1 before the first."
+        ),
         replicas=_whole("The number of workers. A worker and its successor count as one."),
         readyReplicas=_whole("The number of workers that have joined the group and process records."),
         desiredReplicas=_whole("The number of workers that should run."),
@@ -152,7 +154,7 @@ def _conditions() -> Schema:
     }
     return {
         "type": "array",
-        "description": "Ready, Progressing, Stable, Scaled, RolledOut, LagKnown, SkewLimited, Stalled, "
+        "description": "Ready, Reconciling, Stalled, Stable, Scaled, RolledOut, LagKnown, SkewLimited, Stuck, "
         "Degraded, Suspended and, once a rewind was asked for, Rewound.",
         "items": condition,
         "x-kubernetes-list-type": "map",

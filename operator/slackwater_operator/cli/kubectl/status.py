@@ -105,7 +105,9 @@ def tree(observed: Observed, now_ms: int) -> Tree:
     metadata, status = observed.resource["metadata"], observed.resource.get("status") or {}
     root = Tree(_line(f"ConsumerGroup {metadata['namespace']}/{metadata['name']}", _figures(status)))
     for condition in status.get("conditions", ()):
-        going_on = condition["type"] == "Progressing" and condition["status"] == "True"
+        going_on = condition["type"] == "Reconciling" and condition["status"] == "True"
+        if condition["type"] == "Stalled":
+            continue  # Degraded has its message
         if condition["type"] == "Ready" or going_on or _is_trouble(condition):
             root.add(_condition(condition, now_ms))
     for stateful_set in sorted(observed.sets, key=lambda each: str(each["metadata"]["name"])):

@@ -193,7 +193,7 @@ class RunSnapshot:
         out: how many rows they wrote.
         dead: how many went to the dead-letter topic.
         consumed_per_s: records committed a second over the last window, None when not measured yet.
-        problems: what could not be observed, and why the group is Degraded or Stalled, in words.
+        problems: what could not be observed, and why the group is Degraded or Stuck, in words.
     """
 
     ts_ms: int
@@ -241,7 +241,7 @@ def take_snapshot(
     degraded = [
         f"{condition['reason']}: {condition['message']}"
         for condition in status.get("conditions") or []
-        if condition["type"] in ("Degraded", "Stalled") and condition["status"] == "True"
+        if condition["type"] in ("Degraded", "Stuck") and condition["status"] == "True"
     ]
     return RunSnapshot(
         ts_ms=SYSTEM_CLOCK.wall_ms(),

@@ -106,7 +106,9 @@ def _in_use(context: PlanningContext) -> Chosen:
         f"ConsumerGroup {other} already uses the group.id {group.group_id} at "
         f"{group.spec.kafka.bootstrap_servers}; the workers keep their configuration"
     )
-    context.trouble(GROUP_ID_IN_USE, f"{why}: set spec.kafka.bootstrapServers back")
+    context.trouble(
+        GROUP_ID_IN_USE, f"{why}: set spec.kafka.bootstrapServers back", stalls=bool(sharing.ahead)
+    )
     return Chosen(waiting=why)
 
 
@@ -136,7 +138,7 @@ def _other_kafka(context: PlanningContext) -> Chosen:
         f"Kafka cluster (id {snapshot.next_id}) than the workers use (id {snapshot.kafka.cluster_id})"
     )
     advice = "set spec.suspend to true until all workers have stopped, or change bootstrapServers back"
-    context.trouble("OtherKafka", f"{why}; to move the group there, {advice}")
+    context.trouble("OtherKafka", f"{why}; to move the group there, {advice}", stalls=True)
     return Chosen(waiting=why)
 
 

@@ -70,8 +70,8 @@ async def test_no_worker_starts_on_the_former_brokers_before_the_preflight_has_p
     await operator.pass_time(SLOW_JOB_MS // 2)
     assert not simulation.pods
     held = f"no worker starts on the former brokers ({OLD})"
-    assert simulation.condition("Progressing")["reason"] == "Preflight"
-    assert held in simulation.condition("Progressing")["message"]
+    assert simulation.condition("Reconciling")["reason"] == "Preflight"
+    assert held in simulation.condition("Reconciling")["message"]
     assert held in simulation.condition("Scaled")["message"]
     assert (simulation.condition("Ready")["status"], simulation.status["desiredReplicas"]) == ("False", 3)
     assert held in explained(simulation)
@@ -135,7 +135,7 @@ async def test_a_paused_rollout_starts_nothing_on_the_former_brokers() -> None:
     simulation.change(kafka=moved(), suspend=False)
     await operator.pass_time(60_000)
     assert not simulation.pods
-    assert "the rollout is paused; no worker starts" in simulation.condition("Progressing")["message"]
+    assert "the rollout is paused; no worker starts" in simulation.condition("Reconciling")["message"]
     simulation.annotate(paused="false")
     await operator.run(lambda: settled(simulation, 3))
     assert asked(simulation, operator) == NEW
@@ -161,7 +161,7 @@ async def test_a_resumed_group_starts_with_the_image_that_is_being_tried(setting
     simulation.change(pipeline=image("v2"), suspend=False)
     await operator.run(lambda: simulation.condition("Scaled").get("reason") == "AwaitsRevision")
     expected = "no worker starts before the preflight of the new revision has passed"
-    assert expected in simulation.condition("Progressing")["message"]
+    assert expected in simulation.condition("Reconciling")["message"]
     await operator.run(lambda: settled(simulation, 3))
     assert revisions == {wanted(operator)}
     assert simulation.group.rebalances == 2, simulation.group.why

@@ -183,13 +183,14 @@ def verdict(kind: str, **more: Any) -> tuple[str, str]:
 def test_a_healthy_group_has_good_conditions() -> None:
     assert {kind: condition["status"] for kind, condition in conditions_by_type().items()} == {
         "Ready": "True",
-        "Progressing": "False",
+        "Reconciling": "False",
+        "Stalled": "False",
         "Stable": "True",
         "Scaled": "True",
         "RolledOut": "True",
         "LagKnown": "True",
         "SkewLimited": "False",
-        "Stalled": "False",
+        "Stuck": "False",
         "Degraded": "False",
         "Suspended": "False",
     }
@@ -218,23 +219,36 @@ STOPPED: dict[str, Any] = {"rollout_phase": "Stopped", "rollout_reason": "w-1 di
 @pytest.mark.parametrize(
     ("change", "kind", "status", "reason"),
     [
-        ({"suspended": True, "replicas": 0, "members": 0}, "Ready", "False", "Suspended"),
+        ({"suspended": True, "replicas": 0, "members": 0}, "Ready", "True", "Suspended"),
+        ({"suspended": True, "unsettled": "w-1 is terminating"}, "Ready", "False", "Suspending"),
         ({"suspended": True}, "Suspended", "True", "Suspended"),
         ({"group": None}, "Ready", "Unknown", "GroupUnknown"),
         ({"group": None}, "Stable", "Unknown", "GroupUnknown"),
-        ({"group": None}, "Stalled", "Unknown", "GroupUnknown"),
+        ({"group": None}, "Stuck", "Unknown", "GroupUnknown"),
         ({"members": 2}, "Ready", "False", "NotSettled"),
         ({"members": 2, "rollout_phase": "Rolling"}, "Ready", "False", "Rolling"),
         ({"members": 2, **STOPPED}, "Ready", "False", "RolloutStopped"),
         ({"members": 2, "troubles": (Trouble("WorkerFailing", "x"),)}, "Ready", "False", "WorkerFailing"),
         ({"group": None, "kafka_away_ms": 2 * MINUTE}, "Ready", "Unknown", "KafkaUnreachable"),
         ({"stopped": ("t-0",)}, "Ready", "False", "PartitionsStopped"),
-        ({"members": 2}, "Progressing", "True", "Settling"),
-        ({"rollout_phase": "Rolling"}, "Progressing", "True", "Rolling"),
-        ({"rollout_phase": "Paused"}, "Progressing", "False", "Paused"),
-        ({"scaling": replace(HELD, damping="", applied=6)}, "Progressing", "True", "Scaling"),
-        ({"suspended": True}, "Progressing", "False", "Suspended"),
-        ({"group": None}, "Progressing", "Unknown", "GroupUnknown"),
+        ({"members": 2}, "Reconciling", "True", "Settling"),
+        ({"rollout_phase": "Rolling"}, "Reconciling", "True", "Rolling"),
+        ({"rollout_phase": "Paused"}, "Reconciling", "True", "Paused"),
+        ({"scaling": replace(HELD, damping="", applied=6)}, "Reconciling", "True", "Scaling"),
+        ({"suspended": True}, "Reconciling", "False", "Suspended"),
+        ({"suspended": True, "unsettled": "w-1 is terminating"}, "Reconciling", "True", "Suspending"),
+        ({"suspended": True, **STOPPED}, "Reconciling", "False", "Suspended"),
+        (STOPPED, "Stalled", "True", "RolloutStopped"),
+        (STOPPED, "Reconciling", "False", "RolloutStopped"),
+        ({"rollout_phase": "Refused"}, "Stalled", "True", "RolloutRefused"),
+        ({"troubles": (Trouble("OtherKafka", "x", stalls=True),)}, "Stalled", "True", "OtherKafka"),
+        (
+            {"stopped": ("t-0",), "troubles": (Trouble("LogTruncated", "x"),)},
+            "Stalled",
+            "True",
+            "LogTruncated",
+        ),
+        ({"group": None}, "Reconciling", "Unknown", "GroupUnknown"),
         ({"unsettled": "w-1 is warming"}, "Ready", "False", "NotSettled"),
         ({"unsettled": "w-1 is warming"}, "Stable", "False", "NotSettled"),
         ({"group": group("PreparingRebalance")}, "Stable", "False", "PreparingRebalance"),
@@ -264,9 +278,9 @@ STOPPED: dict[str, Any] = {"rollout_phase": "Stopped", "rollout_reason": "w-1 di
         ({"lag_known": False, "group": None}, "LagKnown", "False", "KafkaUnreachable"),
         ({"lag_known": False}, "SkewLimited", "Unknown", "LagUnknown"),
         ({"stalls": (Stall(HOT, (T0,), (), "t-0"),)}, "SkewLimited", "True", "HotPartition"),
-        ({"stalls": (Stall(STUCK, (T0,), (), "t-0"),)}, "Stalled", "True", "StuckConsumer"),
-        ({"stalls": (Stall(MARKERS, (T0,), (), "t-0"),)}, "Stalled", "False", "TransactionMarkers"),
-        ({"stalls": (Stall(IDLE, (T0,), (), "t"),)}, "Stalled", "False", "TopicIdle"),
+        ({"stalls": (Stall(STUCK, (T0,), (), "t-0"),)}, "Stuck", "True", "StuckConsumer"),
+        ({"stalls": (Stall(MARKERS, (T0,), (), "t-0"),)}, "Stuck", "False", "TransactionMarkers"),
+        ({"stalls": (Stall(IDLE, (T0,), (), "t"),)}, "Stuck", "False", "TopicIdle"),
         ({"kafka_away_ms": 2 * MINUTE}, "Degraded", "True", "KafkaUnreachable"),
         ({"kafka_away_ms": 2 * MINUTE - 1}, "Degraded", "False", "Well"),
         ({"unplanned": ("a coordinator moved",)}, "Degraded", "True", "UnplannedRebalances"),
@@ -278,6 +292,20 @@ def test_each_condition_has_its_status_and_reason(
 ) -> None:
     assert verdict(kind, **change) == (status, reason)
     assert reason == "Well" or verdict(kind) != (status, reason)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"troubles": (Trouble("RecordsSkipped", "x"),)},
+        {"rollout_phase": "RollingBack", "rollout_reason": "w-1 did not come back"},
+        {"rollout_phase": "Preflight", "troubles": (Trouble("PreflightFailed", "it is tried again"),)},
+        {"rollout_phase": "Rolling", "stopped": ("t-0",), "troubles": (Trouble("LogTruncated", "x"),)},
+        {"suspended": True, **STOPPED},
+    ],
+)
+def test_what_needs_a_person_or_goes_on_by_itself_does_not_stall(change: dict[str, Any]) -> None:
+    assert verdict("Stalled", **change) == ("False", "NotStalled")
 
 
 def test_the_degraded_condition_names_every_problem() -> None:
