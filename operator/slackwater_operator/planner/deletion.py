@@ -19,7 +19,7 @@ from slackwater_operator.planner.actions import (
     WriteStatus,
 )
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from slackwater_operator.planner.status import status_of_deletion
+from slackwater_operator.planner.status import status_of_deletion, to_write
 from slackwater_operator.policies.membership.ownership import listed
 from slackwater_operator.specs.statefulset import termination_grace_ms
 
@@ -137,6 +137,7 @@ def _plan(
     failures = "; ".join(message for _, message in snapshot.problems)
     status = status_of_deletion(snapshot, failures or waits)
     gone = any(isinstance(action, SetFinalizers) for action in actions)
-    written = (WriteStatus(status),) if status != snapshot.status and (failures or not gone) else ()
+    changed = to_write(snapshot, status) if failures or not gone else None
+    written = (WriteStatus(changed),) if changed is not None else ()
     ordered = (*written, *actions) if failures else (*actions, *written)
     return Plan(ordered, status, busy=True, wake_ms=snapshot.now_ms + 1_000)

@@ -30,6 +30,7 @@ from slackwater_operator.planner.status import (
     degraded,
     status_of,
     status_of_trouble,
+    to_write,
     without_figures,
 )
 from slackwater_operator.policies.conditions import Trouble, all_troubles
@@ -173,4 +174,5 @@ def _new_troubles(
 
 
 def _written(snapshot: GroupSnapshot, status: dict[str, object]) -> tuple[Action, ...]:
-    return (WriteStatus(status),) if status != snapshot.status else ()
+    written = to_write(snapshot, status)
+    return (WriteStatus(written),) if written is not None else ()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from slackwater_operator.model import names
 from slackwater_operator.model.status_values import two_digits
+from slackwater_operator.model.times import time_ms
 from slackwater_operator.planner.connection import remembered
 from slackwater_operator.planner.lost_log import skipped_troubles, stopped_partitions, stopped_troubles
 from slackwater_operator.planner.planning_context import PlanningContext
@@ -15,13 +17,19 @@ from slackwater_operator.planner.rewind.memory import CHECKING, DONE, REWINDING,
 from slackwater_operator.planner.rollout.revision import PREFLIGHT_SAYS
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import dump_skip
-from slackwater_operator.policies.conditions import ConditionsInput, RewindView, Trouble, conditions
+from slackwater_operator.policies.conditions import ConditionsInput, RewindView, Trouble, conditions, foremost
 from slackwater_operator.policies.membership.group_id import EXCLUSIVE_AFTER_MS
 from slackwater_operator.policies.membership.lost_nodes import advice
 from slackwater_operator.policies.membership.ownership import listed
 
 # Fields of status.scaling whose change alone is no reason to write the status.
+_OFTEN = frozenset({"lag", "lagSeconds", "lastConfirmedTime"})
 _FIGURES = frozenset({"raw", "capped", "capacityPerS", "lostMs", "settleMs", "partitions"})
+
+_LONGEST_MESSAGE = 512
+CONFIRM_EVERY_MS = 120_000
+"""How often the status is written where nothing changes, to show that an operator looks at the group. A
+thousand idle groups cost eight writes a second."""
 
 _REWIND_STEPS = {
     CHECKING: "a Job checks the request",
@@ -66,9 +74,30 @@ def status_of(context: PlanningContext, observed: ConditionsInput) -> dict[str, 
         "restartGapsMs": list(context.gaps_ms),
         "decisions": [decision.dump() for decision in context.decisions],
         "skipped": [dump_skip(skip) for skip in context.skipped] or None,
-        "conditions": conditions(observed, _conditions_before(snapshot), now_ms=snapshot.now_ms),
+        **_with_foremost(conditions(observed, _conditions_before(snapshot), now_ms=snapshot.now_ms)),
     }
     return {name: value for name, value in status.items() if value is not None}
+
+
+def _with_foremost(made: list[dict[str, Any]]) -> dict[str, Any]:
+    """The conditions, and reason and message of the one that a person must see first."""
+    first = foremost(made)
+    message = str(first.get("message", ""))
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[: _LONGEST_MESSAGE - 3]}..."
+    return {"reason": first.get("reason", ""), "message": message, "conditions": made}
+
+
+def to_write(snapshot: GroupSnapshot, status: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The status with the time at which it was confirmed; None where it need not be written: it is the same,
+    and was confirmed a short while ago."""
+    before = snapshot.status.get("lastConfirmedTime")
+    confirmed_ms = time_ms(before)
+    recent = confirmed_ms is not None and 0 <= snapshot.now_ms - confirmed_ms < CONFIRM_EVERY_MS
+    if recent and {**status, "lastConfirmedTime": before} == snapshot.status:
+        return None
+    now = datetime.fromtimestamp(snapshot.now_ms // 1000, UTC)
+    return {**status, "lastConfirmedTime": now.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
 def status_of_trouble(snapshot: GroupSnapshot, trouble: Trouble) -> dict[str, Any]:
@@ -88,7 +117,7 @@ def status_of_trouble(snapshot: GroupSnapshot, trouble: Trouble) -> dict[str, An
     return {
         **snapshot.status,
         "observedGeneration": snapshot.generation if trouble.stalls else observed_before,
-        "conditions": list(kept.values()),
+        **_with_foremost(list(kept.values())),
     }
 
 
@@ -110,7 +139,7 @@ def status_of_deletion(snapshot: GroupSnapshot, waits: str) -> dict[str, Any]:
     observed = ConditionsInput(generation=snapshot.generation, deleting=True, deletion_waits=waits)
     before = snapshot.memory.conditions
     ready = conditions(observed, list(before.values()), now_ms=snapshot.now_ms)[0]
-    return {**snapshot.status, "conditions": list({**before, "Ready": ready}.values())}
+    return {**snapshot.status, **_with_foremost([*{**before, "Ready": ready}.values()])}
 
 
 def troubles(context: PlanningContext) -> tuple[Trouble, ...]:
@@ -307,7 +336,7 @@ def _scaling(context: PlanningContext) -> dict[str, Any] | None:
 
 def without_figures(status: Mapping[str, Any]) -> dict[str, Any]:
     """A status without the figures that change all the time."""
-    kept = {name: value for name, value in status.items() if name not in ("lag", "lagSeconds")}
+    kept = {name: value for name, value in status.items() if name not in _OFTEN}
     return {**kept, "scaling": _scaling_without_figures(status.get("scaling") or {})}
 
 

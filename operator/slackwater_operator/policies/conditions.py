@@ -205,6 +205,17 @@ def conditions(
     return result
 
 
+def foremost(made: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The condition that a person must see first: what needs one, what goes on, or Ready; empty without
+    conditions."""
+    by_type = {condition.get("type"): condition for condition in made}
+    ready = by_type.get("Ready", {})
+    if ready.get("reason") == "Deleting":
+        return ready
+    told = (by_type.get(kind, {}) for kind in ("Degraded", "Stuck", "Reconciling"))
+    return next((condition for condition in told if condition.get("status") == "True"), ready)
+
+
 class _Verdict(NamedTuple):
     status: str
     reason: str

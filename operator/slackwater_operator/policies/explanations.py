@@ -21,6 +21,8 @@ from slackwater_operator.policies.scaling.types import AWAITS_REVISION
 from slackwater_operator.policies.scaling.what_if import scaling_otherwise
 
 _ALWAYS_SHOWN = "Ready"
+UNCONFIRMED_AFTER_MS = 300_000
+"""An operator that runs confirms a status at least every three minutes."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ def explain(resource: Mapping[str, Any], now_ms: int) -> Explanation:
             "no status yet: the operator has not processed this resource; check that it runs and "
             "watches this namespace"
         )
+    if old := unconfirmed(status, now_ms):
+        state.append(old)
     otherwise: list[str] = []
     if group is not None and status:
         otherwise = [
@@ -80,6 +84,17 @@ def explain(resource: Mapping[str, Any], now_ms: int) -> Explanation:
         (*state, *_conditions(status, metadata, now_ms, state)),
         (*_scaling(status, now_ms), *_history(status, now_ms)),
         tuple(otherwise),
+    )
+
+
+def unconfirmed(status: Mapping[str, Any], now_ms: int) -> str:
+    """That the status is old, and what to do; "" while it is confirmed. `now_ms`: wall clock."""
+    confirmed_ms = time_ms(status.get("lastConfirmedTime"))
+    if confirmed_ms is None or now_ms - confirmed_ms < UNCONFIRMED_AFTER_MS:
+        return ""
+    return (
+        f"this status is {age(confirmed_ms, now_ms)} old: no operator looks at the group; check that it runs "
+        "and watches this namespace"
     )
 
 

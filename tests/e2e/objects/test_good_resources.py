@@ -352,8 +352,18 @@ def test_kubectl_get_prints_the_columns(control_plane: ControlPlane, home: str, 
     status |= {"generation": 9, "revision": "abc123", "strategy": "Restart"}
     control_plane.api.patch(f"{flights}/status", {"status": status})
     head, row = control_plane.kubectl("get", "consumergroups", "-n", home).splitlines()
-    assert head.split() == ["NAME", "READY", "STATUS", "DESIRED", "CURRENT", "LAG", "AGE"]
-    assert row.split()[:6] == ["flights", "True", "reason", "4", "3", "12000"]
+    assert head.split() == [
+        "NAME",
+        "READY",
+        "STATUS",
+        "DESIRED",
+        "CURRENT",
+        "UPDATED",
+        "LAG",
+        "CONFIRMED",
+        "AGE",
+    ]
+    assert row.split()[:7] == ["flights", "True", "reason", "4", "3", "7", "12000"]
     wide, values = control_plane.kubectl("get", "cg", "-n", home, "-o", "wide").splitlines()
     assert wide.split()[-6:] == ["REVISION", "STRATEGY", "GENERATION", "LAG-SECONDS", "GROUP", "MESSAGE"]
     assert values.split()[-5:] == ["abc123", "Restart", "9", "42", "message"], "its group.id is its name"

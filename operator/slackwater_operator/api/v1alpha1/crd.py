@@ -60,19 +60,24 @@ def _version(name: str) -> dict[str, Any]:
 
 
 def _columns() -> list[dict[str, Any]]:
-    ready, reason, message = (
-        f'.status.conditions[?(@.type=="Ready")].{field}' for field in ("status", "reason", "message")
-    )
+    ready = '.status.conditions[?(@.type=="Ready")].status'
     return [
         _column("Ready", ready, "Whether all workers are in the group and the group is stable."),
-        _column("Status", reason, "Why it is ready or not, in one word."),
+        _column("Status", ".status.reason", "What needs a person, what goes on, or that all is well."),
         _column("Desired", ".status.desiredReplicas", "How many workers should run.", type_="integer"),
         _column("Current", ".status.readyReplicas", "How many of them process records.", type_="integer"),
+        _column("Updated", ".status.rollout.updated", "How many have the newest revision.", type_="integer"),
         _column(
             "Lag",
             ".status.lag",
             "Records not yet processed, rounded to two significant digits.",
             type_="integer",
+        ),
+        _column(
+            "Confirmed",
+            ".status.lastConfirmedTime",
+            "How long ago the operator last looked at the group: at most three minutes while it runs.",
+            type_="date",
         ),
         _column("Age", ".metadata.creationTimestamp", "The age of the resource.", type_="date"),
         _column("Revision", ".status.revision", "The revision that workers are started from.", priority=1),
@@ -88,7 +93,7 @@ def _columns() -> list[dict[str, Any]]:
             priority=1,
         ),
         _column("Group", ".spec.groupId", "Kafka's group.id if it differs from the name.", priority=1),
-        _column("Message", message, "Why it is ready or not.", priority=1),
+        _column("Message", ".status.message", "More about the status.", priority=1),
     ]
 
 

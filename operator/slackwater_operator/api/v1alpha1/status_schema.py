@@ -25,6 +25,15 @@ def schema() -> Schema:
         observedGeneration=_whole(
             "The metadata.generation of the spec that this status describes; -1 before the first."
         ),
+        lastConfirmedTime={
+            "type": "string",
+            "format": "date-time",
+            "description": "When the operator last looked at the group and found this status to hold. It is "
+            "written with every change, and at least every three minutes.",
+            "nullable": True,
+        },
+        reason=_text("The reason of the condition that a person must see first."),
+        message=_text("The beginning of that condition's message."),
         replicas=_whole("The number of workers. A worker and its successor count as one."),
         readyReplicas=_whole("The number of workers that have joined the group and process records."),
         desiredReplicas=_whole("The number of workers that should run."),
@@ -154,8 +163,8 @@ def _conditions() -> Schema:
     }
     return {
         "type": "array",
-        "description": "Ready, Reconciling, Stalled, Stable, Scaled, RolledOut, LagKnown, SkewLimited, Stuck, "
-        "Degraded, Suspended and, once a rewind was asked for, Rewound.",
+        "description": "Ready, Reconciling, Stalled, Stable, Scaled, RolledOut, LagKnown, SkewLimited, "
+        "Stuck, Degraded, Suspended and, once a rewind was asked for, Rewound.",
         "items": condition,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],

@@ -30,6 +30,7 @@ from slackwater_operator.model import names
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.policies.conditions import WELL
+from slackwater_operator.policies.explanations import unconfirmed
 
 _PLAIN_WIDTH = 10_000
 """Lines for other programs are not wrapped."""
@@ -103,7 +104,14 @@ async def observe(cluster: Cluster, name: str) -> Observed:
 def tree(observed: Observed, now_ms: int) -> Tree:
     """The group as a tree. `now_ms`: wall clock."""
     metadata, status = observed.resource["metadata"], observed.resource.get("status") or {}
-    root = Tree(_line(f"ConsumerGroup {metadata['namespace']}/{metadata['name']}", _figures(status)))
+    root = Tree(
+        _line(
+            f"ConsumerGroup {metadata['namespace']}/{metadata['name']}",
+            _figures(status, observed.reports, now_ms),
+        )
+    )
+    if old := unconfirmed(status, now_ms):
+        root.add(Text(old, _BAD))
     for condition in status.get("conditions", ()):
         going_on = condition["type"] == "Reconciling" and condition["status"] == "True"
         if condition["type"] == "Stalled":
@@ -121,15 +129,28 @@ def tree(observed: Observed, now_ms: int) -> Tree:
     return root
 
 
-def _figures(status: Mapping[str, Any]) -> str:
-    lag = status.get("lag")
+def _figures(status: Mapping[str, Any], reports: Mapping[str, WorkerStatus | str], now_ms: int) -> str:
     parts = [
         f"{status.get('readyReplicas', 0)} of {status.get('desiredReplicas', '?')} workers ready",
-        f"lag about {lag:,}" if isinstance(lag, int) else "lag not known",
+        _lag(status, reports, now_ms),
         f"generation {status.get('generation', '?')}",
         f"revision {status.get('revision', '?')}",
     ]
     return ", ".join(parts)
+
+
+def _lag(status: Mapping[str, Any], reports: Mapping[str, WorkerStatus | str], now_ms: int) -> str:
+    """The group's lag as its members report it now, as the lines of their partitions have it; without all of
+    them, what the operator saw, and when."""
+    members = [report for report in reports.values() if isinstance(report, WorkerStatus) and report.is_member]
+    lags = [report.lag.get(partition) for report in members for partition in report.assignment]
+    known = [lag for lag in lags if lag is not None]
+    if known and len(known) == len(lags) and len(members) == status.get("members"):
+        return f"lag {sum(known):,}"
+    seen, when = status.get("lag"), ago(time_ms(status.get("lastConfirmedTime")), now_ms)
+    if not isinstance(seen, int):
+        return "lag not known"
+    return f"lag about {seen:,}{f' ({when})' if when else ''}"
 
 
 def _is_trouble(condition: Mapping[str, Any]) -> bool:

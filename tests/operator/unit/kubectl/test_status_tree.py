@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -83,6 +84,28 @@ def test_a_group_its_sets_pods_members_and_partitions() -> None:
         "    └── Pod flights-10  Running, on node-1, 2 restarts, started 1 min ago",
         "        └── does not answer: it is away",
     ]
+
+
+def figures(status: dict[str, Any], worker: WorkerStatus) -> str:
+    sets, pods = [stateful_set("flights", "u-1")], [pod("flights-0", "u-1")]
+    return lines(Observed(resource(**status), sets, pods, {"flights-0": worker}))[0]
+
+
+def test_the_groups_lag_is_the_sum_of_its_partitions_or_says_of_when_it_is() -> None:
+    first, second = TopicPartition("flights", 0), TopicPartition("flights", 1)
+    worker = WorkerStatus(
+        "running", generation=7, assignment=frozenset({first, second}), lag={first: 0, second: 3}
+    )
+    status = {"lag": 6_000, "members": 1, "lastConfirmedTime": STARTED}
+    assert ", lag 3, " in figures(status, worker)
+    assert ", lag about 6,000 (1 min ago), " in figures(status, replace(worker, lag={first: 0}))
+    assert ", lag about 6,000 (1 min ago), " in figures({**status, "members": 2}, worker)
+
+
+def test_a_status_that_no_operator_confirms_is_said_to_be_old() -> None:
+    old = {"lastConfirmedTime": "2023-11-14T22:09:20Z"}
+    assert lines(Observed(resource(**old), [], [], {}))[1].startswith("├── this status is 5 min old")
+    assert lines(Observed(resource(lastConfirmedTime=STARTED), [], [], {}))[1:] == ["└── no pods"]
 
 
 def test_two_sets_of_a_takeover_with_a_standby_and_the_revision_that_is_wanted() -> None:

@@ -12,7 +12,14 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.errors import EXIT_ENVIRONMENT
 from slackwater_operator.model.group import GroupView, MemberView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
-from slackwater_operator.policies.conditions import TYPES, ConditionsInput, RewindView, Trouble, conditions
+from slackwater_operator.policies.conditions import (
+    TYPES,
+    ConditionsInput,
+    RewindView,
+    Trouble,
+    conditions,
+    foremost,
+)
 from slackwater_operator.policies.explanations import explain
 from slackwater_operator.policies.object_events import ObjectEvent
 from slackwater_operator.policies.rollout.preflight import (
@@ -350,6 +357,29 @@ def test_a_time_moves_only_when_the_status_flips() -> None:
     assert again["Stable"]["lastTransitionTime"] == later["Stable"]["lastTransitionTime"]
 
 
+def test_a_time_does_not_move_with_the_reason() -> None:
+    first = conditions_by_type(unsettled="w-1 is warming")
+    later = conditions_by_type(
+        list(first.values()), NOW + 90_000, unsettled="w-1 is warming", rollout_phase="Rolling"
+    )
+    assert (first["Ready"]["reason"], later["Ready"]["reason"]) == ("NotSettled", "Rolling")
+    assert later["Ready"]["lastTransitionTime"] == first["Ready"]["lastTransitionTime"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, "Settled"),
+        ({"rollout_phase": "Preflight"}, "Preflight"),
+        ({"rollout_phase": "Preflight", "stalls": (Stall(STUCK, (T0,), (), "t-0"),)}, "StuckConsumer"),
+        ({"rollout_phase": "Preflight", "troubles": (Trouble("PreflightBlocked", "x"),)}, "PreflightBlocked"),
+        ({"deleting": True, "troubles": (Trouble("PreflightBlocked", "x"),)}, "Deleting"),
+    ],
+)
+def test_what_a_person_must_see_comes_first(change: dict[str, Any], reason: str) -> None:
+    assert foremost([*conditions_by_type(**change).values()])["reason"] == reason
+
+
 def test_what_was_written_by_others_does_no_harm() -> None:
     assert conditions_by_type([{"type": "Ready", "status": "True"}, {}])["Ready"]["lastTransitionTime"]
 
@@ -636,6 +666,12 @@ def resource(scaling: dict[str, Any] | None = None, /, **status: Any) -> dict[st
 
 def otherwise(scaling: dict[str, Any] | None, /, **status: Any) -> list[str]:
     return list(explain(resource(scaling, **status), NOW).otherwise)
+
+
+@pytest.mark.parametrize(("age_ms", "old"), [(4 * MINUTE, False), (5 * MINUTE, True)])
+def test_an_explanation_says_that_the_status_is_old(age_ms: int, old: bool) -> None:
+    status = resource(lastConfirmedTime="2026-11-18T11:06:40Z")  # NOW
+    assert any(line.startswith("this status is ") for line in explain(status, NOW + age_ms).state) is old
 
 
 def test_an_explanation_in_full() -> None:
