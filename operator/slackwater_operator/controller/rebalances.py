@@ -48,7 +48,8 @@ class RebalanceWatch:
         self._topics_ms: tuple[int, int] | None = None  # between which two looks they have changed
         self._looked_ms: int | None = None
         self._awaits_ms: int | None = None
-        self._unplanned: deque[tuple[int, str]] = deque(maxlen=5)
+        self._away: tuple[int, str] | None = None
+        self._unplanned: deque[tuple[int, int, str]] = deque(maxlen=5)  # when, generation, cause or ""
 
     def scaled(self, now_ms: int) -> None:
         """Members have just been admitted or removed."""
@@ -63,6 +64,25 @@ class RebalanceWatch:
         if self._topics_ms is None or self._topics_ms[1] != now_ms:
             looked_ms = self._looked_ms if self._looked_ms is not None else now_ms
             self._topics_ms = (max(looked_ms, now_ms - OURS_FOR_MS), now_ms)
+
+    def away(self, why: str, now_ms: int) -> None:
+        """A worker does not respond, or fails: it leaves the group when its session ends, which may show here
+        before that, and joins again later.
+
+        Args:
+            why: which worker and what is known, in words; "" if there is none now.
+            now_ms: wall clock.
+        """
+        if not why:
+            return
+        self._away = (now_ms, why)
+        self._unplanned = deque(
+            (
+                (at_ms, generation, cause or (why if now_ms - at_ms < OURS_FOR_MS else ""))
+                for at_ms, generation, cause in self._unplanned
+            ),
+            maxlen=self._unplanned.maxlen,
+        )
 
     def awaits(self, topics_ms: int | None) -> bool:
         """Whether a rebalance was not counted before the topics had been looked at, and by now they have."""
@@ -113,14 +133,21 @@ class RebalanceWatch:
                     break
                 rebalances.append(Rebalance(generation, at_ms, cause, (took_ms or {}).get(generation)))
                 if cause == UNPLANNED:
-                    why = forced or "no known cause"
-                    self._unplanned.append((now_ms, f"generation {generation}: {why}"))
+                    self._unplanned.append((now_ms, generation, forced or self._why_away(now_ms)))
             self._newest = generation
         return rebalances
 
     def unplanned(self, now_ms: int) -> tuple[str, ...]:
         """The unplanned rebalances of the last ten minutes, a line each."""
-        return tuple(text for at_ms, text in self._unplanned if now_ms - at_ms < UNPLANNED_KEPT_MS)
+        return tuple(
+            f"generation {generation}: {why or 'no known cause'}"
+            for at_ms, generation, why in self._unplanned
+            if now_ms - at_ms < UNPLANNED_KEPT_MS
+        )
+
+    def _why_away(self, now_ms: int) -> str:
+        since_ms, why = self._away or (0, "")
+        return why if now_ms - since_ms < UNPLANNED_KEPT_MS else ""
 
     def _cause(self, at_ms: int, *, restarting: bool, forced: str) -> tuple[str, int]:
         """The cause that lies nearest in time of those that fit, and how far away it is (ms); of two that are

@@ -56,6 +56,7 @@ def new_rebalances(session: Session, snapshot: GroupSnapshot) -> list[Rebalance]
         session.rebalances.announced(snapshot.now_ms)
     if snapshot.measured.topic_changes:
         session.rebalances.topics_changed(max(change.at_ms for change in snapshot.measured.topic_changes))
+    session.rebalances.away(session.plan.away if session.plan is not None else "", snapshot.now_ms)
     return session.rebalances.observe(
         [generation for status in statuses for generation in status.generations],
         now_ms=snapshot.now_ms,

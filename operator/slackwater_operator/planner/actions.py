@@ -212,6 +212,7 @@ class Plan:
             `stopped`.
         troubles: the reasons of Degraded.
         orphans: members of the group that belong to this ConsumerGroup but to none of its wanted workers.
+        away: which worker does not respond or fails, and what is known of it, in words; "" if none does.
         wake_ms: when to plan again at the latest (wall clock, ms).
     """
 
@@ -228,4 +229,5 @@ class Plan:
     taken_over: tuple[str, ...] = ()
     troubles: frozenset[str] = frozenset()
     orphans: tuple[str, ...] = ()
+    away: str = ""
     wake_ms: int = 0

@@ -46,6 +46,14 @@ class DerivedState:
         return sum(worker.running for worker in self.workers)
 
     @property
+    def away(self) -> str:
+        """A worker that does not respond with its node, or fails, and what is known of it; "" without one."""
+        if self.lost:
+            return f"{self.lost[0].pod} on node {self.lost[0].node} stopped responding"
+        failing = (worker for worker in self.workers if not worker.running and worker.trouble)
+        return next((f"{worker.pod or worker.name}: {worker.trouble}" for worker in failing), "")
+
+    @property
     def generation(self) -> int:
         """The newest generation of any worker; -1 without any."""
         return max((worker.generation for worker in self.workers), default=-1)

@@ -128,6 +128,7 @@ def _plan(context: PlanningContext) -> Plan:
         taken_over=tuple(context.taken_over),
         troubles=frozenset(trouble.reason for trouble in troubles),
         orphans=context.derived.orphans,
+        away=context.derived.away,
         wake_ms=context.wake_ms if busy else _next_ms(context),
     )
 

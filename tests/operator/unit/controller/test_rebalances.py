@@ -33,6 +33,25 @@ def test_a_rebalance_without_a_known_cause_is_unplanned_and_reported() -> None:
     assert watch.unplanned(700_000) == ()
 
 
+def test_a_rebalance_before_or_after_a_worker_is_found_to_be_away_is_its() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0))
+    assert causes(watch, (5, False, 500), now_ms=500) == ["unplanned"]
+    watch.away("flights-1 on node node-2 stopped responding", 2_000)
+    watch.away("", 90_000)
+    assert causes(watch, (6, False, 100_000), now_ms=100_000) == ["unplanned"], "it is back"
+    lost = "flights-1 on node node-2 stopped responding"
+    assert watch.unplanned(100_000) == (f"generation 5: {lost}", f"generation 6: {lost}")
+
+
+def test_a_worker_that_is_away_long_after_a_rebalance_is_not_its_cause() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0))
+    causes(watch, (5, False, 500), now_ms=500)
+    watch.away("flights-1 on node node-2 stopped responding", 60_500)
+    assert watch.unplanned(61_000) == ("generation 5: no known cause",)
+
+
 def test_a_rebalance_that_a_rollout_announced_is_the_rollouts() -> None:
     watch = RebalanceWatch()
     causes(watch, (4, False, 0))

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.consumer_group import parse
 from slackwater_operator.model.group import GroupView, MemberView
@@ -107,6 +109,19 @@ def test_a_standby_is_no_worker_that_is_missing_or_leaving() -> None:
     # Nor does it matter what becomes of the standby.
     for other in (replace(B1, deleting=True), replace(B1, started=False, trouble="CrashLoopBackOff")):
         assert derive(snapshot([A0, A1, other], {**said, "flights-b-1": None})).unsettled == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "away"),
+    [
+        ({}, ""),
+        ({"node": "node-2", "node_lost": True}, "flights-a-1 on node node-2 stopped responding"),
+        ({"trouble": "OOMKilled"}, "flights-a-1: OOMKilled"),
+    ],
+)
+def test_a_worker_that_is_lost_or_fails_is_away(change: dict[str, Any], away: str) -> None:
+    workers = {"flights-a-0": runs("flights-a-0"), "flights-a-1": None}
+    assert derive(snapshot([A0, replace(A1, **change), B1], workers)).away == away
 
 
 def test_a_predecessor_that_was_fenced_is_not_leaving() -> None:
