@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -202,6 +202,8 @@ class Store:
         if kind not in KINDS or key is None:
             return False
         name = str(obj["metadata"]["name"])
+        if kind != POD and _is_gone(obj["metadata"]):  # the watch may have said so before this answer
+            return self.drop(kind, key.namespace, name, str(obj["metadata"].get("uid", "")))
         owner = self._owner.get((kind, key.namespace, name))
         if owner is not None and not _newer(obj, self._groups[owner].by_kind[kind][name]):
             return False
@@ -270,6 +272,12 @@ class Store:
     def _tell(self, key: Key) -> None:
         for callback in self._callbacks:
             callback(key)
+
+
+def _is_gone(metadata: Mapping[str, Any]) -> bool:
+    """Whether this is the last version of an object: it is being deleted, and nothing delays that. A pod's
+    grace period does."""
+    return bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers")
 
 
 def key_of(obj: Object) -> Key | None:

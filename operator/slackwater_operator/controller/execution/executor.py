@@ -53,6 +53,8 @@ from slackwater_operator.workers.client import ACCEPTED, UNAUTHORIZED, WorkerSta
 log = logging.getLogger(__name__)
 
 _BY_OTHERS = (OpenGate, TellTakeover, RemoveMembers, DeleteKafkaGroup)
+_OF_THE_GROUP = (WriteStatus, SetFinalizers)
+"""Actions on the ConsumerGroup itself, which is gone when the API server does not find it."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,9 @@ class Executor:
         except KubeError as error:
             if not subject or not error.status:
                 raise
+            if error.status == 404 and isinstance(action, _OF_THE_GROUP):
+                self._store.drop(KIND, snapshot.namespace, snapshot.name, snapshot.uid)
+                return str(error)
             self.refused(session, regarding(snapshot), subject, error, now_ms=now_ms)
             return str(error)
         session.refusals.accepted(subject)

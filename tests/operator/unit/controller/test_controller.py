@@ -78,6 +78,18 @@ async def test_a_group_is_reconciled_from_its_start_to_its_end() -> None:
         assert b'group="flights"' not in metrics.text()
 
 
+async def test_a_group_that_the_api_server_does_not_have_any_more_is_no_refusal() -> None:
+    simulation = Simulation(spec())
+    controller = made(simulation, Metrics())
+    async with running(controller, simulation):
+        await reached(lambda: settled(simulation, 3))
+        missing = KubeError(404, "NotFound", 'consumergroups "flights" not found')
+        simulation.kube.refuse = lambda verb, kind: missing if kind == "ConsumerGroup" else None
+        simulation.change(replicas=2)
+        await reached(lambda: simulation.store.group(KEY) is None or said(simulation, "Refused"))
+        assert said(simulation, "Refused") == 0
+
+
 async def test_a_fault_in_a_reconciliation_is_shown_and_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation, metrics = Simulation(spec()), Metrics()
     controller = made(simulation, metrics)

@@ -52,6 +52,21 @@ def test_a_successor_of_the_same_name_counts_and_the_old_ones_deletion_does_not(
     assert store.pods(FLIGHTS) == []
 
 
+def test_an_answer_that_comes_after_the_deletion_does_not_bring_the_object_back() -> None:
+    store = Store()
+    gone = obj("ConsumerGroup", "flights", 11)
+    gone["metadata"] |= {"deletionTimestamp": "2026-11-28T20:00:00Z"}
+    store.put(gone)
+    assert store.group(FLIGHTS) is None
+    store.put(obj("ConsumerGroup", "flights", 10))
+    store.put(gone)
+    assert store.group(FLIGHTS) is None
+    ending = obj("Pod", "flights-0", 12)
+    ending["metadata"] |= gone["metadata"] | {"name": "flights-0", "resourceVersion": "12"}
+    store.put(ending)
+    assert store.pods(FLIGHTS), "it has its grace period"
+
+
 def test_only_fields_that_are_read_are_kept() -> None:
     store = Store()
     spec = {"nodeName": "node-1", "containers": [{"image": "x"}]}
