@@ -10,6 +10,7 @@ the names of a pod's fields, so that an error for a misspelled one suggests the 
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -100,6 +101,12 @@ OWNED_FOLDER = "/etc/slackwater"
 OWNED_VOLUME = "slackwater"
 OWNED_PORT, OWNED_PORT_NUMBER = "health", 8080
 
+_QUANTITY = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?", re.ASCII)
+"""A number with a unit, as Kubernetes reads it (k8s.io/apimachinery/pkg/api/resource)."""
+_QUANTITIES = ("limits", "requests", "overhead")
+"""Fields of a pod that map resources to quantities."""
+_ONE_QUANTITY = ("sizeLimit", "divisor")
+
 _KEPT = frozenset({
     "metadata", "spec", "labels", "annotations", *MERGE_KEYS, *PROBES, *OWNED_POD_FIELDS,
     *OWNED_CONTAINER_FIELDS, *OWNED_PROBE_FIELDS, *OWNED_LABELS,
@@ -175,6 +182,7 @@ def check(template: Mapping[str, Any]) -> None:
             )
     for name in ("imagePullSecrets", "hostAliases"):
         _entries(pod, name, f"{PATH}.spec")
+    _check_quantities(pod, f"{PATH}.spec")
 
 
 def _check_worker(container: Mapping[str, Any], path: str) -> None:
@@ -205,6 +213,36 @@ def _check_worker(container: Mapping[str, Any], path: str) -> None:
                     "is set by Slackwater, because a worker reports its own health; set only times and "
                     "thresholds",
                 )
+
+
+def _check_quantities(value: Any, path: str) -> None:
+    """The API server's error of an invalid quantity names neither the field nor the value."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            name = item.get("name", index) if isinstance(item, Mapping) else index
+            _check_quantities(item, f"{path}[{name}]")
+    if not isinstance(value, Mapping):
+        return
+    for name, item in value.items():
+        where = join(path, str(name))
+        if name in _QUANTITIES and isinstance(item, Mapping):
+            for resource, quantity in item.items():
+                _check_quantity(quantity, join(where, str(resource)))
+        elif name in _ONE_QUANTITY:
+            _check_quantity(item, where)
+        else:
+            _check_quantities(item, where)
+
+
+def _check_quantity(value: Any, path: str) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number or (isinstance(value, str) and _QUANTITY.fullmatch(value)):
+        return
+    raise FieldError(
+        path,
+        f"{describe(value)} is no quantity of Kubernetes; write a number with at most one unit, such as "
+        "500m, 2, 1Gi (1024 Mi) or 1G (1000 M)",
+    )
 
 
 def _check_texts(values: Mapping[str, Any], path: str) -> None:
