@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
@@ -57,12 +56,34 @@ def test_commands_and_options_are_completed(
     assert completions(capsys, "restart", "flights", "") == [], "there is one group"
 
 
+def logs_command(*arguments: str) -> list[str]:
+    return logs.command(plugin.parser().parse_args(["logs", "flights", *arguments]), "/bin/kubectl", "air")
+
+
 def test_logs_are_those_of_the_workers() -> None:
-    args = argparse.Namespace(group="flights", context="test", follow=True, since="10m", tail="5")
-    line = logs.command(args, "/bin/kubectl", "air")
+    line = logs_command("--context", "test", "-f", "--since", "10m", "--tail", "5", "--previous")
     assert line[:4] == ["/bin/kubectl", "logs", "--namespace", "air"]
     assert "app.kubernetes.io/name=slackwater-worker,slackwater.dev/group=flights" in line
-    assert line[-5:] == ["--context", "test", "--follow", "--since", "10m"]
+    assert line[-6:] == ["--context", "test", "--follow", "--since", "10m", "--previous"]
+    assert line[line.index("--tail") + 1] == "5"
+
+
+def test_logs_of_some_pods() -> None:
+    line = logs_command("--pod", "flights-0", "--pod", "flights-3")
+    selector = line[line.index("--selector") + 1]
+    assert selector.endswith(",statefulset.kubernetes.io/pod-name in (flights-0,flights-3)")
+
+
+def test_events_are_looked_for_in_all_lines() -> None:
+    line = logs_command("--event", "error")
+    assert line[line.index("--tail") + 1] == "-1"
+    lines = [
+        '[pod/flights-0/worker] {"event": "error", "message": "the sink is away"}\n',
+        '[pod/flights-0/worker] {"event": "joined", "message": "error"}\n',
+        "[pod/flights-1/worker] error: no JSON\n",
+        "[pod/flights-1/worker] [1]\n",
+    ]
+    assert list(logs.of_events(lines, ["error"])) == lines[:1]
 
 
 def revision(name: str, created: str, image: str, hash_: str) -> dict[str, object]:
