@@ -27,6 +27,8 @@ RESTARTED_AT = f"{DOMAIN}/restartedAt"
 PAUSED = f"{DOMAIN}/paused"
 """Annotation of a ConsumerGroup: "true" has the effect of spec.rollout.paused."""
 RETRY = f"{DOMAIN}/retry"
+ADOPTED_FROM = f"{DOMAIN}/adopted-from"
+"""Of a StatefulSet: the uid of the deleted ConsumerGroup whose it was, which workers of then tell Kafka."""
 """Annotation of a ConsumerGroup: a new value retries a failed revision."""
 REVISION_NUMBER = f"{DOMAIN}/revision-number"
 """Annotation of the ConfigMap that keeps a revision's spec: a later revision has a larger number."""
@@ -262,6 +264,23 @@ def is_owned(manifest: dict[str, Any], uid: str) -> bool:
     """Whether an object belongs to the ConsumerGroup with that uid."""
     references = manifest.get("metadata", {}).get("ownerReferences") or []
     return any(reference.get("uid") == uid and reference.get("controller") for reference in references)
+
+
+def is_orphan(manifest: dict[str, Any], group: str) -> bool:
+    """Whether a deleted ConsumerGroup of that name has left the object over (`kubectl delete
+    --cascade=orphan`): it has the labels of one, and no owner."""
+    metadata = manifest.get("metadata", {})
+    of_group = {MANAGED_BY_LABEL: MANAGER, GROUP_LABEL: group}.items() <= (
+        metadata.get("labels") or {}
+    ).items()
+    return of_group and not metadata.get("ownerReferences")
+
+
+def group_uid_of(manifest: dict[str, Any]) -> str:
+    """The uid that the workers of a StatefulSet tell Kafka; "" for another object."""
+    pod = ((manifest.get("spec") or {}).get("template") or {}).get("spec") or {}
+    variables = (each for container in pod.get("containers") or () for each in container.get("env") or ())
+    return next((str(each.get("value")) for each in variables if each.get("name") == GROUP_UID_VARIABLE), "")
 
 
 def metadata(group: ConsumerGroup, name: str, *, app: str = WORKER_APP) -> dict[str, Any]:

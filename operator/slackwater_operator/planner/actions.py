@@ -136,6 +136,25 @@ class SetFinalizers:
 
 
 @dataclass(frozen=True)
+class AdoptObject:
+    """Makes the ConsumerGroup the owner of an object that a deleted one of the same name has left over.
+
+    Attributes:
+        api_version: of the object.
+        kind: of the object.
+        name: of the object.
+        uid: of the object.
+        former: the deleted ConsumerGroup's uid, which the object's workers tell Kafka; "" where it has none.
+    """
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    former: str = ""
+
+
+@dataclass(frozen=True)
 class FillReplicas:
     """Writes the ConsumerGroup's spec.replicas where it is not set.
 
@@ -174,6 +193,7 @@ class EmitEvent:
 
 Action = (
     ApplyObject
+    | AdoptObject
     | SetReplicas
     | CreateSecret
     | TellTakeover

@@ -7,6 +7,7 @@ objects, and the controller removes the members from the Kafka group when the po
 from __future__ import annotations
 
 from slackwater.kafka.group_states import DEAD
+from slackwater_operator.model import names
 from slackwater_operator.model.names import FINALIZER
 from slackwater_operator.planner.actions import (
     Action,
@@ -43,6 +44,8 @@ def end(snapshot: GroupSnapshot) -> Plan:
         return _plan(snapshot, [], waits)
     if snapshot.group is None or snapshot.group.spec.deletion_policy != DELETE:
         return _plan(snapshot, [_release(snapshot)])
+    if _orphaned(snapshot):
+        return _keep(snapshot, "the workers were orphaned (--cascade=orphan), and go on")
     if snapshot.rewind_jobs or snapshot.rewind_pods:  # its commit would bring the Kafka group back
         jobs = [job for job in snapshot.rewind_jobs if not job.deleting]
         return _plan(snapshot, [DeleteObject("batch/v1", "Job", job.name, job.uid) for job in jobs])
@@ -58,6 +61,12 @@ def end(snapshot: GroupSnapshot) -> Plan:
     if snapshot.sets or snapshot.pods:
         return _plan(snapshot, [])
     return _delete_group(snapshot)
+
+
+def _orphaned(snapshot: GroupSnapshot) -> bool:
+    """Whether the objects are to be left over; the garbage collector may have removed their owner already."""
+    left = (live for (kind, _), live in snapshot.live.items() if kind == "StatefulSet")
+    return "orphan" in snapshot.finalizers or any(names.is_orphan(live, snapshot.name) for live in left)
 
 
 def _delete_group(snapshot: GroupSnapshot) -> Plan:

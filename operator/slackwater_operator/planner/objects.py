@@ -18,7 +18,14 @@ from typing import Any
 from slackwater_operator.model import names
 from slackwater_operator.model.names import short_hash
 from slackwater_operator.model.statefulsets import Ordinals, StatefulSetSnapshot, next_suffix
-from slackwater_operator.planner.actions import Action, ApplyObject, CreateSecret, DeleteObject, SetReplicas
+from slackwater_operator.planner.actions import (
+    Action,
+    AdoptObject,
+    ApplyObject,
+    CreateSecret,
+    DeleteObject,
+    SetReplicas,
+)
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.snapshot import APPLIED, GroupSnapshot, Manifest
 from slackwater_operator.policies.rollout.disruption_budget import DisruptionInput, decide_disruption
@@ -34,6 +41,14 @@ from slackwater_operator.specs.supporting_objects import (
 )
 
 STATEFULSET, CONFIG_MAP = "StatefulSet", "ConfigMap"
+_API_VERSIONS = {
+    STATEFULSET: "apps/v1",
+    CONFIG_MAP: "v1",
+    "Service": "v1",
+    "ServiceAccount": "v1",
+    "PodDisruptionBudget": "policy/v1",
+    POD_MONITOR_KIND: POD_MONITOR_API_VERSION,
+}
 
 
 def foreign(snapshot: GroupSnapshot) -> list[tuple[str, str]]:
@@ -50,6 +65,8 @@ def note_foreign(context: PlanningContext) -> bool:
     """
     snapshot = context.snapshot
     assert snapshot.group is not None
+    if _adopt(context):
+        return True
     taken, first = foreign(snapshot), snapshot.statefulset is None
     needed = {STATEFULSET, "ServiceAccount", "Service"}
     for kind, name in taken:
@@ -69,6 +86,24 @@ def note_foreign(context: PlanningContext) -> bool:
             stalls=first,
         )
     return first and (bool(rivals) or any(kind in needed for kind, _ in taken))
+
+
+def _adopt(context: PlanningContext) -> bool:
+    """Adopts the objects that a deleted ConsumerGroup of this name has left over. Returns whether there are
+    any: the group is planned when all of them are its own."""
+    snapshot = context.snapshot
+    left = [where for where in foreign(snapshot) if names.is_orphan(snapshot.live[where], snapshot.name)]
+    for kind, name in left:
+        live = snapshot.live[kind, name]
+        adopted = AdoptObject(
+            _API_VERSIONS[kind], kind, name, live["metadata"]["uid"], names.group_uid_of(live)
+        )
+        context.acts.append(adopted)
+    if left:
+        listed = ", ".join(f"{kind} {name}" for kind, name in left)
+        context.tell("Adopted", f"{listed}: left over by a deleted ConsumerGroup of this name")
+        context.busy = True
+    return bool(left)
 
 
 def apply_supporting_objects(context: PlanningContext) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
+import yaml
 from confluent_kafka import Consumer
 
 from slackwater.kafka.admin import KafkaAdmin, MemberDescription
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.kafka import KafkaCluster
-from tests.support.site import ClusterSite, Group
+from tests.support.site import ClusterSite, Group, now_ms
 
 pytestmark = pytest.mark.controlplane
 
@@ -57,6 +58,7 @@ def test_a_deleted_group_leaves_what_its_policy_keeps(
         until(lambda: _gone(group), "everything gone")
         # Well before the session of 90 s could have expired.
         group.await_kafka_group("Empty" if policy == "Retain" else "Dead", 45)
+        assert "Refused" not in {event["reason"] for event in group.events()}
         kept = sum(group.committed().values())
         assert kept == (40 if policy == "Retain" else 0)
 
@@ -94,6 +96,28 @@ def test_a_deletion_removes_its_members_beside_one_of_the_consumer_protocol(
 
 def _members(admin: KafkaAdmin, group_id: str) -> tuple[MemberDescription, ...]:
     return admin.describe_groups([group_id]).unwrap()[group_id].members
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["Restart", "Takeover"])
+def test_a_new_group_adopts_the_workers_that_a_deleted_one_has_left_over(
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, strategy: str
+) -> None:
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
+        name, rollout = f"left-{strategy.lower()}-{namespace}", {"strategy": strategy}
+        group = site.group(name, partitions=4, replicas=2, rollout=rollout)
+        group.await_settled(2)
+        since, workers = now_ms(), group.uids()
+        control_plane.kubectl("delete", "cg", name, "--namespace", namespace, "--cascade=orphan")
+        assert group.uids() == workers
+        manifest = site.manifest(name, replicas=2, rollout=rollout)
+        control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(manifest))
+        kept = set(workers.values())
+        until(lambda: not kept & set(group.uids().values()), "workers with the new group's uid")
+        group.await_settled(2)
+        assert group.rebalances(since) == 0
+        assert group.condition("Degraded")["status"] == "False"
+        assert {"Adopted"} <= {event["reason"] for event in group.events()}
 
 
 @pytest.mark.long

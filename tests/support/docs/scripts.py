@@ -31,6 +31,7 @@ NOT_ON_THE_CONTROL_PLANE = (
         "delete crd",
         "the definition is shared by all tests of the session",
     ),
+    ("docs/how-to/install/uninstall.md", "--cascade=orphan", "operations/test_scenario_deletion.py does"),
     ("docs/how-to/install/uninstall.md", "custom-columns", "only prints; test_blocks.py checks its form"),
     ("docs/how-to/install/uninstall.md", "finalizers", "removes a finalizer by hand"),
     ("docs/how-to/operate/move-a-group.md", "kubectl", "operations/test_docs_moves.py runs them"),

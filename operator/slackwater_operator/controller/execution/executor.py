@@ -31,6 +31,7 @@ from slackwater_operator.kubernetes.store import Key, Store, owns_spec
 from slackwater_operator.model import names
 from slackwater_operator.planner.actions import (
     Action,
+    AdoptObject,
     ApplyObject,
     CreateSecret,
     DeleteKafkaGroup,
@@ -194,6 +195,8 @@ class Executor:
                 await self._write_status(session, snapshot, action, now_ms)
             case ApplyObject():
                 await self._apply(session, snapshot, action)
+            case AdoptObject():
+                await self._adopt(snapshot, action)
             case SetReplicas():
                 await self._set_replicas(snapshot, action)
             case CreateSecret():
@@ -266,6 +269,19 @@ class Executor:
         body = {"metadata": {"uid": action.uid}, "spec": spec}
         self._store.put(
             await self._kube.patch("apps/v1", "StatefulSet", snapshot.namespace, action.name, body)
+        )
+
+    async def _adopt(self, snapshot: GroupSnapshot, action: AdoptObject) -> None:
+        assert snapshot.group is not None
+        metadata: dict[str, object] = {
+            "uid": action.uid,
+            "ownerReferences": [names.owner_reference(snapshot.group)],
+        }
+        if action.former:
+            metadata["annotations"] = {names.ADOPTED_FROM: action.former}
+        body = {"metadata": metadata}
+        self._store.put(
+            await self._kube.patch(action.api_version, action.kind, snapshot.namespace, action.name, body)
         )
 
     async def _delete(

@@ -9,6 +9,7 @@ from slackwater_operator.api.v1alpha1.consumer_group import KIND
 from slackwater_operator.kubernetes.errors import KubeConflict, KubeError, KubeForbidden, KubeUnavailable
 from slackwater_operator.planner.actions import (
     Action,
+    AdoptObject,
     ApplyObject,
     CreateSecret,
     DeleteObject,
@@ -46,6 +47,8 @@ def subject_of(snapshot: GroupSnapshot, action: Action) -> str:
     match action:
         case ApplyObject():
             return f"apply {action.manifest['kind']} {action.manifest['metadata']['name']}"
+        case AdoptObject():
+            return f"adopt {action.kind} {action.name}"
         case SetReplicas():
             return f"scale StatefulSet {action.name}"
         case CreateSecret():

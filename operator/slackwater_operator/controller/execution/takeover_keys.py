@@ -75,7 +75,8 @@ class TakeoverKeys:
         if secret is None:
             self._store.put_secret_version(snapshot.namespace, name, "")
             raise NoKey("NoTakeoverKey", f"Secret {name} does not exist; the operator creates it again")
-        if not names.is_owned(secret, snapshot.uid):
+        # The operator may not change Secrets, so one that was left over is taken as it is.
+        if not (names.is_owned(secret, snapshot.uid) or names.is_orphan(secret, snapshot.name)):
             taken = f"Secret {name} exists and does not belong to this ConsumerGroup; delete or rename it"
             raise NoKey("NameTaken", taken)
         return self._keep(snapshot, secret)

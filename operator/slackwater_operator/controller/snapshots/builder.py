@@ -338,9 +338,12 @@ class SnapshotBuilder:
             return None
         if observed.group is None:
             return observed
-        return replace(
-            observed, group=session.owners.fill_in(observed.group, uid, self.former_uids(session.key))
+        adopted = (
+            (live["metadata"].get("annotations") or {}).get(names.ADOPTED_FROM)
+            for live in self._sets(Key(*session.key), uid).values()
         )
+        former = {*self.former_uids(session.key), *filter(None, adopted)}
+        return replace(observed, group=session.owners.fill_in(observed.group, uid, former))
 
     def _sharing_next(self, session: Session) -> Sharing:
         """Who shares the group.id where the spec leads to; nobody where the workers are there."""
@@ -414,11 +417,13 @@ class SnapshotBuilder:
                 session.looked_ms.pop((kind, name), None)
             if live is not None:
                 objects[kind, name] = live
-        if (
-            snapshot.group is not None and snapshot.group.spec.rollout.takes_over
-        ):  # the next roll wants another name
-            for name, live in several[STATEFULSET].items():
+        takes_over = snapshot.group is not None and snapshot.group.spec.rollout.takes_over
+        for name, live in several[STATEFULSET].items():
+            if takes_over or names.is_orphan(live, key.name):  # the next roll wants another name
                 objects.setdefault((STATEFULSET, name), live)
+        for name, live in several[CONFIG_MAP].items():
+            if names.is_orphan(live, key.name):
+                objects.setdefault((CONFIG_MAP, name), live)
         return objects
 
     def _sets_of_anybody(self, key: Key) -> dict[str, Manifest]:

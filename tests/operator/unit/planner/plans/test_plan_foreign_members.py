@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slackwater_operator.kubernetes.store import Key
+from slackwater_operator.model.names import FINALIZER
 from slackwater_operator.planner.actions import (
     Action,
     DeleteKafkaGroup,
@@ -158,6 +159,23 @@ async def test_offsets_are_kept_while_a_member_of_another_group_is_there() -> No
     assert not did(operator, DeleteKafkaGroup)
     (kept,) = events(operator, "GroupKept")
     assert "flights-7 (client id pod-elsewhere, at 10.0.0.1" in kept
+
+
+@pytest.mark.parametrize("collector_is_first", [False, True])
+async def test_workers_are_kept_that_a_deletion_leaves_over(collector_is_first: bool) -> None:
+    simulation, operator = await started(deletionPolicy="Delete")
+    if collector_is_first:
+        for (kind, _), live in simulation.objects.items():
+            if kind == "StatefulSet":
+                live["metadata"].pop("ownerReferences")
+                simulation.touch(live)
+    else:
+        finalizers = [*simulation.resource["metadata"]["finalizers"], "orphan"]
+        simulation.merge(simulation.resource, {"metadata": {"finalizers": finalizers}})
+    simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": stamp(simulation.now_ms)}})
+    await operator.run(lambda: FINALIZER not in simulation.resource["metadata"]["finalizers"])
+    assert simulation.running == ["flights-0", "flights-1", "flights-2"]
+    assert len(events(operator, "GroupKept")) == 1
 
 
 async def test_offsets_are_kept_while_a_member_that_may_be_anybodys_stays() -> None:
