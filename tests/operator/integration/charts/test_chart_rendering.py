@@ -655,3 +655,9 @@ def test_notes_say_what_to_do_next() -> None:
     assert "crds.enabled=false" in said
     assert "With one replica" in said
     assert "podMonitor.enabled is false" in said
+    assert "helm uninstall" not in said
+
+
+def test_notes_say_which_groups_an_uninstall_without_their_definition_keeps() -> None:
+    place = ("install", "sw", str(chart.CHART), "--dry-run=client", "--namespace", "x")
+    assert "spec.deletionPolicy Delete" in chart.helm(*place, *chart.set_values({"crds.keep": False}))
