@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -79,13 +79,13 @@ def status_of(context: PlanningContext, observed: ConditionsInput) -> dict[str, 
     return {name: value for name, value in status.items() if value is not None}
 
 
-def _with_foremost(made: list[dict[str, Any]]) -> dict[str, Any]:
+def _with_foremost(made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The conditions, and reason and message of the one that a person must see first."""
     first = foremost(made)
     message = str(first.get("message", ""))
     if len(message) > _LONGEST_MESSAGE:
         message = f"{message[: _LONGEST_MESSAGE - 3]}..."
-    return {"reason": first.get("reason", ""), "message": message, "conditions": made}
+    return {"reason": first.get("reason", ""), "message": message, "conditions": list(made)}
 
 
 def to_write(snapshot: GroupSnapshot, status: Mapping[str, Any]) -> dict[str, Any] | None:

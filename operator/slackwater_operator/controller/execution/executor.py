@@ -237,9 +237,8 @@ class Executor:
         self, session: Session, snapshot: GroupSnapshot, action: WriteStatus, now_ms: int
     ) -> None:
         raw = self._store.group(session.key)  # type: ignore[arg-type]
-        version = str(raw["metadata"].get("resourceVersion", "")) if raw is not None else ""
-        if session.written == (action.status, version):
-            return  # what the API server keeps of it differs, but it is what we wrote
+        if raw is not None and _is_written(session, action.status, raw):
+            return
         manifest = {
             "apiVersion": API_VERSION,
             "kind": KIND,
@@ -405,6 +404,17 @@ class Executor:
         # An empty list changes nothing; a list of an empty entry removes all.
         body = {"metadata": {**observed, "managedFields": others or [{}]}}
         self._store.put(await self._kube.patch(API_VERSION, KIND, snapshot.namespace, snapshot.name, body))
+
+
+def _is_written(session: Session, status: Mapping[str, Any], raw: Mapping[str, Any]) -> bool:
+    """Whether the status is what was written last. What the API server keeps of it may differ: an older
+    CustomResourceDefinition lacks fields, such as the time, which alone is no reason to write there."""
+    if session.written is None:
+        return False
+    written, version = session.written
+    if "lastConfirmedTime" not in (raw.get("status") or {}):
+        written = {**written, "lastConfirmedTime": status.get("lastConfirmedTime")}
+    return written == status and version == str(raw["metadata"].get("resourceVersion", ""))
 
 
 def regarding(snapshot: GroupSnapshot) -> dict[str, Any]:

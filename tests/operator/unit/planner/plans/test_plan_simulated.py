@@ -76,6 +76,22 @@ def acts(operator: SimulatedOperator) -> list[str]:
     ]
 
 
+async def test_a_definition_without_the_newest_fields_causes_no_writes() -> None:
+    simulation, operator = await started()
+
+    def prune(status: dict[str, Any]) -> None:
+        for name in ("lastConfirmedTime", "reason", "message"):
+            status.pop(name, None)
+
+    simulation.kube.prune = prune
+    simulation.change(replicas=2)
+    await operator.run(lambda: settled(simulation, 2))
+    await operator.pass_time(3_000)
+    simulation.kube.writes.clear()
+    await operator.pass_time(5_000)
+    assert simulation.kube.writes["status ConsumerGroup"] == 0
+
+
 async def test_a_group_starts_with_one_rebalance() -> None:
     simulation, _ = await started()
     assert simulation.group.rebalances == 1
