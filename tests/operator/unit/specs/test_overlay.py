@@ -45,6 +45,12 @@ def test_resources_are_added_to_the_worker() -> None:
     assert {**container, "resources": None} == {**worker(PLAIN), "resources": None}
 
 
+@pytest.mark.parametrize("quantity", ["1Gi", "500m", "1.5", ".5", "+2.", "1e3", "12E-3", "2E", "2Ei", 2, 0.5])
+def test_a_quantity_of_kubernetes_is_taken(quantity: object) -> None:
+    resources = {"limits": {"memory": quantity}}
+    assert worker(with_worker(resources=resources))["resources"] == resources
+
+
 def test_variables_are_added_to_ours_and_replace_them_wholly() -> None:
     container = worker(
         with_worker(
