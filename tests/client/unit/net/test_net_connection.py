@@ -203,13 +203,17 @@ async def test_a_cancelled_connect_leaves_no_socket() -> None:
 
 def _bytes_of(kind: str, header: RequestHeader) -> bytes:
     good = frame(header, m.HeartbeatResponse())
-    other = RequestHeader(header.api_key, header.api_version, header.correlation_id + 1, None)
+    earlier, later = (
+        RequestHeader(header.api_key, header.api_version, header.correlation_id + step, None)
+        for step in (-1, 1)
+    )
     return {
         "garbage": b"HTTP/1.1 400 Bad Request\r\n\r\n",
         "negative length": b"\xff\xff\xff\xff" + bytes(8),
         "too short for a correlation id": b"\x00\x00\x00\x02" + bytes(8),
         "too large": (1 << 30).to_bytes(4, "big") + good[4:8],
-        "wrong correlation id": frame(other, m.HeartbeatResponse()),
+        "lower correlation id": frame(earlier, m.HeartbeatResponse()),
+        "higher correlation id": frame(later, m.HeartbeatResponse()),
         "bytes left over": (len(good) - 4 + 3).to_bytes(4, "big") + good[4:] + b"abc",
         "body cut short": (len(good) - 4 - 2).to_bytes(4, "big") + good[4:-2],
         "answered twice": good + good,
@@ -223,7 +227,8 @@ def _bytes_of(kind: str, header: RequestHeader) -> bytes:
         "negative length",
         "too short for a correlation id",
         "too large",
-        "wrong correlation id",
+        "lower correlation id",
+        "higher correlation id",
         "bytes left over",
         "body cut short",
     ],
