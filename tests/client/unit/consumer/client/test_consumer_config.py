@@ -90,6 +90,13 @@ def test_an_assignor_that_a_property_names_is_imported_by_who_uses_it() -> None:
         ConsumerConfig.from_properties({"partition.assignment.strategy": "json:JSONDecoder"}).loaded()
 
 
+def test_an_owner_is_checked_beside_an_assignor_that_is_not_imported_yet() -> None:
+    with pytest.raises(KafkaConfigurationError, match=r"^subscription\.owner"):
+        ConsumerConfig.from_properties(
+            {"partition.assignment.strategy": f"{__name__}:Own, range", "subscription.owner": "a b"}
+        )
+
+
 def test_an_owner_is_added_to_what_every_other_option_makes_of_the_assignors() -> None:
     config = ConsumerConfig.from_properties(
         {

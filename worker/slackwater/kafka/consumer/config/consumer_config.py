@@ -164,13 +164,7 @@ class ConsumerConfig:
                 raise OptionProblem(
                     f"<{name}> must be one of {', '.join(known)}, not {getattr(self, name)!r}"
                 )
-        strategy = self._strategy()
-        if any(isinstance(given, PythonName) for given in strategy):
-            for given in strategy:
-                if not isinstance(given, PythonName):
-                    _assignor(given)
-        else:
-            self.assignors()
+        self.assignors()
         check_interceptors(self.interceptor_classes)
 
     @property
@@ -194,8 +188,9 @@ class ConsumerConfig:
         return self.isolation_level == "read_committed"
 
     def assignors(self) -> list[Assignor]:
-        """New assignors as ``partition_assignment_strategy`` names them, in order."""
-        made = [_assignor(given) for given in self._strategy()]
+        """New assignors as ``partition_assignment_strategy`` names them, in order; before :meth:`loaded`
+        without those that are a :class:`PythonName`."""
+        made = [_assignor(given) for given in self._strategy() if not isinstance(given, PythonName)]
         if self.scheduled_rebalance_max_delay_ms:
             try:
                 made = with_delay(made, self.scheduled_rebalance_max_delay_ms)
