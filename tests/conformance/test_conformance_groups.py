@@ -455,22 +455,15 @@ def test_oversized_metadata_refuses_its_partition_alone(
 ) -> None:
     """OFFSET_METADATA_TOO_LARGE for that partition alone."""
     partition = m.OffsetCommitRequestPartition
-    request = m.OffsetCommitRequest(
-        group_id=topic,
-        generation_id_or_member_epoch=committer.generation,
-        member_id=committer.member_id,
-        group_instance_id="a",
-        topics=[
-            m.OffsetCommitRequestTopic(
-                name=topic,
-                partitions=[
-                    partition(partition_index=0, committed_offset=9, committed_metadata="x" * 4097),
-                    partition(partition_index=1, committed_offset=9, committed_metadata="fine"),
-                ],
-            )
-        ],
+    answer = committer.commit_topic(
+        m.OffsetCommitRequestTopic(
+            name=topic,
+            partitions=[
+                partition(partition_index=0, committed_offset=9, committed_metadata="x" * 4097),
+                partition(partition_index=1, committed_offset=9, committed_metadata="fine"),
+            ],
+        )
     )
-    answer = client.request(request, 9).topics[0]
     shown = {x.partition_index: x.error_code for x in answer.partitions}
     assert shown == {0: E.OFFSET_METADATA_TOO_LARGE, 1: E.NONE}
     assert fetched(client, topic, topic, 1) == (9, "fine")
@@ -518,20 +511,10 @@ def test_simple_consumer_commits(bootstrap: str, topic: str, client: RawClient) 
         assert fetched(client, topic, topic, 0) == (13, "")
 
 
-def _commit_by_id(client: RawClient, committer: Member, topic_id: uuid.UUID, offset: int) -> int:
-    request = m.OffsetCommitRequest(
-        group_id=committer.group,
-        generation_id_or_member_epoch=committer.generation,
-        member_id=committer.member_id,
-        group_instance_id="a",
-        topics=[
-            m.OffsetCommitRequestTopic(
-                topic_id=topic_id,
-                partitions=[m.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)],
-            )
-        ],
-    )
-    answer = client.request(request, 10).topics[0]
+def _commit_by_id(committer: Member, topic_id: uuid.UUID, offset: int) -> int:
+    partition = m.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    wanted = m.OffsetCommitRequestTopic(topic_id=topic_id, partitions=[partition])
+    answer = committer.commit_topic(wanted, version=10)
     assert answer.topic_id == topic_id
     return answer.partitions[0].error_code
 
@@ -549,8 +532,8 @@ def _fetched_by_id(client: RawClient, group: str, topic_id: uuid.UUID) -> tuple[
 def test_commit_by_topic_id(committer: Member, topic: str, client: RawClient) -> None:
     """OffsetCommit and OffsetFetch v10 go by topic id; an id that was never known: UNKNOWN_TOPIC_ID."""
     known, unknown = topic_metadata(client, topic).topic_id, uuid.uuid4()
-    assert _commit_by_id(client, committer, known, 21) == E.NONE
-    assert _commit_by_id(client, committer, unknown, 22) == E.UNKNOWN_TOPIC_ID
+    assert _commit_by_id(committer, known, 21) == E.NONE
+    assert _commit_by_id(committer, unknown, 22) == E.UNKNOWN_TOPIC_ID
     assert fetched(client, topic, topic, 0) == (21, "")
     assert _fetched_by_id(client, topic, known) == (21, E.NONE)
     assert _fetched_by_id(client, topic, unknown) == (-1, E.UNKNOWN_TOPIC_ID)
@@ -562,7 +545,7 @@ def test_offsets_of_a_recreated_topic(committer: Member, topic: str, client: Raw
     an offset that was reached in it is stored for the topic that has the name now.
     """
     old = topic_metadata(client, topic).topic_id
-    assert _commit_by_id(client, committer, old, 100) == E.NONE
+    assert _commit_by_id(committer, old, 100) == E.NONE
     client.request(m.DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 5)
     wait_until(lambda: topic_metadata(client, topic).error_code)
     create_topic(client, topic, 1)
@@ -571,7 +554,7 @@ def test_offsets_of_a_recreated_topic(committer: Member, topic: str, client: Raw
     wait_until(lambda: fetched(client, topic, topic, 0) == (-1, ""))
     assert _fetched_by_id(client, topic, new) == (-1, E.NONE)
     assert _fetched_by_id(client, topic, old) == (-1, E.UNKNOWN_TOPIC_ID)
-    assert _commit_by_id(client, committer, old, 100) == E.UNKNOWN_TOPIC_ID
+    assert _commit_by_id(committer, old, 100) == E.UNKNOWN_TOPIC_ID
     assert _fetched_by_id(client, topic, new) == (-1, E.NONE)
     assert committer.commit(topic, 0, 100) == E.NONE
     assert _fetched_by_id(client, topic, new) == (100, E.NONE)

@@ -327,25 +327,24 @@ class Member:
         self, topic: str, partition: int, offset: int, metadata: str | None = "", **changes: Any
     ) -> int:
         """One OffsetCommit (v9, by topic name) of one partition, by its error code."""
-        version = changes.pop("version", 9)
+        committed = m.OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=metadata
+        )
+        wanted = m.OffsetCommitRequestTopic(name=topic, partitions=[committed])
+        return self.commit_topic(wanted, **changes).partitions[0].error_code
+
+    def commit_topic(
+        self, topic: m.OffsetCommitRequestTopic, version: int = 9, **changes: Any
+    ) -> m.OffsetCommitResponseTopic:
+        """One OffsetCommit of one topic; ``changes``: other fields of the request."""
         values: dict[str, Any] = {
             "group_id": self.group,
             "generation_id_or_member_epoch": self.generation,
             "member_id": self.member_id,
             "group_instance_id": self.instance,
-            "topics": [
-                m.OffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=[
-                        m.OffsetCommitRequestPartition(
-                            partition_index=partition, committed_offset=offset, committed_metadata=metadata
-                        )
-                    ],
-                )
-            ],
+            "topics": [topic],
         }
-        answer = self.side.request(m.OffsetCommitRequest(**{**values, **changes}), version)
-        return answer.topics[0].partitions[0].error_code
+        return self.side.request(m.OffsetCommitRequest(**{**values, **changes}), version).topics[0]
 
     def leave(self) -> int:
         """Leaves the group by member id and instance id; the error code of this member."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -76,14 +77,21 @@ def test_latest_reads_only_what_comes_after(broker: Any) -> None:
         assert drain(consumer, 5) == {tp: [10, 11, 12, 13, 14]}
 
 
-def test_without_a_reset_policy_each_poll_asks_for_a_seek(broker: Any) -> None:
-    topic = make_topic(broker.bootstrap, 2, 20)
-    tp, other = partitions(topic, 2)
-    with KafkaConsumer(**options(broker.bootstrap, unique("g"), auto_offset_reset="none")) as consumer:
+@contextlib.contextmanager
+def without_a_position(bootstrap: str) -> Iterator[tuple[KafkaConsumer, TopicPartition, TopicPartition]]:
+    """A consumer without a reset policy, a partition that has no position, and one at its start; each has 10
+    records."""
+    tp, other = partitions(make_topic(bootstrap, 2, 20), 2)
+    with KafkaConsumer(**options(bootstrap, unique("g"), auto_offset_reset="none")) as consumer:
         consumer.assign([tp, other])
         consumer.seek(other, 0)
+        yield consumer, tp, other
+
+
+def test_without_a_reset_policy_each_poll_asks_for_a_seek(broker: Any) -> None:
+    with without_a_position(broker.bootstrap) as (consumer, tp, other):
         for _ in range(3):
-            with pytest.raises(NoOffsetForPartitionError, match=topic):
+            with pytest.raises(NoOffsetForPartitionError, match=tp.topic):
                 consumer.poll(30_000)
         consumer.seek(tp, 8)
         assert drain(consumer, 12) == {tp: [8, 9], other: list(range(10))}
@@ -93,7 +101,7 @@ def test_without_a_reset_policy_each_poll_asks_for_a_seek(broker: Any) -> None:
                 with pytest.raises(OffsetOutOfRangeNoResetError, match="5000"):
                     consumer.poll(30_000)
         consumer.pause(tp)
-        produce(broker.bootstrap, topic, 2, 2, start=10)
+        produce(broker.bootstrap, tp.topic, 2, 2, start=10)
         assert drain(consumer, 1) == {other: [10]}
         consumer.resume(tp)
         with pytest.raises(OffsetOutOfRangeNoResetError, match="5000"):
@@ -103,13 +111,9 @@ def test_without_a_reset_policy_each_poll_asks_for_a_seek(broker: Any) -> None:
 
 
 def test_a_paused_partition_without_a_position_is_told_once(broker: Any) -> None:
-    topic = make_topic(broker.bootstrap, 2, 20)
-    tp, other = partitions(topic, 2)
-    with KafkaConsumer(**options(broker.bootstrap, unique("g"), auto_offset_reset="none")) as consumer:
-        consumer.assign([tp, other])
-        consumer.seek(other, 0)
+    with without_a_position(broker.bootstrap) as (consumer, tp, other):
         consumer.pause(tp, other)
-        with pytest.raises(NoOffsetForPartitionError, match=topic):
+        with pytest.raises(NoOffsetForPartitionError, match=tp.topic):
             consumer.poll(30_000)
         consumer.resume(other)
         assert drain(consumer, 10) == {other: list(range(10))}
