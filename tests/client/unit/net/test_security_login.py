@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import random
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -206,12 +207,12 @@ async def test_a_fresh_nonce_for_each_login() -> None:
 
 
 class Tokens:
-    def __init__(self, *tokens: str | Exception) -> None:
+    def __init__(self, *tokens: str | BaseException) -> None:
         self.tokens = list(tokens)
 
     def token(self) -> str:
         token = self.tokens.pop(0)
-        if isinstance(token, Exception):
+        if isinstance(token, BaseException):
             raise token
         return token
 
@@ -219,16 +220,17 @@ class Tokens:
         return {"pool": "p"}
 
 
-async def test_tokens_come_from_the_provider_at_each_login() -> None:
+@pytest.mark.parametrize("raised", [OSError("down"), SystemExit("down")])
+async def test_tokens_come_from_the_provider_at_each_login(raised: BaseException) -> None:
     broker = Broker()
     broker.judge = lambda message: m.SaslAuthenticateResponse()  # type: ignore[method-assign]
     wanted = Security(
-        protocol="SASL_PLAINTEXT", mechanism="OAUTHBEARER", token_provider=Tokens("a", OSError("down"), "b")
+        protocol="SASL_PLAINTEXT", mechanism="OAUTHBEARER", token_provider=Tokens("a", raised, "b")
     )
     connect = SecureConnect(wanted, random.Random(1))
     async with scripted_broker(broker.script) as port:
         await (await connect("127.0.0.1", port, SETTINGS)).close()
-        with pytest.raises(KafkaConnectionError, match=r"gave no token: OSError\('down'\)"):
+        with pytest.raises(KafkaConnectionError, match=re.escape(f"gave no token: {raised!r}")):
             await connect("127.0.0.1", port, SETTINGS)
         await (await connect("127.0.0.1", port, SETTINGS)).close()
     assert broker.logins == [b"n,,\1auth=Bearer a\1pool=p\1\1", b"n,,\1auth=Bearer b\1pool=p\1\1"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from typing import Any
 
 import pytest
 
@@ -134,8 +135,19 @@ def test_a_refusal_in_another_form(challenge: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("token", "extensions"),
-    [("", {}), ("a\x01b", {}), ("tökén", {}), ("a", {"auth": "b"}), ("a", {"k1": "b"}), ("a", {"k": "\x01"})],
+    [
+        ("", {}),
+        ("a\x01b", {}),
+        ("tökén", {}),
+        (b"a", {}),
+        (None, {}),
+        ("a", {"auth": "b"}),
+        ("a", {"k1": "b"}),
+        ("a", {"k": "\x01"}),
+        ("a", {"k": 1}),
+        ("a", None),
+    ],
 )
-def test_tokens_that_cannot_be_sent(token: str, extensions: dict[str, str]) -> None:
+def test_tokens_that_cannot_be_sent(token: Any, extensions: Any) -> None:
     with pytest.raises(SaslProblem, match="token provider"):
         OAuthBearer(token, extensions)

@@ -7,7 +7,7 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
 import pytest
@@ -21,12 +21,13 @@ from slackwater.kafka.errors import (
     SendDeadlineError,
     TopicAuthorizationFailedError,
 )
-from slackwater.kafka.producer import AsyncProducer
+from slackwater.kafka.producer import AsyncProducer, KafkaProducer, sender
 from slackwater.kafka.records import BatchHeader, decode, iter_batches
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader
 from slackwater.kafka.wire.primitives import ZERO_UUID
+from tests.support.waiting import WAIT_S
 from tests.support.wire.scripted import Peer, scripted_broker
 
 Answer = m.ProduceResponsePartition | None
@@ -339,3 +340,34 @@ async def test_senders_wait_for_room_and_go_on() -> None:
     async with producing(**options) as (producer, _):
         futures = [await producer.send("t", bytes(300)) for _ in range(50)]
         assert len(await asyncio.gather(*futures)) == 50
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), asyncio.CancelledError()])
+async def test_a_callback_that_raises_stops_nobody(error: BaseException) -> None:
+    def fails(_: Any) -> None:
+        raise error
+
+    async with producing() as (_, broker):
+        producer = await asyncio.to_thread(KafkaProducer, bootstrap_servers=f"127.0.0.1:{broker.port}")
+        outcomes: list[Any] = []
+        first = await asyncio.to_thread(producer.send, "t", b"a")
+        first.add_callback(fails).add_both(outcomes.append)
+        await asyncio.to_thread(producer.flush, WAIT_S)
+        second = await asyncio.to_thread(producer.send, "t", b"b")
+        await asyncio.to_thread(producer.close, WAIT_S)
+        assert second.succeeded()
+    assert [outcome.offset for outcome in outcomes] == [50]
+
+
+@pytest.mark.parametrize("broken", ["action_for", "Identity"])
+async def test_an_answer_that_cannot_be_handled_fails_the_records_at_once(
+    monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def fails(*_: Any) -> NoReturn:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(sender, broken, fails)
+    async with producing(lambda b: b.script.append(ErrorCode.INVALID_RECORD)) as (producer, _):
+        sent = await producer.send("t", b"x")
+        await asyncio.wait([sent], timeout=WAIT_S)
+        assert "RuntimeError('broken')" in str(sent.exception())

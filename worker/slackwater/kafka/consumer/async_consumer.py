@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from slackwater.extras import ARROW
-from slackwater.kafka.consumer.config import deserializers
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.iteration import to_table
 from slackwater.kafka.consumer.listener import callback_for, listener_error
@@ -420,10 +419,8 @@ class AsyncConsumer(ConsumerBase):
             leave = self.config.group_instance_id is None if leave_group is None else leave_group
             left_ms = max(0, int((deadline - loop.time()) * 1000))
             await self._opened.close(leave=leave, timeout_ms=left_ms)
-            await self._run_callbacks()
-            self._interceptors.close()
-            for deserializer in (self.config.key_deserializer, self.config.value_deserializer):
-                deserializers.close(deserializer)
+            with self._closing_extensions():
+                await self._run_callbacks()
 
     stop = close
 

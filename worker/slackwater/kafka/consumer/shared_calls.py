@@ -6,10 +6,12 @@ import re
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Literal, TypeVar, overload
 from uuid import UUID
 
+from slackwater.kafka.consumer.config import deserializers
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.engine import Engine
 from slackwater.kafka.consumer.interceptors import Interceptors
@@ -100,6 +102,15 @@ class ConsumerBase(ABC):
     def _was_committed(self, offsets: Offsets) -> None:
         self._commits.tell(lambda: self._interceptors.on_commit(offsets))
         self._nudge()
+
+    def _closing_extensions(self) -> ExitStack:
+        """Closes the interceptors and deserializers at its end, each of them whatever the others, or calls
+        within it, raise."""
+        stack = ExitStack()
+        for deserializer in (self.config.value_deserializer, self.config.key_deserializer):
+            stack.callback(deserializers.close, deserializer)
+        stack.callback(self._interceptors.close)
+        return stack
 
     def _timeout(self, timeout_ms: float | None) -> int:
         if timeout_ms is None:

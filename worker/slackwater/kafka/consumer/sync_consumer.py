@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, overload
 
 from slackwater.extras import ARROW
-from slackwater.kafka.consumer.config import deserializers
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig, default_keywords
 from slackwater.kafka.consumer.engine import Engine
 from slackwater.kafka.consumer.iteration import to_table
@@ -519,10 +518,8 @@ class KafkaConsumer(ConsumerBase):
                 self._thread.run(self._opened.close(leave=leave, timeout_ms=left_ms))
             finally:
                 self._thread.stop()
-            self._run_callbacks()
-            self._interceptors.close()
-            for deserializer in (self.config.key_deserializer, self.config.value_deserializer):
-                deserializers.close(deserializer)
+            with self._closing_extensions():
+                self._run_callbacks()
 
     def __del__(self) -> None:
         """A consumer that was dropped without :meth:`close` stops being a member; nothing is committed."""

@@ -17,6 +17,9 @@ from slackwater.kafka.errors import IllegalStateError, KafkaTimeoutError
 T = TypeVar("T")
 
 
+CALLBACK_ERRORS = (Exception, asyncio.CancelledError, SystemExit)
+"""What a function of the application may raise on a thread of the client's, which it must not end."""
+
 MADE_BEFORE_FORK = (
     "this client was made before its process was forked, and its threads and connections are the parent's; "
     "make a client in each process"

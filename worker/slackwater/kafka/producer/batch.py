@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from slackwater.kafka.errors import KafkaError, KafkaTimeoutError
+from slackwater.kafka.net.threads import CALLBACK_ERRORS
 from slackwater.kafka.records import BatchBuilder
 from slackwater.kafka.structs import TopicPartition
 
@@ -168,7 +169,7 @@ class _Sent:
 def _run(callback: Callable[[], None]) -> None:
     try:
         callback()
-    except Exception:
+    except CALLBACK_ERRORS:
         log.exception("a callback of a sent record raised")
 
 

@@ -98,14 +98,18 @@ class Sender:
                 finally:
                     timer.cancel()
         except Exception as exc:
-            # Nothing checks the queues any more: fail the futures instead of leaving them pending for ever.
-            log.exception("the producer's sender ended")
-            self.fail_all(KafkaError(f"the producer has failed: {exc!r}"))
+            self._failed(exc)
         finally:
             tasks = list(self._tasks.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _failed(self, exc: Exception) -> None:
+        """Ends the producer for an error that nothing here expects: all futures fail now, in place of those
+        whose batches it has left under way, which nobody would look at any more."""
+        log.exception("the producer's sender ended")
+        self.fail_all(KafkaError(f"the producer has failed: {exc!r}"))
 
     def _pass(self, now_ms: float) -> float | None:
         """Sends what can be sent. Returns when to check again unless something happens before."""
@@ -156,6 +160,8 @@ class Sender:
         async def job() -> None:
             try:
                 await make()  # type: ignore[misc]
+            except Exception as exc:
+                self._failed(exc)
             finally:
                 del self._tasks[key]
                 self.wake()
@@ -298,6 +304,12 @@ class Sender:
 
     def _answered(self, batches: list[Batch], answer: asyncio.Future[m.ProduceResponse]) -> None:
         self.wake()
+        try:
+            self._take_answers(batches, answer)
+        except Exception as exc:
+            self._failed(exc)
+
+    def _take_answers(self, batches: list[Batch], answer: asyncio.Future[m.ProduceResponse]) -> None:
         if answer.cancelled():
             self._all_failed(batches, KafkaConnectionError("the request was cancelled"))
             return

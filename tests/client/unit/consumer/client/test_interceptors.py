@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.kafka.consumer import ConsumerConfig, ConsumerInterceptor
+from slackwater.kafka.consumer import ConsumerConfig, ConsumerInterceptor, KafkaConsumer
 from slackwater.kafka.consumer.interceptors import Interceptors, Records
 from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
@@ -86,3 +86,36 @@ def test_each_interceptor_gets_the_result_of_the_previous_one(caplog: pytest.Log
 def test_an_object_that_is_no_interceptor_is_refused(given: Any, says: str) -> None:
     with pytest.raises(KafkaConfigurationError, match=says):
         ConsumerConfig.from_keywords({"interceptor_classes": given}).loaded()
+
+
+class Closes:
+    """A deserializer that fails at its end."""
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+
+    def deserialize(self, topic: str, headers: Any, data: Any) -> Any:
+        return data
+
+    def close(self) -> None:
+        calls.append(self.mark)
+        raise RuntimeError("not today")
+
+
+def test_all_are_closed_whatever_the_others_and_a_callback_raise() -> None:
+    def fails(*_: Any) -> None:
+        raise ValueError("of the callback")
+
+    calls.clear()
+    consumer = KafkaConsumer(
+        bootstrap_servers="127.0.0.1:1",
+        api_version=(3, 0),
+        group_id="g",
+        interceptor_classes=[Adds("one")],
+        key_deserializer=Closes("key"),
+        value_deserializer=Closes("value"),
+    )
+    consumer.commit_async({A: OffsetAndMetadata(1)}, fails)
+    with pytest.raises(RuntimeError, match="not today"):
+        consumer.close(timeout_ms=0)
+    assert calls[1:] == [("one", "closed"), "key", "value"]

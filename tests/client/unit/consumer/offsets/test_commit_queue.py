@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 from typing import Any
 
@@ -43,6 +44,18 @@ def test_callbacks_run_in_the_order_of_the_commits() -> None:
     assert isinstance(outcomes[1][1], KafkaError)
     assert outcomes[2][1] is None
     assert queue.under_way() == []
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), asyncio.CancelledError()])
+def test_a_callback_of_a_commit_that_raises_is_passed_over(error: BaseException) -> None:
+    def fails(*_: Any) -> None:
+        raise error
+
+    future, pending = commit(1)
+    outcomes: list[Any] = []
+    pending.add_callback(fails).add_both(outcomes.append)
+    future.set_result(None)
+    assert outcomes == [None]
 
 
 def test_a_commit_future_has_the_names_of_kafka_python() -> None:

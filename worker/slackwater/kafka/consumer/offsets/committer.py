@@ -15,6 +15,7 @@ from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.coordinator import Group
 from slackwater.kafka.consumer.standby import refuse_in_standby
 from slackwater.kafka.errors import IllegalStateError, KafkaError, KafkaTimeoutError
+from slackwater.kafka.net.threads import CALLBACK_ERRORS
 from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition, check_partitions
@@ -192,16 +193,22 @@ class CommitFuture:
 
     def add_callback(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> CommitFuture:
         """Has ``call(*args, None, **kwargs)`` called on the client's thread when the offsets are stored."""
-        self._future.add_done_callback(
-            lambda _: call(*args, None, **kwargs) if self.exception is None else None
-        )
-        return self
+        return self._when_done(lambda: call(*args, None, **kwargs) if self.exception is None else None)
 
     def add_errback(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> CommitFuture:
         """Has ``call(*args, error, **kwargs)`` called on the client's thread when the commit has failed."""
-        self._future.add_done_callback(
-            lambda _: call(*args, self.exception, **kwargs) if self.exception is not None else None
+        return self._when_done(
+            lambda: call(*args, self.exception, **kwargs) if self.exception is not None else None
         )
+
+    def _when_done(self, call: Call) -> CommitFuture:
+        def run(_: object) -> None:
+            try:
+                call()
+            except CALLBACK_ERRORS:
+                log.exception("a callback of a commit raised")
+
+        self._future.add_done_callback(run)
         return self
 
     def add_both(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> CommitFuture:

@@ -210,7 +210,7 @@ class _Login:
             more = await loop.run_in_executor(None, extensions) if extensions is not None else {}
         except KafkaError:
             raise
-        except Exception as exc:
+        except (Exception, SystemExit) as exc:
             # Not a refusal: whoever gives tokens may be away for a moment, like a broker.
             raise KafkaConnectionError(f"the token provider gave no token: {exc!r}") from exc
         return OAuthBearer(token, more)

@@ -139,10 +139,14 @@ class OAuthBearer:
     """Sends a token. ``extensions``: SASL extensions for the broker (KIP-342)."""
 
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
-        if not token or not token.isascii() or any(c <= " " for c in token):
+        if not isinstance(token, str) or not token or not token.isascii() or any(c <= " " for c in token):
             raise SaslProblem("the token provider returned no token, or one with invalid characters")
+        if not isinstance(extensions, Mapping):
+            raise SaslProblem(f"the token provider returned SASL extensions that are no dict: {extensions!r}")
         for name, value in extensions.items():
-            if not _EXTENSION_NAME.fullmatch(name) or name == "auth" or not _EXTENSION_VALUE.fullmatch(value):
+            texts = isinstance(name, str) and isinstance(value, str)
+            good = texts and _EXTENSION_NAME.fullmatch(name) and _EXTENSION_VALUE.fullmatch(value)
+            if not good or name == "auth":
                 raise SaslProblem(
                     f"the token provider returned a SASL extension {name!r} that cannot be sent"
                 )
