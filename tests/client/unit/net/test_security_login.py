@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import math
 import random
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.kafka import ClientCredentials, Security
+from slackwater.kafka import ClientCredentials, KafkaAdmin, KafkaConsumer, KafkaProducer, Security
 from slackwater.kafka.errors import (
     AuthenticationError,
     KafkaConnectionError,
@@ -27,7 +28,7 @@ from slackwater.kafka.net.security.connect import SecureConnect
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from tests.support.kafka.token_endpoint import TokenEndpoint, granting
-from tests.support.waiting import WAIT_S
+from tests.support.waiting import WAIT_S, wait_until_async
 from tests.support.wire.scripted import Peer, scripted_broker
 
 SETTINGS = ConnectionSettings(request_timeout_ms=5_000, connect_timeout_ms=5_000)
@@ -45,7 +46,7 @@ class Broker:
 
     def __init__(self, password: str = SECRET, lifetime_ms: int = 0) -> None:
         self.password, self.lifetime_ms = password, lifetime_ms
-        self.connections = 0
+        self.connections = self.port = 0
         self.logins: list[bytes] = []
         self.requests: list[str] = []
 
@@ -60,6 +61,9 @@ class Broker:
             elif isinstance(body, m.SaslAuthenticateRequest):
                 self.logins.append(body.auth_bytes)
                 await peer.answer(header, self.judge(body.auth_bytes))
+            elif isinstance(body, m.MetadataRequest):
+                node = m.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.port)
+                await peer.answer(header, m.MetadataResponse(brokers=[node]))
             else:
                 await peer.answer(header, m.HeartbeatResponse())
 
@@ -234,6 +238,45 @@ async def test_tokens_come_from_the_provider_at_each_login(raised: BaseException
             await connect("127.0.0.1", port, SETTINGS)
         await (await connect("127.0.0.1", port, SETTINGS)).close()
     assert broker.logins == [b"n,,\1auth=Bearer a\1pool=p\1\1", b"n,,\1auth=Bearer b\1pool=p\1\1"]
+
+
+class RefersTo(Tokens):
+    """A provider that refers to its client."""
+
+    client: Any = None
+
+    def token(self) -> str:
+        return "t"
+
+
+CLIENTS: dict[str, Callable[..., Any]] = {
+    "consumer": lambda **options: KafkaConsumer("t", api_version=(3, 0), **options),
+    "producer": KafkaProducer,
+    "admin": KafkaAdmin,
+}
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+async def test_a_dropped_client_is_collected_though_its_token_provider_refers_to_it(kind: str) -> None:
+    broker = Broker()
+    broker.judge = lambda message: m.SaslAuthenticateResponse()  # type: ignore[method-assign]
+    async with scripted_broker(broker.script) as port:
+        broker.port = port
+        provider = RefersTo()
+        client = await asyncio.to_thread(
+            CLIENTS[kind],
+            bootstrap_servers=f"127.0.0.1:{port}",
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=provider,
+        )
+        await wait_until_async(lambda: "Metadata" in broker.requests)
+        provider.client = client
+        with pytest.warns(ResourceWarning, match="without close") as told:  # noqa: PT031
+            del client, provider
+            # The thread that made the client may hold it for a moment.
+            await wait_until_async(lambda: [gc.collect(), *told][1:])
+    assert broker.logins[0] == b"n,,\1auth=Bearer t\1pool=p\1\1"
 
 
 async def test_after_a_refusal_another_token_is_asked_for_and_a_changed_secret_is_presented_at_once(

@@ -23,6 +23,7 @@ from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.cluster import Cluster
 from slackwater.kafka.net.security import options as security_options
+from slackwater.kafka.net.security.connect import kept_by_client
 from slackwater.kafka.net.threads import MADE_BEFORE_FORK, tell_of_fork
 from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
@@ -54,14 +55,14 @@ class AsyncAdmin:
         **options: Any,
     ) -> None:
         rng = rng or random.Random()
-        security, options = security_options.from_keywords(options)
+        self._security, options = security_options.from_keywords(options)
         self._cluster = Cluster(
             bootstrap_servers,
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
             retry_backoff_ms=retry_backoff_ms,
             rng=rng,
-            security=security,
+            security=kept_by_client(self._security),
             **options,
         )
         self._timeout_ms = request_timeout_ms

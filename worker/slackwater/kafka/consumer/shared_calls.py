@@ -20,6 +20,7 @@ from slackwater.kafka.consumer.listener import callback_for, check_listener
 from slackwater.kafka.consumer.metrics.raw import KafkaMetric, MetricName
 from slackwater.kafka.consumer.offsets.committer import CommitQueue, Offsets, check_offsets
 from slackwater.kafka.errors import IllegalStateError
+from slackwater.kafka.net.security.connect import kept_by_client
 from slackwater.kafka.net.threads import MADE_BEFORE_FORK, tell_of_fork
 from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.subscription import EARLIEST, LATEST, FetchState
@@ -71,6 +72,7 @@ class ConsumerBase(ABC):
         """An engine on the running loop, without what is the application's and may refer to this client."""
         config = replace(
             self.config,
+            security=kept_by_client(self.config.security),
             key_deserializer=None,
             value_deserializer=None,
             interceptor_classes=(),

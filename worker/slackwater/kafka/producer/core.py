@@ -24,6 +24,7 @@ from slackwater.kafka.errors import (
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.cluster import Cluster
 from slackwater.kafka.net.connection import Connect
+from slackwater.kafka.net.security.connect import kept_by_client
 from slackwater.kafka.net.threads import MADE_BEFORE_FORK, tell_of_fork
 from slackwater.kafka.producer.accumulator import Accumulator, Headers
 from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata
@@ -54,7 +55,13 @@ class ProducerCore:
     def __init__(
         self, config: ProducerConfig, clock: Clock, rng: random.Random, connect: Connect | None = None
     ) -> None:
-        config = replace(config, key_serializer=None, value_serializer=None, partitioner=None)
+        config = replace(
+            config,
+            security=kept_by_client(config.security),
+            key_serializer=None,
+            value_serializer=None,
+            partitioner=None,
+        )
         self.config = config
         self.clock = clock
         self._rng = rng

@@ -8,8 +8,9 @@ import math
 import os
 import random
 import secrets
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slackwater.kafka.errors import (
     AuthenticationError,
@@ -26,7 +27,7 @@ from slackwater.kafka.net.connection_setup import open_connection
 from slackwater.kafka.net.security.files import Credentials, read_line
 from slackwater.kafka.net.security.oauth import ClientCredentials
 from slackwater.kafka.net.security.sasl import Mechanism, OAuthBearer, Plain, SaslProblem, Scram
-from slackwater.kafka.net.security.settings import OAUTHBEARER, PLAIN, Security
+from slackwater.kafka.net.security.settings import OAUTHBEARER, PLAIN, Security, TokenProvider
 from slackwater.kafka.net.security.tls import Material, TlsContexts, explain
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
@@ -45,6 +46,39 @@ def connector(security: Security, rng: random.Random) -> Connect:
     if security.tls or security.sasl:
         return SecureConnect(security, rng)
     return open_connection
+
+
+class _NotKept:
+    """A token provider that this does not keep alive."""
+
+    def __init__(self, provider: TokenProvider) -> None:
+        self._provider = weakref.ref(provider)
+
+    def _get(self) -> TokenProvider:
+        provider = self._provider()
+        if provider is None:
+            raise KafkaConnectionError("the client was dropped, and its token provider with it")
+        return provider
+
+    def token(self) -> str:
+        return self._get().token()
+
+    def extensions(self) -> dict[str, str]:
+        make = getattr(self._get(), "extensions", None)
+        made: dict[str, str] = {} if make is None else make()
+        return made
+
+
+def kept_by_client(security: Security) -> Security:
+    """``security`` for a client's event loop, which would keep the client where its token provider refers to
+    it: the client has to hold ``security`` itself."""
+    provider = security.token_provider
+    if provider is None or isinstance(provider, ClientCredentials):
+        return security
+    try:
+        return replace(security, token_provider=_NotKept(provider))
+    except TypeError:  # its class has __slots__ and no __weakref__
+        return security
 
 
 _Presented = tuple[Material | None, Credentials | None, Credentials | None]
