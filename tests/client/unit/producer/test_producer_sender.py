@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -371,3 +372,14 @@ async def test_an_answer_that_cannot_be_handled_fails_the_records_at_once(
         sent = await producer.send("t", b"x")
         await asyncio.wait([sent], timeout=WAIT_S)
         assert "RuntimeError('broken')" in str(sent.exception())
+
+
+async def test_what_fails_again_and_again_is_said_once_and_at_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "slackwater.kafka")
+    async with producing(lambda b: b.script.extend([None] * 5)) as (producer, _):
+        await producer.send_and_wait("t", b"x")
+    lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("sending to t-0")]
+    assert len(lines) == 2
+    assert lines[1].startswith("sending to t-0 works again, after 5 failures")

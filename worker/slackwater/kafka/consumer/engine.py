@@ -103,7 +103,9 @@ class Engine:
                 on_news=self._on_news, stats=self.metrics.group,
             )  # fmt: skip
         self._background = BackgroundTasks()
-        self.committer = Committer(config, self.subscription, self.group, self._background)
+        self.committer = Committer(
+            config, self.subscription, self.group, self._background, self.cluster.outages
+        )
         self.standby = Standby(
             config, self.cluster, self.subscription, self.buffer, self.group, self.backoff, self._background
         )
@@ -480,7 +482,6 @@ class Engine:
                     self._on_error(exc)
                     return
                 failures += 1
-                log.log(logging.WARNING if failures == 1 else logging.DEBUG, "metadata: %s", exc)
                 await asyncio.sleep(max(self.backoff.delay_ms(failures), 1) / 1000)
 
     # -- the end ---------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -108,6 +109,7 @@ class Cluster:
             resolve=resolve,
             traffic=traffic,
         )
+        self.outages = self.settings.outages
         self._dns_lookup = client_dns_lookup
         self._recovery = metadata_recovery_strategy
         self._recovery_trigger_s = metadata_recovery_rebootstrap_trigger_ms / 1000
@@ -231,11 +233,14 @@ class Cluster:
         request = m.MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create)
         try:
             response = await self._metadata(request)
-        except KafkaError:
+        except KafkaError as exc:
             if self._failing_since is None:
                 self._failing_since = asyncio.get_running_loop().time()
+            if self._keeper is not None:  # else start() raises it
+                self.outages.failed(log, "metadata", f"metadata: {exc}", logging.WARNING)
             raise
         self._failing_since = None
+        self.outages.worked(log, "metadata")
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         self.metadata.update(response, now_ms, complete=scope is None)
         for listener in self.on_metadata:
@@ -282,10 +287,8 @@ class Cluster:
     async def _keep_fresh(self) -> None:
         while True:
             await asyncio.sleep(self._metadata_max_age_ms / 1000)
-            try:
+            with contextlib.suppress(KafkaError):  # it is logged
                 await self.refresh()
-            except KafkaError as exc:
-                log.warning("metadata is more than %d ms old: %s", self._metadata_max_age_ms, exc)
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -357,11 +360,13 @@ class Cluster:
                 problem = exc
                 continue
             try:
-                return await connection.request(request, timeout_ms, version_cap)
+                answer = await connection.request(request, timeout_ms, version_cap)
+                self.outages.worked(log, f"broker {node_id}")
+                return answer
             except KafkaConnectionError as exc:
                 if not elsewhere or isinstance(exc, RequestTimeoutError):
                     raise
-                log.info("asking another broker: %s", exc)
+                self.outages.failed(log, f"broker {node_id}", f"asking another broker: {exc}")
                 problem = exc
         if self._recovery != REBOOTSTRAP and self.metadata.brokers:
             names = ", ".join(f"{b.host}:{b.port}" for b in self.metadata.brokers.values())

@@ -526,7 +526,8 @@ class Connection(asyncio.BufferedProtocol):
             self._fail_unreadable(exc)
 
     def _fail_unreadable(self, exc: DecodeError) -> None:
-        log.warning("closing the connection to %s: %s", self.address, exc)
+        message = f"closing the connection to {self.address}: {exc}"
+        self.settings.outages.failed(log, f"the connection to {self.address}", message, logging.WARNING)
         self.fail(KafkaConnectionError(f"{self.address} sent an invalid response: {exc}"))
 
     def _likely_reason(self, exc: Exception | None) -> str:

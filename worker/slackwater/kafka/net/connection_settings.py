@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from slackwater.kafka.net.dialer import AddressBook, Resolve, resolve
+from slackwater.kafka.net.outages import Outages
 from slackwater.kafka.wire.limits import ANSWER_BYTES
 from slackwater.version import VERSION
 
@@ -62,3 +63,5 @@ class ConnectionSettings:
     """Counts by API (``DescribeGroups``) what is sent over all connections with these settings."""
     traffic: Traffic = field(default=NOT_COUNTED, compare=False)
     """Called for what goes over all connections with these settings."""
+    outages: Outages = field(default_factory=Outages, compare=False)
+    """What fails now, of the client with these settings."""

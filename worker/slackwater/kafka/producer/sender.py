@@ -114,7 +114,8 @@ class Sender:
     def _pass(self, now_ms: float) -> float | None:
         """Sends what can be sent. Returns when to check again unless something happens before."""
         for batch in self._accumulator.expire(now_ms):
-            log.warning("%s", batch.error)
+            what, cause = f"sending to {batch.tp}", str(batch.last_error)
+            self._cluster.outages.failed(log, what, str(batch.error), logging.WARNING, cause=cause)
         by_node: dict[int, list[PartitionQueue]] = {}
         waits: list[float] = []
         with self._accumulator.lock:
@@ -187,8 +188,10 @@ class Sender:
     async def _connect(self, node_id: int) -> None:
         try:
             await self._cluster.connection(node_id, Purpose.PRODUCE)
+            self._cluster.outages.worked(log, f"broker {node_id}")
         except KafkaConnectionError as exc:
             self.last_problem = exc
+            self._cluster.outages.failed(log, f"broker {node_id}", str(exc), logging.WARNING)
             self._note_problem(node_id, exc)
             self._leaders_wanted = True
         except KafkaError as exc:
@@ -386,6 +389,7 @@ class Sender:
         if not error.retriable or batch.attempts > self._config.retries:
             self._give_up(batch, error)
             return
+        self._cluster.outages.failed(log, f"sending to {batch.tp}", f"sending to {batch.tp} again: {error}")
         with self._accumulator.lock:
             retry_at = self._clock.mono_ms() + self._backoff.delay_ms(batch.attempts)
             self._accumulator.queues[batch.tp].to_retry(batch, error, retry_at)
@@ -404,6 +408,8 @@ class Sender:
         with self._accumulator.lock:
             self._accumulator.queues[batch.tp].succeeded(batch)
             self._accumulator.done(batch)
+        if self._cluster.outages:
+            self._cluster.outages.worked(log, f"sending to {batch.tp}")
         batch.finish(offset=offset, log_append_ms=log_append_ms)
 
     def fail_all(self, error: KafkaError, *, fatal: bool = True) -> None:

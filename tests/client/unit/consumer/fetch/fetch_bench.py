@@ -10,6 +10,7 @@ from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.fetch.buffer import FetchBuffer
 from slackwater.kafka.consumer.fetch.fetcher import Fetcher
 from slackwater.kafka.errors import KafkaConnectionError, KafkaError
+from slackwater.kafka.net.outages import Outages
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.records import BatchBuilder
@@ -35,7 +36,7 @@ class Bench:
     def __init__(
         self, *assigned: TopicPartition, leaders: tuple[int, ...] = (1, 1, 1), **options: Any
     ) -> None:
-        self.metadata = ClusterMetadata()
+        self.metadata, self.outages = ClusterMetadata(), Outages()
         partitions = [
             m.MetadataResponsePartition(partition_index=n, leader_id=node, leader_epoch=1)
             for n, node in enumerate(leaders)

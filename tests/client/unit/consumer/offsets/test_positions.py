@@ -21,6 +21,7 @@ from slackwater.kafka.errors import (
     TopicRecreatedError,
     UnsupportedVersionError,
 )
+from slackwater.kafka.net.outages import Outages
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.protocol.subscription import EARLIEST, LATEST, FetchState, PartitionState, Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
@@ -45,7 +46,7 @@ class Bench:
     """Positions whose leader answers by ``ends`` and ``offsets``; what it was asked is in ``asked``."""
 
     def __init__(self, *assigned: TopicPartition, epoch: int = 3, **options: Any) -> None:
-        self.metadata = ClusterMetadata()
+        self.metadata, self.outages = ClusterMetadata(), Outages()
         self.subscription = Subscription()
         self.subscription.assign_by_user(assigned)
         self.ends: dict[TopicPartition, End] = {}

@@ -9,6 +9,7 @@ import pytest
 
 from slackwater.kafka.consumer.offsets.retrying_lookup import Looking
 from slackwater.kafka.errors import KafkaError
+from slackwater.kafka.net.outages import Outages
 from slackwater.kafka.protocol.subscription import PartitionState, Subscription
 from slackwater.kafka.structs import TopicPartition
 from tests.support.virtual_time import steady
@@ -40,6 +41,7 @@ async def test_news_ends_the_first_wait_for_an_unknown_leader_and_no_other(
         on_change=lambda: None,
         on_error=fail,
         refresh=lambda: None,
+        outages=Outages(),
     )
 
     async def settle() -> None:

@@ -241,6 +241,8 @@ class Fetcher:
             response = await self._cluster.send(
                 node, request, purpose=Purpose.FETCH, timeout_ms=timeout_ms, version_cap=session.version_cap
             )
+            if self._cluster.outages:
+                self._cluster.outages.worked(log, f"fetch from broker {node}")
             tally = self._metrics.answered(began_ms, response.throttle_time_ms) if self._metrics else None
             if response.throttle_time_ms > 0:
                 self._throttled(node, response.throttle_time_ms)
@@ -289,7 +291,9 @@ class Fetcher:
     def _failed(self, node: int, partitions: list[TopicPartition], error: KafkaError) -> None:
         if not error.retriable:
             self._on_error(error)
-        log.info("fetch from broker %d failed: %s", node, error)
+        self._cluster.outages.failed(
+            log, f"fetch from broker {node}", f"fetch from broker {node} failed: {error}"
+        )
         self._targets.failed(node, partitions, self._loop.time())
         self._refresh_soon()
         self._pause_for_backoff(partitions)

@@ -15,6 +15,7 @@ from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.coordinator import Group
 from slackwater.kafka.consumer.standby import refuse_in_standby
 from slackwater.kafka.errors import IllegalStateError, KafkaError, KafkaTimeoutError
+from slackwater.kafka.net.outages import Outages
 from slackwater.kafka.net.threads import CALLBACK_ERRORS
 from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.subscription import Subscription
@@ -36,7 +37,9 @@ class Committer:
         subscription: Subscription,
         group: Group | None,
         background: BackgroundTasks,
+        outages: Outages,
     ) -> None:
+        self._outages = outages
         self._config, self._subscription, self._group = config, subscription, group
         self._background = background
         self._loop = asyncio.get_running_loop()
@@ -57,6 +60,7 @@ class Committer:
         refuse_in_standby(self._subscription, "commit()")
         chosen = self.consumed() if offsets is None else offsets
         await self._group.offsets.commit(self._with_epochs(chosen), timeout_ms)
+        self._outages.worked(log, "auto-commit")
         if self.on_committed is not None and chosen:
             self.on_committed(chosen)
 
@@ -99,7 +103,10 @@ class Committer:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self.commit(offsets, timeout_ms)
         except (KafkaError, TimeoutError) as exc:
-            log.warning("auto-commit failed: %s", exc or f"not answered within {timeout_ms} ms")
+            self._auto_commit_failed(exc or f"not answered within {timeout_ms} ms")
+
+    def _auto_commit_failed(self, why: object) -> None:
+        self._outages.failed(log, "auto-commit", f"auto-commit failed: {why}", logging.WARNING)
 
     @property
     def auto_commits_now(self) -> bool:
@@ -123,7 +130,7 @@ class Committer:
             try:
                 await self.commit(offsets, self._config.default_api_timeout_ms)
             except KafkaError as exc:
-                log.warning("auto-commit failed: %s", exc)
+                self._auto_commit_failed(exc)
 
         self._background.start(run(), "auto-commit")
 

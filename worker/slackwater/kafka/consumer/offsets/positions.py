@@ -78,6 +78,7 @@ class Positions:
                 on_change=self._changed,
                 on_error=on_error,
                 refresh=refresh,
+                outages=cluster.outages,
             )
 
         self._looking = (
@@ -271,8 +272,10 @@ class Positions:
         except KafkaError as exc:
             if not exc.retriable:
                 raise
-            log.info("ListOffsets from broker %d: %s", node, exc)
+            what = f"ListOffsets from broker {node}"
+            self._cluster.outages.failed(log, what, f"{what}: {exc}")
             return {}
+        self._cluster.outages.worked(log, f"ListOffsets from broker {node}")
         answers = {}
         for tp, answer in o.read_list_offsets(response).items():
             action = action_for(m.ListOffsetsRequest, answer.error_code) if answer.error_code else None

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.net.backoff import Backoff
+from slackwater.kafka.net.outages import Outages
 from slackwater.kafka.protocol.subscription import PartitionState
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,9 @@ class Looking:
         on_change: Callable[[], None],
         on_error: Callable[[KafkaError], None],
         refresh: Callable[[], None],
+        outages: Outages,
     ) -> None:
+        self._outages = outages
         self._what, self._backoff = what, backoff
         self._pending, self._known, self._look = pending, known, look
         self._on_change, self._on_error, self._refresh = on_change, on_error, refresh
@@ -64,8 +67,10 @@ class Looking:
                 if not exc.retriable:
                     self._on_error(exc)
                     return
-                log.info("%s: %s", self._what, exc)
+                self._outages.failed(log, self._what, f"{self._what}: {exc}")
                 missing = True
+            else:
+                self._outages.worked(log, self._what)
             self._on_change()
             if missing:
                 failures += 1

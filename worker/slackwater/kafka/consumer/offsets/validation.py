@@ -90,8 +90,10 @@ class Validation:
         except KafkaError as exc:
             if not exc.retriable:
                 raise
-            log.info("OffsetForLeaderEpoch from broker %d: %s", node, exc)
+            what = f"OffsetForLeaderEpoch from broker {node}"
+            self._cluster.outages.failed(log, what, f"{what}: {exc}")
             return 0
+        self._cluster.outages.worked(log, f"OffsetForLeaderEpoch from broker {node}")
         done = 0
         epoch_ends = o.read_epoch_ends(response)
         for state in states:

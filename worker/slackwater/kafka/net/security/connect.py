@@ -24,6 +24,7 @@ from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.connection import Connect, Connection, TlsFailure, address
 from slackwater.kafka.net.connection_settings import ConnectionSettings
 from slackwater.kafka.net.connection_setup import open_connection
+from slackwater.kafka.net.outages import Outages
 from slackwater.kafka.net.security.files import Credentials, read_line
 from slackwater.kafka.net.security.oauth import ClientCredentials
 from slackwater.kafka.net.security.sasl import Mechanism, OAuthBearer, Plain, SaslProblem, Scram
@@ -125,8 +126,9 @@ class SecureConnect:
             self._hold_back(where, presented)
             connection = await self._open(host, port, settings, presented)
         except AuthenticationError as exc:
-            raise self._refused(where, presented, exc) from exc
-        self._refusals.pop(where, None)
+            raise self._refused(where, presented, exc, settings.outages) from exc
+        if self._refusals.pop(where, None) is not None:
+            settings.outages.worked(log, f"the login at {where}")
         return connection
 
     def _read(self) -> _Presented:
@@ -159,7 +161,7 @@ class SecureConnect:
             raise known.error
 
     def _refused(
-        self, where: str, presented: _Presented | None, error: AuthenticationError
+        self, where: str, presented: _Presented | None, error: AuthenticationError, outages: Outages
     ) -> AuthenticationError:
         known = self._refusals.get(where)
         now = asyncio.get_running_loop().time()
@@ -171,7 +173,8 @@ class SecureConnect:
         until = now + delay_ms / 1000
         self._refusals[where] = _Refusal(presented, error, failures, until)
         if self._security.retry_refused:
-            log.warning("%s; next attempt in %.0f s, or when a file has changed", error, delay_ms / 1000)
+            message = f"{error}; next attempt in {delay_ms / 1000:.0f} s, or when a file has changed"
+            outages.failed(log, f"the login at {where}", message, logging.WARNING, cause=str(error))
         return self._as_asked(error)
 
     def _as_asked(self, error: AuthenticationError) -> AuthenticationError:
