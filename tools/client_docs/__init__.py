@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
-from slackwater.kafka.consumer.config.java_names import KEYWORDS_NOT_HERE, NOT_HERE, NotHere, java_name
+from slackwater.kafka.java_names import KEYWORDS_NOT_HERE, NOT_HERE, NotHere, java_name
 from slackwater.kafka.net.security import options as security_options
 from slackwater.kafka.protocol.membership.states import TRANSITIONS
 from slackwater.kafka.protocol.subscription import MOVES

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from slackwater.kafka.net.security.oauth import ClientCredentials
     from slackwater.kafka.net.security.options import security_from_properties
     from slackwater.kafka.net.security.settings import Security
-    from slackwater.kafka.producer import AsyncProducer, KafkaProducer
+    from slackwater.kafka.producer import (
+        AsyncProducer,
+        KafkaProducer,
+        ProducerInterceptor,
+        ProducerRecord,
+    )
     from slackwater.kafka.records import ConsumerRecord, RecordColumns
     from slackwater.kafka.serializers import DefaultSerializer, Deserializer, JsonSerializer, Serializer
     from slackwater.kafka.structs import (
@@ -49,6 +54,8 @@ _HOME = {
     "Security": "net.security.settings",
     "AsyncProducer": "producer",
     "KafkaProducer": "producer",
+    "ProducerInterceptor": "producer",
+    "ProducerRecord": "producer",
     "ConsumerRecord": "records",
     "RecordColumns": "records",
     "DefaultSerializer": "serializers",
@@ -88,6 +95,8 @@ __all__ = [
     "MembershipSnapshot",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "ProducerInterceptor",
+    "ProducerRecord",
     "RecordColumns",
     "Security",
     "Serializer",

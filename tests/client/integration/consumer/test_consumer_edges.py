@@ -174,6 +174,9 @@ class Refers:
 
     on_partitions_revoked = on_partitions_assigned
 
+    def on_send(self, record: Any) -> Any:
+        return record
+
     def same(self, value: Any) -> Any:
         return value
 
@@ -209,7 +212,10 @@ def test_a_dropped_consumer_is_collected_though_its_options_refer_to_it(devbroke
 def test_a_dropped_producer_is_collected_though_its_options_refer_to_it(devbroker: Any) -> None:
     own = Refers()
     producer = KafkaProducer(
-        bootstrap_servers=devbroker.bootstrap, value_serializer=own.same, partitioner=own.first
+        bootstrap_servers=devbroker.bootstrap,
+        value_serializer=own.same,
+        partitioner=own.first,
+        interceptor_classes=[own],
     )
     own.client = producer
     producer.send(make_topic(devbroker.bootstrap, 1), b"x").add_callback(own.told).get(WAIT_S)

@@ -8,8 +8,8 @@ from dataclasses import fields
 import pytest
 
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
-from slackwater.kafka.consumer.config.java_names import NOT_HERE, java_name
 from slackwater.kafka.errors import KafkaConfigurationError
+from slackwater.kafka.java_names import NOT_HERE, java_name
 from slackwater.kafka.net.security import options as security_options
 from tests.support.java.programs import JavaOption, ask_java
 

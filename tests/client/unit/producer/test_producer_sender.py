@@ -16,13 +16,20 @@ import pytest
 from slackwater.kafka.errors import (
     ClusterAuthorizationFailedError,
     InvalidProducerEpochError,
+    InvalidRecordError,
     KafkaError,
     KafkaTimeoutError,
     MessageSizeTooLargeError,
     SendDeadlineError,
     TopicAuthorizationFailedError,
 )
-from slackwater.kafka.producer import AsyncProducer, KafkaProducer, sender
+from slackwater.kafka.producer import (
+    AsyncProducer,
+    KafkaProducer,
+    ProducerInterceptor,
+    ProducerRecord,
+    sender,
+)
 from slackwater.kafka.records import BatchHeader, decode, iter_batches
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
@@ -383,3 +390,65 @@ async def test_what_fails_again_and_again_is_said_once_and_at_its_end(
     lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("sending to t-0")]
     assert len(lines) == 2
     assert lines[1].startswith("sending to t-0 works again, after 5 failures")
+
+
+# -- interceptors ------------------------------------------------------------------------------------------
+
+
+class Watches(ProducerInterceptor):
+    """Appends to values, and keeps what it is told."""
+
+    def __init__(self, mark: bytes) -> None:
+        self.mark = mark
+        self.told: list[Any] = []
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        return record._replace(value=record.value + self.mark)
+
+    def on_acknowledgement(self, metadata: Any, exception: Any) -> None:
+        self.told.append((metadata.topic, metadata.offset, type(exception)))
+
+    def close(self) -> None:
+        self.told.append("closed")
+
+
+class Raises:
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        raise ValueError("not today")
+
+    def on_acknowledgement(self, metadata: Any, exception: Any) -> None:
+        raise SystemExit(1)
+
+    close = on_acknowledgement
+
+
+class Forgets:
+    def on_send(self, record: ProducerRecord) -> None:
+        """Returns nothing, which is no record."""
+
+
+async def test_interceptors_change_records_and_are_told_whatever_the_others_raise() -> None:
+    first, second = Watches(b"1"), Watches(b"2")
+    chain = [first, Raises(), Forgets(), second]
+    async with producing(interceptor_classes=chain) as (producer, broker):
+        assert (await producer.send_and_wait("t", b"x")).offset == 50
+        broker.script.append(ErrorCode.INVALID_RECORD)
+        with pytest.raises(KafkaError):
+            await producer.send_and_wait("t", b"x")
+        with pytest.raises(MessageSizeTooLargeError):
+            await producer.send("t", bytes(2_000_000))
+    (value,) = [record.value for record in decode(broker.bytes[0], fetch_offset=0).records("t", 0)]
+    assert bytes(value or b"") == b"x12"
+    told = [("t", 50, type(None)), ("t", -1, InvalidRecordError), ("t", -1, MessageSizeTooLargeError)]
+    assert first.told == second.told == [*told, "closed"]
+
+
+async def test_a_producer_for_threads_has_interceptors() -> None:
+    watches = Watches(b"1")
+    async with producing() as (_, broker):
+        producer = await asyncio.to_thread(
+            KafkaProducer, bootstrap_servers=f"127.0.0.1:{broker.port}", interceptor_classes=[watches]
+        )
+        await asyncio.to_thread(producer.send, "t", b"x")
+        await asyncio.to_thread(producer.close, WAIT_S)
+    assert watches.told == [("t", 50, type(None)), "closed"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slackwater.kafka.consumer.config.consumer_config import default_keywords
-from slackwater.kafka.consumer.config.java_names import NOT_HERE, java_name
+from slackwater.kafka.java_names import NOT_HERE, java_name
 from slackwater.kafka.net.security.options import PROPERTIES
 from slackwater_operator.admission.webhook import refusal
 from slackwater_operator.api.v1alpha1 import crd

@@ -2,6 +2,7 @@
 
 from slackwater.kafka.producer.batch import FutureRecordMetadata, RecordMetadata
 from slackwater.kafka.producer.config import ProducerConfig
+from slackwater.kafka.producer.interceptors import ProducerInterceptor, ProducerRecord
 from slackwater.kafka.producer.partitioner import murmur2
 from slackwater.kafka.producer.producers import AsyncProducer, KafkaProducer
 
@@ -10,6 +11,8 @@ __all__ = [
     "FutureRecordMetadata",
     "KafkaProducer",
     "ProducerConfig",
+    "ProducerInterceptor",
+    "ProducerRecord",
     "RecordMetadata",
     "murmur2",
 ]

@@ -206,7 +206,7 @@ class FutureRecordMetadata:
     @property
     def value(self) -> RecordMetadata | None:
         """Where the record went; ``None`` while that is not known."""
-        return self._metadata() if self.succeeded() else None
+        return self.metadata() if self.succeeded() else None
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
         """Waits up to ``timeout`` seconds (``None``: until the delivery timeout decides).
@@ -218,14 +218,14 @@ class FutureRecordMetadata:
             raise KafkaTimeoutError(f"a record to {self._batch.tp} is not acknowledged after {timeout} s")
         if (error := self.exception) is not None:
             raise error
-        return self._metadata()
+        return self.metadata()
 
     def add_callback(self, f: Callable[..., Any], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
         """Calls ``f(*args, metadata, **kwargs)`` on the producer's thread if the record is stored."""
 
         def call() -> None:
             if self.exception is None:
-                f(*args, self._metadata(), **kwargs)
+                f(*args, self.metadata(), **kwargs)
 
         self._batch.add_done_callback(call)
         return self
@@ -244,7 +244,8 @@ class FutureRecordMetadata:
         """:meth:`add_callback` and :meth:`add_errback` with the same function."""
         return self.add_callback(f, *args, **kwargs).add_errback(f, *args, **kwargs)
 
-    def _metadata(self) -> RecordMetadata:
+    def metadata(self) -> RecordMetadata:
+        """Where the record went or was to go; the offset is -1 unless it is known to be stored."""
         batch, index = self._batch.holder(self._index)
         offset = batch.base_offset + index if batch.base_offset >= 0 else -1
         timestamp = batch.log_append_ms if batch.log_append_ms >= 0 else self._timestamp_ms

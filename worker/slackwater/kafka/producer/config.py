@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from slackwater.kafka.errors import KafkaConfigurationError
+from slackwater.kafka.interceptors import check_interceptors, named_interceptor
+from slackwater.kafka.java_names import (
+    NOT_HERE,
+    NotHere,
+    PythonName,
+    java_name,
+    loaded,
+    parse,
+    pass_over,
+    unknown,
+)
+from slackwater.kafka.net.security import options as security_options
 from slackwater.kafka.net.security.settings import PLAIN_TEXT, Security
 from slackwater.kafka.producer.partitioner import Partitioner
 from slackwater.kafka.records.compression import CODECS
@@ -17,6 +29,50 @@ _MAX_IN_FLIGHT_IDEMPOTENT = 5
 """How many batches of a producer a broker remembers for a partition, to recognise duplicates."""
 
 Serializer = Callable[[Any], bytes | None]
+
+_KEYWORDS_ALONE = ("api_version", "metrics_enabled", "partitioner", "security")
+_TRANSACTIONS = "transactions are not supported"
+_LEVEL = "each codec compresses at its default level"
+_KEYLESS = "records without a key fill one partition's batch, then another's (KIP-480)"
+_NOT_HERE: dict[str, NotHere] = {
+    **NOT_HERE,
+    "transactional.id": NotHere(_TRANSACTIONS, ("",)),
+    "transaction.timeout.ms": NotHere(_TRANSACTIONS),
+    "transaction.two.phase.commit.enable": NotHere(_TRANSACTIONS, ("", "false")),
+    **dict.fromkeys((f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd")), NotHere(_LEVEL)),
+    "partitioner.class": NotHere("a Java class; set partitioner", ("",)),
+    "partitioner.ignore.keys": NotHere("set partitioner", ("", "false")),
+    "partitioner.adaptive.partitioning.enable": NotHere(_KEYLESS),
+    "partitioner.availability.timeout.ms": NotHere(_KEYLESS),
+    "metadata.max.idle.ms": NotHere("topics that were sent to stay in the metadata"),
+    "retry.backoff.max.ms": NotHere("the pause grows to one second, or to retry.backoff.ms"),
+    "socket.connection.setup.timeout.ms": NotHere("an attempt may take ten seconds"),
+    "client.dns.lookup": NotHere("all addresses of a name are tried", ("", "use_all_dns_ips")),
+    "metadata.recovery.strategy": NotHere("the client rebootstraps (KIP-899)", ("", "rebootstrap")),
+    "metadata.recovery.rebootstrap.trigger.ms": NotHere("it is 5 minutes (KIP-1102)"),
+    "metrics.num.samples": NotHere("it is 2"),
+    "metrics.sample.window.ms": NotHere("it is 30 s"),
+}
+"""Java's properties of a producer that change nothing here."""
+
+
+def _text(value: str | None) -> bytes | None:
+    return None if value is None else value.encode()
+
+
+_BY_JAVA_CLASS: dict[str, Serializer | None] = {"ByteArraySerializer": None, "StringSerializer": _text}
+
+
+def _serializer(name: str, text: str) -> Any:
+    short = text.removeprefix("org.apache.kafka.common.serialization.")
+    if short in _BY_JAVA_CLASS:
+        return _BY_JAVA_CLASS[short]
+    if ":" in text:
+        return PythonName(name, text)
+    raise KafkaConfigurationError(
+        f"{name}={text}: that Java class cannot be used here; name one of {', '.join(_BY_JAVA_CLASS)}, a "
+        f"Python callable as module:name, or pass one as {name.replace('.', '_')}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +85,11 @@ class ProducerConfig:
     ``allow_auto_create_topics``: a topic that does not exist is made by the broker, if that allows it.
     ``security`` is made of kafka-python's ``security_protocol``, ``sasl_*`` and ``ssl_*``, or given as it is.
     ``retries`` bounds the attempts of a batch (default: only the delivery timeout does).
+    ``interceptor_classes``: classes, objects or ``module:Class``, in their order; see
+    :class:`~.interceptors.ProducerInterceptor`.
+    ``receive_buffer_bytes``, ``send_buffer_bytes``: of each socket; ``None`` (or -1): the system's.
+    ``api_version`` and ``metrics_enabled`` are kafka-python's and change nothing: versions are agreed with
+    each broker, and figures are always kept.
     """
 
     bootstrap_servers: str | Iterable[str] = "localhost:9092"
@@ -55,6 +116,12 @@ class ProducerConfig:
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
     partitioner: Partitioner | None = None
+    interceptor_classes: Any = ()
+    connections_max_idle_ms: int = 540_000
+    receive_buffer_bytes: int | None = None
+    send_buffer_bytes: int | None = None
+    api_version: Any = None
+    metrics_enabled: bool = True
     security: Security = PLAIN_TEXT
 
     def __post_init__(self) -> None:
@@ -76,6 +143,52 @@ class ProducerConfig:
             )
         if self.enable_idempotence:
             self._check_idempotence()
+        check_interceptors(self.interceptor_classes, ("on_send", "on_acknowledgement"))
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any], **overrides: Any) -> ProducerConfig:
+        """Java's dotted names with values as strings (or as they are); ``overrides`` are keyword arguments.
+
+        A serializer is ``module:name`` of Python, Java's StringSerializer or ByteArraySerializer. Raises
+        :class:`KafkaConfigurationError` for an unknown name, with the nearest one that is known.
+        """
+        types = {field.name: str(field.type) for field in fields(cls) if field.name not in _KEYWORDS_ALONE}
+        given: dict[str, Any]
+        given, properties = security_options.from_properties(properties)
+        for name, value in properties.items():
+            keyword = name.replace(".", "_")
+            if keyword in types and (name == keyword) == ("_" not in keyword):
+                given[keyword] = parse(name, value, types[keyword])
+                if name in ("key.serializer", "value.serializer") and isinstance(value, str):
+                    given[keyword] = _serializer(name, given[keyword])
+            elif name in _NOT_HERE:
+                pass_over(name, value, _NOT_HERE[name])
+            else:
+                known = [*map(java_name, types), *_NOT_HERE, *security_options.PROPERTIES]
+                raise KafkaConfigurationError(unknown("property", name, known))
+        return cls.from_keywords({**given, **overrides})
+
+    @classmethod
+    def from_keywords(cls, options: Mapping[str, Any]) -> ProducerConfig:
+        """kafka-python's keyword arguments. Raises :class:`KafkaConfigurationError`, also for one that is not
+        known."""
+        security, options = security_options.from_keywords(dict(options))
+        if unfit := options.keys() - cls.__dataclass_fields__.keys():
+            raise KafkaConfigurationError(f"the producer has no option {', '.join(sorted(unfit))}")
+        for name in ("receive_buffer_bytes", "send_buffer_bytes"):
+            if options.get(name) == -1:
+                options = {**options, name: None}
+        return cls(**options, security=security)
+
+    def loaded(self) -> ProducerConfig:
+        """The same with what its names of Python (``module:name``) stand for. Raises
+        :class:`KafkaConfigurationError` for one that cannot be imported, or is no interceptor."""
+        return replace(
+            self,
+            key_serializer=loaded(self.key_serializer),
+            value_serializer=loaded(self.value_serializer),
+            interceptor_classes=tuple(loaded(named_interceptor(given)) for given in self.interceptor_classes),
+        )
 
     def _at_least(self, name: str, least: int) -> None:
         value = getattr(self, name)

@@ -61,6 +61,7 @@ class ProducerCore:
             key_serializer=None,
             value_serializer=None,
             partitioner=None,
+            interceptor_classes=(),
         )
         self.config = config
         self.clock = clock
@@ -74,6 +75,9 @@ class ProducerCore:
             retry_backoff_ms=config.retry_backoff_ms,
             metadata_max_age_ms=config.metadata_max_age_ms,
             receive_message_max_bytes=config.receive_message_max_bytes,
+            connections_max_idle_ms=config.connections_max_idle_ms,
+            receive_buffer_bytes=config.receive_buffer_bytes,
+            send_buffer_bytes=config.send_buffer_bytes,
             allow_auto_topic_creation=config.allow_auto_create_topics,
             security=config.security,
             connect=connect,

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from slackwater.clock import SYSTEM_CLOCK, Clock
-from slackwater.kafka.errors import KafkaConfigurationError, KafkaTimeoutError
+from slackwater.kafka.errors import KafkaTimeoutError
 from slackwater.kafka.net.connection import Connect
-from slackwater.kafka.net.security import options as security_options
 from slackwater.kafka.net.threads import LoopThread, warn_unclosed
 from slackwater.kafka.producer.accumulator import Headers
 from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata, RecordMetadata
 from slackwater.kafka.producer.config import ProducerConfig
 from slackwater.kafka.producer.core import ProducerCore, chosen_partition, serialize
+from slackwater.kafka.producer.interceptors import Interceptors, ProducerRecord
 
 
 class AsyncProducer:
@@ -31,8 +32,14 @@ class AsyncProducer:
         connect: Connect | None = None,
         **options: Any,
     ) -> None:
-        self.config = _config(options)
+        self.config = ProducerConfig.from_keywords(options).loaded()
+        self._interceptors = Interceptors(self.config.interceptor_classes, self.config)
         self._core = ProducerCore(self.config, clock, rng or random.Random(), connect)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any], **overrides: Any) -> Self:
+        """A producer by Java's dotted names; ``overrides`` are keyword arguments."""
+        return cls(**_keywords(ProducerConfig.from_properties(properties, **overrides)))
 
     async def start(self) -> Self:
         """Finds the cluster. Raises :class:`NoBrokersAvailable`, which names what was tried."""
@@ -54,7 +61,21 @@ class AsyncProducer:
         Waits for metadata or for room, up to ``max_block_ms`` each. Raises :class:`KafkaTimeoutError`
         then, and what :meth:`KafkaProducer.send` does.
         """
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        if not self._interceptors:
+            return _as_asyncio(await self._send(record, send_by_ms))
+        record = self._interceptors.on_send(record)
+        try:
+            sent = await self._send(record, send_by_ms)
+        except Exception as exc:
+            self._interceptors.refused(record, exc)
+            raise
+        self._interceptors.sent(sent)
+        return _as_asyncio(sent)
+
+    async def _send(self, record: ProducerRecord, send_by_ms: float | None) -> FutureRecordMetadata:
         core = self._core
+        topic, value, key, headers, partition, timestamp_ms = record
         key_bytes = serialize(self.config.key_serializer, key, "key")
         value_bytes = serialize(self.config.value_serializer, value, "value")
         core.check(topic, timestamp_ms, key_bytes, value_bytes, headers)
@@ -65,7 +86,7 @@ class AsyncProducer:
                 partitions, partition, timestamp_ms, key_bytes, value_bytes, headers, send_by_ms
             )
             if sent is not None:
-                return _as_asyncio(sent)
+                return sent
             await self._wait_for_room()
 
     async def send_and_wait(self, topic: str, *args: Any, **kwargs: Any) -> RecordMetadata:
@@ -114,6 +135,7 @@ class AsyncProducer:
             pass
         finally:
             await self._core.stop()
+            self._interceptors.close()
 
     stop = close
 
@@ -142,13 +164,19 @@ class KafkaProducer:
         connect: Connect | None = None,
         **options: Any,
     ) -> None:
-        self.config = _config(options)
+        self.config = ProducerConfig.from_keywords(options).loaded()
+        self._interceptors = Interceptors(self.config.interceptor_classes, self.config)
         self._thread = LoopThread("slackwater-producer")
         try:
             self._core = self._thread.run(_start(self.config, clock, rng or random.Random(), connect))
         except BaseException:
             self._thread.stop()
             raise
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any], **overrides: Any) -> Self:
+        """A producer by Java's dotted names; ``overrides`` are keyword arguments."""
+        return cls(**_keywords(ProducerConfig.from_properties(properties, **overrides)))
 
     def send(
         self,
@@ -171,7 +199,21 @@ class KafkaProducer:
         such partition, a time out of range), :class:`IllegalStateError` (closed), and the error that has
         ended the producer.
         """
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        if not self._interceptors:
+            return self._send(record, send_by_ms)
+        record = self._interceptors.on_send(record)
+        try:
+            sent = self._send(record, send_by_ms)
+        except Exception as exc:
+            self._interceptors.refused(record, exc)
+            raise
+        self._interceptors.sent(sent)
+        return sent
+
+    def _send(self, record: ProducerRecord, send_by_ms: float | None) -> FutureRecordMetadata:
         core, config = self._core, self.config
+        topic, value, key, headers, partition, timestamp_ms = record
         key_bytes = serialize(config.key_serializer, key, "key")
         value_bytes = serialize(config.value_serializer, value, "value")
         core.check(topic, timestamp_ms, key_bytes, value_bytes, headers)
@@ -225,6 +267,7 @@ class KafkaProducer:
         finally:
             self._thread.run(self._core.stop())
             self._thread.stop()
+            self._interceptors.close()
 
     def __del__(self) -> None:
         core: ProducerCore | None = getattr(self, "_core", None)
@@ -250,12 +293,8 @@ async def _start(
     return core
 
 
-def _config(options: dict[str, Any]) -> ProducerConfig:
-    security, options = security_options.from_keywords(options)
-    unknown = options.keys() - ProducerConfig.__dataclass_fields__.keys()
-    if unknown:
-        raise KafkaConfigurationError(f"the producer has no option {', '.join(sorted(unknown))}")
-    return ProducerConfig(**options, security=security)
+def _keywords(config: ProducerConfig) -> dict[str, Any]:
+    return {field.name: getattr(config, field.name) for field in fields(config)}
 
 
 def _as_asyncio(sent: FutureRecordMetadata) -> asyncio.Future[RecordMetadata]:

@@ -14,17 +14,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from slackwater.kafka.consumer.config.deserializers import PythonName, loaded
-from slackwater.kafka.consumer.config.java_names import (
+from slackwater.kafka.consumer.config.deserializers import by_java_class
+from slackwater.kafka.consumer.interceptors import METHODS
+from slackwater.kafka.errors import KafkaConfigurationError
+from slackwater.kafka.interceptors import check_interceptors, named_interceptor
+from slackwater.kafka.java_names import (
     KEYWORDS_NOT_HERE,
     NOT_HERE,
+    PythonName,
     java_name,
+    loaded,
     parse,
     pass_over,
     unknown,
 )
-from slackwater.kafka.consumer.interceptors import check_interceptors, named_interceptor
-from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.net.cluster import DNS_LOOKUPS, REBOOTSTRAP, RECOVERY_STRATEGIES, USE_ALL_DNS_IPS
 from slackwater.kafka.net.dialer import parse_servers
 from slackwater.kafka.net.security import options as security_options
@@ -165,7 +168,7 @@ class ConsumerConfig:
                     f"<{name}> must be one of {', '.join(known)}, not {getattr(self, name)!r}"
                 )
         self.assignors()
-        check_interceptors(self.interceptor_classes)
+        check_interceptors(self.interceptor_classes, METHODS)
 
     @property
     def reset_policy(self) -> ResetPolicy:
@@ -290,6 +293,8 @@ class ConsumerConfig:
                 raise KafkaConfigurationError(unknown("property", name, [java_name(name)]))
             if keyword in types:
                 given[keyword] = parse(name, value, types[keyword])
+                if name in _DESERIALIZERS and isinstance(value, str):
+                    given[keyword] = by_java_class(name, given[keyword])
             elif name in NOT_HERE:
                 pass_over(name, value, NOT_HERE[name])
             elif keyword in _UNSUPPORTED:
@@ -309,6 +314,7 @@ class ConsumerConfig:
 
 
 _ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+_DESERIALIZERS = ("key.deserializer", "value.deserializer")
 _DEPRECATED_RESETS = {"smallest": "earliest", "largest": "latest"}
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(ConsumerConfig)}
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import re
 import struct
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from slackwater.kafka.errors import KafkaConfigurationError
+from slackwater.kafka.java_names import PythonName
 from slackwater.kafka.records import ConsumerRecord
 
 _PACKAGE = "org.apache.kafka.common.serialization."
@@ -65,39 +63,6 @@ BY_JAVA_CLASS: dict[str, Callable[[Any], Any] | None] = {
     "VoidDeserializer": _void,
 }
 """Java's own deserializers, by the class's name without its package; ``None``: the bytes as they are."""
-
-
-_PYTHON_NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-
-
-@dataclass(frozen=True, slots=True)
-class PythonName:
-    """``module:name`` of Python, in the option ``option``.
-
-    Options can be what somebody else wrote, such as a ConsumerGroup's properties, and who checks them must
-    not run that: only a consumer loads the names of its own. Raises :class:`KafkaConfigurationError` for a
-    text of another form.
-    """
-
-    option: str
-    text: str
-
-    def __post_init__(self) -> None:
-        if not _PYTHON_NAME.fullmatch(self.text):
-            raise KafkaConfigurationError(f"{self.option}: {self.text!r} is not of the form module:name")
-
-    def load(self) -> Any:
-        """What it names. Raises :class:`KafkaConfigurationError` where it cannot be imported."""
-        module, _, attribute = self.text.partition(":")
-        try:
-            return getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError, ValueError) as exc:
-            raise KafkaConfigurationError(f"{self.option}: {self.text!r} cannot be imported: {exc}") from exc
-
-
-def loaded(value: Any) -> Any:
-    """What a :class:`PythonName` names; any other value as it is."""
-    return value.load() if isinstance(value, PythonName) else value
 
 
 def by_java_class(name: str, text: str) -> Any:

@@ -6,13 +6,14 @@ Every name of Kafka 4.3's ConsumerConfig is one of: a field of ``ConsumerConfig`
 
 from __future__ import annotations
 
+import importlib
 import logging
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from slackwater.kafka.consumer.config.deserializers import by_java_class
 from slackwater.kafka.errors import KafkaConfigurationError
 
 log = logging.getLogger(__name__)
@@ -118,6 +119,39 @@ KEYWORDS_NOT_HERE: dict[str, NotHere] = {
 }
 
 
+_PYTHON_NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class PythonName:
+    """``module:name`` of Python, in the option ``option``.
+
+    Options can be what somebody else wrote, such as a ConsumerGroup's properties, and who checks them must
+    not run that: only a consumer loads the names of its own. Raises :class:`KafkaConfigurationError` for a
+    text of another form.
+    """
+
+    option: str
+    text: str
+
+    def __post_init__(self) -> None:
+        if not _PYTHON_NAME.fullmatch(self.text):
+            raise KafkaConfigurationError(f"{self.option}: {self.text!r} is not of the form module:name")
+
+    def load(self) -> Any:
+        """What it names. Raises :class:`KafkaConfigurationError` where it cannot be imported."""
+        module, _, attribute = self.text.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError) as exc:
+            raise KafkaConfigurationError(f"{self.option}: {self.text!r} cannot be imported: {exc}") from exc
+
+
+def loaded(value: Any) -> Any:
+    """What a :class:`PythonName` names; any other value as it is."""
+    return value.load() if isinstance(value, PythonName) else value
+
+
 def java_name(keyword: str) -> str:
     """The dotted name of a keyword."""
     return keyword.replace("_", ".")
@@ -155,6 +189,4 @@ def parse(name: str, value: Any, kind: str) -> Any:
             raise KafkaConfigurationError(f"{name} must be a number, not {value!r}") from None
     if name in ("partition.assignment.strategy", "interceptor.classes"):
         return tuple(part.strip() for part in text.split(",") if part.strip())
-    if name in ("key.deserializer", "value.deserializer"):
-        return by_java_class(name, text)
     return text
