@@ -6,10 +6,11 @@ Every name of Kafka 4.3's ConsumerConfig is one of: a field of ``ConsumerConfig`
 
 from __future__ import annotations
 
+import codecs
 import importlib
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -150,6 +151,48 @@ class PythonName:
 def loaded(value: Any) -> Any:
     """What a :class:`PythonName` names; any other value as it is."""
     return value.load() if isinstance(value, PythonName) else value
+
+
+SERIALIZATION = "org.apache.kafka.common.serialization."
+"""The package of Java's serializers and deserializers."""
+_SERDE = re.compile(r"Serdes\$(?!List)(\w+)Serde")
+FIXED_BYTES = {"Short": 2, "Integer": 4, "Float": 4, "Long": 8, "Double": 8, "UUID": 36}
+"""Of which Java's lists hold the items without their sizes."""
+
+
+def encoding_of(name: str, properties: Mapping[str, Any]) -> str:
+    """The encoding of Java's String(De)serializer that the property ``name`` names, by Python's name:
+    ``value.deserializer.encoding``, or ``deserializer.encoding`` for both; UTF-8 without one.
+
+    Raises :class:`KafkaConfigurationError` for an encoding that Python does not know.
+    """
+    general = f"{name.partition('.')[2]}.encoding"
+    own = f"{name}.encoding"
+    option = own if properties.get(own) is not None else general
+    encoding = properties.get(option)
+    try:
+        return codecs.lookup("utf-8" if encoding is None else str(encoding).strip()).name
+    except LookupError:
+        raise KafkaConfigurationError(f"{option}={encoding}: Python has no such encoding") from None
+
+
+def inner_kind(name: str, properties: Mapping[str, Any]) -> str:
+    """What Java's List(De)serializer, which the property ``name`` names, has in its lists: ``Integer`` for
+    ``Serdes$IntegerSerde``. Raises :class:`KafkaConfigurationError` where no such class is named."""
+    option = f"default.list.{name.partition('.')[0]}.serde.inner"
+    text = str(properties.get(option) or "").strip()
+    inner = _SERDE.fullmatch(text.removeprefix(SERIALIZATION))
+    if inner is None:
+        raise KafkaConfigurationError(
+            f"{option}={text}: {name} is for lists; name the class of their items, such as Serdes$StringSerde"
+        )
+    return inner[1]
+
+
+LISTS_AND_TEXTS = frozenset(
+    f"{prefix}{kind}.encoding" for kind in ("serializer", "deserializer") for prefix in ("", "key.", "value.")
+) | frozenset(f"default.list.{kind}.serde.{what}" for kind in ("key", "value") for what in ("inner", "type"))
+"""Java's properties of the two, which are none of the client."""
 
 
 def java_name(keyword: str) -> str:

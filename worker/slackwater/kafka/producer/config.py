@@ -9,9 +9,9 @@ from typing import Any
 from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.interceptors import check_interceptors, named_interceptor
 from slackwater.kafka.java_names import (
+    LISTS_AND_TEXTS,
     NOT_HERE,
     NotHere,
-    PythonName,
     java_name,
     loaded,
     parse,
@@ -20,6 +20,7 @@ from slackwater.kafka.java_names import (
 )
 from slackwater.kafka.net.security import options as security_options
 from slackwater.kafka.net.security.settings import PLAIN_TEXT, Security
+from slackwater.kafka.producer.java_serializers import by_java_class
 from slackwater.kafka.producer.partitioner import Partitioner
 from slackwater.kafka.records.compression import CODECS
 from slackwater.kafka.wire.limits import ANSWER_BYTES
@@ -54,25 +55,6 @@ _NOT_HERE: dict[str, NotHere] = {
     "metrics.sample.window.ms": NotHere("it is 30 s"),
 }
 """Java's properties of a producer that change nothing here."""
-
-
-def _text(value: str | None) -> bytes | None:
-    return None if value is None else value.encode()
-
-
-_BY_JAVA_CLASS: dict[str, Serializer | None] = {"ByteArraySerializer": None, "StringSerializer": _text}
-
-
-def _serializer(name: str, text: str) -> Any:
-    short = text.removeprefix("org.apache.kafka.common.serialization.")
-    if short in _BY_JAVA_CLASS:
-        return _BY_JAVA_CLASS[short]
-    if ":" in text:
-        return PythonName(name, text)
-    raise KafkaConfigurationError(
-        f"{name}={text}: that Java class cannot be used here; name one of {', '.join(_BY_JAVA_CLASS)}, a "
-        f"Python callable as module:name, or pass one as {name.replace('.', '_')}"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +131,7 @@ class ProducerConfig:
     def from_properties(cls, properties: Mapping[str, Any], **overrides: Any) -> ProducerConfig:
         """Java's dotted names with values as strings (or as they are); ``overrides`` are keyword arguments.
 
-        A serializer is ``module:name`` of Python, Java's StringSerializer or ByteArraySerializer. Raises
+        A serializer is ``module:name`` of Python or one of Java's own classes. Raises
         :class:`KafkaConfigurationError` for an unknown name, with the nearest one that is known.
         """
         types = {field.name: str(field.type) for field in fields(cls) if field.name not in _KEYWORDS_ALONE}
@@ -160,7 +142,9 @@ class ProducerConfig:
             if keyword in types and (name == keyword) == ("_" not in keyword):
                 given[keyword] = parse(name, value, types[keyword])
                 if name in ("key.serializer", "value.serializer") and isinstance(value, str):
-                    given[keyword] = _serializer(name, given[keyword])
+                    given[keyword] = by_java_class(name, given[keyword], properties)
+            elif name in LISTS_AND_TEXTS:
+                continue
             elif name in _NOT_HERE:
                 pass_over(name, value, _NOT_HERE[name])
             else:

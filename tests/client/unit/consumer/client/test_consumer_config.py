@@ -15,6 +15,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from slackwater.kafka import KafkaConsumer
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.errors import KafkaConfigurationError
+from slackwater.kafka.producer import ProducerConfig
 from slackwater.kafka.protocol.assignors import CooperativeStickyAssignor, RangeAssignor, owner_of
 
 OURS = {"default_offset_commit_callback", "partition_assignment_strategy", "kafka_client", "client_id",
@@ -287,3 +288,76 @@ def test_deserializers_that_give_the_bytes() -> None:
     )
     with pytest.raises(KafkaConfigurationError, match="no_such_module"):
         ConsumerConfig.from_properties({"key.deserializer": "no_such_module:f"}).loaded()
+
+
+S = "org.apache.kafka.common.serialization."
+# As Java 4.3's serializers write them.
+FORMS: list[tuple[str, dict[str, str], Any, bytes]] = [
+    ("String", {"value.{}.encoding": "ISO-8859-1"}, "é", b"\xe9"),
+    ("String", {"{}.encoding": "UTF-16"}, "é", b"\xfe\xff\x00\xe9"),
+    ("String", {"key.{}.encoding": "UTF-16"}, "é", "é".encode()),
+    (
+        "List",
+        {"inner": "Integer"},
+        [1, None, 2],
+        bytes.fromhex("000000000100000001000000030000000100000002"),
+    ),
+    (
+        "List",
+        {"inner": "String"},
+        ["a", None, ""],
+        bytes.fromhex("01000000030000000161ffffffff00000000"),
+    ),
+    ("List", {"inner": "Long"}, [], bytes.fromhex("000000000000000000")),
+    ("Long", {}, 2**40, bytes.fromhex("0000010000000000")),
+    ("UUID", {}, uuid.UUID(int=7), b"00000000-0000-0000-0000-000000000007"),
+]
+
+
+def forms(kind: str, name: str, more: dict[str, str]) -> dict[str, str]:
+    properties = {f"value.{kind}": f"{S}{name}{kind.title()}"}
+    for option, value in more.items():
+        if option == "inner":
+            properties["default.list.value.serde.inner"] = f"{S}Serdes${value}Serde"
+        else:
+            properties[option.format(kind)] = value
+    return properties
+
+
+@pytest.mark.parametrize(("name", "more", "value", "data"), FORMS)
+def test_lists_and_encodings_are_written_and_read_as_java_does(
+    name: str, more: dict[str, str], value: Any, data: bytes
+) -> None:
+    write = ProducerConfig.from_properties(forms("serializer", name, more)).value_serializer
+    read = ConsumerConfig.from_properties(forms("deserializer", name, more)).value_deserializer
+    assert write is not None
+    assert write(value) == data
+    assert read(data) == value
+    assert read(None) is write(None) is None
+
+
+def test_utf_16_without_a_mark_is_big_endian_as_in_java() -> None:
+    config = ConsumerConfig.from_properties(forms("deserializer", "String", {"{}.encoding": "UTF-16"}))
+    assert config.value_deserializer(b"\x00\xe9") == "é"
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "option"),
+    [
+        ("String", {"{}.encoding": "no-such"}, "deserializer.encoding=no-such"),
+        ("List", {}, "default.list.value.serde.inner"),
+        ("List", {"inner": "List"}, "default.list.value.serde.inner"),
+    ],
+)
+def test_an_encoding_or_a_list_that_cannot_be_is_refused(
+    name: str, more: dict[str, str], option: str
+) -> None:
+    with pytest.raises(KafkaConfigurationError, match=option):
+        ConsumerConfig.from_properties(forms("deserializer", name, more))
+
+
+@pytest.mark.parametrize("cut", ["007fffffff", "00000000007fffffff", "0000000000000000010001", "02", ""])
+def test_bytes_that_are_no_list_are_refused_in_little_memory(cut: str) -> None:
+    config = ConsumerConfig.from_properties(forms("deserializer", "List", {"inner": "Integer"}))
+    with pytest.raises(ValueError, match="list"):
+        config.value_deserializer(bytes.fromhex(cut))

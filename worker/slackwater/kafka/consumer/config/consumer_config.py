@@ -20,6 +20,7 @@ from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.interceptors import check_interceptors, named_interceptor
 from slackwater.kafka.java_names import (
     KEYWORDS_NOT_HERE,
+    LISTS_AND_TEXTS,
     NOT_HERE,
     PythonName,
     java_name,
@@ -294,7 +295,9 @@ class ConsumerConfig:
             if keyword in types:
                 given[keyword] = parse(name, value, types[keyword])
                 if name in _DESERIALIZERS and isinstance(value, str):
-                    given[keyword] = by_java_class(name, given[keyword])
+                    given[keyword] = by_java_class(name, given[keyword], properties)
+            elif name in LISTS_AND_TEXTS:
+                continue
             elif name in NOT_HERE:
                 pass_over(name, value, NOT_HERE[name])
             elif keyword in _UNSUPPORTED:
