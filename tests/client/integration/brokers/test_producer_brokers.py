@@ -182,7 +182,7 @@ def test_records_are_sent_with_fewer_acks(broker: Broker, topic: str, acks: int)
     # With acks=0 a record is lost, as it may be, on a busy broker that does not lead the new topic yet.
     with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
         producer.send(topic, b"first", partition=1).get(WAIT_S)
-    with KafkaProducer(bootstrap_servers=broker.bootstrap, acks=acks, enable_idempotence=False) as producer:
+    with KafkaProducer(bootstrap_servers=broker.bootstrap, acks=acks) as producer:
         metadata = producer.send(topic, b"x", partition=1).get(WAIT_S)
         assert metadata.offset == (-1 if acks == 0 else 1)
         assert (metadata.topic, metadata.partition, metadata.serialized_value_size) == (topic, 1, 1)
@@ -365,7 +365,7 @@ def test_a_leader_that_moves_costs_nothing(kafka3: KafkaCluster) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"acks": 1}, "idempotence needs acks"),
+        ({"acks": 1, "enable_idempotence": True}, "idempotence needs acks"),
         ({"acks": "most"}, "acks='most'"),
         ({"compression_type": "rar"}, "compression_type='rar'.*gzip"),
         ({"max_in_flight_requests_per_connection": 6}, "up to 5"),

@@ -54,3 +54,11 @@ def test_properties_of_java_become_options() -> None:
 def test_properties_that_cannot_be_are_refused(properties: dict[str, Any], says: str) -> None:
     with pytest.raises(KafkaConfigurationError, match=says):
         KafkaProducer.from_properties(properties)
+
+
+@pytest.mark.parametrize("acks", [0, 1, "0", "1"])
+def test_fewer_acks_turn_idempotence_off(acks: int | str) -> None:
+    assert not ProducerConfig.from_keywords({"acks": acks}).enable_idempotence
+    assert not ProducerConfig.from_properties({"acks": str(acks)}).enable_idempotence
+    with pytest.raises(KafkaConfigurationError, match="idempotence needs acks"):
+        ProducerConfig.from_keywords({"acks": acks, "enable_idempotence": True})

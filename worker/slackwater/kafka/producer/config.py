@@ -62,6 +62,7 @@ class ProducerConfig:
     """A producer's settings, by kafka-python's names; times in ms, sizes in bytes.
 
     ``batch_size`` counts before compression. ``linger_ms``: how long a batch waits for more records.
+    ``acks`` of 0 or 1 turns idempotence off, unless ``enable_idempotence`` is given: then they are refused.
     ``delivery_timeout_ms``: every record has its outcome this long after ``send``.
     ``max_block_ms``: how long ``send`` waits for metadata or for room in ``buffer_memory``.
     ``allow_auto_create_topics``: a topic that does not exist is made by the broker, if that allows it.
@@ -162,6 +163,8 @@ class ProducerConfig:
         for name in ("receive_buffer_bytes", "send_buffer_bytes"):
             if options.get(name) == -1:
                 options = {**options, name: None}
+        if _ACKS.get(options.get("acks", "all")) in (0, 1):
+            options = {"enable_idempotence": False, **options}
         return cls(**options, security=security)
 
     def loaded(self) -> ProducerConfig:
