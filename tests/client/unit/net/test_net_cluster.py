@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -39,6 +40,7 @@ class FakeBrokers:
         self.metadata_gate: asyncio.Event | None = None
         self.parked: set[int] = set()
         self.topics: list[list[str] | None] = []
+        self.topic_errors: dict[str, int] = {}
 
     @contextlib.asynccontextmanager
     async def running(self, *nodes: int) -> AsyncIterator[str]:
@@ -70,7 +72,10 @@ class FakeBrokers:
         brokers = [
             m.MetadataResponseBroker(node_id=n, host="127.0.0.1", port=p) for n, p in self.ports.items()
         ]
-        topics = [m.MetadataResponseTopic(name=t.name) for t in body.topics or []]
+        topics = [
+            m.MetadataResponseTopic(name=t.name, error_code=self.topic_errors.get(t.name or "", 0))
+            for t in body.topics or []
+        ]
         answer = m.MetadataResponse(brokers=brokers, controller_id=1, topics=topics)
         await peer.answer(header, answer)  # type: ignore[arg-type]
 
@@ -304,3 +309,31 @@ def test_backoff_doubles_up_to_its_limit_with_a_fifth_of_jitter() -> None:
         assert max(delays) <= min(expected * 1.2, 1_000)
         assert expected == 0 or max(delays) - min(delays) > expected * 0.15
     assert backoff.delay_ms(10_000) <= 1_000
+
+
+async def test_a_topic_that_cannot_be_used_is_said_once_for_each_cause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    unknown, forbidden = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    brokers = FakeBrokers()
+    async with brokers.running(1) as bootstrap:
+        cluster = Cluster(bootstrap)
+        cluster.track(["good", "made", "misspelt"])
+        # "made" does not exist at first, and is made by being asked for.
+        for made, misspelt in [
+            (unknown, unknown),
+            (0, unknown),
+            (0, unknown),
+            (0, forbidden),
+            (0, forbidden),
+            (0, 0),
+            (0, forbidden),
+        ]:
+            brokers.topic_errors = {"made": made, "misspelt": misspelt}
+            await cluster.refresh()
+        await cluster.close()
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    causes = [ErrorCode.name_of(code) for code in (unknown, forbidden, forbidden)]
+    assert [line.split(" (")[0] for line in said] == [
+        f"Metadata of topic 'misspelt': {cause}" for cause in causes
+    ]

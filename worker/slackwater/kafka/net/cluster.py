@@ -15,6 +15,7 @@ from slackwater.kafka.errors import (
     KafkaConnectionError,
     KafkaError,
     NoBrokersAvailable,
+    for_code,
     raise_for_code,
 )
 from slackwater.kafka.net import name_lookup
@@ -51,6 +52,13 @@ DNS_LOOKUPS = (USE_ALL_DNS_IPS, "resolve_canonical_bootstrap_servers_only")
 REBOOTSTRAP = "rebootstrap"
 RECOVERY_STRATEGIES = (REBOOTSTRAP, "none")
 """Values of ``metadata_recovery_strategy``."""
+_TOPIC_PROBLEMS = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+)
 PATIENCE_S = 1.0
 """How long a bootstrap server has before the next one is asked as well."""
 
@@ -110,6 +118,8 @@ class Cluster:
             traffic=traffic,
         )
         self.outages = self.settings.outages
+        self._topic_problems: dict[str, tuple[int, bool]] = {}
+        """The error code of each topic that cannot be used, and whether that is logged."""
         self._dns_lookup = client_dns_lookup
         self._recovery = metadata_recovery_strategy
         self._recovery_trigger_s = metadata_recovery_rebootstrap_trigger_ms / 1000
@@ -243,8 +253,27 @@ class Cluster:
         self.outages.worked(log, "metadata")
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         self.metadata.update(response, now_ms, complete=scope is None)
+        if scope is not None:
+            self._warn_of_topics(scope)
         for listener in self.on_metadata:
             listener(self.metadata)
+
+    def _warn_of_topics(self, names: Iterable[str]) -> None:
+        """Logs once for each cause that a topic cannot be used: of a misspelt name nothing else tells."""
+        before, self._topic_problems = self._topic_problems, {}
+        for name in sorted(names):
+            topic = self.metadata.topics.get(name)
+            code = topic.error_code if topic is not None else 0
+            if code not in _TOPIC_PROBLEMS:
+                continue
+            last, told = before.get(name, (0, False))
+            # A broker that is about to make the topic first says that it does not exist.
+            telling = (
+                code != last if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else code == last and not told
+            )
+            if telling:
+                log.warning("%s", for_code(code, f"of topic {name!r}", api="Metadata"))
+            self._topic_problems[name] = (code, telling or (told and code == last))
 
     async def _metadata(self, request: m.MetadataRequest) -> m.MetadataResponse:
         """An answer that names brokers, from the bootstrap servers if need be."""
