@@ -39,7 +39,8 @@ DESCRIBED: dict[str, str] = {
     "exclude_internal_topics": "a pattern does not match internal topics such as `__consumer_offsets`",
     "fetch_max_bytes": "maximum size of a fetch response, and of the buffer; one batch may exceed it",
     "fetch_max_decompressed_bytes": (
-        "maximum decompressed size of one partition's batches in a response; more is refused"
+        "maximum decompressed size of a batch; a larger one is a `CorruptRecordError`. A `poll()` returns "
+        "about that much at most"
     ),
     "fetch_max_wait_ms": "how long a broker waits for `fetch_min_bytes`; less than `request_timeout_ms`",
     "fetch_min_bytes": "how much data a broker waits for before it responds",

@@ -17,7 +17,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from slackwater import Batch
-from slackwater.kafka.errors import FencedInstanceIdError, SendDeadlineError
+from slackwater.kafka.errors import CorruptRecordError, FencedInstanceIdError, SendDeadlineError
 from slackwater.kafka.records import BatchBuilder, RecordColumns, decode
 from slackwater.kafka.structs import (
     GenerationSeen,
@@ -137,6 +137,8 @@ class FakeCluster:
 
     markers: dict[TopicPartition, int] = field(default_factory=dict)
     """How many offsets behind the last record are no records, as transactions' markers."""
+    unreadable: dict[TopicPartition, range] = field(default_factory=dict)
+    """The offsets of a batch that the client cannot read."""
 
     def end(self, tp: TopicPartition) -> int:
         return len(self.logs[tp]) + self.markers.get(tp, 0)
@@ -158,6 +160,14 @@ class FakeCluster:
                 self.headers.get((tp.partition, offset + i), [("h", b"x")]),
             )
         return decode(builder.build(base_offset=offset), fetch_offset=offset)
+
+
+def corrupt(tp: TopicPartition, position: int, offsets: range, data: bytes = b"raw") -> CorruptRecordError:
+    """The client's error for the batch of ``offsets``, of which it has fetched ``data``."""
+    error = CorruptRecordError("cannot be read")
+    error.topic_partition, error.position, error.reason, error.batch = tp, position, "too large", data
+    error.offset, error.last_offset, error.next_offset = offsets.start, offsets.stop - 1, offsets.stop
+    return error
 
 
 class FakeConsumer:
@@ -243,7 +253,11 @@ class FakeConsumer:
             if position >= len(self._cluster.logs[tp]):
                 self.positions[tp] = max(position, self._cluster.end(tp))
                 continue
-            polled[tp] = self._cluster.read(tp, position, left)
+            batch = self._cluster.unreadable.get(tp, range(0))
+            if position in batch:
+                raise corrupt(tp, position, batch)
+            most = min(left, batch.start - position) if position < batch.start else left
+            polled[tp] = self._cluster.read(tp, position, most)
             left -= len(polled[tp])
             self.positions[tp] = polled[tp].next_offset
         if not polled:

@@ -226,6 +226,11 @@ def _replay(arguments: argparse.Namespace) -> int:
         f"selected: {counts.selected}, {would}sent: {counts.sent}, sent before: {counts.before}"
         + (f", left out because they may have been sent before: {counts.unknown}" if counts.unknown else "")
         + (f", left out because they are cut: {counts.cut}" if counts.cut else "")
+        + (
+            f", left out because they are batches that cannot be read: {counts.batches}"
+            if counts.batches
+            else ""
+        )
     )
     for topic, count in sorted(counts.by_target.items()):
         print(f"{topic}: {count}")

@@ -259,9 +259,20 @@ class TopicRecreatedError(LogTruncationError):
 
 
 class CorruptRecordError(RetriableError, BrokerError, code=E.CORRUPT_MESSAGE, retriable=True):
-    """A record batch that fails its checks. ``offset`` is where, if known."""
+    """A record batch that cannot be read: it fails its checks, or is too large when decompressed.
 
+    Of a consumer's ``poll()``: ``topic_partition``; ``offset`` and ``last_offset``, of the batch's first and
+    last record (-1: not known); ``reason``; ``batch``, its bytes as they were fetched (empty where it is not
+    known how far it reaches); ``position``, at which it was met; ``next_offset``, to ``seek()`` to.
+    """
+
+    topic_partition: Any = None
     offset: int = -1
+    last_offset: int = -1
+    position: int = -1
+    reason: str = ""
+    next_offset: int = -1
+    batch: bytes = b""
 
 
 class UnknownTopicOrPartitionError(

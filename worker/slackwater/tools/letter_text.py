@@ -28,6 +28,7 @@ def document_of(letter: StoredLetter, replayed: bool) -> dict[str, Any]:
         "stack": letter.stack or None,
         "replayed": replayed,
         "cut": letter.cut or None,
+        "batch": letter.batch or None,
         "key": text_or_hex(letter.key),
         "keyBase64": _base64(letter.key),
         "value": text_or_hex(letter.value),
@@ -55,6 +56,8 @@ def lines_of(letter: StoredLetter, replayed: bool) -> list[str]:
         lines.append(f"  attempt:  {letter.attempt}")
     if letter.cut:
         lines.append(f"  cut:      {printable(letter.cut)}")
+    if letter.batch:
+        lines.append(f"  batch:    {printable(letter.batch)}")
     lines.append(f"  key:      {_bytes(letter.key)}")
     lines.append(f"  value:    {_bytes(letter.value)}")
     lines += [f"  header:   {printable(name)}: {_bytes(value)}" for name, value in letter.headers]

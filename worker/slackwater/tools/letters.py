@@ -12,6 +12,7 @@ from slackwater.kafka.untrusted import MAX_WHOLE, whole
 from slackwater.runtime.config.worker_config import BACKFILL
 from slackwater.runtime.delivery.dead_letters import (
     ATTEMPT_HEADER,
+    BATCH_HEADER,
     CUT_HEADER,
     ERROR_HEADER,
     GROUP_HEADER,
@@ -42,7 +43,8 @@ class StoredLetter:
     ``tp``, ``offset``, ``written_ms``: where it stands, and when it was written. ``source``,
     ``source_offset``, ``timestamp_ms``: of the record that was rejected; ``key``, ``value`` and ``headers``
     are that record's. ``attempt``: None where an older worker has written it. ``cut``: what is known of the
-    record, as JSON, where it was too large for the topic; ``value`` is only its beginning then.
+    record, as JSON, where it was too large for the topic; ``value`` is only its beginning then. ``batch``: of
+    a batch of records that could not be read, what is known of it, as JSON; ``value`` is its bytes then.
     """
 
     tp: TopicPartition
@@ -59,6 +61,7 @@ class StoredLetter:
     value: bytes | None
     headers: Headers
     cut: str = ""
+    batch: str = ""
 
     @property
     def size(self) -> int:
@@ -103,6 +106,7 @@ def letter_of(record: ConsumerRecord) -> StoredLetter | None:
         value=record.value,
         headers=own,
         cut=(added.get(CUT_HEADER) or b"").decode("utf-8", "replace"),
+        batch=(added.get(BATCH_HEADER) or b"").decode("utf-8", "replace"),
     )
 
 

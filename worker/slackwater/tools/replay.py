@@ -45,13 +45,14 @@ class ReplayError(StartError):
 class Counts:
     """How many letters were selected, sent, and left out because a replay has sent them before. ``unknown``:
     left out because it cannot be seen whether one has. ``cut``: left out because the letter is not the whole
-    record."""
+    record. ``batches``: left out because it is a batch that could not be read."""
 
     selected: int = 0
     sent: int = 0
     before: int = 0
     unknown: int = 0
     cut: int = 0
+    batches: int = 0
     by_target: dict[str, int] = field(default_factory=dict)
 
 
@@ -124,8 +125,9 @@ class Replay:
             if limit is not None and self.counts.sent + len(batch) >= limit:
                 break
             self.counts.selected += 1
-            if letter.cut:
-                self.counts.cut += 1
+            if letter.cut or letter.batch:
+                self.counts.cut += not letter.batch
+                self.counts.batches += bool(letter.batch)
                 continue
             if not self._again and letter.offset in sent:
                 self.counts.before += 1

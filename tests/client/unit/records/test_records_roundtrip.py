@@ -172,3 +172,14 @@ def test_a_full_builder_says_so_and_the_first_record_always_fits() -> None:
 def test_an_unknown_codec_is_refused_by_name() -> None:
     with pytest.raises(records.UnsupportedRecordFormatError, match="brotli.*gzip"):
         BatchBuilder("brotli")
+
+
+@pytest.mark.parametrize("key", [None, b"", b"key"])
+def test_a_record_that_is_most_of_its_fetch_is_not_copied_for_arrow(key: bytes | None) -> None:
+    value = bytes(range(256)) * 1024
+    builder = records.BatchBuilder("zstd", 1 << 20)
+    assert builder.append(1_000, key, value, [])
+    decoded = records.decode(builder.build(), fetch_offset=0)
+    table = decoded.to_arrow("t", 0)
+    assert (table["key"].to_pylist(), table["value"].to_pylist()) == ([key], [value])
+    assert table["value"].buffers()[2].size == decoded.payload_bytes > len(value)

@@ -23,6 +23,7 @@ import pytest
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.sinks import partition_values
 from slackwater.pipeline.sinks.parquet import commit_log
+from slackwater.pipeline.sinks.parquet.files import writing_options
 from slackwater.pipeline.sinks.parquet.folder import Folder
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink, file_stem
 from slackwater.runtime.errors import BatchTooLargeError, ConfigError, HandlerError, RecordsError, SinkError
@@ -745,3 +746,23 @@ def test_pandas_and_arrow_read_the_folder_with_their_defaults(tmp_path: Path) ->
     assert sorted(zip(frame["partition"], frame["offset"], strict=True)) == [
         (0, 0), (0, 1), (0, 2), (1, 0), (1, 1)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_file_with_a_huge_value_takes_little_more_memory_than_its_page(nested: bool) -> None:
+    size = 16 << 20
+    large = pa.array([b"x" * size])
+    column = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), large) if nested else large
+    table = pa.table({"offset": [1], "value": column})
+    pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        pq.write_table(table, pa.BufferOutputStream(), **writing_options(table))
+    finally:
+        pa.set_memory_pool(before)
+    assert (pool.max_memory() or 0) < 3 * size
+    assert writing_options(table)["write_statistics"] == ["offset"]
+
+
+def test_usual_rows_are_written_with_dictionary_and_statistics() -> None:
+    assert writing_options(pa.table({"value": [b"x" * 32_768] * 300})) == {}

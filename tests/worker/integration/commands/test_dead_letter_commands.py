@@ -20,7 +20,7 @@ from slackwater.kafka import KafkaAdmin, KafkaProducer
 from slackwater.kafka.admin import NewTopic
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
-from slackwater.runtime.delivery.dead_letters import DeadLetters, DeadLetterTopic, Letter
+from slackwater.runtime.delivery.dead_letters import DeadLetters, DeadLetterTopic, Letter, unreadable
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.tools import clients
 from slackwater.tools.letters import LetterLog, Selection
@@ -28,6 +28,7 @@ from slackwater.tools.replay import Counts, Replay, ReplayError
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.peers.librdkafka import StoredRecord, read_topic
+from tests.support.workers.fakes import corrupt
 
 PARTITIONS = 3
 STACK = "Traceback (most recent call last):\n  File x\nValueError: seven\n"
@@ -301,6 +302,14 @@ def test_a_letter_that_its_topic_does_not_take_is_cut_and_not_sent_again(
     assert [shown[3]["key"], shown[4]["headers"], shown[4]["error"]] == [None, [], "is bad"]
     counts = replay(site)
     assert (counts.selected, counts.sent, counts.cut) == (5, 2, 3)
+
+
+def test_a_batch_that_could_not_be_read_is_a_letter_and_not_sent_again(site: LetterSite) -> None:
+    batch = unreadable(corrupt(TopicPartition(site.topic, 0), 2, range(2, 5)))
+    site.reject(0, site.letter(1), batch)
+    assert site.known(0) == {1, ~2}
+    counts = replay(site)
+    assert (counts.selected, counts.sent, counts.batches) == (2, 1, 1)
 
 
 @pytest.mark.parametrize("after", [0, 2, 5])

@@ -6,6 +6,7 @@ group, read with libraries that share no code with Slackwater.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import signal
@@ -16,9 +17,14 @@ from typing import Any
 
 import pytest
 
+from slackwater.kafka.records import _parser_py
+from slackwater.kafka.records.compression import CODECS, compress
 from tests.client.integration.groups.consumer_harness import LONGER_THAN_A_TEST_MS
 from tests.support.devbroker import DevBroker
+from tests.support.records.parsing import batch
 from tests.support.waiting import wait_until
+from tests.support.wire.rawclient import RawClient
+from tests.support.wire.rawdata import produce
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
 from tests.support.workers.process import WorkerProcess
 
@@ -99,6 +105,28 @@ def test_a_restart_returns_into_the_same_generation_within_the_session(site: Del
     assert len(other.named("joined")) == before, "the other member heard of it"
     assert {again.terminate(), other.terminate()} == {0}
     site.check()
+
+
+@pytest.mark.long
+def test_a_batch_that_is_too_large_becomes_a_dead_letter_and_the_worker_goes_on(site: DeliverySite) -> None:
+    encoder = _parser_py.RecordEncoder()
+    for number in range(3):
+        encoder.append(number, 0, None, bytes(1 << 20), [])
+    codec = CODECS["zstd"]
+    data = batch(compress(codec, encoder.getvalue()), 3, attributes=codec)
+    site.write([(1, b"v-before")])
+    with RawClient.to(site.bootstrap) as client:
+        assert produce(client, site.topic, data, partition=1).error_code == 0
+    site.write([(1, b"v-behind")])
+    properties = {**site.config()["properties"], "fetch.max.decompressed.bytes": str(1 << 21)}
+    worker = site.worker(properties=properties)
+    worker.until("committed", lambda event: event["offsets"].get(f"{site.topic}-1") == 5)
+    assert worker.terminate() == 0
+    assert sorted(site.rows()) == ["v-before", "v-behind"]
+    (letter,) = site.dead_letters()
+    assert len(letter.value or b"") == len(data)
+    place = json.loads(letter.headers["slackwater.batch"])
+    assert (place["firstOffset"], place["lastOffset"], place["bytes"]) == (1, 3, len(data))
 
 
 @pytest.mark.parametrize("point", ["publish", pytest.param("letters", marks=pytest.mark.long)])

@@ -124,6 +124,14 @@ def read_header(data: Buffer, position: int) -> BatchHeader | None:
     return _header(data, position, size, base_offset)
 
 
+def next_base_offset(data: Buffer, position: int) -> int | None:
+    """The base offset of the batch at ``position``, of which the beginning is enough."""
+    if position + LOG_OVERHEAD_BYTES > len(data):
+        return None
+    base_offset: int = _BASE_OFFSET.unpack_from(data, position)[0]
+    return base_offset
+
+
 def _header(data: Buffer, position: int, size: int, base_offset: int) -> BatchHeader:
     magic = data[position + _MAGIC_POSITION]
     if base_offset == MAX_OFFSET:

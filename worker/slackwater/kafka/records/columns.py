@@ -22,6 +22,8 @@ from slackwater.kafka.records.batch import (
     Buffer,
     OpenBatch,
     OpenRun,
+    iter_batches,
+    next_base_offset,
     open_batch,
     open_run,
     read_header,
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _Open = OpenBatch | OpenMessages | OpenRun
-DEFAULT_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
+_LEAST_VIEW_BYTES = 64 * 1024
+DEFAULT_MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,11 @@ class RecordColumns:
 
     def __len__(self) -> int:
         return self._stop - self._start
+
+    @property
+    def payload_bytes(self) -> int:
+        """The size of what the rows are views of, with what a slice has left out."""
+        return sum({id(segment.payload): len(segment.payload) for segment in self._segments}.values())
 
     @property
     def first_offset(self) -> int:
@@ -150,12 +158,12 @@ class RecordColumns:
         column = memoryview(getattr(self._columns, name)).cast("B")
         return column[8 * self._start : 8 * self._stop]
 
-    def binary_column(self, name: str) -> list[tuple[bytes, bytes, bytes | None, int]]:
+    def binary_column(self, name: str) -> list[tuple[bytes, Buffer, bytes | None, int]]:
         """``key`` or ``value`` in pieces: int32 offsets, bytes, validity (None: no null), row count."""
         starts: Any = getattr(self._columns, f"{name}_start")
         sizes: Any = getattr(self._columns, f"{name}_size")
         return [
-            (*gather(segment.payload, starts, sizes, first, last), last - first)
+            (*_field(segment.payload, starts, sizes, first, last), last - first)
             for segment, first, last in self._runs()
         ]
 
@@ -188,6 +196,17 @@ class RecordColumns:
     def has_headers(self) -> bool:
         """Whether any row has a header."""
         return any(self._columns.header_count[self._start : self._stop])
+
+
+def _field(
+    payload: Buffer, starts: Any, sizes: Any, first: int, last: int
+) -> tuple[bytes, Buffer, bytes | None]:
+    """Key or value of the rows: int32 offsets, bytes, validity. What is most of its payload is not copied."""
+    if last - first == 1 and 2 * sizes[first] > max(len(payload), _LEAST_VIEW_BYTES):
+        start, end = starts[first], starts[first] + sizes[first]
+        if start >= 0 and end <= len(payload):
+            return array("i", [start, end]).tobytes(), payload, None
+    return gather(payload, starts, sizes, first, last)
 
 
 def concat(parts: Sequence[RecordColumns]) -> RecordColumns:
@@ -225,15 +244,44 @@ def decode(
 
     A batch that decompresses to more than ``max_decompressed_bytes`` counts as unreadable. Where a
     batch cannot be read, the records before it are returned; if there are none,
-    :class:`CorruptRecordError` (with its offset) or :class:`UnsupportedRecordFormatError` is raised.
+    :class:`CorruptRecordError` or :class:`UnsupportedRecordFormatError` is raised, with its place.
     """
     reading = _Reading(fetch_offset, check_crc, max_decompressed_bytes, aborted)
     try:
-        reading.take(data)
+        try:
+            reading.take(data)
+        except RecordError:
+            if reading.position == fetch_offset:
+                raise
+        return _parse(reading.ready, fetch_offset, reading.position)
+    except RecordError as exc:
+        exc.span = _span(data, exc.offset, exc.last_offset)
+        raise
+
+
+def _span(data: Buffer, first: int, last: int) -> tuple[int, int]:
+    """Where the batch with the base offset ``first`` begins and ends; of old messages, up to ``last``."""
+    start = end = 0
+    try:
+        for header in iter_batches(data):
+            if not end and header.base_offset != first:
+                continue
+            start = start if end else header.position
+            if end and header.last_offset > last:
+                break
+            end = header.position + header.size
     except RecordError:
-        if reading.position == fetch_offset:
-            raise
-    return _parse(reading.ready, fetch_offset, reading.position)
+        pass
+    return start, end
+
+
+def _last_offset(data: Buffer, header: BatchHeader) -> int:
+    """Of a batch that cannot be read, and whose header may be damaged: not beyond the batch that follows."""
+    at = header.position + header.size
+    following = next_base_offset(data, at)
+    if following is None or following <= header.base_offset:
+        return header.last_offset
+    return min(header.last_offset, following - 1)
 
 
 class _Reading:
@@ -256,8 +304,9 @@ class _Reading:
         while (header := read_header(data, at)) is not None:
             try:
                 at += self._take_at(data, header)
-            except CorruptRecordError as exc:
-                exc.last_offset = max(exc.offset, header.last_offset)
+            except RecordError as exc:
+                exc.offset = header.base_offset
+                exc.last_offset = max(exc.offset, _last_offset(data, header))
                 raise
 
     def _take_at(self, data: Buffer, header: BatchHeader) -> int:

@@ -109,7 +109,11 @@ class Part:
         them. Which records a batch fails with can depend on the others in it, so this try might not, and
         would write them as rows, too."""
         tp, stored = self.owned.tp, self.owned.letters
-        if not stored or not any(self.start <= offset < self.end for offset in stored):
+        if (
+            not stored
+            or isinstance(self.columns, Unreadable)
+            or not any(self.start <= offset < self.end for offset in stored)
+        ):
             return
         offsets = self.columns.to_arrow(tp.topic, tp.partition).column("offset").to_pylist()
         rows = [row for row, offset in enumerate(offsets) if offset not in stored]
@@ -250,7 +254,12 @@ def transform(
 
     began = clock.mono_ms()
     parts = sorted(dict(batch.parts).items())
-    inputs = {tp: part.columns.to_arrow(tp.topic, tp.partition) for tp, part in parts if len(part.columns)}
+    unreadable = {tp: [part.columns.letter] for tp, part in parts if isinstance(part.columns, Unreadable)}
+    inputs = {
+        tp: part.columns.to_arrow(tp.topic, tp.partition)
+        for tp, part in parts
+        if len(part.columns) and tp not in unreadable
+    }
     for tp, part in parts:
         part.bytes = inputs[tp].nbytes if tp in inputs else 0
     call = _call(engine, batch, info, inputs) if inputs else None
@@ -275,7 +284,7 @@ def transform(
     }
     return Transformed(
         output,
-        letters,
+        letters | unreadable,
         sum(table.nbytes for table in inputs.values()),
         {"arrow": round(ready - began, 3), "transform": round(ended - ready, 3)},
         by_record,
@@ -446,6 +455,17 @@ class Released:
 
     def header_values(self, name: str, rows: Iterable[int]) -> list[bytes]:
         raise AssertionError("the records are not kept; they are to be read again")
+
+
+class Unreadable(Released):
+    """A batch that the client cannot read. It counts as one record, which is a dead letter."""
+
+    def __init__(self, letter: Letter, next_offset: int) -> None:
+        super().__init__(1, letter.offset, next_offset)
+        self.letter = letter
+
+    def header_values(self, name: str, rows: Iterable[int]) -> list[bytes]:
+        return []
 
 
 class Selected:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from slackwater.clock import Clock
 from slackwater.kafka.errors import (
+    CorruptRecordError,
     KafkaError,
     MessageSizeTooLargeError,
     RecordListTooLargeError,
@@ -57,6 +58,9 @@ STACK_HEADER = "slackwater.stack"
 CUT_HEADER = "slackwater.cut"
 """Of a letter that its topic does not take in full: JSON with `keyBytes`, `valueBytes` (null: it has none)
 and `sha256` (of the value)."""
+BATCH_HEADER = "slackwater.batch"
+"""Of a letter that is a batch which the client cannot read, as its value: JSON with `firstOffset`,
+`lastOffset`, `bytes` and `sha256` (of the batch as it was fetched)."""
 MAX_CUT_BYTES = 1024
 """Of key, value, error and stack of such a letter. A longer key is left out, as are the record's headers."""
 LETTER_HEADERS = (
@@ -70,6 +74,7 @@ LETTER_HEADERS = (
     ATTEMPT_HEADER,
     STACK_HEADER,
     CUT_HEADER,
+    BATCH_HEADER,
 )
 """What a worker adds to a record's own headers."""
 
@@ -85,10 +90,11 @@ Record = tuple[int, bytes | None, bytes | None, Headers]
 
 @dataclass(frozen=True)
 class Letter:
-    """A record that the handler has rejected, as it was polled.
+    """A record that the handler has rejected, as it was polled, or a batch that cannot be read.
 
     ``timestamp_ms``: the source record's. ``attempt``: how often the worker had given the batch to the
     handler. ``stack``: the traceback of the handler's exception, where it raised one for this record.
+    ``batch``: of a batch that cannot be read, what :data:`BATCH_HEADER` says; ``value`` is its bytes.
     """
 
     offset: int
@@ -99,6 +105,31 @@ class Letter:
     timestamp_ms: int
     attempt: int = 1
     stack: str = ""
+    batch: str = ""
+
+    @property
+    def known_by(self) -> int:
+        """What of it is in ``OwnedPartition.letters``."""
+        return ~self.offset if self.batch else self.offset
+
+
+def unreadable(error: CorruptRecordError) -> Letter:
+    """The letter for a batch that ``poll()`` could not read."""
+    place = {
+        "firstOffset": error.offset,
+        "lastOffset": error.last_offset,
+        "bytes": len(error.batch),
+        "sha256": hashlib.sha256(error.batch).hexdigest(),
+    }
+    return Letter(
+        max(error.offset, error.position),
+        f"the batch of offsets {error.offset} to {error.last_offset} cannot be read: {error.reason}",
+        None,
+        error.batch,
+        (),
+        -1,
+        batch=json.dumps(place),
+    )
 
 
 class LetterRate:
@@ -180,7 +211,7 @@ class DeadLetters:
             (owned, letter)
             for owned, rejected in letters
             for letter in rejected
-            if letter.offset not in _known(owned)
+            if letter.known_by not in _known(owned)
         ]
         records = [
             (owned.tp.partition % count, letter.key, letter.value, self._headers(owned, letter))
@@ -193,7 +224,7 @@ class DeadLetters:
                 owned.letters = None
             raise LateError from exc
         for owned, letter in new:
-            _known(owned).add(letter.offset)
+            _known(owned).add(letter.known_by)
         return len(new)
 
     def _headers(self, owned: OwnedPartition, letter: Letter) -> Headers:
@@ -207,6 +238,7 @@ class DeadLetters:
             (GROUP_HEADER, self._group.encode()),
             (ATTEMPT_HEADER, str(letter.attempt).encode()),
             *_optional(TOPIC_ID_HEADER, owned.topic_id, letter),
+            *_optional(BATCH_HEADER, letter.batch, letter),
             *_optional(STACK_HEADER, shortened(letter.stack, MAX_STACK_CHARS), letter),
         ]
 
@@ -225,8 +257,8 @@ class DeadLetters:
             owned.letters = stored[owned.tp]
 
     def _origin(self, headers: Headers) -> tuple[tuple[str, int], int, str] | None:
-        """Where a letter of this group came from (partition, offset, the topic's id or ""); None for other
-        records."""
+        """Where a letter of this group came from (partition, what it is known by, the topic's id or ""); None
+        for other records."""
         # The last header of a name counts: a record that was a dead letter before has an older one too.
         values = dict(headers)
         if values.get(GROUP_HEADER) != self._group.encode():
@@ -234,7 +266,8 @@ class DeadLetters:
         topic, partition, offset = (values.get(n) for n in (TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER))
         try:
             tp = (topic or b"").decode(), int(partition or b"")
-            return tp, int(offset or b""), (values.get(TOPIC_ID_HEADER) or b"").decode()
+            known_by = ~int(offset or b"") if values.get(BATCH_HEADER) else int(offset or b"")
+            return tp, known_by, (values.get(TOPIC_ID_HEADER) or b"").decode()
         except ValueError:
             return None
 

@@ -37,6 +37,7 @@ _MOST_TABLES = 64
 _LETTER_BYTES = 512
 """What a dead letter takes beside key, value and stack."""
 _SAMPLE_ROWS = 32_768
+_SAMPLE_BYTES = 32 * 1024 * 1024
 _LEAST_SAMPLE_ROWS = 500
 _FIRST_SAMPLES, _SAMPLE_EVERY = 3, 10
 
@@ -61,8 +62,8 @@ class FileSize:
         due = self._calls <= _FIRST_SAMPLES or self._calls % _SAMPLE_EVERY == 0
         if not due or rows.num_rows < _LEAST_SAMPLE_ROWS:
             return
-        sample = rows.slice((rows.num_rows - _SAMPLE_ROWS) // 2 if rows.num_rows > _SAMPLE_ROWS else 0)
-        sample = sample.slice(0, _SAMPLE_ROWS)
+        count = min(rows.num_rows, _SAMPLE_ROWS, _SAMPLE_BYTES * rows.num_rows // max(1, rows.nbytes) + 1)
+        sample = rows.slice((rows.num_rows - count) // 2, count)
         file = pa.BufferOutputStream()
         try:
             pq.write_table(sample, file)

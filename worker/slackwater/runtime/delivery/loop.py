@@ -14,17 +14,20 @@ and is refused if another process has moved one (docs/design/worker.md).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Mapping
 
 from slackwater.kafka.errors import (
+    CorruptRecordError,
     FencedInstanceIdError,
     KafkaError,
     LogTruncationError,
     TopicRecreatedError,
 )
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from slackwater.runtime.delivery.batch import Batch, Part, Stage
+from slackwater.runtime.delivery.batch import Batch, Part, Stage, Unreadable
 from slackwater.runtime.delivery.commits import Committer, HandedOverOffsets, PositionCommits, fenced
+from slackwater.runtime.delivery.dead_letters import unreadable
 from slackwater.runtime.delivery.in_flight import InFlight
 from slackwater.runtime.delivery.marks import MarkReader
 from slackwater.runtime.delivery.pace import BatchInterval, BatchSize
@@ -33,9 +36,11 @@ from slackwater.runtime.delivery.stopped_partitions import (
     LOG_TRUNCATED,
     TOO_MANY_DEAD_LETTERS,
     TOPIC_RECREATED,
+    UNREADABLE_BATCH,
     TopicIdentities,
     recreated,
     truncated,
+    unreadable_batch,
 )
 from slackwater.runtime.errors import WorkerError
 from slackwater.runtime.fault_points import Step
@@ -74,6 +79,8 @@ class Delivery:
         self._size = BatchSize(config.batch_duration_ms, config.max_poll_records, config.max_batch_bytes)
         self._nothing_next = False
         """Whether no record was there when a next batch was last asked for beside the one in flight."""
+        self._refetched: dict[TopicPartition, bytes] = {}
+        """By partition, the digest of the last batch that could not be read."""
         self._failure: Exception | None = None
         self.closing = False
         """Set before the consumer is closed. Closing calls the listener with revoked partitions, but those of
@@ -319,10 +326,13 @@ class Delivery:
         except LogTruncationError as exc:
             self._log_lost(exc)
         except KafkaError as exc:
-            if not exc.retriable:
+            if isinstance(exc, CorruptRecordError) and exc.topic_partition is not None:
+                polled = self._unreadable(exc)
+            elif not exc.retriable:
                 raise WorkerError(f"polling failed and cannot continue: {exc}") from exc
-            self._context.log.seldom("poll", f"a poll failed and will be retried: {exc}")
-            self._clock.sleep(min(SLICE_MS, timeout_ms))
+            else:
+                self._context.log.seldom("poll", f"a poll failed and will be retried: {exc}")
+                self._clock.sleep(min(SLICE_MS, timeout_ms))
         self._report.turned()
         if self._failure is not None:
             failure, self._failure = self._failure, None
@@ -339,6 +349,24 @@ class Delivery:
             self._seek_back({tp: columns.first_offset for tp, columns in polled.items()})
             return {}
         return polled
+
+    def _unreadable(self, error: CorruptRecordError) -> Mapping[TopicPartition, Columns]:
+        """The batch as a dead letter. It is fetched twice, since its bytes may have changed on their way."""
+        tp, digest = error.topic_partition, hashlib.sha256(error.batch).digest()
+        if tp not in self._owned:
+            return {}
+        if self._refetched.get(tp) != digest:
+            self._refetched[tp] = digest
+            self._context.log.line(f"fetching a batch again that cannot be read: {error}")
+            self._seek_back({tp: error.position})
+            return {}
+        end = self._consumer.highwater(tp)
+        is_placed = error.batch and (end is None or error.last_offset < end)
+        if self._context.letters is None or not is_placed:
+            self._stop(tp, UNREADABLE_BATCH, unreadable_batch(error, self._config.group_id))
+            return {}
+        self._seek_back({tp: error.next_offset})
+        return {tp: Unreadable(unreadable(error), error.next_offset)}
 
     def _log_lost(self, error: LogTruncationError) -> None:
         """Logs that end before what was read of them: another place is for a person to choose."""

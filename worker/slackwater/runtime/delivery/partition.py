@@ -158,7 +158,8 @@ class OwnedPartition:
     awaited: bool = False
     """Whether it was taken over, and no rows of it were published since: they wait for no others then."""
     letters: set[int] | None = None
-    """Source offsets that are in the dead-letter topic already; None: not known yet."""
+    """Source offsets that are in the dead-letter topic already; of a batch that could not be read
+    ``~offset``, since its records may be read later with a higher limit. None: not known yet."""
     signature: Signature | None = None
     """What commits are signed with, if they are."""
     signed: bool = False
@@ -217,7 +218,7 @@ class OwnedPartition:
         """Takes in a commit of ours that the broker has accepted."""
         self.committed, self.metadata = commit.offset, commit.metadata
         if self.letters:
-            self.letters = {offset for offset in self.letters if offset >= commit.offset}
+            self.letters = {known for known in self.letters if max(known, ~known) >= commit.offset}
 
     @property
     def note(self) -> CommitNote | None:

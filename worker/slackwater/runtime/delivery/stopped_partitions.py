@@ -11,6 +11,7 @@ import base64
 from collections.abc import Collection
 from uuid import UUID
 
+from slackwater.kafka.errors import CorruptRecordError
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.delivery.dead_letters import Letter
 from slackwater.runtime.delivery.partition import CommitNote, OwnedPartition
@@ -117,6 +118,23 @@ def go_on(topic: str, group: str) -> str:
 
 TOO_MANY_DEAD_LETTERS = "TooManyDeadLetters"
 """The worker would write more dead letters in a minute than it may."""
+
+
+UNREADABLE_BATCH = "UnreadableBatch"
+"""The client cannot read a batch, and there is no dead-letter topic, or it is not known where it ends."""
+
+
+def unreadable_batch(error: CorruptRecordError, group: str) -> str:
+    """What happened, and how to go on."""
+    tp = error.topic_partition
+    way = "" if not error.batch else "configure a deadLetterTopic, to which such batches go, or "
+    return (
+        f"{tp}: the batch of offsets {error.offset} to {error.last_offset} cannot be read ({error.reason}). "
+        f"The worker has stopped reading the partition at offset {error.position}. To go on: {way}stop the "
+        f"group (spec.suspend: true), set its offset (kafka-consumer-groups.sh --group {group} --topic "
+        f"{tp.topic}:{tp.partition} --reset-offsets --to-offset {error.next_offset} --execute), and start it "
+        "again"
+    )
 
 
 def too_many_letters(tp: TopicPartition, start: int, new: int, most: int, letter: Letter) -> str:

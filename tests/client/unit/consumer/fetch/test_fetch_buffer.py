@@ -15,10 +15,10 @@ from slackwater.kafka.structs import TopicPartition
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def batch(base: int, count: int) -> bytes:
-    builder = BatchBuilder("none", 1_000_000)
+def batch(base: int, count: int, codec: str = "none", size: int = 1) -> bytes:
+    builder = BatchBuilder(codec, 1_000_000)
     for number in range(count):
-        assert builder.append(1_000 + number, None, b"%d" % (base + number), [])
+        assert builder.append(1_000 + number, None, b"%d" % (base + number) * size, [])
     return builder.build(base_offset=base)
 
 
@@ -220,3 +220,55 @@ def test_a_position_has_the_leader_epoch_of_the_record_before_it_for_commits() -
     bench.subscription.reset(A, EARLIEST)
     assert bench.subscription.epoch_before(A, 5) == -1
     assert bench.subscription.epoch_before(TopicPartition("other", 0), 5) == -1
+
+
+def _broken(what: str) -> tuple[bytes, dict[str, int]]:
+    """A batch of offsets 3 to 5 that cannot be read, and the buffer's options."""
+    data = bytearray(batch(3, 3))
+    if what == "checksum":
+        data[-1] ^= 1
+        return bytes(data), {}
+    if what == "magic":
+        data[16] = 3
+        return bytes(data), {}
+    if what == "size":
+        return bytes(batch(3, 3, "gzip")), {"max_decompressed_bytes": 5}
+    data[22] |= {"codec": 7, "compression": 4}[what]
+    stamp_crc(data)
+    return bytes(data), {}
+
+
+@pytest.mark.parametrize("what", ["checksum", "magic", "size", "codec", "compression"])
+def test_the_error_of_an_unreadable_batch_names_its_place_and_has_its_bytes(what: str) -> None:
+    bench = Bench()
+    data, options = _broken(what)
+    bench.buffer = FetchBuffer(bench.subscription, check_crcs=True, on_room=bench._on_room, **options)
+    bench.subscription.seek(A, 4)
+    version = bench.subscription.get(A).version
+    bench.buffer.add(Chunk(A, data + batch(6, 2), 4, 8, version))
+    with pytest.raises(CorruptRecordError, match="offsets 3 to 5.*seek to offset 6") as caught:
+        bench.collect()
+    error = caught.value
+    assert (error.topic_partition, error.position, error.batch) == (A, 4, data)
+    assert (error.offset, error.last_offset, error.next_offset) == (3, 5, 6)
+
+
+def test_a_damaged_header_does_not_reach_beyond_the_batch_that_follows() -> None:
+    bench = Bench()
+    data = bytearray(batch(0, 3))
+    data[23:27] = (1_000_000).to_bytes(4, "big")  # last offset delta
+    bench.buffer.add(Chunk(A, bytes(data) + batch(3, 2), 0, 5, bench.subscription.get(A).version))
+    with pytest.raises(CorruptRecordError) as caught:
+        bench.collect()
+    assert caught.value.next_offset == 3
+
+
+def test_what_many_partitions_decompress_to_is_handed_over_by_the_limit_of_one() -> None:
+    bench = Bench()
+    bench.buffer = FetchBuffer(
+        bench.subscription, check_crcs=True, on_room=bench._on_room, max_decompressed_bytes=1_100
+    )
+    for tp in (A, B):
+        for base in range(2):
+            bench.add(tp, base, 1, batch(base, 1, "gzip", 1_000))
+    assert [bench.collect() for _ in range(2)] == [{A: [0, 1]}, {B: [0, 1]}]

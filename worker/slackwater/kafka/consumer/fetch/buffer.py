@@ -54,6 +54,8 @@ class Chunk:
     columns: RecordColumns | None = None
     failure: RecordError | None = None
     """Why the records cannot be decoded."""
+    decoded_bytes: int = 0
+    """The size of what its records are in."""
     taken: int = 0
     size_bytes: int = field(init=False)
 
@@ -89,6 +91,18 @@ def _is_compressed(data: Buffer) -> bool:
         return any(header.compression or header.is_old_format for header in iter_batches(data))
     except RecordError:
         return False
+
+
+def _unreadable(chunk: Chunk, exc: RecordError) -> CorruptRecordError:
+    behind = max(exc.last_offset, chunk.fetch_offset) + 1
+    error = CorruptRecordError(
+        f"{chunk.tp} at offset {chunk.fetch_offset}: {exc} (offsets {exc.offset} to {exc.last_offset}). "
+        f"To go on behind it, seek to offset {behind}"
+    )
+    error.topic_partition, error.position, error.reason = chunk.tp, chunk.fetch_offset, str(exc)
+    error.offset, error.last_offset, error.next_offset = exc.offset, exc.last_offset, behind
+    error.batch = bytes(memoryview(chunk.data)[slice(*exc.span)])
+    return error
 
 
 class FetchBuffer:
@@ -241,12 +255,12 @@ class FetchBuffer:
     def decode_ahead(self, max_records: int) -> None:
         """Decodes what the next :meth:`collect` of so many records needs, and hands nothing over. From any
         thread, but not from two at a time."""
-        rows = 0
+        rows = size = 0
         for chunk in self._ready():
-            if rows >= max_records:
+            if rows >= max_records or size >= self._max_decompressed_bytes:
                 return
             self._decode(chunk)
-            rows += chunk.rows_left
+            rows, size = rows + chunk.rows_left, size + chunk.decoded_bytes
 
     def _ready(self) -> list[Chunk]:
         with self._lock:
@@ -256,14 +270,15 @@ class FetchBuffer:
     def collect(self, max_records: int) -> dict[TopicPartition, RecordColumns]:
         """Up to ``max_records``, moving the positions of their partitions on. For one thread at a time.
 
-        What is paused, or fetched ahead of an assignment, is kept. A batch that cannot be read raises
+        Of many partitions it is less where what they decompress to is more than the limit of one. What is
+        paused, or fetched ahead of an assignment, is kept. A batch that cannot be read raises
         :class:`CorruptRecordError`, once what stands before it was given.
         """
         out: dict[TopicPartition, list[RecordColumns]] = {}
-        left = max_records
+        left, size = max_records, 0
         finished = False
         for chunk in list(self._chunks):
-            if left <= 0:
+            if left <= 0 or (out and size >= self._max_decompressed_bytes):
                 break
             if self._is_withheld(chunk):
                 continue
@@ -284,7 +299,7 @@ class FetchBuffer:
             finished |= done and self._finish(chunk)
             if len(rows):
                 out.setdefault(chunk.tp, []).append(rows)
-                left -= len(rows)
+                left, size = left - len(rows), size + chunk.decoded_bytes
         if finished:
             self._on_room()
         return {tp: concat(parts) for tp, parts in out.items()}
@@ -295,17 +310,10 @@ class FetchBuffer:
         self._decode(chunk)
         exc = chunk.failure
         if exc is not None:
-            offset = getattr(exc, "offset", -1)
-            if 0 <= offset <= getattr(exc, "last_offset", offset) < chunk.fetch_offset:
+            if exc.span[1] and exc.last_offset < chunk.fetch_offset:
                 self._fetch_again(chunk)
                 return None
-            error = CorruptRecordError(
-                f"{chunk.tp} at offset {chunk.fetch_offset}: {exc}. "
-                f"To go on behind it, seek to offset "
-                f"{max(getattr(exc, 'last_offset', offset), chunk.fetch_offset) + 1}"
-            )
-            error.offset = offset
-            raise error from exc
+            raise _unreadable(chunk, exc) from exc
         return chunk.columns
 
     def _decode(self, chunk: Chunk) -> None:
@@ -320,6 +328,7 @@ class FetchBuffer:
                 max_decompressed_bytes=self._max_decompressed_bytes,
                 aborted=chunk.aborted,
             )
+            chunk.decoded_bytes = chunk.columns.payload_bytes
         except RecordError as exc:
             chunk.failure = exc
 

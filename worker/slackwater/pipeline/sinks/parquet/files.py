@@ -20,6 +20,56 @@ STAGED_SUFFIX = ".staged"
 """Of staged files: no pattern for ``*.parquet`` matches them."""
 
 
+_LARGE_COLUMN_BYTES = 8 * 1024 * 1024
+"""Columns below that are written as they come: all copies of them together are small."""
+_LARGE_VALUE_BYTES = 64 * 1024
+"""A dictionary of such values saves nothing, and Arrow leaves statistics out that are larger than 4 KiB."""
+_PAGE_BYTES = 1024 * 1024
+
+
+def writing_options(rows: pa.Table) -> dict[str, Any]:
+    """How ``pyarrow.parquet`` is to write ``rows``. It would keep eight copies of a large value: in pages, in
+    the dictionary, in statistics. Where there are such values, pages are small, and only the flat columns
+    without them have dictionary and statistics."""
+    longest = {
+        name: max(map(_longest, column.chunks))
+        for name, column in zip(rows.column_names, rows.columns, strict=True)
+        if column.nbytes >= _LARGE_COLUMN_BYTES
+    }
+    if max(longest.values(), default=0) < _LARGE_VALUE_BYTES:
+        return {}
+    others = [
+        field.name
+        for field in rows.schema
+        if longest.get(field.name, 0) < _LARGE_VALUE_BYTES and not field.type.num_fields
+    ]
+    return {
+        "use_dictionary": others,
+        "write_statistics": others,
+        "write_batch_size": max(1, _PAGE_BYTES // max(longest.values())),
+    }
+
+
+def _longest(values: pa.Array) -> int:
+    """The size of the largest text or binary value, also within structs, lists and maps."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = values.type
+    if pa.types.is_struct(kind):
+        return max(map(_longest, values.flatten()), default=0)
+    if pa.types.is_map(kind):
+        return max(_longest(values.keys), _longest(values.items))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _longest(values.flatten())
+    types = pa.types
+    if any(
+        of(kind) for of in (types.is_string, types.is_binary, types.is_large_string, types.is_large_binary)
+    ):
+        return pc.max(pc.binary_length(values)).as_py() or 0
+    return 0
+
+
 def place_of(folder: str, stem: str, version: int, staged: str) -> str:
     """Where the staged file with that name goes with commit ``version``: into ``folder``, "" or one that ends
     with a slash. ``stem``: what the names of the group's files begin with."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slackwater.pipeline.sinks.parquet.files import OWN_FOLDER, is_place
+from slackwater.pipeline.sinks.parquet.files import OWN_FOLDER, is_place, writing_options
 from slackwater.runtime.errors import SinkError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Folder:
         for count, (name, folder, rows) in enumerate(files, 1):  # noqa: B007
             _make_folder(self._folder / folder)
             with (self._staging / name).open("xb") as file:
-                pq.write_table(rows, file)
+                pq.write_table(rows, file, **writing_options(rows))
                 file.flush()
                 os.fsync(file.fileno())
         if count:

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline.sinks.parquet.files import OWN_FOLDER, is_place
+from slackwater.pipeline.sinks.parquet.files import OWN_FOLDER, is_place, writing_options
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
 from slackwater.runtime.errors import SinkError
 
@@ -219,7 +219,7 @@ class Store:
         for name, _, rows in files:
             # Parquet keeps a row group in memory until it is complete.
             group = max(1, rows.num_rows * ROW_GROUP_BYTES // max(rows.nbytes, ROW_GROUP_BYTES))
-            write = partial(pq.write_table, rows, row_group_size=group)
+            write = partial(pq.write_table, rows, row_group_size=group, **writing_options(rows))
             self._objects.upload(f"{self._staging}/{name}", write)
 
     def unstage(self, name: str) -> None:
