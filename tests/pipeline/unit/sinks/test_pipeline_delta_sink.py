@@ -250,9 +250,7 @@ def test_other_checkpoints_are_read(tmp_path: Path, kind: str) -> None:
         else:
             pq.write_table(content.slice(0, 2), log / f"{stem}.0000000001.0000000002.parquet")
             pq.write_table(content.slice(2), log / f"{stem}.0000000002.0000000002.parquet")
-            pq.write_table(
-                content.slice(0, 2), log / f"{version + 1:020d}.checkpoint.0000000001.0000000002.parquet"
-            )
+            pq.write_table(content.slice(0, 2), log / f"{stem}.0000000001.0000000003.parquet")
     read = TransactionLog(DeltaSink("g", str(tmp_path))._store.files())
     read.read_to(version)
     assert sorted(read.transactions.values()) == [5, 10]

@@ -9,7 +9,7 @@ from slackwater.kafka.consumer.fetch.buffer import Chunk, FetchBuffer
 from slackwater.kafka.consumer.iteration import RecordIterator
 from slackwater.kafka.errors import CorruptRecordError
 from slackwater.kafka.protocol.subscription import EARLIEST, Subscription
-from slackwater.kafka.records import BatchBuilder, stamp_crc
+from slackwater.kafka.records import BatchBuilder, RecordColumns, stamp_crc
 from slackwater.kafka.structs import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -109,6 +109,23 @@ def test_a_jump_makes_what_was_fetched_before_it_stale() -> None:
     bench.subscription.remove([B])
     bench.buffer.drop_stale()
     assert (len(bench.buffer), bench.buffer.total_bytes) == (0, 0)
+
+
+def test_what_was_decoded_while_the_partition_jumped_is_not_handed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    bench.add(A, 0, 5)
+    decoded = bench.buffer._decoded
+
+    def jump(chunk: Chunk) -> RecordColumns | None:
+        columns = decoded(chunk)
+        bench.subscription.seek(A, 100)
+        return columns
+
+    monkeypatch.setattr(bench.buffer, "_decoded", jump)
+    assert bench.collect() == {}
+    assert (bench.position(A), bench.buffer.total_bytes) == (100, 0)
 
 
 def test_records_below_the_position_are_left_out_and_their_batch_counts_as_read() -> None:

@@ -82,6 +82,17 @@ def test_what_was_handled_is_written_together_at_its_greatest_age(bench: Bench) 
     assert bench.journal("stage", "publish") == [("stage", 0, 0), ("publish", 0, 0)]
 
 
+def test_the_age_counts_from_the_poll_of_a_record_and_not_from_the_end_of_the_handler(bench: Bench) -> None:
+    tp = bench.produce(0)
+    bench.assign(tp)
+    bench.steps(2)
+    bench.runner.usual_ms = 4_000
+    began = bench.clock.now
+    bench.produce(0, "v0")
+    step_until(bench, lambda: bench.sink.commits)
+    assert bench.clock.now == began + MAX_AGE_MS
+
+
 def test_commits_say_how_far_records_are_handled_that_wait(bench: Bench) -> None:
     """They commit nothing of them, and the commit that does says nothing more."""
     began, (tp,) = gathered(bench, 2)
