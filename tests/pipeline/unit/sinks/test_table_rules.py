@@ -124,3 +124,32 @@ def test_what_a_table_does_not_take_is_a_dead_letter(
     assert sorted(letters) == sorted(f"flights-0@{number}" for number in at)
     assert all(reason in text for text in letters.values()), letters
     assert sorted(stored()) == [number for number in range(COUNT) if number not in at]
+
+
+@pytest.mark.parametrize("share", [1, COUNT // 2], ids=["one", "half"])
+@pytest.mark.parametrize("constraint", ["stock >= 0", "stock < 1000"])
+def test_a_row_that_would_break_a_rule_of_the_row_it_is_added_to_is_a_dead_letter(
+    folder: Path, share: int, constraint: str
+) -> None:
+    table = folder / "out"
+    kept = DeltaTable.create(table, pa.schema([("item", pa.int64()), ("stock", pa.int64())]))
+    kept.alter.add_constraint({"bounds": constraint})
+    sink = DeltaSink("flights", str(table), mode="merge", key=["item"], aggregates={"stock": "sum"})
+    at = {number * (COUNT // share) for number in range(share)}
+    bad = -5_000 if constraint == "stock >= 0" else 5_000
+    values = [{"item": number, "stock": bad if number in at else 7} for number in range(COUNT)]
+    letters = play(folder, sink, values)
+    assert sorted(letters) == sorted(f"flights-0@{number}" for number in at)
+    assert all("constraint bounds" in text for text in letters.values()), letters
+    stored = {row["item"]: row["stock"] for row in DeltaFolder(table).rows()}
+    assert stored == {number: 7 for number in range(COUNT) if number not in at}
+
+
+def test_a_sum_that_breaks_a_rule_stops_at_the_record_that_does_it(folder: Path) -> None:
+    table = folder / "out"
+    kept = DeltaTable.create(table, pa.schema([("item", pa.int64()), ("stock", pa.int64())]))
+    kept.alter.add_constraint({"bounds": "stock <= 2"})
+    sink = DeltaSink("flights", str(table), mode="merge", key=["item"], aggregates={"stock": "sum"})
+    letters = play(folder, sink, [{"item": 1, "stock": 1} for _ in range(3)])
+    assert len(letters) == 1
+    assert [row["stock"] for row in DeltaFolder(table).rows()] == [2]

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _CHECK = "delta.constraints."
 _INVARIANT, _EXPRESSION = b"delta.invariants", b"delta.generationExpression"
-_NUMBER = "slackwater_row"
-"""A column of the rows that are checked: their numbers."""
+GIVEN, NUMBER = "given", "slackwater_row"
+"""The table of the rows that are checked, and its column with their numbers."""
 
 
 def rules_of(table: DeltaTable) -> dict[str, str]:
@@ -41,7 +41,7 @@ def rules_of(table: DeltaTable) -> dict[str, str]:
             rules[f"invariant of the column {field.name}, {expression}"] = expression
         if (expression := generated(field)) is not None:
             rules[f"generated column {field.name}, {expression}"] = (
-                f'"{field.name}" IS NOT DISTINCT FROM ({expression})'
+                f"{quoted(field.name)} IS NOT DISTINCT FROM ({expression})"
             )
     return rules
 
@@ -52,18 +52,41 @@ def generated(field: pa.Field) -> str | None:
     return None if expression is None else expression.decode()
 
 
-def check_rules(rows: pa.Table, rules: Mapping[str, str]) -> None:
+def not_null(schema: pa.Schema) -> dict[str, str]:
+    """The columns that must not be null, as :func:`rules_of` gives rules."""
+    return {
+        f"the column {field.name} must not be null": f"{quoted(field.name)} IS NOT NULL"
+        for field in schema
+        if not field.nullable
+    }
+
+
+def quoted(name: str) -> str:
+    """The name of a column in SQL."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def check_rules(
+    rows: pa.Table, rules: Mapping[str, str], selection: str = f"SELECT * FROM {GIVEN}", **tables: DeltaTable
+) -> None:
     """Raises RecordsError for rows that break one of ``rules``, as :func:`rules_of` gives them. Raises
     deltalake's errors for an expression that it cannot evaluate, and OSError: the rows are written to a
-    temporary folder."""
+    temporary folder.
+
+    ``selection``: what the rules are about, with the column :data:`NUMBER` of the rows, which it finds in the
+    table :data:`GIVEN`, beside ``tables``.
+    """
     import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
     with tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
-        write_deltalake(folder, rows.append_column(_NUMBER, pa.array(range(rows.num_rows), pa.int64())))
-        query = QueryBuilder().register("given", DeltaTable(folder))
+        write_deltalake(folder, rows.append_column(NUMBER, pa.array(range(rows.num_rows), pa.int64())))
+        query = QueryBuilder()
+        for name, table in {GIVEN: DeltaTable(folder), **tables}.items():
+            query = query.register(name, table)
         for rule, expression in rules.items():
-            broken = f"SELECT {_NUMBER} FROM given WHERE NOT coalesce(({expression}), false)"
+            broken = f"SELECT {NUMBER} FROM ({selection}) WHERE NOT coalesce(({expression}), false)"
             numbers = pa.table(query.execute(broken).read_all()).column(0).to_pylist()
             if numbers:
                 problem = f"a row breaks a rule of the table ({rule})"

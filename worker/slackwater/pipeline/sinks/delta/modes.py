@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from slackwater.pipeline.sinks.aggregates import added_up, addends, sum_fits
-from slackwater.pipeline.sinks.delta.table import SOURCE, TARGET, MarkedTable, quoted
+from slackwater.pipeline.sinks.delta.constraints import quoted
+from slackwater.pipeline.sinks.delta.table import SOURCE, TARGET, MarkedTable
 from slackwater.pipeline.sinks.delta.types import check_key_types, with_delta_types
 from slackwater.pipeline.sinks.keys import check_key, last_rows
 from slackwater.runtime.errors import RecordsError
@@ -40,6 +41,9 @@ class Mode(Protocol):
     def write(self, table: MarkedTable, rows: pa.Table, versions: Mapping[str, int], batch: str) -> None:
         """Commits fitted rows and versions of transactions. Raises what :class:`MarkedTable` raises."""
 
+    def check(self, table: MarkedTable, typed: pa.Table, fitted: pa.Table) -> None:
+        """Raises RecordsError where the table does not take the rows, or what :class:`MarkedTable` raises."""
+
 
 class Append:
     """Each row is a new one."""
@@ -57,6 +61,9 @@ class Append:
 
     def write(self, table: MarkedTable, rows: pa.Table, versions: Mapping[str, int], batch: str) -> None:
         table.append(rows, versions, batch)
+
+    def check(self, table: MarkedTable, typed: pa.Table, fitted: pa.Table) -> None:
+        table.check(fitted)
 
 
 class Upsert:
@@ -81,6 +88,9 @@ class Upsert:
     def write(self, table: MarkedTable, rows: pa.Table, versions: Mapping[str, int], batch: str) -> None:
         changes = {name: f"{SOURCE}.{quoted(name)}" for name in rows.column_names if name not in self.key}
         table.merge(last_rows(rows, self.key), self.key, changes, versions, batch)
+
+    def check(self, table: MarkedTable, typed: pa.Table, fitted: pa.Table) -> None:
+        table.check(fitted)
 
 
 class Merge:
@@ -117,15 +127,21 @@ class Merge:
     def write(self, table: MarkedTable, rows: pa.Table, versions: Mapping[str, int], batch: str) -> None:
         """The rows, as they were fitted, also have the table's other columns."""
         rows = rows.select([name for name in rows.column_names if self._is_written(name)])
+        table.merge(rows, self.key, self._changes(table, rows), versions, batch)
+
+    def check(self, table: MarkedTable, typed: pa.Table, fitted: pa.Table) -> None:
+        for rows in (typed, fitted):  # one that alone breaks a rule is named
+            table.check_merged(rows, self.key, self._changes(table, rows))
+
+    def _changes(self, table: MarkedTable, rows: pa.Table) -> dict[str, str]:
         kept = set() if table.schema is None else set(table.schema.names)
-        changes = {
+        return {
             name: _added(name, rows.schema.field(name).type, function)
             if name in kept
             else f"{SOURCE}.{quoted(name)}"
             for name, function in self._aggregates.items()
             if name in rows.column_names
         }
-        table.merge(rows, self.key, changes, versions, batch)
 
     def _is_written(self, name: str) -> bool:
         return name in self.key or name in self._aggregates

@@ -115,7 +115,7 @@ class DeltaSink:
         staged = StagedRows(self.commit, self._mode.typed(rows), ranges, rows.column_names)
         fitted = self._fitted(staged)
         if self._suspects:
-            self._check(fitted)
+            self._check(staged, fitted)
         return staged
 
     def types_of(self, declared: pa.Table) -> tuple[pa.Schema, pa.Schema] | None:
@@ -190,16 +190,16 @@ class DeltaSink:
             self._until_committed(attempt, lambda: self._marks.check(self._table.transactions, staged.ranges))
         except RecordsError:
             self._suspects = True
-            self._check(self._fitted(staged))
+            self._check(staged, self._fitted(staged))
             raise
         self._suspects = False
 
-    def _check(self, rows: pa.Table) -> None:
-        """Raises RecordsError for fitted rows that break a constraint of the table."""
-        if not self._mode.is_whole or not rows.num_rows:
+    def _check(self, staged: StagedRows, fitted: pa.Table) -> None:
+        """Raises RecordsError for rows that break a constraint of the table."""
+        if not fitted.num_rows:
             return
         try:
-            self._table.check(rows)
+            self._mode.check(self._table, staged.rows, fitted)
         except RecordsError:
             raise
         except Exception as exc:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline.sinks.delta.constraints import check_rules, rules_of
+from slackwater.pipeline.sinks.delta.constraints import GIVEN, NUMBER, check_rules, not_null, quoted, rules_of
 from slackwater.pipeline.sinks.delta.log import TransactionLog
 from slackwater.pipeline.sinks.delta.marks import FORGETS, forgets
 from slackwater.pipeline.sinks.delta.store import DeltaStore
@@ -73,6 +73,22 @@ class MarkedTable:
         """Raises RecordsError for rows that break a constraint of the table."""
         if self._table is not None and (rules := rules_of(self._table)):
             check_rules(rows, rules)
+
+    def check_merged(self, rows: pa.Table, key: Sequence[str], changes: Mapping[str, str]) -> None:
+        """As :meth:`check`, for the row that each of ``rows`` would alone make by :meth:`merge`."""
+        if self._table is None or self.schema is None:
+            return
+        rules = {**rules_of(self._table), **not_null(self.schema)}
+        if not rules:
+            return
+        made = {name: f"{TARGET}.{quoted(name)}" for name in self.schema.names}
+        made |= {name: f"{SOURCE}.{quoted(name)}" for name in key} | dict(changes)
+        columns = ", ".join(f"{value} AS {quoted(name)}" for name, value in made.items())
+        selection = (
+            f"SELECT {SOURCE}.{NUMBER}, {columns} FROM {GIVEN} AS {SOURCE} LEFT JOIN kept AS {TARGET} "
+            f"ON {_same(key)}"
+        )
+        check_rules(rows, rules, selection, kept=self._table)
 
     @property
     def partition_columns(self) -> list[str]:
@@ -186,7 +202,7 @@ class MarkedTable:
         before, names = table.version(), table.schema().to_arrow().names
         merger = table.merge(
             rows,
-            " AND ".join(f"{TARGET}.{quoted(name)} = {SOURCE}.{quoted(name)}" for name in key),
+            _same(key),
             source_alias=SOURCE,
             target_alias=TARGET,
             merge_schema=not set(rows.column_names) <= set(names),
@@ -257,7 +273,6 @@ def _protocol(table: DeltaTable) -> dict[str, Any]:
     return action
 
 
-def quoted(name: str) -> str:
-    """The name of a column in SQL."""
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
+def _same(key: Sequence[str]) -> str:
+    """The SQL expression for a row of the table with the key of one of the batch."""
+    return " AND ".join(f"{TARGET}.{quoted(name)} = {SOURCE}.{quoted(name)}" for name in key)
