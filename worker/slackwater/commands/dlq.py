@@ -269,7 +269,7 @@ class _Retention:
         with KafkaAdmin(self._config.bootstrap_servers, security=self._config.security.client()) as admin:
             settings = admin.describe_configs([resource]).values_ok.get(resource, {})
         values = {name: entry.value for name, entry in settings.items()}
-        retention = values.get("retention.ms") or "-1"
+        retention = settings["retention.ms"].number if "retention.ms" in settings else None
         by_append = values.get("message.timestamp.type") == "LogAppendTime"
         deletes = "delete" in (values.get("cleanup.policy") or "delete")
-        return int(retention) if deletes and not by_append and int(retention) >= 0 else None
+        return retention if deletes and not by_append and (retention or 0) >= 0 else None

@@ -213,9 +213,9 @@ class KafkaChecks:
         session = self._config.session_timeout_ms
         for name in ("group.min.session.timeout.ms", "group.max.session.timeout.ms"):
             entry = self._brokers.get(name)
-            if entry is None or entry.value is None:
+            bound = None if entry is None else entry.number
+            if bound is None:
                 continue  # this client may not read the brokers' settings
-            bound = int(entry.value)
             if session < bound if "min" in name else session > bound:
                 raise ConfigError(
                     f"is {session}, but the brokers have {name}={bound}: change one of them",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -108,6 +109,13 @@ class ConfigEntry:
     source: int
     read_only: bool
     sensitive: bool
+
+    @property
+    def number(self) -> int | None:
+        """The value as a whole number of 64 bits; None: it is none."""
+        text = self.value or ""
+        number = int(text) if re.fullmatch(r"-?\d{1,19}", text, re.ASCII) else None
+        return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 @dataclass(frozen=True, slots=True)

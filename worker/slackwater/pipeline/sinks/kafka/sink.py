@@ -154,7 +154,8 @@ class KafkaSink:
                 f"the sink cannot read the settings of the topic {self._topic} at "
                 f"{self._connection.bootstrap_servers}: {exc}"
             ) from exc
-        most = _number(settings.get("max.message.bytes"))
+        size = settings.get("max.message.bytes")
+        most = None if size is None else size.number
         if most is None and self._was_refused:
             most = _DEFAULT_MESSAGE_BYTES
         policy = settings.get("cleanup.policy")
@@ -230,7 +231,3 @@ class KafkaSink:
         if self._producer is not None:
             self._producer.close()
             self._producer = None
-
-
-def _number(entry: ConfigEntry | None) -> int | None:
-    return int(entry.value) if entry is not None and entry.value is not None else None
