@@ -428,14 +428,14 @@ class FakeStaged:
 
 
 class FakeLetters:
-    """A dead-letter topic of two partitions. ``reads``: (partition, since_ms) of each read-back.
+    """A dead-letter topic of two partitions. ``reads``: (partition, offset) of each read-back.
     ``before_send``: called once, directly before the next records are sent."""
 
     def __init__(self, cluster: FakeCluster, clock: VirtualClock) -> None:
         self._cluster, self._clock = cluster, clock
         self.before_send: Callable[[], None] | None = None
         self.partitions: list[list[tuple[int, bytes | None, bytes | None, Headers]]] = [[], []]
-        self.reads: list[tuple[int, int | None]] = []
+        self.reads: list[tuple[int, int]] = []
         self.error: Exception | None = None
 
     def partition_count(self) -> int:
@@ -460,11 +460,13 @@ class FakeLetters:
         if records:
             self._cluster.journal.append(("letters", len(records)))
 
-    def headers_since(self, partition: int, since_ms: int | None) -> Iterator[Headers]:
-        self.reads.append((partition, since_ms))
-        for at, _, _, headers in self.partitions[partition]:
-            if since_ms is None or at >= since_ms:
-                yield headers
+    def end(self, partition: int) -> int:
+        return len(self.partitions[partition])
+
+    def headers_since(self, partition: int, since: int) -> Iterator[Headers]:
+        self.reads.append((partition, since))
+        for _, _, _, headers in self.partitions[partition][since:]:
+            yield headers
 
     def origins(self) -> list[str]:
         """``topic-partition@offset`` of every letter, sorted."""

@@ -158,7 +158,11 @@ class LetterFile:
         except OSError as exc:
             raise DeadLetterError(f"{self._path} cannot be written: {exc.strerror or exc}") from exc
 
-    def headers_since(self, partition: int, since_ms: int | None) -> Iterator[Headers]:
+    def end(self, partition: int) -> int:
+        """0: all lines are read."""
+        return 0
+
+    def headers_since(self, partition: int, since: int) -> Iterator[Headers]:
         """The headers of each line. A last line that was cut off is passed over."""
         if not self._path.exists():
             return

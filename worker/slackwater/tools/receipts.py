@@ -34,8 +34,6 @@ class Receipt:
     letters: tuple[int, ...]
     topic: str
     ends: Mapping[int, int] = field(default_factory=dict)
-    at_ms: int = 0
-    """When it was written: the record's timestamp."""
 
     def encode(self) -> bytes:
         """The record's value."""
@@ -60,7 +58,7 @@ def receipt_of(record: ConsumerRecord) -> Receipt | None:
         replay, topic = str(document["replay"]), str(document["topic"])
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
-    return Receipt(kind.decode(), replay, letters, topic, ends, record.timestamp)
+    return Receipt(kind.decode(), replay, letters, topic, ends)
 
 
 @dataclass

@@ -33,8 +33,9 @@ FROM_HEADER = "slackwater.replayed.from"
 
 BATCH_LETTERS = 500
 BATCH_BYTES = 8 * 1024 * 1024
-UNFINISHED_MS = 2 * SEND_MS + 60_000
-"""A replay whose receipt is older, by clocks that differ by less than a minute, sends nothing any more."""
+UNFINISHED_MS = 2 * SEND_MS
+"""A replay whose receipt was read so long ago has sent all that it noted there."""
+_LOOK_EVERY_MS = 1000
 
 
 class ReplayError(StartError):
@@ -154,13 +155,9 @@ class Replay:
     def _settled(self, tp: TopicPartition, ledger: Ledger) -> tuple[set[int], set[int]]:
         """The letters that were sent, and those of which that cannot be told."""
         sent, unknown = set(ledger.sent), set[int]()
+        if ledger.unfinished:
+            self._wait_for_end(tp)
         for receipt in ledger.unfinished.values():
-            age_ms = self._clock.wall_ms() - receipt.at_ms
-            if age_ms < UNFINISHED_MS:
-                raise ReplayError(
-                    f"another replay began at {tp} {max(0, age_ms) // 1000} s ago and has not ended: wait "
-                    f"until it has; if it was stopped, try again in {(UNFINISHED_MS - age_ms) // 1000 + 1} s"
-                )
             arrived = self._arrived(tp, receipt)
             if arrived is None:
                 unknown.update(receipt.letters)
@@ -170,6 +167,18 @@ class Replay:
                 self._note(tp, Receipt(END, receipt.replay, tuple(sorted(arrived)), receipt.topic))
                 self._closed.add(receipt.replay)
         return sent, unknown - sent
+
+    def _wait_for_end(self, tp: TopicPartition) -> None:
+        """Returns when nothing of replays that have not ended can arrive any more. When they began is not
+        compared with this machine's clock. Raises ReplayError where one is at work."""
+        self._progress(
+            f"{tp}: a replay has begun and not ended; waiting {UNFINISHED_MS // 1000} s for what it may send"
+        )
+        until_ms = self._clock.mono_ms() + UNFINISHED_MS
+        while (left_ms := until_ms - self._clock.mono_ms()) > 0:
+            if self._has_foreign(tp):
+                raise ReplayError(f"another replay is at work in {tp}: run this one later")
+            self._clock.sleep(min(left_ms, _LOOK_EVERY_MS))
 
     def _arrived(self, tp: TopicPartition, receipt: Receipt) -> set[int] | None:
         """Which letters of an unfinished batch are in its target; None where that cannot be seen any more."""
@@ -221,8 +230,8 @@ class Replay:
             except KafkaError as exc:
                 raise ReplayError(
                     f"the record of {letter.source} offset {letter.source_offset} could not be sent to "
-                    f"{topic}: {exc}. Others of its batch may have been sent: run the replay again in "
-                    f"{UNFINISHED_MS // 1000} s, it looks for them in {topic}"
+                    f"{topic}: {exc}. Others of its batch may have been sent: run the replay again, it "
+                    f"looks for them in {topic}"
                 ) from exc
         self._note(tp, Receipt(END, self._id, offsets, topic))
         self._progress(f"{tp}: sent to {topic}: {len(batch)}, up to the letter at offset {offsets[-1]}")
@@ -248,18 +257,22 @@ class Replay:
     def _check_alone(self, tp: TopicPartition, topic: str) -> None:
         """Raises ReplayError where another replay has written a receipt since this one has read them. Of two
         that do so at once, the one whose receipt comes second ends here, before it sends."""
+        if self._has_foreign(tp):
+            self._note(tp, Receipt(END, self._id, (), topic))
+            raise ReplayError(
+                f"another replay is at work in {tp}: nothing of this batch was sent; run it later"
+            )
+
+    def _has_foreign(self, tp: TopicPartition) -> bool:
+        """Whether another replay has written a receipt since the last call."""
         end = self._consumer.end_offsets([tp])[tp]
         receipts = [
             receipt_of(record)
             for columns in read_log(self._consumer, tp, self._seen_to[tp], end, self._clock)
             for record in columns.records(tp.topic, tp.partition)
         ]
-        if any(receipt is not None and self._is_foreign(receipt) for receipt in receipts):
-            self._note(tp, Receipt(END, self._id, (), topic))
-            raise ReplayError(
-                f"another replay is at work in {tp}: nothing of this batch was sent; run it later"
-            )
         self._seen_to[tp] = end
+        return any(receipt is not None and self._is_foreign(receipt) for receipt in receipts)
 
     def _is_foreign(self, receipt: Receipt) -> bool:
         """Whether it is another replay's, which has not withdrawn."""

@@ -2,17 +2,18 @@
 
 A batch's letters are written before its offsets are committed, so a worker that ends in between
 leaves letters that the replay would write again. Therefore the note in the commit that fences the
-batch says, before the first letter is written, from when on and up to which offset letters may stand
-in the dead-letter topic (:class:`~slackwater.runtime.delivery.partition.CommitNote`). Their record timestamp
-is the time of writing, whatever the source's was, so that they can be found by time, and so that
-retention counts from then.
+batch says, before the first letter is written, from which offset of the dead-letter topic on and up to
+which source offset letters may stand there (:class:`~slackwater.runtime.delivery.partition.CommitNote`).
+Their record timestamp is the time of writing, whatever the source's was, so that retention counts from then.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,8 +39,6 @@ log = logging.getLogger(__name__)
 
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 MINUTE_MS = 60_000
-CLOCK_SLACK_MS = 60_000
-"""How far the clocks of two workers may differ."""
 MAX_ERROR_CHARS = 4096
 MAX_STACK_CHARS = 4096
 """Of a longer one the beginning and the end are kept."""
@@ -169,8 +168,12 @@ class LetterStore(Protocol):
         records are stored is not known then. Raises KafkaError.
         """
 
-    def headers_since(self, partition: int, since_ms: int | None) -> Iterator[Headers]:
-        """The headers of what stands in ``partition`` now, from ``since_ms`` (record time; None: all)."""
+    def end(self, partition: int) -> int:
+        """The offset of the next record of ``partition``."""
+
+    def headers_since(self, partition: int, since: int) -> Iterator[Headers]:
+        """The headers of what stands in ``partition`` now, from the offset ``since`` on; of all where the log
+        does not reach to it."""
 
 
 class DeadLetters:
@@ -178,24 +181,43 @@ class DeadLetters:
 
     def __init__(self, group: str, store: LetterStore, clock: Clock) -> None:
         self._group, self._store, self._clock = group, store, clock
+        self._ends: dict[int, tuple[int, float]] = {}
+        """By target, an offset that the next letter is not below, and when it was asked (monotonic clock)."""
 
     def read_back(self, partitions: Sequence[OwnedPartition]) -> None:
-        """Fills ``letters`` of partitions that are about to have their first, one pass over each target.
+        """Fills ``letters`` of partitions that are about to have their first, one pass over each target, and
+        ``letters_place`` of all.
 
         To be called before the commit that announces letters (``letters_fence_of``).
         """
-        count = 0
-        by_target: dict[int, list[OwnedPartition]] = {}
+        count = self._store.partition_count()
+        unread = [owned for owned in partitions if owned.letters is None]
+        found: dict[tuple[str, int], set[int]] = {owned.tp: set() for owned in unread}
+        scans: dict[int, dict[TopicPartition, int]] = {}
         for owned in partitions:
-            if owned.letters is not None:
+            target = owned.tp.partition % count
+            owned.letters_place = target, self._end(target)
+            if owned.letters is not None or (noted := owned.letters_since) is None:
                 continue
-            if owned.letters_since_ms is None:
-                owned.letters = set()
-                continue
-            count = count or self._store.partition_count()
-            by_target.setdefault(owned.tp.partition % count, []).append(owned)
-        for target, sources in by_target.items():
-            self._scan(target, sources)
+            scans.setdefault(target, {})[owned.tp] = noted[1] if noted[0] == target else 0
+            if noted[1] and target != noted[0] < count:  # the topic has more partitions than then
+                scans.setdefault(noted[0], {})[owned.tp] = noted[1]
+        topic_ids: dict[tuple[str, int], str] = {owned.tp: owned.topic_id for owned in unread}
+        for target, sources in scans.items():
+            for tp, known_by, topic_id in self._stored(target, min(sources.values())):
+                if tp in found and (topic_id in ("", topic_ids[tp]) or not topic_ids[tp]):
+                    found[tp].add(known_by)
+        for owned in unread:
+            owned.letters = found[owned.tp]
+
+    def _end(self, target: int) -> int:
+        """Not older than a minute: what lies behind it is read after a crash."""
+        end, asked_ms = self._ends.get(target, (0, -math.inf))
+        now = self._clock.mono_ms()
+        if now - asked_ms > MINUTE_MS:
+            end = self._store.end(target)
+            self._ends[target] = end, now
+        return end
 
     def write(
         self, letters: Sequence[tuple[OwnedPartition, list[Letter]]], until_ms: float = float("inf")
@@ -242,19 +264,10 @@ class DeadLetters:
             *_optional(STACK_HEADER, shortened(letter.stack, MAX_STACK_CHARS), letter),
         ]
 
-    def _scan(self, target: int, sources: list[OwnedPartition]) -> None:
-        since = min(owned.letters_since_ms or 0 for owned in sources)
-        stored: dict[tuple[str, int], set[int]] = {owned.tp: set() for owned in sources}
-        topic_ids: dict[tuple[str, int], str] = {owned.tp: owned.topic_id for owned in sources}
-        for headers in self._store.headers_since(target, max(0, since - CLOCK_SLACK_MS) or None):
-            origin = self._origin(headers)
-            if origin is None or origin[0] not in stored:
-                continue
-            tp, offset, topic_id = origin
-            if topic_id in ("", topic_ids[tp]) or not topic_ids[tp]:
-                stored[tp].add(offset)
-        for owned in sources:
-            owned.letters = stored[owned.tp]
+    def _stored(self, target: int, since: int) -> Iterator[tuple[tuple[str, int], int, str]]:
+        for headers in self._store.headers_since(target, since):
+            if (origin := self._origin(headers)) is not None:
+                yield origin
 
     def _origin(self, headers: Headers) -> tuple[tuple[str, int], int, str] | None:
         """Where a letter of this group came from (partition, what it is known by, the topic's id or ""); None
@@ -414,28 +427,25 @@ class DeadLetterTopic:
                 refused.append((record, exc))
         return refused
 
-    def headers_since(self, partition: int, since_ms: int | None) -> Iterator[Headers]:
-        """The headers of the records in ``partition``, from ``since_ms`` (all: None) to the end as of now."""
+    def end(self, partition: int) -> int:
+        """The offset of the next record of ``partition``."""
         tp = TopicPartition(self._topic, partition)
-        reader = self._make_reader()
-        try:
+        with contextlib.closing(self._make_reader()) as reader:
+            return int(reader.end_offsets([tp])[tp])
+
+    def headers_since(self, partition: int, since: int) -> Iterator[Headers]:
+        """The headers of the records in ``partition``, from the offset ``since`` to the end as of now; of all
+        where the log does not reach to it: it is of a topic that was created again."""
+        tp = TopicPartition(self._topic, partition)
+        with contextlib.closing(self._make_reader()) as reader:
             reader.assign([tp])
-            end = reader.end_offsets([tp])[tp]
-            start = self._start(reader, tp, since_ms)
-            if start is None or start >= end:
+            first, end = (int(at([tp])[tp]) for at in (reader.beginning_offsets, reader.end_offsets))
+            start = max(first, since) if since <= end else first
+            if start >= end:
                 return
             for columns in read_log(reader, tp, start, end, self._clock):
                 for record in columns.records(tp.topic, tp.partition):
                     yield record.headers
-        finally:
-            reader.close()
-
-    @staticmethod
-    def _start(reader: Any, tp: TopicPartition, since_ms: int | None) -> int | None:
-        if since_ms is None:
-            return int(reader.beginning_offsets([tp])[tp])
-        start = reader.offsets_for_times({tp: since_ms}).get(tp)
-        return None if start is None or start.offset < 0 else int(start.offset)
 
     def _connected(self) -> Any:
         if self._producer is None:

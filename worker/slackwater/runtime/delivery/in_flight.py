@@ -705,7 +705,6 @@ class InFlight:
         """Announces the letters in a fence, then writes them, if that begins soon enough."""
         self._reached(Step.LETTERS_READ)
         lettered = {tp: part for tp, part in batch.parts.items() if part.letters}
-        now, instance = self._clock.wall_ms(), self._context.instance
         until_ms = self._clock.mono_ms() + LETTERS_FENCE_MS * 2**batch.late_letters
         if (new := sum(map(_new_letters, lettered.values()))) and not self._letter_rate.allows(
             new, self._clock.mono_ms()
@@ -713,7 +712,7 @@ class InFlight:
             self._stop_partitions(batch, lettered, new)
             return True
         announced = {
-            tp: part.owned.letters_fence_of(part.start, part.end, now, instance)
+            tp: part.owned.letters_fence_of(part.start, part.end, self._context.instance)
             for tp, part in lettered.items()
         }
         if announced and not self._commit(batch, announced):

@@ -18,8 +18,9 @@ class CommitNote:
     """A commit's metadata.
 
     ``at_ms``: when the partition was last known to be served (wall clock); None: not yet.
-    ``instance``: by whom. ``letters``: (since, end), where dead letters for offsets from the committed
-    one up to ``end`` (not included) may have been written, at ``since`` (wall clock, ms) or later.
+    ``instance``: by whom. ``letters``: (target, since, end), where dead letters for offsets from the
+    committed one up to ``end`` (not included) may be in partition ``target`` of their topic, at offset
+    ``since`` or later; where ``since`` is 0, in any partition.
     ``drain_ms``: in a worker's last commit, when it began to drain (wall clock).
     ``pod``: in which pod ``instance`` is, and ``since_ms``: since when (wall clock, but later than the
     ``since_ms`` of the pod before, whatever the two clocks say); where pods are not called as their members.
@@ -34,7 +35,7 @@ class CommitNote:
 
     at_ms: int | None
     instance: str
-    letters: tuple[int, int] | None = None
+    letters: tuple[int, int, int] | None = None
     drain_ms: int | None = None
     pod: str = ""
     since_ms: int | None = None
@@ -79,7 +80,9 @@ class CommitNote:
         try:
             document = json_object(metadata)
             at, instance, letters = document["at"], document["instance"], document.get("letters")
-            pair = None if letters is None else (whole(letters[0], "letters"), whole(letters[1], "letters"))
+            announced = (
+                None if letters is None else _letters([whole(number, "letters") for number in letters])
+            )
             drain, since, alive, rejected, handled = (
                 _whole(document.get(name)) for name in ("drain", "since", "alive", "rejected", "handled")
             )
@@ -91,8 +94,15 @@ class CommitNote:
         if not isinstance(instance, str) or (at is not None and _whole(at) is None):
             return None
         return cls(
-            at, instance, pair, drain, pod, since, alive, topic_id, rejected, handled, trace, cluster_id
+            at, instance, announced, drain, pod, since, alive, topic_id, rejected, handled, trace, cluster_id
         )
+
+
+def _letters(numbers: list[int]) -> tuple[int, int, int]:
+    if len(numbers) == 2:  # of an older worker: a time, and the end
+        return 0, 0, numbers[1]
+    target, since, end = numbers
+    return target, since, end
 
 
 def _text(value: object) -> str:
@@ -160,6 +170,9 @@ class OwnedPartition:
     letters: set[int] | None = None
     """Source offsets that are in the dead-letter topic already; of a batch that could not be read
     ``~offset``, since its records may be read later with a higher limit. None: not known yet."""
+    letters_place: tuple[int, int] = (0, 0)
+    """The partition of the dead-letter topic that its letters go to, and an offset that the next of them is
+    not below."""
     signature: Signature | None = None
     """What commits are signed with, if they are."""
     signed: bool = False
@@ -240,7 +253,7 @@ class OwnedPartition:
         if rejected is None and note is not None:
             rejected = note.rejected
         letters = note.letters if note is not None else None
-        if letters is not None and letters[1] <= offset:
+        if letters is not None and letters[2] <= offset:
             letters = None
         made = CommitNote(now_ms, instance, letters, drain_ms, rejected=rejected, trace=trace)
         return OffsetAndMetadata(offset, self._signed(self._placed(made)).encode())
@@ -285,36 +298,40 @@ class OwnedPartition:
         """
         if self.note is not None:
             return OffsetAndMetadata(start, self.metadata)
-        note = self._placed(CommitNote(None, instance, letters=(0, end)))
+        note = self._placed(CommitNote(None, instance, letters=(0, 0, end)))
         return OffsetAndMetadata(start, self._signed(note).encode())
 
-    def letters_fence_of(self, start: int, end: int, now_ms: int, instance: str) -> OffsetAndMetadata:
-        """A fence that says too that letters below ``end`` may be written from now on.
+    def letters_fence_of(self, start: int, end: int, instance: str) -> OffsetAndMetadata:
+        """A fence that says too that letters below ``end`` may be written from now on, to
+        :attr:`letters_place`.
 
-        Where the note at assignment was no worker's, anything may be in the dead-letter topic. Where a worker
-        whose clock is ahead has announced letters, those of this one are older by their time.
+        Where the note at assignment was no worker's, anything may be in the dead-letter topic.
         """
-        note = self.note or self._placed(CommitNote(None, instance))
-        since, old_end = note.letters or (now_ms if self.initial_note is not None else 0, end)
-        letters = (min(since, now_ms), max(end, old_end))
-        return OffsetAndMetadata(start, replace(note, letters=letters).encode())
+        note, (target, since) = self.note or self._placed(CommitNote(None, instance)), self.letters_place
+        if note.letters is not None:
+            before, old_since, old_end = note.letters
+            since, end = min(since, old_since if before == target else 0), max(end, old_end)
+        elif self.initial_note is None:
+            since = 0
+        return OffsetAndMetadata(start, replace(note, letters=(target, since, end)).encode())
 
     def may_have_letters(self, start: int) -> bool:
         """Whether an earlier try has announced dead letters for offsets from ``start`` on, and nobody has
         looked yet which of them it has stored."""
         announced = self.initial_note.letters if self.initial_note is not None else None
-        return self.letters is None and announced is not None and announced[1] > start
+        return self.letters is None and announced is not None and announced[2] > start
 
     @property
-    def letters_since_ms(self) -> int | None:
-        """From when letters of offsets not committed may have been written; None: there are none.
+    def letters_since(self) -> tuple[int, int] | None:
+        """From where on letters of offsets not committed may have been written: partition of the dead-letter
+        topic, and offset (0: in any partition); None: there are none.
 
         To be asked before :meth:`letters_fence_of` is committed for a first time.
         """
         if self.initial_note is None:
-            return 0
+            return 0, 0
         note = self.note
-        return note.letters[0] if note is not None and note.letters is not None else None
+        return note.letters[:2] if note is not None and note.letters is not None else None
 
     def gap_ms(self, now_ms: int) -> int | None:
         """How long the partition was not served until ``now_ms``; None where nobody served it before."""
