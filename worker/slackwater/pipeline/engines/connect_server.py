@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from slackwater import extras
-from slackwater.pipeline.engines.spark_session import LOCAL, TUNED, prepare_environment
+from slackwater.pipeline.engines.spark_session import LOCAL, TUNED, WAREHOUSE, prepare_environment
 from slackwater.runtime.call_threads import ThreadRunner
 from slackwater.runtime.errors import StartError
 
@@ -53,7 +53,8 @@ class ConnectServer:
     """
 
     def __init__(self, conf: Mapping[str, str] | None = None, *, log_path: Path) -> None:
-        self._conf = {**LOCAL, **TUNED, **SERVER, **(conf or {})}
+        warehouse = f"file:{log_path.absolute().with_name('spark-warehouse')}"
+        self._conf = {**LOCAL, **TUNED, **SERVER, WAREHOUSE: warehouse, **(conf or {})}
         self._log_path = log_path
         self._process: subprocess.Popen[bytes] | None = None
         self._keeper: ThreadRunner | None = None

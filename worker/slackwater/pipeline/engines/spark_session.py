@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
+import pwd
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,6 +66,13 @@ LOCAL = {
 ARCHIVE_VARIABLE = "SLACKWATER_SPARK_ARCHIVE"
 """The environment variable with the path of the archive that ``spark_archive.py`` makes; the worker's Spark
 image sets it."""
+
+WAREHOUSE = "spark.sql.warehouse.dir"
+"""Where Spark writes tables that have no path. Without it that is the working directory, in which Spark makes
+a folder as soon as a query asks its catalog."""
+NSS_WRAPPER_VARIABLE = "SLACKWATER_NSS_WRAPPER"
+"""The environment variable with the library nss_wrapper, as a path or a name that the linker finds; the
+worker's Spark image sets it."""
 
 _OF_A_SESSION = ("spark.sql.", "spark.connect.session.plan")
 """How the names of settings begin that a session on a server may have for itself."""
@@ -141,11 +150,16 @@ class LocalBackend:
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder
-        for key, value in self._conf.items():
+        # The catalog ends with the session, and so do its tables.
+        self._warehouse = tempfile.TemporaryDirectory(
+            prefix="slackwater-warehouse-", ignore_cleanup_errors=True
+        )
+        for key, value in {WAREHOUSE: f"file:{self._warehouse.name}", **self._conf}.items():
             builder = builder.config(key, value)
         try:
             self._spark = builder.getOrCreate()
         except Exception as exc:
+            self._warehouse.cleanup()
             log.exception("Spark does not start")
             raise StartError(f"Spark does not start: {summary(exc)}; its own log is above") from exc
         return self._spark
@@ -167,6 +181,7 @@ class LocalBackend:
             log.warning(
                 "%s did not stop by itself within %d ms; it ends with this process", self, CLOSE_TIMEOUT_MS
             )
+        self._warehouse.cleanup()
 
 
 class ConnectBackend:
@@ -299,9 +314,9 @@ def job_label(spark: SparkSession, trace_id: str) -> Iterator[None]:
 
 
 def prepare_environment() -> java.Java:
-    """Sets the environment in which Spark's scripts find Java, Python and the loopback address.
+    """Sets the environment in which Spark's scripts find Java, Python, the loopback address and a user.
 
-    Raises StartError where there is no usable Java.
+    Raises StartError where there is no usable Java, or the user has no name.
     """
     try:
         installed = java.find()
@@ -310,7 +325,39 @@ def prepare_environment() -> java.Java:
     os.environ["JAVA_HOME"] = str(installed.home)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        if "NSS_WRAPPER_PASSWD" not in os.environ:
+            _name_the_user()
     return installed
+
+
+def _name_the_user() -> None:
+    """Gives the processes that this one starts an entry in passwd(5) for its user.
+
+    OpenShift picks a user that has none. Java and Hadoop ask the system for the user's name and home, and do
+    not start without; Spark's own images use nss_wrapper, too (apache/spark-docker, entrypoint.sh).
+
+    Raises StartError where nss_wrapper is not named.
+    """
+    uid, library = os.getuid(), os.environ.get(NSS_WRAPPER_VARIABLE, "")
+    if not library:
+        raise StartError(
+            f"Spark needs a user with a name, and {uid} has no entry in /etc/passwd: run as a user that has "
+            "one, or install nss_wrapper (Debian: libnss-wrapper) and name its library in "
+            f"{NSS_WRAPPER_VARIABLE}"
+        )
+    try:
+        passwd = java.own_folder(os.environ) / "passwd"
+    except java.JavaNotUsable as exc:
+        raise StartError(f"Spark needs a name for the user {uid}: {exc}") from None
+    home = tempfile.gettempdir()
+    entry = f"slackwater:x:{uid}:{os.getgid()}::{home}:/usr/sbin/nologin\n"
+    java.write_whole(passwd, Path("/etc/passwd").read_text(encoding="utf-8") + entry)
+    os.environ["LD_PRELOAD"] = ":".join(filter(None, (library, os.environ.get("LD_PRELOAD"))))
+    os.environ["NSS_WRAPPER_PASSWD"] = str(passwd)
+    os.environ["NSS_WRAPPER_GROUP"] = "/etc/group"
 
 
 def _retry_briefly(spark: Any) -> None:
