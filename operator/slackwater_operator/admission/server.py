@@ -13,7 +13,7 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 
@@ -145,21 +145,23 @@ class WebhookServer:
         assert runner.server is not None
         lost = asyncio.Event()
         inner = runner.server()
-        transport: asyncio.BaseTransport | None = None
+        transport: asyncio.WriteTransport | None = None
         try:
             async with asyncio.timeout(REQUEST_S + self._check_s + ANSWER_S):
-                transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                made, _ = await asyncio.get_running_loop().connect_accepted_socket(
                     lambda: _Connection(inner, lost.set),
                     connection,
                     ssl=self.tls,
                     ssl_handshake_timeout=REQUEST_S,
                     ssl_shutdown_timeout=REQUEST_S,
                 )
+                # uvloop's transports are no subclass of asyncio's.
+                transport = cast(asyncio.WriteTransport, made)
                 await lost.wait()
         except (OSError, TimeoutError) as error:
             logger.debug("admission webhook: connection from %s: %s", host, error)
         finally:
-            if isinstance(transport, asyncio.WriteTransport):
+            if transport is not None:
                 transport.abort()
             else:
                 connection.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 from aiohttp import web
 
@@ -135,15 +136,16 @@ class _Limited(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        host = str((transport.get_extra_info("peername") or ("",))[0])
+        # uvloop's transports are no subclass of asyncio's.
+        connection = cast(asyncio.Transport, transport)
+        host = str((connection.get_extra_info("peername") or ("",))[0])
         if not self._places.take(host):
-            transport.write(REFUSAL)
-            transport.close()
+            connection.write(REFUSAL)
+            connection.close()
             return
         self._host = host
         loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(REQUEST_S + ANSWER_S, transport.abort)
+        self._deadline = loop.call_later(REQUEST_S + ANSWER_S, connection.abort)
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:

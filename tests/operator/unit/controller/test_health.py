@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+import uvloop
 
 from slackwater.runtime.telemetry.http_limits import MOST_OF_ONE_HOST
 from slackwater_operator.telemetry import http_server
@@ -13,15 +14,19 @@ from slackwater_operator.telemetry.http_server import HealthServer
 from slackwater_operator.telemetry.metrics import Metrics
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[HealthServer]:
-    made = HealthServer(
+def make_server() -> HealthServer:
+    return HealthServer(
         Metrics(),
         lambda: (True, "well"),
         lambda: (False, "no caches"),
         lambda: b"<h1>groups</h1>",
         lambda namespace, name: b"<h1>flights</h1>" if (namespace, name) == ("air", "flights") else None,
     )
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HealthServer]:
+    made = make_server()
     await made.start("127.0.0.1", 0)
     yield made
     await made.close()
@@ -79,3 +84,17 @@ async def test_pages_for_people(server: HealthServer) -> None:
     missing = await ask(server, "/groups/air/%3Cb%3E")
     assert missing.startswith(b"HTTP/1.1 404 ")
     assert b"text/plain" in missing
+
+
+def test_uvloop_serves_too() -> None:
+    """Its transports are none of asyncio's classes."""
+
+    async def ask_once() -> bytes:
+        server = make_server()
+        await server.start("127.0.0.1", 0)
+        answer = await ask(server, "/healthz")
+        await server.close()
+        return answer
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(ask_once()).startswith(b"HTTP/1.1 200 ")
