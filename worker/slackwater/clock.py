@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Protocol
 
 
@@ -14,6 +15,9 @@ class Clock(Protocol):
 
     def mono_ms(self) -> float:
         """Milliseconds of a clock that never steps back; its zero means nothing."""
+
+    def mono_id(self) -> str:
+        """Which clock that is: its times in two processes compare where this is equal. "": not known."""
 
     def sleep(self, ms: float) -> None:
         """Returns ``ms`` later."""
@@ -29,6 +33,14 @@ class SystemClock:
     def mono_ms(self) -> float:
         """Milliseconds of a clock that never steps back."""
         return time.monotonic() * 1000
+
+    def mono_id(self) -> str:
+        """The kernel's boot and time namespace: what runs on them has this clock in common."""
+        try:
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            return f"{boot} {Path('/proc/self/ns/time').readlink()}"
+        except OSError:
+            return ""
 
     def sleep(self, ms: float) -> None:
         """Returns ```ms``` later."""

@@ -52,16 +52,14 @@ class RestartFigures:
 
 @dataclass(frozen=True, slots=True)
 class TakeoverFigures:
-    """A member's way from one process to the next. ``gap_ms``: from its last commit to its first record;
-    ``pauses_ms``: of each partition, from the last rows of the one to the first of the other; ``forced``: the
-    process before was not asked."""
+    """A member's way from one process to the next. ``pauses_ms``: of each partition, from the last rows of
+    the one to the first of the other; ``forced``: the process before was not asked."""
 
     instance: str
     before: str
     after: str
     forced: bool
     same_generation: bool
-    gap_ms: int | None
     pauses_ms: Mapping[str, int]
 
     @property
@@ -79,19 +77,18 @@ class TakeoverFigures:
 @dataclass(frozen=True, slots=True)
 class Pauses:
     """What a member's restart and its takeover cost; None where there was none. A gap is from its last commit
-    to its first record, a pause the longest of one of its partitions likewise: in a restart from commit to
-    record, in a takeover from rows to rows."""
+    to its first record, a pause the longest of one of its partitions: in a restart from commit to record, in
+    a takeover from rows to rows."""
 
     name: str
     restart_gap_ms: int | None
     restart_pause_ms: int | None
-    takeover_gap_ms: int | None
     takeover_pause_ms: int | None
 
     @property
-    def ms(self) -> tuple[int | None, int | None, int | None, int | None]:
-        """The four figures."""
-        return self.restart_gap_ms, self.restart_pause_ms, self.takeover_gap_ms, self.takeover_pause_ms
+    def ms(self) -> tuple[int | None, int | None, int | None]:
+        """The three figures."""
+        return self.restart_gap_ms, self.restart_pause_ms, self.takeover_pause_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +197,6 @@ class Report:
                     name,
                     restart.gap_ms if restart else None,
                     restart.partition_gap_ms if restart else None,
-                    takeover.gap_ms if takeover else None,
                     takeover.longest_ms if takeover else None,
                 )
             )
@@ -258,14 +254,17 @@ class Report:
     def _pauses(self) -> list[str]:
         outcomes = {takeover.instance: takeover.outcome for takeover in self.takeovers}
         lines = [
-            f"{'Pauses':<14}{'by restart':>20}{'by takeover':>22}",
-            f"{'':<14}{'gap':>9}{'longest':>11}{'gap':>11}{'longest':>11}  generation",
+            f"{'Pauses':<14}{'by restart':>20}{'by takeover':>14}",
+            f"{'':<14}{'gap':>9}{'longest':>11}{'longest':>14}  generation",
         ]
         for pause in self.pauses():
-            widths = zip(pause.ms, (9, 11, 11, 11), strict=True)
+            widths = zip(pause.ms, (9, 11, 14), strict=True)
             figures = "".join(f"{_seconds(ms):>{width}}" for ms, width in widths)
             lines.append(f"{pause.name:<14}{figures}  {outcomes.get(pause.name, '')}".rstrip())
-        return [*lines, "(longest: of a partition; where there is a backlog, partitions are read by turns)"]
+        return [
+            *lines,
+            "(longest: of a partition, by takeover from rows to rows; with a backlog they are read by turns)",
+        ]
 
     def _lag(self) -> list[str]:
         return plot(self.lag)

@@ -282,6 +282,5 @@ def _takeover(takeover: Takeover) -> TakeoverFigures:
         after=takeover.pod,
         forced=takeover.forced,
         same_generation=takeover.same_generation,
-        gap_ms=takeover.gap_ms,
         pauses_ms={str(partition): ms for partition, ms in takeover.pauses_ms.items()},
     )

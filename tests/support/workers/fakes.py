@@ -55,6 +55,9 @@ class VirtualClock:
     def mono_ms(self) -> float:
         return self.now
 
+    def mono_id(self) -> str:
+        return "virtual"
+
     def sleep(self, ms: float) -> None:
         assert ms >= 0
         self.now += ms

@@ -62,10 +62,8 @@ class Takeover:
         generation: the generation that it joined.
         same_generation: whether that is the one that its predecessor was in: no rebalance.
         forced: whether its predecessor was not asked, or did not answer.
-        gap_ms: from the member's last commit to its first record, None before that record came.
         pauses_ms: of each partition, from the predecessor's last rows in the sink to the successor's first,
-            as the successor has reported it. Before that report: from the last commit to the first records,
-            as far as those have come.
+            as the successor has reported it. Empty before that report.
     """
 
     instance: str
@@ -75,7 +73,6 @@ class Takeover:
     generation: int
     same_generation: bool
     forced: bool = False
-    gap_ms: int | None = None
     pauses_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
@@ -120,16 +117,6 @@ class _Restarting:
         return replace(self.restart, gap_ms=self.pauses.gap_ms, partition_gap_ms=self.pauses.longest_ms)
 
 
-@dataclass
-class _Taking:
-    takeover: Takeover
-    pauses: _Pauses = field(default_factory=_Pauses)
-
-    def so_far(self) -> Takeover:
-        pauses = dict(sorted(self.pauses.by_partition.items()))
-        return replace(self.takeover, gap_ms=self.pauses.gap_ms, pauses_ms=pauses)
-
-
 class Returns:
     """Computes restarts and takeovers from events, which must come in their order."""
 
@@ -137,12 +124,13 @@ class Returns:
         # By process: the generation that it is in, and how it came.
         self._joined: dict[str, int] = {}
         self._restarting: dict[str, _Restarting] = {}
-        self._taking: dict[str, _Taking] = {}
+        self._taking: dict[str, int] = {}
+        """The place in ``_takeovers`` of those that have not reported yet."""
         # By member: the process that joined as it last; when the one that was it ended, and its generation.
         self._process: dict[str, str] = {}
         self._ended: dict[str, tuple[int, int]] = {}
         self._restarts: list[_Restarting] = []
-        self._takeovers: list[_Taking] = []
+        self._takeovers: list[Takeover] = []
 
     def restarts(self) -> list[Restart]:
         """The restarts, in the order of their return."""
@@ -150,7 +138,7 @@ class Returns:
 
     def takeovers(self) -> list[Takeover]:
         """The takeovers, in the order of their successors' joins."""
-        return [taking.so_far() for taking in self._takeovers]
+        return list(self._takeovers)
 
     def joined(self, event: WorkerEvent) -> str:
         """A process has joined. Gives the process that was the member before and is fenced by it, "" if there
@@ -167,8 +155,8 @@ class Returns:
         elif taken:
             same = self._joined.get(before, number) == number  # its own event may have come already
             made = Takeover(event.instance, before, event.process, event.ts_ms, number, same)
-            self._takeovers.append(_Taking(made))
-            self._taking[event.process] = self._takeovers[-1]
+            self._taking[event.process] = len(self._takeovers)
+            self._takeovers.append(made)
             self.fenced(before)
         self._joined[event.process] = number
         return before if taken else ""
@@ -192,13 +180,11 @@ class Returns:
         self._ended.pop(instance, None)
 
     def first_records(self, event: WorkerEvent) -> None:
-        """A partition is served again."""
+        """A partition is served again. One that was taken over has no gap here; its pause is reported."""
         gap, data = event.data.get("gap_ms"), event.data
         if not isinstance(gap, int | float) or data.get("restart") is False:
             return  # of a partition that another worker had served before: a rebalance caused that
         partition = _partition(str(data.get("partition", "")))
-        if event.process in self._taking:
-            self._taking[event.process].pauses.take(partition, event.ts_ms, int(gap))
         restarting = self._restarting.get(event.process)
         if restarting is not None:
             restarting.pauses.take(partition, event.ts_ms, int(gap))
@@ -207,19 +193,22 @@ class Returns:
 
     def takeover_completed(self, event: WorkerEvent) -> None:
         """A successor has reported its takeover, which is complete."""
-        taking, data = self._taking.get(event.process), event.data
-        if taking is None:
+        at, data = self._taking.pop(event.process, None), event.data
+        if at is None:
             return
-        same = taking.takeover.same_generation
+        same = self._takeovers[at].same_generation
         if data.get("generation_before") is not None:
             same = data["generation_before"] == data.get("generation")
-        if isinstance(pauses := data.get("pauses_ms"), dict):
-            taking.pauses.by_partition = {
-                _partition(name): int(ms) for name, ms in pauses.items() if isinstance(ms, int | float)
-            }
-            del self._taking[event.process]  # what comes later is of a rebalance
-        taking.takeover = replace(
-            taking.takeover, same_generation=same, forced=bool(data.get("forced", False))
+        pauses = data.get("pauses_ms")
+        self._takeovers[at] = replace(
+            self._takeovers[at],
+            same_generation=same,
+            forced=bool(data.get("forced", False)),
+            pauses_ms={
+                _partition(name): int(ms)
+                for name, ms in sorted((pauses if isinstance(pauses, dict) else {}).items())
+                if isinstance(ms, int | float)
+            },
         )
 
 

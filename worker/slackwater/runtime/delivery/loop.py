@@ -231,10 +231,9 @@ class Delivery:
         """The committed offsets, for a successor."""
         return self.position_commits.left() if self._handed_over.proven else {}
 
-    def unserved_ms(self) -> dict[TopicPartition, int]:
-        """For how long each partition was not served, for a successor: since rows of it were published, or
-        since the drain began if it was idle then."""
-        now = self._clock.mono_ms()
+    def unserved_ms(self, now: float) -> dict[TopicPartition, int]:
+        """For how long each partition was not served by ``now`` (monotonic clock), for a successor: since
+        rows of it were published, or since the drain began if it was idle then."""
         return {
             tp: max(0, round(now - (owned.assigned_ms if owned.served_ms is None else owned.served_ms)))
             for tp, owned in self._owned.items()

@@ -121,7 +121,9 @@ class HandoverAnswer:
     ``offsets`` with their notes. ``drain_ms``, ``committed_ms``: its wall clock when it began to drain,
     and had committed. ``unserved_ms``: how long before the answer each partition was last served
     (:attr:`slackwater.runtime.delivery.partition.OwnedPartition.served_ms`), ``took_ms``: from the request's
-    arrival to the answer; both by its monotonic clock. Empty and 0 from older workers. They decide nothing.
+    arrival to the answer; both by its monotonic clock. ``clock``: which clock that is
+    (:meth:`slackwater.clock.Clock.mono_id`), ``sent_ms``: when it answered, by that. Empty and 0 from older
+    workers. They decide nothing.
     """
 
     generation: int
@@ -130,6 +132,8 @@ class HandoverAnswer:
     committed_ms: int
     unserved_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     took_ms: int = 0
+    clock: str = ""
+    sent_ms: int = 0
 
     def document(self) -> dict[str, Any]:
         """The answer's body."""
@@ -140,6 +144,8 @@ class HandoverAnswer:
             "committed_ms": self.committed_ms,
             "unserved_ms": {str(tp): ms for tp, ms in sorted(self.unserved_ms.items())},
             "took_ms": self.took_ms,
+            "clock": self.clock,
+            "sent_ms": self.sent_ms,
         }
 
     @classmethod
@@ -164,6 +170,8 @@ class HandoverAnswer:
             _number(document, "committed_ms"),
             _durations(document, "unserved_ms"),
             whole(document.get("took_ms", 0), "took_ms", 0, _MAX_MS),
+            text(document.get("clock", ""), "clock"),
+            whole(document.get("sent_ms", 0), "sent_ms", 0, _MAX_MS),
         )
 
 

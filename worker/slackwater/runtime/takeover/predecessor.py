@@ -100,13 +100,16 @@ class Handover:
     def _drain(self, delivery: Delivery, asked: PendingHandover) -> HandoverAnswer:
         began = self._clock.wall_ms()
         delivery.drain(min(self._context.config.drain_timeout_ms, asked.request.deadline_ms * DRAIN_SHARE))
+        now = self._clock.mono_ms()
         return HandoverAnswer(
             self._context.status.generation,
             delivery.left(),
             began,
             self._clock.wall_ms(),
-            delivery.unserved_ms(),
-            max(0, round(self._clock.mono_ms() - asked.received_ms)),
+            delivery.unserved_ms(now),
+            max(0, round(now - asked.received_ms)),
+            self._clock.mono_id(),
+            round(now),
         )
 
     def _wait(self, delivery: Delivery, asked: PendingHandover) -> bool:

@@ -36,7 +36,8 @@ _COUNTERS = {
     "handler_failures": ("Calls of the handler that raised.", ()),
     "refreshes": ("Calls of the handler's function refresh, by result: ok, failed.", ("result",)),
     "unserved_seconds": (
-        "Time from a partition's last commit, by any worker, to its first records in this worker.",
+        "Time from a partition's last commit, by any worker, to its first records in this worker; in a "
+        "takeover from its last rows to its first rows.",
         ("topic", "partition"),
     ),
     "commit_failures": ("Commits that were refused or not confirmed.", ("kind",)),

@@ -130,7 +130,10 @@ class Report:
             self.record.served()
         if gap is None or owned.initial_note is None:
             return
-        self._context.metrics.count("unserved_seconds", (owned.tp.topic, str(owned.tp.partition)), gap / 1000)
+        taken = self.record is not None and self.record.awaits(owned.tp)
+        if not taken:  # otherwise the record has the pause, which ends with the first rows
+            labels = (owned.tp.topic, str(owned.tp.partition))
+            self._context.metrics.count("unserved_seconds", labels, gap / 1000)
         session = self._context.config.session_timeout_ms
         before = owned.initial_note.instance
         restart = before == self._context.instance
@@ -138,12 +141,12 @@ class Report:
             "first_records",
             partition=str(owned.tp),
             offset=offset,
-            gap_ms=gap,
+            gap_ms=None if taken else gap,
             session_timeout_ms=session,
             restart=restart,
             before=before,
             quiet=quiet,
-            takeover=self.record is not None,
+            takeover=taken,
         )
         if restart and self.record is None:
             self._gap(owned.tp, gap, session)

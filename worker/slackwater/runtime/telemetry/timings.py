@@ -27,11 +27,12 @@ class TakeoverRecord:
     """One takeover, from the question to when rows of all partitions are written again.
 
     The pause of a partition is what a reader of the table sees: from the predecessor's last publish of rows
-    of it to the successor's first. The predecessor's answer says how long before it that was, and how long
-    the answer took from the request's arrival; the rest is measured here. No two clocks are compared. The
-    time that request and answer were under way counts as a whole: which part of it was the answer's is not
-    known. Without an answer a pause begins with the note of the last commit, which has the predecessor's
-    wall clock.
+    of it to the successor's first. The predecessor's answer says how long before it that was, and when it was
+    sent by the machine's monotonic clock; the rest is measured here. Where the two are on different machines,
+    no clocks are compared: the answer says how long it took from the request's arrival, and the time that
+    request and answer were under way counts as a whole, because which part of it was the answer's is not
+    known. Without an answer a pause begins with the note of the last commit, which has the predecessor's wall
+    clock.
     """
 
     def __init__(self, context: WorkerContext, predecessor: str, order: str = "") -> None:
@@ -79,7 +80,8 @@ class TakeoverRecord:
         """It has answered."""
         self._answer, self._answered_ms = answer, self._context.clock.wall_ms()
         now = self._context.clock.mono_ms()
-        under_way_ms = max(0.0, now - self._posted_ms - answer.took_ms)
+        known = answer.clock and answer.clock == self._context.clock.mono_id()
+        under_way_ms = max(0.0, now - (answer.sent_ms if known else self._posted_ms + answer.took_ms))
         self._stopped_ms = {tp: now - under_way_ms - ms for tp, ms in answer.unserved_ms.items()}
 
     def ends(self) -> None:
@@ -117,6 +119,10 @@ class TakeoverRecord:
         """A partition went to another member."""
         self._waiting.pop(tp, None)
 
+    def awaits(self, tp: TopicPartition) -> bool:
+        """Whether the partition was taken over, and has no rows of this process yet."""
+        return tp in self._waiting
+
     def served(self) -> None:
         """A partition is read again."""
         if self._first_ms is None:
@@ -128,7 +134,8 @@ class TakeoverRecord:
         """Rows of ``partitions`` are written since ``at_ms`` (monotonic clock)."""
         first = [tp for tp in partitions if tp in self._waiting]
         for tp in first:
-            self._pauses[tp] = max(0, round(at_ms - self._waiting.pop(tp)))
+            pause_ms = self._pauses[tp] = max(0, round(at_ms - self._waiting.pop(tp)))
+            self._context.metrics.count("unserved_seconds", (tp.topic, str(tp.partition)), pause_ms / 1000)
         if first:
             self._written_ms = self._context.clock.wall_ms()
             self._show()

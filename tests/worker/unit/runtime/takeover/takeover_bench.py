@@ -346,12 +346,18 @@ class Scene:
             self.group.commit_as(OTHER, tp, offset, self.clock.wall_ms() + at_ms)
 
     def left(
-        self, unserved_ms: Mapping[TopicPartition, int] | None = None, took_ms: int = 0
+        self,
+        unserved_ms: Mapping[TopicPartition, int] | None = None,
+        took_ms: int = 0,
+        clock: str = "another machine's",
+        sent_ms: int = 0,
     ) -> HandoverAnswer:
-        """What the other pod leaves, when it hands over now. ``unserved_ms``, ``took_ms``: of the answer."""
+        """What the other pod leaves, when it hands over now. The rest: of the answer."""
         now = self.clock.wall_ms()
         left = {tp: self.group.committed[tp] for tp in self.tps if tp in self.group.committed}
-        return HandoverAnswer(self.group.generation, left, now - 5, now, unserved_ms or {}, took_ms)
+        return HandoverAnswer(
+            self.group.generation, left, now - 5, now, unserved_ms or {}, took_ms, clock, sent_ms
+        )
 
     def hand_over(self, request: HandoverRequest) -> Reply:
         """It answers at once."""

@@ -313,7 +313,7 @@ def test_an_incomplete_request_is_refused(change: dict[str, object]) -> None:
 
 def test_an_answer_comes_back_as_it_was() -> None:
     left = {A: committed(5), B: OffsetAndMetadata(0, "")}
-    answer = HandoverAnswer(7, left, 100, 120, {A: 30, B: 4}, 50)
+    answer = HandoverAnswer(7, left, 100, 120, {A: 30, B: 4}, 50, "a boot", 9_000)
     document = json.loads(json.dumps(answer.document()))
     assert document["offsets"].keys() == {"flights-0", "flights.all-2-1"}
     assert HandoverAnswer.parse(document) == answer
@@ -321,7 +321,8 @@ def test_an_answer_comes_back_as_it_was() -> None:
 
 def test_an_answer_of_an_older_worker_says_nothing_of_when_partitions_were_served() -> None:
     document = HandoverAnswer(7, {A: committed(5)}, 100, 120, {A: 30}, 50).document()
-    del document["unserved_ms"], document["took_ms"]
+    for name in ("unserved_ms", "took_ms", "clock", "sent_ms"):
+        del document[name]
     assert HandoverAnswer.parse(document) == HandoverAnswer(7, {A: committed(5)}, 100, 120)
 
 
@@ -340,6 +341,8 @@ def test_an_answer_of_an_older_worker_says_nothing_of_when_partitions_were_serve
         {"unserved_ms": {"flights": 30}},
         {"unserved_ms": {"flights-0": -1}},
         {"took_ms": "long"},
+        {"clock": 3},
+        {"sent_ms": -1},
     ],
 )
 def test_an_invalid_answer_is_refused(change: dict[str, object]) -> None:

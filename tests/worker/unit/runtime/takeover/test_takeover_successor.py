@@ -208,7 +208,7 @@ def test_its_record_says_how_long_each_phase_took() -> None:
     assert metrics.value("takeover_pause_seconds", ("flights", "1")) == taken["pauses_ms"]["flights-1"] / 1000
     assert metrics.value("restart_gap_seconds") == 0, "it is no return"
     assert scene.worker.status.restart is None
-    assert {e["takeover"] for e in scene.events("first_records")} == {True}
+    assert [(e["takeover"], e["gap_ms"]) for e in scene.events("first_records")] == [(True, None)] * 2
 
 
 @pytest.mark.parametrize("skew_ms", [0, -3_600_000, 3_600_000])
@@ -237,10 +237,29 @@ def test_a_pause_is_from_the_predecessors_last_rows_to_its_own_first(skew_ms: in
     assert taken["waiting_ms"] == {}
 
 
+def test_on_one_machine_the_time_that_the_request_was_under_way_is_no_part_of_the_pause() -> None:
+    """The predecessor worked on meanwhile. A busy machine takes long to accept a connection."""
+    scene = ordered()
+    scene.caller.durations.append(1_000)
+
+    def drained(request: HandoverRequest) -> Reply:
+        scene.serve_before()
+        sent_ms = round(scene.clock.now) + 980
+        left = scene.left(dict.fromkeys(scene.tps, 7), took_ms=100, clock="virtual", sent_ms=sent_ms)
+        return Reply(200, left.document())
+
+    scene.neighbour.answers[0] = drained
+    scene.stop_when_done()
+    assert scene.run() == 0
+    (taken,) = scene.events("takeover")
+    written = taken["written_ms"] - taken["answered_ms"]
+    assert all(7 + 20 <= ms <= 7 + 20 + written + 1 for ms in taken["pauses_ms"].values())
+
+
 def test_its_report_counts_until_rows_are_written_however_long_that_takes() -> None:
     scene = ordered()
     scene.neighbour.answers[0] = lambda _: Reply(200, scene.left(dict.fromkeys(scene.tps, 10)).document())
-    scene.writer.durations.append(14_000)  # to stage the first rows
+    scene.in_phase("standby", lambda: scene.writer.durations.append(14_000))  # to read the marks
     shown: list[Any] = []
     scene.in_phase("running", lambda: shown.append(scene.worker.status.takeover), 5_000)
     scene.in_phase("running", lambda: shown.append(scene.events("takeover")), 5_000)
@@ -260,6 +279,7 @@ def test_its_report_counts_until_rows_are_written_however_long_that_takes() -> N
     (taken,) = scene.events("takeover")
     assert all(14_000 <= ms <= 14_200 for ms in taken["pauses_ms"].values())
     assert scene.worker.metrics.value("takeover_phase_seconds", ("write",)) >= 14
+    assert scene.worker.metrics.value("unserved_seconds", ("flights", "0")) >= 14
     assert scene.worker.metrics.value(metric, ("flights", "0")) >= 14
 
 
