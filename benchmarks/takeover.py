@@ -5,20 +5,26 @@ part of a pause: a file counts from its rename into the sink's folder (inotify).
 from the workers' /status; all clocks are one machine's. Printed last: by how much the workers' own report
 differs from the files.
 
-    python -m benchmarks.takeover --rounds 3
+With ``--busy N`` all are replaced a second time, while N processes compute beside them: a busy machine
+beside its quiet self.
+
+    python -m benchmarks.takeover --rounds 3 --busy 8
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
+import operator
 import os
+import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -36,6 +42,8 @@ SETTLE_S = 5.0
 """How long the load runs before the quiet time: brokers that have just begun compile first."""
 FETCH_MIN_BYTES = 100_000
 """More than comes within the wait."""
+START_S = 300.0
+"""How long a successor may take to start: beside many others it takes minutes."""
 MARKS = ("drain", "committed", "answered", "joined", "first_record")
 
 
@@ -67,15 +75,28 @@ class Move:
         return {f"{before} to {after}": end - begin for (before, begin), (after, end) in pairs}
 
 
+@dataclass(frozen=True)
+class Roll:
+    """All workers are replaced once.
+
+    ``quiet``, ``rolling``: each partition's longest time between two files before the roll, and in it, in ms.
+    """
+
+    moves: Sequence[Move]
+    quiet: Sequence[float]
+    rolling: Sequence[float]
+
+    def __add__(self, other: Roll) -> Roll:
+        return Roll([*self.moves, *other.moves], [*self.quiet, *other.quiet], [*self.rolling, *other.rolling])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the figures of each round, and of all."""
     options = _parser().parse_args(arguments)
     rounds = [_round(options, number) for number in range(1, options.rounds + 1)]
-    moves = [move for moves, _, _ in rounds for move in moves]
-    quiet = [gap for _, quiet, _ in rounds for gap in quiet]
-    rolling = [gap for _, _, rolling in rounds for gap in rolling]
     print("all rounds:")
-    _tell(moves, quiet, rolling)
+    for rolls in zip(*rounds, strict=True):
+        _tell(functools.reduce(operator.add, rolls))
     return 0
 
 
@@ -90,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--partitions", type=int, default=20)
     parser.add_argument("--rate", type=int, default=1_000, help="records a second")
     parser.add_argument("--quiet-s", type=float, default=15, help="how long nothing happens before the roll")
+    parser.add_argument("--busy", type=int, default=0, help="processes that compute in a second roll")
     parser.add_argument("--slow-ms", type=int, default=0, help="how long the handler takes for a batch")
     parser.add_argument("--batch-interval-ms", type=int, default=0)
     parser.add_argument("--max-age-ms", type=int, default=0, help="sink.maxAgeMs")
@@ -101,9 +123,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _round(options: argparse.Namespace, number: int) -> tuple[list[Move], list[float], list[float]]:
-    """One group, whose workers are all replaced: the moves, and each partition's longest time between two
-    files in the quiet time and in the roll."""
+def _round(options: argparse.Namespace, number: int) -> list[Roll]:
+    """One group, whose workers are all replaced, once or twice."""
     with (
         tempfile.TemporaryDirectory(prefix="takeover-") as folder,
         contextlib.ExitStack() as stack,
@@ -126,27 +147,47 @@ def _round(options: argparse.Namespace, number: int) -> tuple[list[Move], list[f
             }
         pods = site.members(options.workers, **config)
         site.flow.start(options.rate)
-        time.sleep(SETTLE_S)
-        began = _now_ms()
-        time.sleep(options.quiet_s)
-        rolled = _now_ms()
-        share = options.partitions // options.workers
-        taken = [_replace(site, ordinal, pod, share, config) for ordinal, pod in enumerate(pods)]
-        ended = _now_ms()
+        rolls = []
+        for suffix, busy in (("b", 0), ("c", options.busy)) if options.busy else (("b", 0),):
+            with _others(busy):
+                time.sleep(SETTLE_S)
+                began = _now_ms()
+                time.sleep(options.quiet_s)
+                rolled = _now_ms()
+                share = options.partitions // options.workers
+                replaced = [_replace(site, suffix, at, pod, share, config) for at, pod in enumerate(pods)]
+                ended, load = _now_ms(), os.getloadavg()[0]
+            pods = [successor for successor, _ in replaced]
+            published = watch.published()
+            roll = Roll(
+                _moves(published, [taken for _, taken in replaced]),
+                _longest(published, began, rolled),
+                _longest(published, rolled, ended),
+            )
+            print(f"round {number}, {busy} busy processes, load average {load:.1f}", flush=True)
+            _tell(roll)
+            rolls.append(roll)
         site.check(twice=sys.maxsize)
-        published = watch.published()
-        moves = _moves(published, taken)
-        quiet, rolling = _longest(published, began, rolled), _longest(published, rolled, ended)
-        print(f"round {number}, load average {os.getloadavg()[0]:.1f}")
-        _tell(moves, quiet, rolling)
-        return moves, quiet, rolling
+        return rolls
+
+
+@contextlib.contextmanager
+def _others(count: int) -> Iterator[None]:
+    """So many processes that compute all the time."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def _replace(
-    site: TakeoverSite, ordinal: int, pod: WorkerProcess, share: int, config: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """Has a successor take over; its takeover by /status, when all its partitions are served."""
-    successor = site.standby(ordinal, "b", share, **config)
+    site: TakeoverSite, suffix: str, ordinal: int, pod: WorkerProcess, share: int, config: Mapping[str, Any]
+) -> tuple[WorkerProcess, Mapping[str, Any]]:
+    """Has a successor take over; it and its takeover by /status, when all its partitions are served."""
+    successor = site.standby(ordinal, suffix, share, timeout_s=START_S, **config)
     code, answer = site.key.order(successor, pod)
     assert code == 202, answer
     wait_until(
@@ -159,7 +200,7 @@ def _replace(
     assert pod.terminate() == 0, pod.why("")
     taken: Mapping[str, Any] = successor.status()["takeover"]
     assert not taken["forced"], taken
-    return taken
+    return successor, taken
 
 
 def _now_ms() -> float:
@@ -195,12 +236,14 @@ def _moves(published: Sequence[Published], taken: Iterable[Mapping[str, Any]]) -
     return moves
 
 
-def _tell(moves: Sequence[Move], quiet: Sequence[float], rolling: Sequence[float]) -> None:
+def _tell(roll: Roll) -> None:
+    moves = roll.moves
+
     def line(title: str, values: Sequence[float]) -> None:
         print(f"  {title}: median {median(values):.0f} ms, worst {max(values):.0f} ms")
 
-    line("quiet, a partition's longest time between two files", quiet)
-    line("roll, the same", rolling)
+    line("quiet, a partition's longest time between two files", roll.quiet)
+    line("roll, the same", roll.rolling)
     line("takeover, last file to first file", [move.pause_ms for move in moves])
     phases = [move.phases() for move in moves]
     for name in phases[0]:

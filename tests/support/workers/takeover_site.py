@@ -236,13 +236,16 @@ class TakeoverSite(GroupSite):
             STALL_MS=str(stall_ms),
         )
 
-    def standby(self, ordinal: int, suffix: str, partitions: int, **changes: Any) -> WorkerProcess:
+    def standby(
+        self, ordinal: int, suffix: str, partitions: int, *, timeout_s: float = WAIT_S, **changes: Any
+    ) -> WorkerProcess:
         """A pod that stands by and reads ``partitions`` partitions ahead."""
         pod = self.start(ordinal, suffix, **changes)
         pod.until_status(
             lambda status: (
                 status["standby"] is not None and status["standby"]["prefetched_partitions"] == partitions
-            )
+            ),
+            timeout_s,
         )
         return pod
 

@@ -162,8 +162,9 @@ class Sink(Protocol):
         """The marks of ``partitions``, as they are in the table now, by topic id.
 
         A topic that was deleted and created again has another id, and so a mark of its own. Partitions
-        without a mark may be left out. Called after each assignment, and after a ``SinkFencedError``. Raises
-        ``SinkError`` or OSError.
+        without a mark may be left out. Called after each assignment, and after a ``SinkFencedError``; with no
+        partitions by a worker that stands by, so that later calls are quick. Raises ``SinkError`` or
+        OSError.
         """
 
     def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> Staged:

@@ -106,6 +106,8 @@ class Loader:
 
     def load(self) -> Loaded:
         """The handler and what it runs on, warmed up. Raises WorkerError, KafkaError."""
+        import slackwater.kafka.records.arrow  # noqa: F401  what the first batch would load otherwise
+
         tracing, messaging = self._parts.tracing(), self._parts.messaging_metrics(self._metrics)
         engine = self._parts.engine()
         try:

@@ -117,6 +117,18 @@ def test_rows_are_records_of_the_topic_when_they_are_published(site: Site) -> No
     assert len(site.records(topic)) == 5
 
 
+def test_a_worker_that_stands_by_is_connected_before_its_first_rows(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = created(site.broker)
+    sink = site.sink(topic)
+    assert sink.marks([]) == {}
+    monkeypatch.setattr("slackwater.kafka.KafkaAdmin", None)  # nothing more is opened
+    monkeypatch.setattr("slackwater.kafka.KafkaProducer", None)
+    put(sink, output([0, 1]), 0)
+    assert values(site.records(topic)) == ["v0", "v1"]
+
+
 def test_a_part_that_was_given_up_is_not_sent(site: Site) -> None:
     topic = created(site.broker)
     both = pa.concat_tables([output([0, 1]), output([5], 1)])

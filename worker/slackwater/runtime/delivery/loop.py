@@ -144,7 +144,7 @@ class Delivery:
         Raises WorkerError where the worker must end.
         """
         self.in_flight.refresh(begins=not self._held)
-        busy, takes = not self.in_flight.idle, self.in_flight.takes
+        busy, takes = not self.in_flight.idle, self.in_flight.takes and not self._writes_first_rows()
         self._mark_reader.advance()
         slice_ms = min(timeout_ms, SLICE_MS)
         if busy and takes and not self._nothing_next:
@@ -174,6 +174,12 @@ class Delivery:
             self.position_commits.handled(self.in_flight.waiting())
             self.position_commits.sign()
         self._report.lag()
+
+    def _writes_first_rows(self) -> bool:
+        """Whether rows are on their way for which partitions that were taken over wait. The next batch waits
+        for them: its handling would take their time on the processor."""
+        batch = self.in_flight.batch
+        return batch is not None and any(part.owned.awaited for part in batch.parts.values())
 
     def _commit_due(self) -> None:
         """Commits what is due without records."""

@@ -23,6 +23,8 @@ from slackwater.runtime.worker_context import MainLoop, TakeoverContext, WorkerC
 
 OBSERVE_EVERY_MS = 1_000.0
 RETRY_MS = 1_000.0
+READ_TABLE_MS = 10_000.0
+"""How long a standby waits for its sink to read the table: the takeover tries again, and reports errors."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,11 @@ class Standby:
     # ---- getting ready
 
     def prepare(self) -> None:
-        """Connects, and observes the group once. Waits for a broker that is away; raises
-        WorkerError for what does not mend itself.
+        """Connects, observes the group once, and has the sink read its table. Waits for a broker that is
+        away; raises WorkerError for what does not mend itself.
         """
+        assert self._context.sink is not None
+        reading = self._context.writer.submit(partial(self._context.sink.marks, []))
         while True:
             try:
                 self._loop.wait_for(self._takeover_context.watcher.submit(self._connect))
@@ -95,6 +99,26 @@ class Standby:
                 self._context.log.seldom("standby", f"cannot stand by yet: {exc}")
                 again_ms = self._clock.mono_ms() + RETRY_MS
                 self._loop.until(lambda at=again_ms: self._clock.mono_ms() >= at)  # type: ignore[misc]
+
+        self._end_reading(reading)
+
+    def _end_reading(self, reading: Task) -> None:
+        """Waits for the sink, unless an order comes. Its libraries are loaded then, and the first rows wait
+        only for what comes to the table from now on. What it has read decides nothing: the predecessor still
+        writes."""
+        deadline = self._clock.mono_ms() + READ_TABLE_MS
+
+        def over() -> bool:
+            return self._requests.peek_order() is not None or self._clock.mono_ms() >= deadline
+
+        self._loop.until(lambda: reading.wait(0) or over())
+        if not reading.wait(0):
+            self._context.log.line("the sink has not read its table yet")
+            return
+        try:
+            reading.result()
+        except Exception as exc:
+            self._context.log.line(f"the sink cannot read its table yet: {exc}")
 
     def _connect(self) -> None:
         """On the watcher's thread."""

@@ -106,6 +106,39 @@ def test_a_standby_is_refreshed() -> None:
     assert "running" not in scene.phases()
 
 
+def test_a_standby_has_its_sink_read_the_table() -> None:
+    """So the first rows wait neither for the sink's libraries nor for the whole log of the table."""
+    scene = Scene()
+    scene.in_phase("standby", lambda: scene.group.journal.append(("standby",)))
+    scene.stop_in("standby", 25_000)
+    assert scene.run() == 0
+    assert scene.group.journal == [("marks", []), ("standby",)]
+
+
+@pytest.mark.parametrize("fault", ["refused", "slow"])
+def test_a_table_that_cannot_be_read_in_standby_stops_no_takeover(fault: str) -> None:
+    scene = ordered()
+    if fault == "slow":
+        scene.writer.durations.append(14_000)
+    else:
+        scene.parts.fake_sink.marks_error = OSError("no such host")
+        scene.in_phase("standby", lambda: setattr(scene.parts.fake_sink, "marks_error", None))
+    scene.stop_when_done()
+    assert scene.run() == 0
+    assert scene.outcomes() == {"asked": 1}
+    assert scene.at("standby") <= 10_100
+
+
+def test_an_order_does_not_wait_for_the_table() -> None:
+    scene = Scene()
+    scene.serve_before()
+    scene.writer.durations.append(8_000)
+    scene.clock.at(3_000, scene.order)
+    scene.stop_when_done()
+    assert scene.run() == 0
+    assert scene.at("taking-over") <= 3_100
+
+
 def test_a_stop_in_standby_touches_nothing() -> None:
     scene = Scene()
     scene.serve_before()
@@ -327,6 +360,15 @@ def test_its_first_rows_do_not_wait_to_be_written_with_others() -> None:
     assert written == [1, 1], "the first rows at once, what follows waits as always"
     (taken,) = scene.events("takeover")
     assert all(ms < 1_000 for ms in taken["pauses_ms"].values())
+
+
+def test_its_first_rows_share_the_processor_with_no_other_batch() -> None:
+    scene = ordered(properties={"max.poll.records": "2"})
+    scene.writer.usual_ms = 25  # to stage the rows
+    scene.stop_when_done()
+    assert scene.run() == 0
+    steps = [step[0] for step in scene.group.journal if step[0] in ("handled", "publish")]
+    assert steps == ["handled", "publish", "handled", "publish"]
 
 
 def test_its_commits_say_which_pod_it_is_whatever_its_clock_says() -> None:

@@ -65,7 +65,14 @@ class KafkaSink:
         """Whether the brokers have refused a record, whose topic's settings this client may not read."""
 
     def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
-        """There are none: a partition is read from its committed offset."""
+        """There are none: a partition is read from its committed offset. Without partitions, in a worker that
+        stands by, it connects for the first rows. Raises SinkError, ConfigError."""
+        if not partitions:
+            self._limits = self._limits or self._read_limits()
+            try:
+                self._connected()
+            except KafkaError as exc:
+                raise self._error(exc) from exc
         return {}
 
     def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> StagedRows:
