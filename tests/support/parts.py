@@ -115,6 +115,7 @@ LONG = {
     "iceberg",
     "kafka-3.9",
     "keda",
+    "kstatus",
     "node",
     "nss-wrapper",
     "prometheus-discovery",

@@ -18,7 +18,7 @@ from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group
 from tests.support.waiting import HANG_S
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.parts("kstatus")]
+pytestmark = [pytest.mark.controlplane, pytest.mark.parts("kstatus"), pytest.mark.long]
 
 RELEASE = "flights"
 
