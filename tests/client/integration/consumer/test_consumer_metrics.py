@@ -14,7 +14,7 @@ import kafka
 import pytest
 
 from slackwater.kafka import AsyncConsumer, KafkaConsumer, TopicPartition
-from slackwater.kafka.consumer.metrics.raw import MetricName
+from slackwater.kafka.metrics.raw import MetricName
 from tests.client.integration.groups.consumer_harness import drain, make_topic, options, produce, unique
 from tests.support.devbroker import DevBroker
 from tests.support.java.programs import java_command

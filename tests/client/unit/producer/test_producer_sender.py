@@ -452,3 +452,33 @@ async def test_a_producer_for_threads_has_interceptors() -> None:
         await asyncio.to_thread(producer.send, "t", b"x")
         await asyncio.to_thread(producer.close, WAIT_S)
     assert watches.told == [("t", 50, type(None)), "closed"]
+
+
+# -- metrics -----------------------------------------------------------------------------------------------
+
+
+async def test_metrics_have_the_names_of_javas_producer() -> None:
+    script = [
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        m.ProduceResponsePartition(base_offset=50),
+        ErrorCode.INVALID_RECORD,
+    ]
+    async with producing(lambda b: b.script.extend(script)) as (producer, broker):
+        await producer.send_and_wait("t", b"x")
+        with pytest.raises(KafkaError):
+            await producer.send_and_wait("t", b"x")
+        figures = producer.metrics()
+        raw = producer.metrics(raw=True)
+    overall, topic = figures["producer-metrics"], figures["producer-topic-metrics.topic-t"]
+    counts = [f"record-{what}-total" for what in ("send", "retry", "error")]
+    assert [overall[name] for name in counts] == [topic[name] for name in counts] == [3, 1, 1]
+    assert overall["batch-size-avg"] == len(broker.bytes[0])
+    assert topic["byte-total"] == sum(map(len, broker.bytes))
+    assert overall["records-per-request-avg"] == 1
+    assert overall["record-queue-time-avg"] >= 0
+    assert overall["request-latency-avg"] > 0
+    assert overall["buffer-available-bytes"] == overall["buffer-total-bytes"] == 32 * 1024 * 1024
+    assert figures["producer-node-metrics.node-1"]["request-total"] > 0
+    (name,) = [name for name in raw if name.name == "batch-size-avg"]
+    assert (name.group, name.tags) == ("producer-metrics", {"client-id": "slackwater-producer"})
+    assert raw[name].value() == overall["batch-size-avg"]

@@ -17,9 +17,9 @@ from slackwater.kafka.consumer.engine import Engine
 from slackwater.kafka.consumer.interceptors import Interceptors
 from slackwater.kafka.consumer.iteration import RecordIterator, Records, Stuck, all_records
 from slackwater.kafka.consumer.listener import callback_for, check_listener
-from slackwater.kafka.consumer.metrics.raw import KafkaMetric, MetricName
 from slackwater.kafka.consumer.offsets.committer import CommitQueue, Offsets, check_offsets
 from slackwater.kafka.errors import IllegalStateError
+from slackwater.kafka.metrics.raw import KafkaMetric, MetricName
 from slackwater.kafka.net.security.connect import kept_by_client
 from slackwater.kafka.net.threads import MADE_BEFORE_FORK, tell_of_fork
 from slackwater.kafka.protocol.membership.states import State

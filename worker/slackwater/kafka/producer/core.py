@@ -29,6 +29,7 @@ from slackwater.kafka.net.threads import MADE_BEFORE_FORK, tell_of_fork
 from slackwater.kafka.producer.accumulator import Accumulator, Headers
 from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata
 from slackwater.kafka.producer.config import ProducerConfig, Serializer
+from slackwater.kafka.producer.metrics import ProducerMetrics
 from slackwater.kafka.producer.partitioner import next_sticky, partition_for_key
 from slackwater.kafka.producer.sender import Sender
 from slackwater.kafka.protocol.metadata import ClusterMetadata
@@ -66,6 +67,10 @@ class ProducerCore:
         self.config = config
         self.clock = clock
         self._rng = rng
+        self.accumulator = Accumulator(config)
+        self.metrics = ProducerMetrics(
+            clock.mono_ms, (config.buffer_memory, lambda: self.accumulator.used_bytes)
+        )
         self.cluster = Cluster(
             config.bootstrap_servers,
             client_id=config.client_id,
@@ -80,12 +85,12 @@ class ProducerCore:
             send_buffer_bytes=config.send_buffer_bytes,
             allow_auto_topic_creation=config.allow_auto_create_topics,
             security=config.security,
+            traffic=self.metrics.net,
             connect=connect,
             rng=rng,
         )
         self.cluster.on_metadata.append(self._metadata_changed)
-        self.accumulator = Accumulator(config)
-        self.sender = Sender(self.cluster, self.accumulator, config, clock, rng)
+        self.sender = Sender(self.cluster, self.accumulator, config, clock, rng, self.metrics)
         self.topics: dict[str, TopicPartitions] = {}
         """Topics with known partitions; entries are replaced as a whole, so any thread may read."""
         self._sticky: dict[str, TopicPartition] = {}

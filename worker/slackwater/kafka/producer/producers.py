@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.errors import KafkaTimeoutError
+from slackwater.kafka.metrics.raw import KafkaMetric, MetricName
 from slackwater.kafka.net.connection import Connect
 from slackwater.kafka.net.threads import LoopThread, warn_unclosed
 from slackwater.kafka.producer.accumulator import Headers
@@ -21,7 +22,25 @@ from slackwater.kafka.producer.core import ProducerCore, chosen_partition, seria
 from slackwater.kafka.producer.interceptors import Interceptors, ProducerRecord
 
 
-class AsyncProducer:
+class _Measured:
+    config: ProducerConfig
+    _core: ProducerCore
+
+    @overload
+    def metrics(self, raw: Literal[False] = False) -> dict[str, dict[str, float]]: ...
+
+    @overload
+    def metrics(self, raw: Literal[True]) -> dict[MetricName, KafkaMetric]: ...
+
+    def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | dict[MetricName, KafkaMetric]:
+        """Every figure as ``{group: {name: value}}`` under the names of Java's producer; see
+        :mod:`~.producer.metrics`. With ``raw`` as ``{MetricName: KafkaMetric}``. Sends nothing; from any
+        thread."""
+        figures = self._core.metrics
+        return figures.raw(self.config.client_id) if raw else figures.values()
+
+
+class AsyncProducer(_Measured):
     """A producer on the running event loop. Options: :class:`~.config.ProducerConfig`."""
 
     def __init__(
@@ -148,7 +167,7 @@ class AsyncProducer:
         await self.close()
 
 
-class KafkaProducer:
+class KafkaProducer(_Measured):
     """A producer that any thread may use; kafka-python 3's names. Options: :class:`~.config.ProducerConfig`.
 
     Idempotent by default: records of a partition are stored once and in the order of the ``send`` calls,

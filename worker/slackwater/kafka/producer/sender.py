@@ -24,6 +24,7 @@ from slackwater.kafka.net.pool import Purpose
 from slackwater.kafka.producer.accumulator import Accumulator
 from slackwater.kafka.producer.batch import Batch, Identity
 from slackwater.kafka.producer.config import ProducerConfig
+from slackwater.kafka.producer.metrics import ProducerMetrics
 from slackwater.kafka.producer.queue import PartitionQueue
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.metadata import Broker
@@ -56,7 +57,9 @@ class Sender:
         config: ProducerConfig,
         clock: Clock,
         rng: random.Random,
+        metrics: ProducerMetrics,
     ) -> None:
+        self._metrics = metrics
         self._cluster = cluster
         self._accumulator = accumulator
         self._config = config
@@ -114,6 +117,7 @@ class Sender:
     def _pass(self, now_ms: float) -> float | None:
         """Sends what can be sent. Returns when to check again unless something happens before."""
         for batch in self._accumulator.expire(now_ms):
+            self._metrics.failed(batch)
             what, cause = f"sending to {batch.tp}", str(batch.last_error)
             self._cluster.outages.failed(log, what, str(batch.error), logging.WARNING, cause=cause)
         by_node: dict[int, list[PartitionQueue]] = {}
@@ -257,6 +261,7 @@ class Sender:
         batches = self._not_late(batches)
         if not batches:
             return
+        self._metrics.sent(batches)
         request, cap = self._request(batches)
         acks = self._config.required_acks
         try:
@@ -389,6 +394,7 @@ class Sender:
         if not error.retriable or batch.attempts > self._config.retries:
             self._give_up(batch, error)
             return
+        self._metrics.sending_again(batch)
         self._cluster.outages.failed(log, f"sending to {batch.tp}", f"sending to {batch.tp} again: {error}")
         with self._accumulator.lock:
             retry_at = self._clock.mono_ms() + self._backoff.delay_ms(batch.attempts)
@@ -401,7 +407,8 @@ class Sender:
         with self._accumulator.lock:
             self._accumulator.queues[batch.tp].given_up(batch)
             self._accumulator.done(batch)
-        batch.finish(error=error)
+        if batch.finish(error=error):
+            self._metrics.failed(batch)
         self.wake()
 
     def _succeed(self, batch: Batch, offset: int, log_append_ms: int) -> None:

@@ -10,9 +10,9 @@ import pytest
 from slackwater.kafka.consumer.fetch.targets import FetchTargets
 from slackwater.kafka.consumer.metrics.consumer_metrics import ConsumerMetrics
 from slackwater.kafka.consumer.metrics.fetch import GROUP as FETCH, FetchMetrics
-from slackwater.kafka.consumer.metrics.net import NetMetrics
-from slackwater.kafka.consumer.metrics.sensors import SensorMaker
 from slackwater.kafka.errors import AuthenticationError
+from slackwater.kafka.metrics.net import NetMetrics
+from slackwater.kafka.metrics.sensors import SensorMaker
 from slackwater.kafka.net.connection import Connection
 from slackwater.kafka.net.connection_settings import ConnectionSettings
 from slackwater.kafka.protocol.metadata import ClusterMetadata

@@ -6,7 +6,7 @@ import math
 
 from hypothesis import given, strategies as st
 
-from slackwater.kafka.consumer.metrics.sensors import (
+from slackwater.kafka.metrics.sensors import (
     HOUR_MS,
     Sensor,
     SensorMaker,

@@ -27,9 +27,9 @@ from contextlib import contextmanager
 
 from slackwater.kafka.consumer.metrics.fetch import FetchMetrics
 from slackwater.kafka.consumer.metrics.group import GroupMetrics
-from slackwater.kafka.consumer.metrics.net import GROUP, NetMetrics
-from slackwater.kafka.consumer.metrics.raw import KafkaMetric, MetricName, Source, Sources, raw, values
-from slackwater.kafka.consumer.metrics.sensors import (
+from slackwater.kafka.metrics.net import GROUP, NetMetrics
+from slackwater.kafka.metrics.raw import KafkaMetric, MetricName, Source, Sources, raw, values
+from slackwater.kafka.metrics.sensors import (
     DEFAULT_SAMPLES,
     DEFAULT_WINDOW_MS,
     SensorMaker,

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from slackwater.kafka.consumer.metrics.raw import Source, Sources, values
-from slackwater.kafka.consumer.metrics.sensors import (
+from slackwater.kafka.metrics.raw import Source, Sources, values
+from slackwater.kafka.metrics.sensors import (
     Sensor,
     SensorMaker,
     Values,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sized
 
-from slackwater.kafka.consumer.metrics.raw import Source, Sources, values
-from slackwater.kafka.consumer.metrics.sensors import (
+from slackwater.kafka.metrics.raw import Source, Sources, values
+from slackwater.kafka.metrics.sensors import (
     HOUR_MS,
     Sensor,
     SensorMaker,

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from slackwater.kafka.consumer.metrics.sensors import Values
+from slackwater.kafka.metrics.sensors import Values
 
 
 @dataclass(frozen=True, slots=True)

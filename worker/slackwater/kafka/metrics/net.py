@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from slackwater.kafka.consumer.metrics.raw import Source, Sources, values
-from slackwater.kafka.consumer.metrics.sensors import (
+from slackwater.kafka.metrics.raw import Source, Sources, values
+from slackwater.kafka.metrics.sensors import (
     Sensor,
     SensorMaker,
     Values,
@@ -16,7 +16,6 @@ from slackwater.kafka.consumer.metrics.sensors import (
 from slackwater.kafka.net.connection_settings import Traffic
 
 GROUP = "consumer-metrics"
-NODE_GROUP = "consumer-node-metrics"
 
 
 class _Flow:
@@ -42,7 +41,9 @@ class _Flow:
 class NetMetrics(Traffic):
     """Written on the client's loop."""
 
-    def __init__(self, clock_ms: Callable[[], float], make: SensorMaker) -> None:
+    def __init__(self, clock_ms: Callable[[], float], make: SensorMaker, *, client: str = "consumer") -> None:
+        """``client``: with what the groups' names begin."""
+        self._group, self._node_group = f"{client}-metrics", f"{client}-node-metrics"
         self._now, self._make = clock_ms, make
         self._all = _Flow(make)
         self._nodes: dict[int, _Flow] = {}
@@ -102,11 +103,15 @@ class NetMetrics(Traffic):
 
     def sources(self) -> Sources:
         """Where they come from."""
-        sources = {GROUP: Source(GROUP, self._values_of_all)}
+        sources = {self._group: Source(self._group, self._values_of_all)}
         for node, flow in self._nodes.items():
-            group = f"{NODE_GROUP}.node-{node}"
+            group = f"{self._node_group}.node-{node}"
             sources[group] = Source(group, flow.values_of_node, {"node-id": f"node-{node}"})
         return sources
+
+    def latency(self, now: float) -> Values:
+        """``request-latency-avg`` and ``-max`` of all requests."""
+        return average_and_maximum("request-latency", self._all.latency, now)
 
     def _values_of_all(self, now: float) -> Values:
         return {

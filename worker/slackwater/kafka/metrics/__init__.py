@@ -1,0 +1,1 @@
+"""What the metrics of consumers and producers have in common."""

@@ -1,0 +1,110 @@
+"""``metrics()`` of a producer: ``{group: {name: value}}`` under the names of Java's producer.
+
+The groups are ``producer-metrics``, ``producer-node-metrics.node-ID`` and
+``producer-topic-metrics.topic-NAME``. Times are in ms. What Java's selector, registry, buffer pool and
+transactions measure does not exist here, nor do ``record-size-...`` and ``compression-rate-...``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from slackwater.kafka.metrics.net import NetMetrics
+from slackwater.kafka.metrics.raw import KafkaMetric, MetricName, Source, Sources, raw, values
+from slackwater.kafka.metrics.sensors import (
+    SensorMaker,
+    Values,
+    average_and_maximum,
+    meter_of_values,
+)
+from slackwater.kafka.producer.batch import Batch
+
+_GROUP, _TOPICS = "producer-metrics", "producer-topic-metrics"
+
+
+class _Records:
+    """Records that were sent, sent again and given up, of all topics or of one."""
+
+    def __init__(self, make: SensorMaker) -> None:
+        self.sent, self.again, self.failed, self.size = make(), make(), make(), make()
+
+    def values(self, now_ms: float) -> Values:
+        return {
+            **meter_of_values("record-send", self.sent, now_ms),
+            **meter_of_values("record-retry", self.again, now_ms),
+            **meter_of_values("record-error", self.failed, now_ms),
+        }
+
+    def values_of_topic(self, now_ms: float) -> Values:
+        return {**self.values(now_ms), **meter_of_values("byte", self.size, now_ms)}
+
+
+class ProducerMetrics:
+    """All sensors of one producer. Written on its loop, read from any thread."""
+
+    def __init__(self, clock_ms: Callable[[], float], buffer: tuple[int, Callable[[], int]]) -> None:
+        """``buffer``: its size, and how much of it is used, in bytes."""
+        make = SensorMaker()
+        self._now, self._make, self._buffer = clock_ms, make, buffer
+        self.net = NetMetrics(clock_ms, make, client="producer")
+        self._all = _Records(make)
+        self._topics: dict[str, _Records] = {}
+        self._batch_size, self._queue_time, self._per_request = make(), make(), make()
+
+    def sent(self, batches: list[Batch]) -> None:
+        """These batches are written in one request."""
+        now = self._now()
+        self._per_request.record(sum(batch.count for batch in batches), now)
+        for batch in batches:
+            size = len(batch.payload())
+            self._batch_size.record(size, now)
+            self._queue_time.record(now - batch.created_ms, now)
+            for records in self._of(batch):
+                records.sent.record(batch.count, now)
+                records.size.record(size, now)
+
+    def sending_again(self, batch: Batch) -> None:
+        """An attempt has failed, and another one follows."""
+        for records in self._of(batch):
+            records.again.record(batch.count, self._now())
+
+    def failed(self, batch: Batch) -> None:
+        """The records of a batch are given up."""
+        for records in self._of(batch):
+            records.failed.record(batch.count, self._now())
+
+    def _of(self, batch: Batch) -> tuple[_Records, _Records]:
+        of_topic = self._topics.get(batch.tp.topic)
+        if of_topic is None:
+            # A new dict each time: another thread may be walking the old one.
+            of_topic = _Records(self._make)
+            self._topics = {**self._topics, batch.tp.topic: of_topic}
+        return self._all, of_topic
+
+    def values(self) -> dict[str, Values]:
+        """Every figure as of now, in new dicts."""
+        return values(self._sources(), self._now())
+
+    def raw(self, client_id: str) -> dict[MetricName, KafkaMetric]:
+        """Each figure that there is now, to be read again at any time."""
+        return raw(self._sources(), self._now, client_id)
+
+    def _sources(self) -> Sources:
+        sources = self.net.sources()
+        net = sources[_GROUP].read
+        sources[_GROUP] = Source(_GROUP, lambda now: {**net(now), **self._values(now)})
+        for topic, records in self._topics.items():
+            sources[f"{_TOPICS}.topic-{topic}"] = Source(_TOPICS, records.values_of_topic, {"topic": topic})
+        return sources
+
+    def _values(self, now: float) -> Values:
+        size, used = self._buffer
+        return {
+            **self._all.values(now),
+            **average_and_maximum("batch-size", self._batch_size, now),
+            **average_and_maximum("record-queue-time", self._queue_time, now),
+            "records-per-request-avg": self._per_request.average(now),
+            **self.net.latency(now),
+            "buffer-total-bytes": float(size),
+            "buffer-available-bytes": float(max(0, size - used())),
+        }
