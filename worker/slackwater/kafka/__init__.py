@@ -73,6 +73,13 @@ _HOME = {
     "security_from_properties": "net.security.options",
 }
 
+_ELSEWHERE = {
+    "KafkaAdminClient": "use KafkaAdmin (AsyncAdmin for asyncio), whose calls differ",
+    "AIOKafkaConsumer": "use AsyncConsumer",
+    "AIOKafkaProducer": "use AsyncProducer",
+}
+"""Names of other clients, which a program that is migrated may import."""
+
 __all__ = [
     "AsyncAdmin",
     "AsyncConsumer",
@@ -107,6 +114,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:  # an AttributeError's text would be lost in "from slackwater.kafka import ..."
+        raise ImportError(f"slackwater.kafka has no {name}: {_ELSEWHERE[name]}", name=__name__)
     home = _HOME.get(name)
     if home is not None:
         value = getattr(import_module(f"{__name__}.{home}"), name)

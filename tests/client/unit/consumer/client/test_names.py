@@ -12,8 +12,8 @@ import pytest
 import slackwater.kafka as ours
 from slackwater.kafka import errors
 
-NOT_HERE = {"KafkaAdminClient", "IsolationLevel", "OffsetSpec", "TopicPartitionReplica"}
-"""The admin client has calls of its own; the rest belongs to that of kafka-python."""
+NOT_HERE = {"IsolationLevel", "OffsetSpec", "TopicPartitionReplica"}
+"""Of kafka-python's admin client; ours has calls of its own."""
 OWN_MACHINERY = {
     "Cancelled", "CorrelationIdError", "InvalidReceiveError", "MetadataEmptyBrokerList", "NoError",
     "NodeNotReadyError", "QuotaViolationError", "StaleMetadata", "TooManyInFlightRequests",
@@ -23,7 +23,21 @@ OWN_MACHINERY = {
 
 
 def test_the_names_of_kafka_python_can_be_imported() -> None:
-    assert {name for name in kafka.__all__ if not hasattr(ours, name)} == NOT_HERE
+    names = set(kafka.__all__) - {"KafkaAdminClient"}
+    assert {name for name in names if not hasattr(ours, name)} == NOT_HERE
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("KafkaAdminClient", "KafkaAdmin "),
+        ("AIOKafkaConsumer", "AsyncConsumer"),
+        ("AIOKafkaProducer", "AsyncProducer"),
+    ],
+)
+def test_an_import_of_another_clients_name_is_told_ours(name: str, instead: str) -> None:
+    with pytest.raises(ImportError, match=f"use {instead}"):
+        exec(f"from slackwater.kafka import {name}", {})
 
 
 def test_every_public_name_can_be_imported() -> None:
