@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 
-from tests.support.controlplane import ControlPlane
+from tests.support.controlplane import ControlPlane, until
 from tests.support.controlplane.api import Json
+from tests.support.controlplane.injector import denies
 from tests.support.kafka import KafkaCluster
-from tests.support.site import ClusterSite
+from tests.support.site import ClusterSite, now_ms
 from tests.support.site.quota import resource_quota
 
 pytestmark = pytest.mark.controlplane
@@ -80,3 +83,27 @@ def test_a_condition_names_the_quota_that_blocks_a_pod(
             assert "exceeded quota: small" in condition["message"]
         group.await_settled(2)
         group.await_condition("Degraded", "False")
+
+
+@pytest.mark.long
+def test_pods_that_a_policy_refuses_are_waited_for_beyond_the_session(
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, tmp_path: Path
+) -> None:
+    session_ms = 10_000
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
+        group = site.group(
+            f"policy-{namespace}",
+            partitions=2,
+            replicas=2,
+            session_timeout_ms=session_ms,
+            rollout={"preflight": {"enabled": False}, "sessionBudget": "100%"},
+        )
+        group.await_settled(2)
+        with denies(control_plane, namespace, "not today", tmp_path):
+            group.roll(site.push("v2"))
+            condition = group.await_condition("Degraded", reason="PodsNotCreated")
+            assert "not today" in condition["message"]
+            told = now_ms()
+            until(lambda: now_ms() - told > 2 * session_ms, "two sessions")
+        group.await_rolled(site.image("v2"), 2)
+        assert "RolloutStopped" not in {event["reason"] for event in group.events()}
