@@ -52,6 +52,12 @@ class KeptRows(Protocol):
     def with_rejected(self, rejected: pa.Table) -> KeptRows:
         """These rows, and rejected ones: their positions and errors."""
 
+    def places(self) -> pa.Table:
+        """The positions of the rows."""
+
+    def at(self, places: pa.Table, numbers: Sequence[int]) -> KeptRows:
+        """The rows at those of ``places`` that have these ``numbers``."""
+
 
 class Engine(Protocol):
     """Runs the user's handler on a table of polled records."""

@@ -18,11 +18,13 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_sink
 from slackwater.pipeline.engines.decoding import DecodingEngine
 from slackwater.pipeline.engines.hooks import LoadedHandler
+from slackwater.pipeline.engines.kept_rows import keep as keep_rows
 from slackwater.pipeline.engines.spark import SparkEngine
 from slackwater.pipeline.values import make_decoder
 from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.delivery.batch import Batch, Part, Stage, info_of, rows_of, stage, transform
 from slackwater.runtime.delivery.partition import OwnedPartition
+from slackwater.runtime.errors import RecordsError
 from slackwater.runtime.interfaces import Range
 from tests.pipeline.integration.engines.spark_process import SparkProcess, backend, end_session
 from tests.support.waiting import HANG_S
@@ -366,6 +368,41 @@ def deliver_in_test(document: dict[str, Any], records: pa.Table) -> dict[str, An
         "rows": handled.rows[tp], "checked": checked, "held": held, "kept": _views(spark),
         "stored": _stored(spark),
     }  # fmt: skip
+
+
+def refuse_in_test(url: str) -> tuple[list[str], list[int]]:
+    """Writes six records into a table of Derby that refuses the fourth, as a worker does which looks for the
+    record at fault. Returns the errors, and the offsets that are in the table."""
+    spark = _session()
+    jvm = spark._jvm
+    connection = jvm.org.apache.derby.jdbc.EmbeddedDriver().connect(
+        f"{url};create=true", jvm.java.util.Properties()
+    )
+    connection.createStatement().execute(
+        'create table "t" ("topic" varchar(9), "partition" int, "offset" bigint, "n" bigint check ("n" <> 3))'
+    )
+    options = {"url": url, "dbtable": '"t"', "driver": "org.apache.derby.jdbc.EmbeddedDriver"}
+    document = {
+        "groupId": "g", "topics": ["t"], "bootstrapServers": "127.0.0.1:1", "handler": "m:f",
+        "engine": "spark", "sink": {"format": "spark", "sparkFormat": "jdbc", "options": options},
+    }  # fmt: skip
+    sink, ranges, errors = (
+        make_sink(parse(document), _engine),
+        {TopicPartition("t", 0): Range("", 0, 6, None)},
+        [],
+    )
+    for numbers in ([0, 1, 2, 3, 4, 5], [0, 1, 2], [3], [0, 1, 2, 4, 5]):
+        columns = {"topic": ["t"] * len(numbers), "partition": pa.array([0] * len(numbers), pa.int32())}
+        given = pa.table({**columns, "offset": numbers, "n": numbers})
+        rows: Any = keep_rows(spark, spark.createDataFrame(given), given)
+        try:
+            staged = sink.stage(rows, ranges)
+            if len(numbers) > 3:
+                staged.publish()
+        except RecordsError as exc:
+            errors.append(str(exc))
+    stored = spark.read.format("jdbc").options(**options).load().toArrow()["offset"].to_pylist()
+    return errors, sorted(stored)
 
 
 def give_up_in_test(records: pa.Table) -> list[int]:

@@ -27,6 +27,7 @@ from tests.pipeline.integration.engines.pipeline_host import (
     deliver_in_test,
     give_up_in_test,
     narrowed_in_test,
+    refuse_in_test,
     run_in_test,
     table,
     write_concurrently_in_test,
@@ -461,6 +462,17 @@ def test_rows_of_a_batch_with_gaps_and_of_values_that_are_rejected_are_checked(
     assert (end["rows"], end["checked"]) == (3, 4), "because of the gaps all positions are looked at"
     columns = host.read_with_spark(tmp_path / "out")
     assert sorted(zip(columns["offset"], columns["n"], strict=True), key=str) == [(0, 1), (5, 2), (7, None)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("host", ["local"], indirect=True)
+def test_a_row_that_a_table_behind_jdbc_refuses_is_found_and_the_others_are_stored_once(
+    host: EngineHost, tmp_path: Path
+) -> None:
+    host.start("keep", keeps_rows=True)
+    errors, stored = host.run(refuse_in_test, f"jdbc:derby:{tmp_path / 'db'}")
+    assert len(errors) == 2
+    assert stored == [0, 1, 2, 4, 5]
 
 
 @pytest.mark.long

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -102,6 +103,18 @@ class SparkRows:
 
         to_check = pa.concat_tables([self.to_check, rejected.cast(self.to_check.schema)])
         return SparkRows(self._kept, self.frame, self.column_names, self.counts, to_check)
+
+    def places(self) -> pa.Table:
+        """The positions of the rows, in no order."""
+        return self.frame.select(*PLACE_COLUMNS).toArrow()
+
+    def at(self, places: pa.Table, numbers: Sequence[int]) -> SparkRows:
+        """The rows at those of ``places`` that have these ``numbers``."""
+        chosen = places.take(list(numbers))
+        counts = Counter(map(TopicPartition, chosen["topic"].to_pylist(), chosen["partition"].to_pylist()))
+        other = self.frame.sparkSession.createDataFrame(chosen).distinct()
+        frame = self.frame.join(other, list(PLACE_COLUMNS), "left_semi")
+        return SparkRows(self._kept, frame, self.column_names, counts, self.to_check)
 
     def release(self) -> None:
         """Called when they are written. Rows that are given up need not be released."""

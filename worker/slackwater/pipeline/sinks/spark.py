@@ -9,6 +9,7 @@ Delta's has one, which a session in this process or of spark-submit reaches (:mo
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,9 @@ from uuid import uuid4
 
 from slackwater.pipeline.engines.kept_rows import SparkRows
 from slackwater.pipeline.engines.spark_session import summary
+from slackwater.pipeline.sinks.delta.spark_table import OF_RECORDS
 from slackwater.pipeline.sinks.unmarked import UnmarkedSink
-from slackwater.runtime.errors import SinkError
+from slackwater.runtime.errors import RecordsError, SinkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +32,12 @@ log = logging.getLogger(__name__)
 
 _FILES = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
 """Spark's formats of files: what a task has written is in the folder ``_temporary`` until the job commits."""
+_OF_RECORDS = re.compile(
+    f"{OF_RECORDS.pattern}|NOT_NULL_ASSERT_VIOLATION|ORA-01400|ORA-02290|SQLSTATE: (23502|23513|23514)"
+    "|(?i:violates (not-null|check) constraint|check constraint [^ ]+ (is|was) violated"
+    "|conflicted with the CHECK constraint|cannot be null|cannot accept a NULL|cannot insert the value NULL)"
+)
+"""What Spark, and databases behind JDBC, say of null in NOT NULL and of rows that break a CHECK."""
 _FOLDER = "mapreduce.job.application.attempt.id"
 """The number of the job's folder in ``_temporary``."""
 
@@ -112,6 +120,10 @@ def spark_sink(config: WorkerConfig, session: Callable[[], Any]) -> UnmarkedSink
             # One task: Spark makes a file of each.
             append(frame.coalesce(1), sink)
         except Exception as exc:
+            if _OF_RECORDS.search(str(exc)):
+                raise RecordsError(
+                    f"the table of Spark's format {spark_format} does not take the rows: {summary(exc)}"
+                ) from exc
             log.error("Spark cannot write with the format %s", spark_format, exc_info=exc)
             raise SinkError(
                 f"the sink cannot write with Spark's format {spark_format}: {summary(exc)}. The batch is not "
@@ -120,4 +132,4 @@ def spark_sink(config: WorkerConfig, session: Callable[[], Any]) -> UnmarkedSink
         if kept:
             rows.release()
 
-    return UnmarkedSink(write, f"Spark's format {spark_format}")
+    return UnmarkedSink(write, f"Spark's format {spark_format}", appends=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.runtime.errors import RecordsError, SinkError
+from slackwater.runtime.interfaces import PLACE_COLUMNS, KeptRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,33 +22,52 @@ class UnmarkedSink:
     Args:
         write: takes the rows; not called without rows. Raises RecordsError where records are at fault.
         name: of what is written to, for messages.
+        appends: whether the rows may be in any order, so that each is written once also where records at
+            fault are looked for. Else all are written again then, in order.
     """
 
-    def __init__(self, write: Callable[[pa.Table], object], name: str) -> None:
-        self._write, self._name = write, name
+    def __init__(self, write: Callable[[pa.Table], object], name: str, *, appends: bool = False) -> None:
+        self._write, self._name, self._appends = write, name, appends
         self._suspects = False
         """Whether rows were refused since a batch was published."""
+        self._written: set[tuple[str, int, int]] = set()
+        """The places of the records whose rows were written since."""
 
     def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
         """There are none: a partition is read from its committed offset."""
         return {}
 
     def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> StagedRows:
-        """Keeps the rows. Writes them, too, while records at fault are looked for: nothing else shows whether
-        they are taken. Raises what ``write`` raises."""
+        """Keeps the rows. While records at fault are looked for it writes them at once, since nothing else
+        shows whether they are taken. Raises what ``write`` raises."""
         if self._suspects and rows.num_rows:
-            self._write(rows)
+            rows = self._write_new(rows)
         return StagedRows(self._commit, rows, ranges)
 
+    def _write_new(self, rows: pa.Table) -> pa.Table:
+        """Writes what is not written yet. Returns what is still to be written."""
+        if not self._appends or not set(PLACE_COLUMNS) <= set(rows.column_names):
+            self._write(rows)
+            return rows
+        kept = isinstance(rows, KeptRows)
+        places = rows.places() if kept else rows.select(PLACE_COLUMNS)
+        listed = list(zip(*(column.to_pylist() for column in places.columns), strict=True))
+        new = [number for number, place in enumerate(listed) if place not in self._written]
+        if new:
+            chosen = rows if len(new) == len(listed) else rows.at(places, new) if kept else rows.take(new)
+            self._write(chosen)
+            self._written.update(listed)
+        return places.slice(0, 0)
+
     def _commit(self, staged: StagedRows) -> None:
-        if not staged.rows.num_rows:
-            return
         try:
-            self._write(staged.rows)
+            if staged.rows.num_rows:
+                self._write(staged.rows)
         except RecordsError:
             self._suspects = True
             raise
         self._suspects = False
+        self._written.clear()
 
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         """Raises SinkError: nobody knows which rows are of these records."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _DELTA = "org.apache.spark.sql.delta"
 _CONFLICT = "DeltaConcurrentModificationException"
-_OF_RECORDS = re.compile(
+OF_RECORDS = re.compile(
     r"\[(DELTA_[A-Z_]*(CONSTRAINT|NOT_NULL|MISMATCH|MERGE|CHARACTERS|DUPLICATE_COLUMNS)[A-Z_.]*"
     r"|(DELTA_)?EXCEED_[A-Z_]*LENGTH|(DELTA_)?EXCEED_CHAR[A-Z_]*|CAST_[A-Z_]+|[A-Z_]*OVERFLOW[A-Z_.]*)\]"
 )
@@ -183,7 +183,7 @@ class SparkTable:
 
     def error(self, what: str, exc: Exception) -> SinkError | RecordsError:
         """What to raise for an error of Spark's."""
-        if match := _OF_RECORDS.search(str(exc)):
+        if match := OF_RECORDS.search(str(exc)):
             text = _ADVICE.sub("", str(exc)[match.start() :])
             reason = reason_of(ValueError(text), until=_END)
             return RecordsError(f"the Delta table {self._path} does not take the rows: {reason}")
