@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import subprocess
+import sys
 import tarfile
 import tempfile
 import urllib.error
 import urllib.request
-import venv
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -60,13 +61,9 @@ def _install(folder: Path) -> None:
             raise ApicurioUnavailable(f"{_URL} has the SHA-256 {digest}, not {_SHA256}")
         with tarfile.open(archive) as tar:
             tar.extractall(made / "app", filter="data")
-        venv.create(made / "jdk", with_pip=True)
         done = subprocess.run(
-            [
-                made / "jdk" / "bin" / "python", "-m", "pip", "install", "--quiet", "--require-hashes",
-                "-r", _JDK,
-            ],
-            capture_output=True, text=True, check=False,
+            [ROOT / "setup.sh", "tools", made / "jdk", _JDK],
+            env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
             raise ApicurioUnavailable(f"Java cannot be installed from {_JDK}:\n{done.stderr[-3000:]}")

@@ -55,11 +55,15 @@ def test_nothing_runs_for_another_command_line(
     assert ran == []
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("name", NAMES)
 def test_each_lists_its_arguments(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", [name, "--help"])
+    # As for a process that begins with it: another test may have imported it.
+    for module in (f"benchmarks.{name}", f"benchmarks.{name}.__main__"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(SystemExit) as ended:
         runpy.run_module(f"benchmarks.{name}", run_name="__main__")
     assert ended.value.code == 0
