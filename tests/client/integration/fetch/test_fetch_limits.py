@@ -12,6 +12,7 @@ from slackwater.kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from tests.client.integration.groups.consumer_harness import drain, make_topic, options, unique
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.kafka.jars import find_java, kafka_libs
 from tests.support.waiting import WAIT_S, wait_until
 from tests.support.wire.rawclient import RawClient
 from tests.support.wire.rawdata import batch, produce
@@ -224,11 +225,11 @@ def test_a_quota_of_a_real_broker_is_kept(kafka: KafkaCluster) -> None:
     topic, client_id = make_topic(kafka.bootstrap, 1), unique("c")
     [tp] = partitions(topic, 1)
     done = subprocess.run(
-        kafka._command(
-            "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap, "--alter",
-            "--add-config", "consumer_byte_rate=40000",
+        [
+            str(find_java()), "-cp", f"{kafka_libs()}/*", "kafka.admin.ConfigCommand",
+            "--bootstrap-server", kafka.bootstrap, "--alter", "--add-config", "consumer_byte_rate=40000",
             "--entity-type", "clients", "--entity-name", client_id,
-        ),
+        ],
         capture_output=True, text=True, timeout=WAIT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
