@@ -60,6 +60,20 @@ FAULTS = (
         (f"{_TAKEOVERS}/test_takeover_successor.py",),
     ),
     Fault(
+        "pause-of-a-takeover-counts-from-the-answer",
+        "worker/slackwater/runtime/telemetry/timings.py",
+        "now - under_way_ms - ms",
+        "now",
+        (f"{_TAKEOVERS}/test_takeover_successor.py",),
+    ),
+    Fault(
+        "pause-of-a-takeover-ends-with-its-first-records",
+        "worker/slackwater/runtime/telemetry/report.py",
+        "            gap_ms=None if taken else gap,\n",
+        "            gap_ms=gap,\n",
+        (f"{_TAKEOVERS}/test_takeover_successor.py",),
+    ),
+    Fault(
         "takes-back-from-a-successor-that-commits",
         f"{_TAKEOVER}/roles.py",
         '        if still < self._still_ms:\n            return ""\n',
