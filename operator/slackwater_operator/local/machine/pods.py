@@ -234,15 +234,30 @@ class _Pod:
         self._report({"running": {"startedAt": self._objects.stamp()}})
         spawned = {"pid": process.pid, "revision": worker.revision}
         self._pods.on_event(WorkerEvent(SYSTEM_CLOCK.wall_ms(), "spawned", worker.name, spawned, worker.pod))
+        liveness = asyncio.create_task(self._end_if_hung(process), name=f"liveness of {worker.pod}")
         try:
             if not await self._unless_deleted(process.wait()):
                 grace_s = self._obj["metadata"].get("deletionGracePeriodSeconds", 0)
                 await process.stop(int(grace_s * 1000))
         finally:
+            liveness.cancel()
             if process.alive:  # cancelled
                 process.kill()
                 await process.wait()
         self._ended(process, note)
+
+    async def _end_if_hung(self, process: WorkerProcess) -> None:
+        """Ends the process when its liveness probe has failed as often in a row as the pod allows."""
+        probe = self._container.get("livenessProbe")
+        failures = 0
+        while probe and failures < probe["failureThreshold"]:
+            await asyncio.sleep(probe["periodSeconds"])
+            if self.worker.progress.port is not None:  # it listens
+                lives = await _answers(self.worker.progress.port, probe)
+                failures = 0 if lives else failures + 1
+        if probe:
+            self.worker.progress.error = f"{probe['httpGet']['path']} did not answer"
+            await process.stop(int(self._obj["spec"].get("terminationGracePeriodSeconds", 30) * 1000))
 
     def _arguments(self) -> list[str]:
         """The container's command without the program, with the paths of the pod's folder."""
@@ -356,6 +371,21 @@ class _Pod:
         """A path beneath the volume's mount as it is on this machine; any other value as it is."""
         mount = f"{names.CONFIG_FOLDER}/"
         return str((self._folder / value.removeprefix(mount)).resolve()) if value.startswith(mount) else value
+
+
+async def _answers(port: int, probe: Mapping[str, Any]) -> bool:
+    """Whether a process that listens on ``port`` passes the HTTP ``probe`` of its pod."""
+    writer = None
+    try:
+        async with asyncio.timeout(probe["timeoutSeconds"]):
+            reader, writer = await asyncio.open_connection(ADDRESS, port)
+            writer.write(f"GET {probe['httpGet']['path']} HTTP/1.0\r\n\r\n".encode())
+            return b" 200 " in await reader.readline()
+    except (OSError, ValueError):  # ValueError: a line without end
+        return False
+    finally:
+        if writer is not None:
+            writer.close()
 
 
 def _with_paths(value: Any, path: Callable[[str], str]) -> Any:

@@ -2,10 +2,10 @@
 
 Its first argument is a file: "group" there is the port of the FakeGroup that it joins, "behave" says what it
 does, by the name of its member or of its pod: "refuse" (exit 2 with an error), "crash" (exit 4 after
-joining), "deaf" (ignores SIGTERM), "slow" (warms up for a second), "late" (joins a tenth of a second after
-its start), "cold" (is not warm before it is told to take over at once). After it come a worker's own
-arguments; of the configuration it knows `takeover.keyFile`. With `--preflight` it only says whether it would
-start, which "behave" has under "preflight".
+joining), "deaf" (ignores SIGTERM), "hang" (stops after joining), "slow" (warms up for a second), "late"
+(joins a tenth of a second after its start), "cold" (is not warm before it is told to take over at once).
+After it come a worker's own arguments; of the configuration it knows `takeover.keyFile`. With `--preflight`
+it only says whether it would start, which "behave" has under "preflight".
 """
 
 from __future__ import annotations
@@ -163,6 +163,8 @@ def main() -> None:
     if BEHAVE == "crash":
         emit("error", message="the sink is full")
         sys.exit(4)
+    if BEHAVE == "hang":
+        os.kill(os.getpid(), signal.SIGSTOP)
     for line in lines:
         message = json.loads(line)
         if "fenced" in message:

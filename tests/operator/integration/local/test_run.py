@@ -11,6 +11,7 @@ import pytest
 
 from slackwater_operator.cli.local import status_line
 from slackwater_operator.local.report.views import OperationError, RunError
+from slackwater_operator.specs import statefulset
 from tests.operator.integration.local.local_bench import FAST, Benches, Make, quick, until
 from tests.support.waiting import HANG_S
 
@@ -68,6 +69,22 @@ async def test_a_removal_that_is_lost_is_repeated(make: Make) -> None:
     bench.group.forget_removals = 2
     await bench.run.set_replicas(1)
     assert bench.group.removals == [("flights-1",)] * 3
+
+
+async def test_a_worker_that_does_not_answer_is_ended_and_started_again(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by the kubelet, by the pod's own liveness probe."""
+    monkeypatch.setattr(statefulset, "_probe", lambda path, **_: probe(path))
+    bench = await make(1, behave={"flights-0": "hang"})
+    bench.run.subscribe(lambda event: bench.behave(behave={}) if event.event == "exited" else None)
+    await until(lambda: [worker.restarts for worker in bench.run.snapshot().workers] == [1])
+    await bench.run.wait_until_stable(STABLE_S)
+
+
+def probe(path: str) -> dict[str, object]:
+    """A probe that fails at once."""
+    return {"httpGet": {"path": path}, "periodSeconds": 0.1, "timeoutSeconds": 0.5, "failureThreshold": 1}
 
 
 async def test_a_rolling_restart_costs_no_rebalance_and_takes_the_leader_last(make: Make) -> None:
