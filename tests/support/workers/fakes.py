@@ -543,8 +543,20 @@ def worker_config(**changes: Any) -> WorkerConfig:
     return parse({**document, **changes})
 
 
+class _LaterDelivery(Delivery):
+    """One that has committed records of its partitions already: it notes of no batch that it is begun."""
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        super().on_partitions_assigned(assigned)
+        for tp in assigned:
+            self._owned[tp].passed = True
+
+
 class Bench:
     """A delivery with everything around it made up. ``restart`` puts a new process in its place."""
+
+    notes_first_batches = False
+    """Whether it notes that a partition's first batch is begun. To be set before ``restart``."""
 
     def __init__(self, **changes: Any) -> None:
         self.clock = VirtualClock()
@@ -594,7 +606,8 @@ class Bench:
         context.events.correlate = context.log.correlate = self.tracing.fields
         if self.config.refresh_every_ms:
             context.refresh(engine or self.engine)
-        self.delivery = Delivery(self.consumer, context, give_up=lambda: self.stop > 1)
+        delivery = Delivery if self.notes_first_batches else _LaterDelivery
+        self.delivery = delivery(self.consumer, context, give_up=lambda: self.stop > 1)
         self.consumer.subscribe(["flights"], listener=self.delivery)
 
     def make_consumer(self, max_records: int) -> FakeConsumer:

@@ -21,6 +21,8 @@ class WorkerError(Exception):
     """Ends the worker with ``exit_code``. The message is one line: what is wrong, and what to do."""
 
     exit_code: ClassVar[int] = EXIT_OTHER
+    ended_by_batch: ClassVar[bool] = False
+    """Whether the records at hand may be what the process, or the engine, has ended or hung with."""
 
 
 class StartError(WorkerError):
@@ -78,6 +80,8 @@ class BatchTooLargeError(RecordsError):
 class HandlerTimeoutError(HandlerError):
     """A call of the handler took longer than it may; where the machine was busy, another may not."""
 
+    ended_by_batch = True
+
 
 class HandlerSetupError(HandlerError):
     """The handler's ``setup`` failed: without what it makes no batch can be handled."""
@@ -95,11 +99,12 @@ class QueryFailed(Exception):
     """A query that the handler has made failed in the engine; its next one may not.
 
     ``environment``: for want of memory, disk or a process, and so not because of the records.
+    ``ended_by_batch``: of memory or a process, which the records may have taken.
     """
 
-    def __init__(self, message: str, *, environment: bool = False) -> None:
+    def __init__(self, message: str, *, environment: bool = False, ended_by_batch: bool = False) -> None:
         super().__init__(message)
-        self.environment = environment
+        self.environment, self.ended_by_batch = environment, ended_by_batch
 
 
 class HandlerUnfitError(HandlerError):
@@ -127,6 +132,15 @@ def causes(exc: BaseException | None) -> Iterator[BaseException]:
         met.add(id(exc))
         yield exc
         exc = exc.__cause__
+
+
+def ended_by_batch(exc: BaseException) -> bool:
+    """Whether the records at hand may be what the worker ends with: they hang the handler, or take the memory
+    or the process that it needs. It is not known of one process; it is of several (delivery/partition.py,
+    ``Begun``)."""
+    return any(
+        isinstance(cause, MemoryError) or getattr(cause, "ended_by_batch", False) for cause in causes(exc)
+    )
 
 
 def is_transient(exc: BaseException) -> bool:

@@ -24,6 +24,9 @@ class Step(StrEnum):
     """Partitions are assigned; their marks are not read yet."""
     POLLED = "polled"
     """There are records for a batch."""
+    BEGUN = "begun"
+    """The broker has taken the note that the batch is begun, where one is needed. The handler is called
+    next."""
     HANDLED = "handled"
     """The handler has returned; nothing is staged."""
     STAGED = "staged"

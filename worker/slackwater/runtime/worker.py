@@ -20,7 +20,14 @@ from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.delivery.commits import fenced
 from slackwater.runtime.delivery.in_flight import InFlight
 from slackwater.runtime.delivery.loop import SLICE_MS, Delivery
-from slackwater.runtime.errors import EXIT_OK, EXIT_OTHER, FencedError, TwinError, WorkerError
+from slackwater.runtime.errors import (
+    EXIT_OK,
+    EXIT_OTHER,
+    FencedError,
+    TwinError,
+    WorkerError,
+    ended_by_batch,
+)
 from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.interfaces import Consumer, StandbyConsumer
 from slackwater.runtime.shutdown import Stopping
@@ -409,6 +416,8 @@ class Worker:
             code, message = EXIT_OTHER, f"unexpected {type(exc).__name__}: {exc}"
         if isinstance(exc, FencedError):
             self._events.emit("fenced")
+        elif self._delivery is not None and not ended_by_batch(exc):
+            self._quietly(self._delivery.take_back_begun)
         message = " ".join(message.split())
         self.status.error = message
         self._events.emit("error", message=message)

@@ -45,6 +45,8 @@ T = TypeVar("T")
 class EngineLostError(WorkerError):
     """Spark is gone: its Java process or its server. The batch is not committed."""
 
+    ended_by_batch = True
+
 
 class SparkEngine:
     """Runs the handler ``spec`` on a local session, or on the Connect server ``remote``.

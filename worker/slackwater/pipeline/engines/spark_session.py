@@ -379,7 +379,12 @@ _ENVIRONMENT = re.compile(
     r"|SparkContext was shut down|stopped SparkContext|Python worker (exited|failed)"
     r"|Connection (refused|reset)|UNAVAILABLE|RESOURCE_EXHAUSTED|FAILED_READ_FILE|PYTHON_DATA_SOURCE_ERROR"
 )
-"""Failures that records do not cause."""
+"""Failures that records do not cause, unless they do so in one process after another."""
+_ENDED = re.compile(
+    r"OutOfMemoryError|ExecutorLost|SparkContext was shut down|stopped SparkContext"
+    r"|Python worker (exited|failed)"
+)
+"""Those of them that a record may cause: it takes all memory, or ends a process of Spark's."""
 
 
 class SparkFailure(QueryFailed):
@@ -388,7 +393,12 @@ class SparkFailure(QueryFailed):
 
 def failure_of(exc: BaseException) -> SparkFailure:
     """A SparkFailure for ``exc``, which Spark has raised."""
-    return SparkFailure(summary(exc), environment=_ENVIRONMENT.search(_text(exc)) is not None)
+    text = _text(exc)
+    return SparkFailure(
+        summary(exc),
+        environment=_ENVIRONMENT.search(text) is not None,
+        ended_by_batch=_ENDED.search(text) is not None,
+    )
 
 
 def summary(exc: BaseException) -> str:

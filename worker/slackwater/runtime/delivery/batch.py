@@ -42,7 +42,8 @@ class Stage(Enum):
     """How far a batch is."""
 
     WAITING = "waiting"
-    """The batch before is not committed yet, and this one is not handled beside it."""
+    """The batch before is not committed yet, and this one is not handled beside it. Or the broker has not yet
+    stored that it is begun."""
     HANDLING = "handling"
     """The handler runs."""
     HANDLED = "handled"
@@ -166,11 +167,24 @@ class Batch:
     """Time by phase."""
     trace: BatchTrace = NO_BATCH_TRACE
     """Told of each stage."""
+    noted: bool = False
+    """Whether it is noted that the batch is begun (:class:`~slackwater.runtime.delivery.partition.Begun`).
+    Nothing is done beside it then, so that it is known what the process ends with."""
+    control_for: OwnedPartition | None = None
+    """Where a record of this partition has ended processes alone: this batch is only to show that the handler
+    works, and its output is not kept."""
+    ended_alone: int = 0
+    """Of one record that has ended so many processes alone, and is to be rejected; 0: of others."""
 
     @property
     def records(self) -> int:
         """How many were polled, of the parts that are left."""
         return sum(part.records for part in self.parts.values())
+
+    @property
+    def suspect(self) -> bool:
+        """Whether processes have ended with some of its records."""
+        return any(part.owned.suspect is not None for part in self.parts.values())
 
     @property
     def work_ms(self) -> float:

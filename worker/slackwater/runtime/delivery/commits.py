@@ -134,6 +134,15 @@ class PositionCommits:
         for tp, offset in offsets.items():
             self._owned[tp].stored(offset)
 
+    def take_back_begun(self, partitions: Collection[TopicPartition]) -> None:
+        """Says that this process does not end with what it has begun of ``partitions``."""
+        offsets = {}
+        for tp in partitions:
+            owned = self._owned.get(tp)
+            if owned is not None and (offset := owned.not_begun_of()) is not None:
+                owned.begun, offsets[tp] = None, offset
+        self.commit(offsets)
+
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commits ``offsets``, which stand for no records; the next try mends what fails here."""
         if offsets and self._committer.commit(offsets) is Outcome.DONE:

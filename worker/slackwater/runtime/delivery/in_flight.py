@@ -38,9 +38,15 @@ from slackwater.runtime.delivery.batch import (
     transform,
     try_to_stage,
 )
-from slackwater.runtime.delivery.bisection import Fault
+from slackwater.runtime.delivery.bisection import ALWAYS, Fault
 from slackwater.runtime.delivery.commits import HANDLED_EVERY_MS, Committer, Outcome, PositionCommits
 from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError, LetterRate
+from slackwater.runtime.delivery.ended_processes import (
+    ENDED_THE_PROCESS,
+    begin_notes,
+    ended_alone,
+    rejected_whole,
+)
 from slackwater.runtime.delivery.gathering import Gathering
 from slackwater.runtime.delivery.isolation import BatchSizeError, Isolation, IsolationError, fault_of
 from slackwater.runtime.delivery.partition import OwnedPartition
@@ -49,8 +55,10 @@ from slackwater.runtime.errors import (
     BatchTooLargeError,
     DeadLetterError,
     HandlerError,
+    HandlerTimeoutError,
     RecordsError,
     SinkError,
+    ended_by_batch,
     is_transient,
 )
 from slackwater.runtime.fault_points import Step
@@ -69,6 +77,7 @@ again.
 The time doubles with each such try, for slow machines."""
 LONGEST_BACKOFF_MS = 30_000
 """The longest wait before a batch is tried again, unless the first is longer."""
+CONTROLLED = "it was handled to see whether the handler works; it is read again"
 _MOST_LINES = 3
 """How many rejected records of a batch are named by a line of the log each."""
 _TURN_MS = 5.0
@@ -95,13 +104,14 @@ class InFlight:
         written: Callable[[Collection[TopicPartition], float], None],
         ended: Callable[[Batch | None], None],
         too_large: Callable[[int], None],
+        found: Callable[[], None],
     ) -> None:
         """``assignment``: the partitions that the worker has. ``seek_back``: reads partitions again from
         offsets. ``marks_moved``: the marks of partitions must be read again. ``stop``: reads nothing more of
         partitions with too many dead letters, and says why. ``handled``: told each batch that is gathered.
         ``written``: told of which partitions the sink has rows, and since when (monotonic clock). ``ended``:
         told the batch that is committed, or None. ``too_large``: told of how many records a batch was that
-        fails for its size."""
+        fails for its size. ``found``: told that the record is known with which processes have ended."""
         self._context, self._config, self._clock = context, context.config, context.clock
         self._reached = context.reached
         self._committer, self._position_commits = committer, position_commits
@@ -109,7 +119,7 @@ class InFlight:
         self._letter_rate = LetterRate(context.config.max_dead_letters_per_minute)
         self._seek_back, self._marks_moved = seek_back, marks_moved
         self._handled, self._written, self._ended = handled, written, ended
-        self._too_large = too_large
+        self._too_large, self._found = too_large, found
         client = context.pod or context.instance
         self._traces = BatchTraces(lambda: context.tracing, context.clock, self._config.group_id, client)
         self._gathering = Gathering(self._config.sink.max_age_ms, self._config.sink.target_file_bytes)
@@ -155,7 +165,8 @@ class InFlight:
 
     def _is_written(self, batch: Batch) -> bool:
         """Whether the handler is done with the first batch."""
-        return batch.stage in _WRITING and batch.attempt > 0 and self._isolation is None and bool(batch.parts)
+        handled = batch.stage in _WRITING and batch.attempt > 0 and self._isolation is None
+        return handled and bool(batch.parts) and not batch.noted
 
     def waiting(self) -> dict[TopicPartition, tuple[int, int]]:
         """What waits to be written with others, from where to where. Nothing before it has waited for a
@@ -171,6 +182,12 @@ class InFlight:
         """Whether what is gathered is to be written without waiting for more."""
         self._gathering.urgent = urgent
 
+    def gather_no_more(self) -> None:
+        """Has what is gathered now written without waiting for more."""
+        for batch in self._batches():
+            if batch.output is not None:
+                batch.output.closed = True
+
     def due_in_ms(self) -> float:
         """When what is gathered must be written; infinite where nothing waits for that."""
         if self.batch is None or self.batch.stage is not Stage.GATHERING:
@@ -184,11 +201,13 @@ class InFlight:
         if refresher is not None and (refresher.running or (begins and self._handler_free)):
             refresher.advance()
 
-    def begin(self, parts: dict[TopicPartition, Part]) -> None:
-        """Hands ``parts`` to the handler, after reading back which of their records are dead letters."""
+    def begin(self, parts: dict[TopicPartition, Part], *, control_for: OwnedPartition | None = None) -> None:
+        """Hands ``parts`` to the handler, after reading back which of their records are dead letters.
+        ``control_for``: see :class:`~slackwater.runtime.delivery.batch.Batch`."""
         assert self.takes
         now = self._clock.mono_ms()
-        batch = Batch(parts, Stage.HANDLING, None, now, now, trace=self._traces.begin(parts, now))
+        trace = self._traces.begin(parts, now)
+        batch = Batch(parts, Stage.HANDLING, None, now, now, trace=trace, control_for=control_for)
         if self.batch is None:
             self.batch = batch
             self._start(batch)
@@ -316,6 +335,9 @@ class InFlight:
         if not batch.parts:
             self._end(None)
             return True
+        if batch.stage is Stage.WAITING:
+            self._hand_over(batch)
+            return batch.stage is not Stage.WAITING
         if batch.stage is Stage.GATHERING:
             return self._write_gathered(batch)
         if batch.stage is Stage.BACKING_OFF:
@@ -410,10 +432,37 @@ class InFlight:
         if not batch.attempt:
             for part in batch.parts.values():
                 part.leave_out_stored_letters()
+            batch.ended_alone = 0 if batch.control_for else ended_alone(batch.parts)
+        if not batch.ended_alone and not self._note_begun(batch):
+            return
         batch.attempt += 1
         if batch is self.batch:
             self._isolation = None
-        self._transform(batch, Stage.HANDLING, batch)
+        if batch.ended_alone:
+            self._reject_alone(batch)
+        else:
+            self._transform(batch, Stage.HANDLING, batch)
+
+    def _note_begun(self, batch: Batch) -> bool:
+        """Commits that the batch is begun, where that is needed; False where the broker has not taken it yet,
+        or will not."""
+        begun = [] if batch.noted else begin_notes(batch)
+        if not begun:
+            return True
+        starts = self.starts()
+        offsets = {}
+        for owned, note in begun:
+            start = starts.get(owned.tp, owned.committed or 0)
+            offsets[owned.tp] = owned.begun_of(start, note, self._context.instance)
+        if not self._commit(batch, offsets):
+            if batch.parts:
+                self._enter(batch, Stage.WAITING)
+            return False
+        batch.noted = True
+        for owned, note in begun:
+            owned.begun = note
+        self._reached(Step.BEGUN)
+        return True
 
     def _transform(self, batch: Batch, stage: Stage, records: Batch) -> None:
         """Calls the handler for ``records``, which are those of ``batch`` or some of them."""
@@ -473,7 +522,7 @@ class InFlight:
                 "the table can be reached"
             )
         if batch.stage in (Stage.HANDLING, Stage.ISOLATING):
-            raise HandlerError(
+            raise HandlerTimeoutError(
                 f"the handler {self._config.handler} did not return within handlerTimeoutMs ({limit}); "
                 f"the batch ({batch}) is not committed"
             )
@@ -485,14 +534,19 @@ class InFlight:
             result = task.result()
         except Exception as exc:
             batch.trace.failed(exc)
+            if batch.control_for and batch.stage is Stage.HANDLING and not ended_by_batch(exc):
+                self._give_back(batch, CONTROLLED)
+                return
             is_trial = batch.stage in (Stage.ISOLATING, Stage.TRIAL_STAGING)
             if is_trial and not _can_shrink(batch, exc) and (fault := fault_of(exc)) is not None:
                 self._judge(batch, fault)
                 return
             self._task_failed(batch, exc)
             return
-        if batch.stage in (Stage.HANDLING, Stage.HANDLED):
-            if self._isolation is None and self._gathering.takes(batch):
+        if batch.control_for and batch.stage is Stage.HANDLING:
+            self._give_back(batch, CONTROLLED)
+        elif batch.stage in (Stage.HANDLING, Stage.HANDLED):
+            if self._isolation is None and not batch.suspect and self._gathering.takes(batch):
                 self._begin_to_gather(batch, result)
             else:
                 self._stage(batch, result)
@@ -651,16 +705,36 @@ class InFlight:
             for tp, records in isolation.rejected.items()
             for offset, reason in records
         ]
-        if rejected and self._context.letters is None:
-            record, reason = rejected[0]
-            raise self._given_up(
-                f"{isolation.failure}. The record at fault is {record} ({reason}), and "
-                "no deadLetterTopic is configured; set one to reject such records"
-            )
+        self._check_letters(rejected, isolation.failure)
         for record, reason in rejected[:_MOST_LINES]:
             self._context.log.line(f"rejects {record}: {reason}")
         if len(rejected) > _MOST_LINES:
             self._context.log.line(f"rejects {len(rejected) - _MOST_LINES} more records of the batch {batch}")
+
+    def _check_letters(self, rejected: list[tuple[str, str]], failure: str) -> None:
+        """Raises HandlerError where records are ``rejected`` (where, why) and there are no dead letters."""
+        if rejected and self._context.letters is None:
+            record, reason = rejected[0]
+            raise self._given_up(
+                f"{failure}. The record at fault is {record} ({reason}), and "
+                "no deadLetterTopic is configured; set one to reject such records"
+            )
+
+    def _reject_alone(self, batch: Batch) -> None:
+        """Makes a dead letter of the batch's one record, with which processes have ended."""
+        reason = ENDED_THE_PROCESS.format(ends=batch.ended_alone)
+        before = self._rejected_before(batch) or 0
+        record = str(batch)
+        if before >= ALWAYS:
+            raise self._given_up(
+                f"{record}: {reason}. So did the {before} records before, and at most {ALWAYS} in a row are "
+                "rejected: the handler or its environment is at fault"
+            )
+        self._check_letters([(record, reason)], "A record ends the worker's process")
+        self._context.log.line(f"rejects {record}: {reason}")
+        self._found()
+        call = partial(rejected_whole, batch, reason, by_record=self._config.by_record)
+        self._enter(batch, Stage.HANDLING, call, self._context.runner)
 
     def _given_up(self, failure: str) -> HandlerError:
         return HandlerError(
@@ -678,7 +752,8 @@ class InFlight:
                 handled.staged.discard()
         for tp, part in batch.parts.items():
             part.rows_out, part.letters = handled.rows[tp], handled.letters.get(tp, [])
-            part.rejected = len(self._isolation.rejected.get(tp, ())) if self._isolation is not None else 0
+            rejected = self._isolation.rejected if self._isolation is not None else {}
+            part.rejected = len(part.letters if batch.ended_alone else rejected.get(tp, ()))
         self._read_letters_back(batch)
 
     # ---- dead letters
@@ -742,7 +817,8 @@ class InFlight:
 
     def _rejected_with(self, batch: Batch) -> int:
         """How many records will have been rejected since the last that was handled, with this batch."""
-        if self._isolation is None or not self._isolation.all_rejected:
+        searched = self._isolation is not None and self._isolation.all_rejected
+        if not searched and not batch.ended_alone:
             return 0
         rejected = sum(part.rejected for part in batch.parts.values())
         return (self._rejected_before(batch) or 0) + rejected
@@ -761,7 +837,8 @@ class InFlight:
     def _give_back(self, batch: Batch, why: str) -> None:
         """Gives up the batch, to be read again where this member still owns its partitions: the next poll
         tells."""
-        starts = {tp: max(part.start, part.owned.mark or 0) for tp, part in batch.parts.items()}
+        first = self.starts()  # of the batch before, too: what precedes a part is given up with it
+        starts = {tp: max(first[tp], part.owned.mark or 0) for tp, part in batch.parts.items()}
         self.abandon(list(starts), why)
         if starts:
             self._seek_back(starts)
@@ -796,6 +873,8 @@ class InFlight:
         self._reached(Step.COMMITTING)
         if self._commit(batch, offsets):
             self._rejected_in_a_row = rejected_in_a_row
+            for part in batch.parts.values():
+                part.owned.passed, part.owned.begun = True, None
             self._reached(Step.COMMITTED)
             self._end_trace(batch)
             self._enter(batch, Stage.PUBLISHED)

@@ -25,9 +25,10 @@ from slackwater.kafka.errors import (
     TopicRecreatedError,
 )
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from slackwater.runtime.delivery.batch import Batch, Part, Stage, Unreadable
+from slackwater.runtime.delivery.batch import Batch, Part, Stage, Unreadable, describe
 from slackwater.runtime.delivery.commits import Committer, HandedOverOffsets, PositionCommits, fenced
 from slackwater.runtime.delivery.dead_letters import unreadable
+from slackwater.runtime.delivery.ended_processes import control_of, narrowed
 from slackwater.runtime.delivery.in_flight import InFlight
 from slackwater.runtime.delivery.marks import MarkReader
 from slackwater.runtime.delivery.pace import BatchInterval, BatchSize
@@ -52,6 +53,8 @@ from slackwater.runtime.worker_context import WorkerContext
 SLICE_MS = 50.0
 """The longest time between two polls while a batch is in flight."""
 LOOK_UP_TIMEOUT_MS = 2000
+LEAST_TOO_LARGE = 200
+"""Of fewer records than these it is not the number with which a process ends."""
 
 
 class Delivery:
@@ -109,6 +112,7 @@ class Delivery:
             written=self._report.written,
             ended=self._batch_ended,
             too_large=self._size.too_large,
+            found=self._found,
         )
         self.in_flight.write_at_once(held)
         self._report.in_flight = self.in_flight
@@ -196,6 +200,7 @@ class Delivery:
         """
         now, began = self._clock.mono_ms(), self._clock.wall_ms()
         deadline = now + timeout_ms
+        self.take_back_begun()
         for owned in self._owned.values():
             if self._is_idle(owned, now):
                 owned.served_ms = now
@@ -212,6 +217,10 @@ class Delivery:
         self._seek_back(starts)
         if self._proven():
             self.position_commits.commit(self.position_commits.due())
+
+    def take_back_begun(self) -> None:
+        """The worker ends, and not because of what is in flight: says so to the next process."""
+        self.position_commits.take_back_begun(list(self._owned))
 
     def abandon_all(self) -> None:
         """Gives up the batch in flight, if there is one, and removes what it has staged."""
@@ -280,6 +289,7 @@ class Delivery:
             return
         try:
             self._finish(revoked)
+            self.position_commits.take_back_begun(revoked)
         except Exception as exc:
             self._failure = exc
         self._leave("revoked", revoked, "its partitions go to another member")
@@ -580,6 +590,9 @@ class Delivery:
             before = ends.get(tp, owned.start)
             start = first if before is None else min(before, first)
             parts[tp] = Part(owned, columns, start, columns.next_offset)
+        parts, control_for = self._cautiously(parts)
+        if not parts:
+            return
         self._context.reached(Step.POLLED)
         for part in parts.values():
             part.owned.taken = True
@@ -588,10 +601,40 @@ class Delivery:
             self._pace.began(now, pressing=self._is_pressing(parts, now))
             if self._pace.resting:
                 self._consumer.pause(*self._consumer.assignment())
-        self.in_flight.begin(parts)
-        for tp, columns in polled.items():
-            self._report.first_records(self._owned[tp], columns.first_offset)
+        self.in_flight.begin(parts, control_for=control_for)
+        for tp in parts:
+            self._report.first_records(self._owned[tp], polled[tp].first_offset)
         self._report.show()
+
+    def _cautiously(
+        self, parts: dict[TopicPartition, Part]
+    ) -> tuple[dict[TopicPartition, Part], OwnedPartition | None]:
+        """Of records with which processes have ended, half, and nothing else; or all of ``parts``. What is
+        left out is read again. Nothing where the batch in flight is to be committed first. And the partition
+        that it is a control for."""
+        taken, control_for = narrowed(parts), None
+        if taken is None:
+            return parts, None
+        if self.in_flight.batch is not None:
+            taken = {}
+            self.in_flight.gather_no_more()
+            self._consumer.pause(*parts)  # until the end of that batch
+        else:
+            self._size.too_large(max(LEAST_TOO_LARGE, 2 * sum(len(part.columns) for part in taken.values())))
+            line = f"a process has ended before it has committed these records; tries {describe(taken)}"
+            if control := control_of(parts, taken, self._clock.wall_ms()):
+                line += f", and before them {describe(control)}, to see whether the handler works"
+                control_for, taken = next(iter(taken.values())).owned, control
+            self._context.log.line(line)
+        self._seek_back(
+            {tp: taken[tp].end if tp in taken else part.columns.first_offset for tp, part in parts.items()}
+        )
+        return taken, control_for
+
+    def _found(self) -> None:
+        """The record is known with which processes have ended: the others are not suspect any more."""
+        for owned in self._owned.values():
+            owned.suspect = None
 
     def _is_pressing(self, parts: Mapping[TopicPartition, Part], now: float) -> bool:
         """Whether what comes after ``parts`` is not to be kept waiting: the first records of a partition are

@@ -14,6 +14,19 @@ _MAX_MS = 10**15
 
 
 @dataclass(frozen=True)
+class Begun:
+    """Records that a process has begun to handle, from the committed offset up to ``end`` (not included).
+
+    ``ends``: how many processes in a row have begun these, or more with these among them, and committed
+    nothing. ``alone``: with how many of them it was one record alone, the same each time.
+    """
+
+    end: int
+    ends: int = 1
+    alone: int = 0
+
+
+@dataclass(frozen=True)
 class CommitNote:
     """A commit's metadata.
 
@@ -31,6 +44,7 @@ class CommitNote:
     wait to be written with others (`sink.maxAge`); they are not committed. ``trace``: in a worker's last
     commit, the trace of its restart, as the header ``traceparent``; "" without traces. ``cluster_id``: of the
     Kafka cluster that it was committed on; "" where the brokers do not report one, and from older workers.
+    ``begun``: what a process works on, or has ended with; None: it is not noted of most batches.
     """
 
     at_ms: int | None
@@ -45,6 +59,7 @@ class CommitNote:
     handled: int | None = None
     trace: str = ""
     cluster_id: str = ""
+    begun: Begun | None = None
 
     def mirrored(self, cluster_id: str) -> bool:
         """Whether it was committed on another Kafka cluster than the one with this id: a tool such as
@@ -72,6 +87,8 @@ class CommitNote:
             document["trace"] = self.trace
         if self.cluster_id:
             document["cluster"] = self.cluster_id
+        if self.begun is not None:
+            document["begun"] = (self.begun.end, self.begun.ends, self.begun.alone)
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -93,9 +110,17 @@ class CommitNote:
             return None
         if not isinstance(instance, str) or (at is not None and _whole(at) is None):
             return None
-        return cls(
+        note = cls(
             at, instance, announced, drain, pod, since, alive, topic_id, rejected, handled, trace, cluster_id
         )
+        return replace(note, begun=_begun(document.get("begun")))
+
+
+def _begun(value: object) -> Begun | None:
+    numbers = [_whole(number) for number in value] if isinstance(value, list) else []
+    if len(numbers) != 3 or None in numbers:
+        return None
+    return Begun(*(number for number in numbers if number is not None))
 
 
 def _letters(numbers: list[int]) -> tuple[int, int, int]:
@@ -189,6 +214,14 @@ class OwnedPartition:
     """Of the Kafka cluster; "" where that is not known."""
     stopped: Stopped | None = None
     """Why nothing more is read; None: it is read."""
+    suspect: Begun | None = None
+    """What processes before this one have ended with; None: nothing, as far as is known."""
+    begun: Begun | None = None
+    """What the note says that this process has begun; None: it says nothing of this process."""
+    controlled: bool = False
+    """Whether the handler was called for another record, before it gets the suspect one again."""
+    passed: bool = False
+    """Whether this process has committed records of it."""
 
     @property
     def readable(self) -> bool:
@@ -226,12 +259,25 @@ class OwnedPartition:
             metadata, note = "", None
         self.looked_up, self.committed, self.metadata, self.initial_note = True, offset, metadata, note
         self.cluster_id = cluster_id
+        self.suspect = note.begun if note is not None else None
 
     def stored(self, commit: OffsetAndMetadata) -> None:
         """Takes in a commit of ours that the broker has accepted."""
         self.committed, self.metadata = commit.offset, commit.metadata
+        self.suspect = self._suspect_from(commit.offset)
         if self.letters:
             self.letters = {known for known in self.letters if max(known, ~known) >= commit.offset}
+
+    def _suspect_from(self, offset: int) -> Begun | None:
+        """What is left of ``suspect`` from ``offset`` on."""
+        return self.suspect if self.suspect is not None and self.suspect.end > offset else None
+
+    @property
+    def needs_note(self) -> bool:
+        """Whether what is begun of it is to be noted: a process has ended with it, or this one has committed
+        nothing of it yet, so that the committed offset would not show that it has ended, either. A
+        predecessor that has handed the partition over lived until then."""
+        return self.suspect is not None or not (self.passed or self.handed_over)
 
     @property
     def note(self) -> CommitNote | None:
@@ -255,7 +301,8 @@ class OwnedPartition:
         letters = note.letters if note is not None else None
         if letters is not None and letters[2] <= offset:
             letters = None
-        made = CommitNote(now_ms, instance, letters, drain_ms, rejected=rejected, trace=trace)
+        begun = self._suspect_from(offset)
+        made = CommitNote(now_ms, instance, letters, drain_ms, rejected=rejected, trace=trace, begun=begun)
         return OffsetAndMetadata(offset, self._signed(self._placed(made)).encode())
 
     def handled_of(self, start: int, handled: int, now_ms: int, instance: str) -> OffsetAndMetadata:
@@ -264,7 +311,23 @@ class OwnedPartition:
         commit = self.commit_of(start, now_ms, instance)
         note = CommitNote.decode(commit.metadata)
         assert note is not None
-        return OffsetAndMetadata(start, replace(note, handled=handled).encode())
+        return OffsetAndMetadata(
+            start, replace(note, handled=handled, begun=self.begun or note.begun).encode()
+        )
+
+    def begun_of(self, offset: int, begun: Begun, instance: str) -> OffsetAndMetadata:
+        """The commit that moves nothing beyond ``offset`` and says what is ``begun``."""
+        fence = self.fence_of(offset, begun.end, instance)
+        note = CommitNote.decode(fence.metadata)
+        assert note is not None
+        return OffsetAndMetadata(offset, replace(note, begun=begun).encode())
+
+    def not_begun_of(self) -> OffsetAndMetadata | None:
+        """The commit that takes back what :meth:`begun_of` says; None: nothing is to be taken back."""
+        note = self.note
+        if self.begun is None or self.committed is None or note is None:
+            return None
+        return OffsetAndMetadata(self.committed, replace(note, begun=self.suspect).encode())
 
     def _placed(self, note: CommitNote) -> CommitNote:
         return replace(note, topic_id=self.topic_id, cluster_id=self.cluster_id)

@@ -404,6 +404,7 @@ def test_each_record_is_written_once_whatever_happens_in_between(seed: int) -> N
     bench = Bench(
         sink={**SINK, "maxAgeMs": age, "targetFileBytes": MIB}, batchIntervalMs=rng.choice([0, 0, 300])
     )
+    bench.notes_first_batches = True
     bench.restart(max_records=rng.randrange(1, 6))
     stage = bench.sink.stage
 

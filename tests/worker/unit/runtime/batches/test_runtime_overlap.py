@@ -192,6 +192,7 @@ def test_each_record_is_written_once_whatever_happens_in_between(seed: int) -> N
     """Random times, sizes, rebalances, refused commits, and other processes that write."""
     rng = random.Random(seed)
     bench = Bench()
+    bench.notes_first_batches = True
     bench.restart(max_records=rng.randrange(1, 6))
     tps = [bench.produce(n, *(_value(rng, i) for i in range(rng.randrange(1, 25)))) for n in range(3)]
     bench.runner.durations.extend(rng.randrange(0, 300) for _ in range(1_000))

@@ -72,6 +72,8 @@ class DroppingEngine(ValueEngine):
 class Process(Bench):
     """A worker's process; ``join`` gives it a membership of its own."""
 
+    notes_first_batches = True
+
     def __init__(self, group: Group, max_records: int) -> None:
         self._group, self._max_records = group, max_records
         self._own_sink = ParquetSink("flights", str(group.out))

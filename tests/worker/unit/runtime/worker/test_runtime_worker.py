@@ -231,7 +231,7 @@ def test_a_returning_member_joins_before_it_warms_up_and_polls_meanwhile() -> No
     assert stage.parts.made is not None
     assert stage.parts.made.polls >= 5000 / 50
     assert stage.events("joined")[0]["returned"] is True
-    assert stage.parts.cluster.journal[:2] == [("marks", [0]), ("stage", 0, 0)]
+    assert stage.parts.cluster.journal[0] == ("marks", [0])
     assert stage.clock.now >= 5000
 
 
