@@ -31,6 +31,9 @@ PROGRAM = (sys.executable, "-m", "slackwater.cli")
 ADDRESS = "127.0.0.1"
 _TERMINATION_VARIABLE = "SLACKWATER_TERMINATION_LOG"
 _ONLY_IN_CONTAINERS = ("HOME",)  # that of the user has their caches
+_UNCAUGHT = 1
+"""Python's exit code for an exception that nothing caught, such as at an import; a worker's own codes come
+with a message."""
 _SOURCES = ("ConfigMap", "Secret")
 _LABEL_FIELD = re.compile(r"metadata\.labels\['(.+)'\]")
 _VARIABLE = re.compile(r"\$\(([A-Za-z_]\w*)\)")
@@ -273,6 +276,8 @@ class _Pod:
         worker.ended(code, at_ms)
         with contextlib.suppress(OSError):
             worker.last_error = worker.last_error or note.read_text(errors="replace").strip()
+            if code == _UNCAUGHT and not worker.last_error:
+                worker.last_error = process.last_line()
         if not self._restarts:
             self._phase = "Failed" if code else "Succeeded"
         ended = {

@@ -22,6 +22,7 @@ from slackwater_operator.local.machine.events import WorkerEvent, parse_event
 _PR_SET_PDEATHSIG = 1
 _MAX_LINE_BYTES = 8 << 20
 _CHUNK_BYTES = 1 << 16
+_TAIL_BYTES = 4096
 
 EventSink = Callable[[WorkerEvent], None]
 
@@ -58,6 +59,7 @@ class WorkerProcess:
         self.ended_ms: int | None = None
         self._command = list(command)
         self._logs = logs
+        self._log_begin = 0
         self._environment = {
             **environment,
             "SLACKWATER_INSTANCE_ID": self.instance,
@@ -92,6 +94,7 @@ class WorkerProcess:
         output = os.fdopen(read_end, "rb", buffering=0)
         try:
             with (self._logs / f"{self.name}.err").open("ab") as errors:
+                self._log_begin = errors.tell()
                 self._process = await asyncio.create_subprocess_exec(
                     *self._command,
                     stdin=asyncio.subprocess.DEVNULL,
@@ -108,6 +111,14 @@ class WorkerProcess:
             os.close(write_end)
         self.started_ms = SYSTEM_CLOCK.wall_ms()
         self._keeper = asyncio.create_task(self._keep(self._process, output), name=f"keeper of {self.name}")
+
+    def last_line(self) -> str:
+        """The last line that it has written to stderr, "" where there is none. Raises OSError."""
+        with (self._logs / f"{self.name}.err").open("rb") as errors:
+            end = errors.seek(0, os.SEEK_END)
+            errors.seek(max(self._log_begin, end - _TAIL_BYTES))
+            lines = errors.read().decode(errors="replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def terminate(self) -> None:
         """Asks it to drain and end (SIGTERM to the worker itself)."""

@@ -1,11 +1,12 @@
 """A small real process that speaks a worker's events, endpoints and exit codes, without Kafka.
 
 Its first argument is a file: "group" there is the port of the FakeGroup that it joins, "behave" says what it
-does, by the name of its member or of its pod: "refuse" (exit 2 with an error), "crash" (exit 4 after
-joining), "deaf" (ignores SIGTERM), "hang" (stops after joining), "slow" (warms up for a second), "late"
-(joins a tenth of a second after its start), "cold" (is not warm before it is told to take over at once).
-After it come a worker's own arguments; of the configuration it knows `takeover.keyFile`. With `--preflight`
-it only says whether it would start, which "behave" has under "preflight".
+does, by the name of its member or of its pod: "refuse" (exit 2 with an error), "broken" (ends with Python's
+traceback before it says anything), "crash" (exit 4 after joining), "deaf" (ignores SIGTERM), "hang" (stops
+after joining), "slow" (warms up for a second), "late" (joins a tenth of a second after its start), "cold" (is
+not warm before it is told to take over at once). After it come a worker's own arguments; of the configuration
+it knows `takeover.keyFile`. With `--preflight` it only says whether it would start, which "behave" has under
+"preflight".
 """
 
 from __future__ import annotations
@@ -124,6 +125,8 @@ def drain(*_: Any) -> None:
 
 
 def main() -> None:
+    if BEHAVE == "broken":
+        raise ModuleNotFoundError("No module named 'flights'")
     if PREFLIGHT:
         if BEHAVE == "refuse":
             write_termination_message(

@@ -68,12 +68,6 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(HANG_S):
-        while not what():
-            await asyncio.sleep(0.01)
-
-
 @dataclass
 class Bench:
     """A run under test and the group that its workers join."""
@@ -87,6 +81,14 @@ class Bench:
         """What workers do that start from now on: by the name of a member or a process, as "behave"."""
         fake = self.folder / "fake.json"
         fake.write_text(json.dumps({**json.loads(fake.read_text()), **changed}))
+
+    async def until(self, what: Callable[[], bool]) -> None:
+        """Waits until ``what`` holds. Raises the run's failure, after which it never would."""
+        async with asyncio.timeout(HANG_S):
+            while not what():
+                if self.run.failure is not None:
+                    raise self.run.failure
+                await asyncio.sleep(0.01)
 
     def source(self, replicas: int | None = None, **spec: Any) -> Source:
         """A changed file."""

@@ -177,7 +177,7 @@ async def test_at_a_pause_without_a_duration_a_rollout_says_how_to_promote(make:
     assert bench.run.failure is None
     assert [worker.phase for worker in bench.run.snapshot().workers] == ["running", "running"]
     bench.run.promote()
-    await until(lambda: len({worker.revision for worker in bench.run.snapshot().workers}) == 1)
+    await bench.until(lambda: len({worker.revision for worker in bench.run.snapshot().workers}) == 1)
 
 
 async def test_a_rollout_that_the_file_pauses_ends_without_signals_that_would_not_help(make: Make) -> None:
@@ -225,6 +225,15 @@ async def test_a_configuration_that_all_refuse_ends_the_run_with_their_line(make
     assert bench.run.failure is not None
 
 
+@pytest.mark.parametrize("behave", [{"preflight": "broken"}, {"flights-0": "broken"}])
+async def test_a_process_that_does_not_start_ends_the_run_with_its_output(
+    make: Make, behave: dict[str, str]
+) -> None:
+    bench = await make(2, behave=behave)
+    with pytest.raises(RunError, match="ModuleNotFoundError: No module named 'flights'"):
+        await bench.until(lambda: len(bench.group.members) == 2)
+
+
 async def test_a_worker_that_fails_again_and_again_ends_the_run(make: Make) -> None:
     bench = await make(2, behave={"flights-1": "crash"})
     async with asyncio.timeout(HANG_S):
@@ -240,11 +249,11 @@ async def test_scales_by_itself_where_a_target_is_given(make: Make) -> None:
     bench = await make(1, scaling=scaling, settings=settings)
     await bench.run.wait_until_stable(STABLE_S)
     bench.group.lag = 1_000
-    await until(lambda: bench.run.replicas == 3 and len(bench.group.members) == 3)
+    await bench.until(lambda: bench.run.replicas == 3 and len(bench.group.members) == 3)
     await bench.run.wait_until_stable(STABLE_S)
     assert "maxReplicas" in bench.run.snapshot().decisions["scaling"].reason
     bench.group.lag = 0
-    await until(lambda: bench.run.replicas == 1 and sorted(bench.group.members) == ["flights-0"])
+    await bench.until(lambda: bench.run.replicas == 1 and sorted(bench.group.members) == ["flights-0"])
     await bench.run.wait_until_stable(STABLE_S)
     with pytest.raises(ValueError, match="spec.scaling has a target, which decides"):
         await bench.run.set_replicas(2)
@@ -267,9 +276,9 @@ async def test_none_run_while_there_is_nothing_to_read_where_that_is_allowed(mak
     scaling = {"minReplicas": 0, "maxReplicas": 2, "lagPerReplica": 100}
     settings = replace(FAST, settle_ms=100, down_window_ms=500, up_window_ms=100)
     bench = await make(None, scaling=scaling, settings=settings)
-    await until(lambda: bench.run.replicas == 0 and not bench.group.members)
+    await bench.until(lambda: bench.run.replicas == 0 and not bench.group.members)
     bench.group.lag = 100
-    await until(lambda: bool(bench.group.members))
+    await bench.until(lambda: bool(bench.group.members))
     await bench.run.wait_until_stable(STABLE_S)
 
 

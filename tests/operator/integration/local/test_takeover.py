@@ -10,7 +10,7 @@ import pytest
 
 from slackwater_operator.local.machine.events import WorkerEvent
 from slackwater_operator.local.report.views import OperationError, RunSnapshot
-from tests.operator.integration.local.local_bench import Bench, Benches, Make, quick, until
+from tests.operator.integration.local.local_bench import Bench, Benches, Make, quick
 
 __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
@@ -200,7 +200,7 @@ async def test_a_takeover_that_is_cut_short_by_the_end_leaves_nothing(make: Make
     bench = await settled(make, 2)
     bench.behave(behave={"flights-b-1": "cold"})
     rolling = asyncio.create_task(bench.run.takeover())
-    await until(lambda: len(bench.run.snapshot().workers) == 3)
+    await bench.until(lambda: len(bench.run.snapshot().workers) == 3)
     await bench.run.stop()
     with pytest.raises(Exception, match="the run is being stopped"):
         await rolling
