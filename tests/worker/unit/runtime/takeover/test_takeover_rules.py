@@ -233,13 +233,13 @@ def test_a_signature_is_later_than_the_one_before() -> None:
 
 def test_a_sign_of_life_moves_nothing_and_keeps_what_the_note_says() -> None:
     owned = OwnedPartition(A, signature=Signature("flights-b-3", 9))
-    note = CommitNote(100, "flights-3", (3, 8), 90, "flights-a-3", 5)
+    note = CommitNote(100, "flights-3", (0, 3, 8), 90, "flights-a-3", 5)
     owned.set_committed(7, note.encode())
     sign = owned.sign_of(500, "flights-3")
     assert sign is not None
     assert sign.offset == 7
     decoded = CommitNote.decode(sign.metadata)
-    assert decoded == CommitNote(100, "flights-3", (3, 8), 90, "flights-b-3", 9, 500)
+    assert decoded == CommitNote(100, "flights-3", (0, 3, 8), 90, "flights-b-3", 9, 500)
     owned.stored(sign)
     assert (owned.silent_ms(700), owned.initial_note) == (200, note)
     commit = CommitNote.decode(owned.commit_of(8, 900, "flights-3").metadata)
