@@ -180,10 +180,11 @@ class Delivery:
         self._report.lag()
 
     def _writes_first_rows(self) -> bool:
-        """Whether rows are on their way for which partitions that were taken over wait. The next batch waits
-        for them: its handling would take their time on the processor."""
+        """Whether the rows that partitions which were taken over wait for are all on their way. The next
+        batch waits for them: its handling would take their time on the processor."""
+        awaited = {tp for tp, owned in self._owned.items() if owned.awaited}
         batch = self.in_flight.batch
-        return batch is not None and any(part.owned.awaited for part in batch.parts.values())
+        return batch is not None and bool(awaited) and awaited <= batch.parts.keys()
 
     def _commit_due(self) -> None:
         """Commits what is due without records."""

@@ -362,13 +362,21 @@ def test_its_first_rows_do_not_wait_to_be_written_with_others() -> None:
     assert all(ms < 1_000 for ms in taken["pauses_ms"].values())
 
 
-def test_its_first_rows_share_the_processor_with_no_other_batch() -> None:
-    scene = ordered(properties={"max.poll.records": "2"})
+@pytest.mark.parametrize(
+    ("most_records", "steps"),
+    [
+        pytest.param(4, ["handled", "publish", "publish", "handled"], id="all wait for this batch"),
+        pytest.param(2, ["handled", "handled", "publish", "publish"], id="some wait for the next"),
+    ],
+)
+def test_its_first_rows_share_the_processor_with_no_later_batch(most_records: int, steps: list[str]) -> None:
+    scene = ordered(properties={"max.poll.records": str(most_records)})
     scene.writer.usual_ms = 25  # to stage the rows
+    journal = scene.group.journal
+    scene.when(lambda: any(step[0] == "handled" for step in journal), lambda: scene.group.produce(0, ["w"]))
     scene.stop_when_done()
     assert scene.run() == 0
-    steps = [step[0] for step in scene.group.journal if step[0] in ("handled", "publish")]
-    assert steps == ["handled", "publish", "handled", "publish"]
+    assert [step[0] for step in journal if step[0] in ("handled", "publish")][:4] == steps
 
 
 def test_its_commits_say_which_pod_it_is_whatever_its_clock_says() -> None:
