@@ -12,7 +12,7 @@ import pytest
 from slackwater_operator.cli.local import status_line
 from slackwater_operator.local.report.views import OperationError, RunError
 from slackwater_operator.specs import statefulset
-from tests.operator.integration.local.local_bench import FAST, Benches, Make, quick, until
+from tests.operator.integration.local.local_bench import FAST, Benches, Make, quick
 from tests.support.waiting import HANG_S
 
 __all__ = ["quick"]
@@ -78,7 +78,7 @@ async def test_a_worker_that_does_not_answer_is_ended_and_started_again(
     monkeypatch.setattr(statefulset, "_probe", lambda path, **_: probe(path))
     bench = await make(1, behave={"flights-0": "hang"})
     bench.run.subscribe(lambda event: bench.behave(behave={}) if event.event == "exited" else None)
-    await until(lambda: [worker.restarts for worker in bench.run.snapshot().workers] == [1])
+    await bench.until(lambda: [worker.restarts for worker in bench.run.snapshot().workers] == [1])
     await bench.run.wait_until_stable(STABLE_S)
 
 
