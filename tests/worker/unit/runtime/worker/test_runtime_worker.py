@@ -434,6 +434,17 @@ def test_a_fenced_worker_exits_with_3_and_says_so() -> None:
     assert stage.phases()[-1] == "failed"
 
 
+@pytest.mark.parametrize(("error", "noted"), [(OSError(28, "No space left"), False), (MemoryError(), True)])
+def test_an_error_of_the_surroundings_takes_back_that_the_batch_is_begun(
+    error: Exception, noted: bool
+) -> None:
+    stage = Stage()
+    stage.parts.fake_sink.stage_error = error
+    assert stage.worker.run() == 4
+    (committed,) = stage.parts.cluster.committed.values()
+    assert ('"begun"' in committed.metadata) is noted
+
+
 def test_a_failed_batch_leaves_nothing_staged() -> None:
     stage = Stage()
     stage.parts.fake_sink.publish_error = OSError(28, "No space left on device")
