@@ -14,6 +14,13 @@ from cryptography.x509.oid import NameOID
 _DAY = timedelta(days=1)
 
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
+    key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+)  # fmt: skip
+"""Of an authority; Python 3.13 and later ask for it."""
+
+
 @dataclass(frozen=True)
 class Issued:
     """A certificate and its key, as PEM."""
@@ -51,6 +58,7 @@ class Authority:
             .not_valid_after(now + 30 * _DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
+            .add_extension(_SIGNS, critical=True)
             .sign(self._key, hashes.SHA256())
         )
         self.pem = made.public_bytes(serialization.Encoding.PEM).decode()
@@ -67,6 +75,10 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - 10 * _DAY)
             .not_valid_after(now - _DAY if expired else now + 10 * _DAY)
+            # Python 3.13 and later ask for it.
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
+            )
         )
         if hosts:
             names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])

@@ -174,7 +174,8 @@ async def test_an_address_without_a_worker_gives_no_answer(statuses: WorkerStatu
 
 
 async def test_a_request_to_a_hanging_worker_times_out() -> None:
-    hanging = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    kept: list[object] = []  # a writer that nobody refers to closes its connection
+    hanging = await asyncio.start_server(lambda *streams: kept.append(streams), "127.0.0.1", 0)
     statuses = WorkerStatuses(timeout_s=0.2)
     try:
         port = hanging.sockets[0].getsockname()[1]

@@ -42,7 +42,8 @@ def parse(value):
     return int(value)
 
 def raises(records):
-    return [{**place(r), "n": parse(r.value)} for r in records]
+    for r in records:
+        yield {**place(r), "n": parse(r.value)}
 
 def mixed(records):
     return [{**place(r), "n": int(r.value) if r.value.isdigit() else r.value.decode()} for r in records]

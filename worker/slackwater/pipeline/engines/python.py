@@ -116,7 +116,7 @@ class PythonEngine(InProcessEngine):
 
 def _in_hand(exc: BaseException) -> str:
     """Names the record that the handler was processing: a local variable of the innermost frame with a
-    record."""
+    record. From Python 3.12 on, one that only a comprehension has a name for is not seen (PEP 709)."""
     from slackwater.kafka import ConsumerRecord
 
     record = ""
