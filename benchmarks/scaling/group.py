@@ -199,7 +199,7 @@ class SimulatedGroup:
         if workers == self.readers:
             return
         before, self.readers = list(self._owners), workers
-        self._owners = _sticky(before, workers)
+        self._owners = sticky(before, workers)
         unread_ms = self.site.drain_ms + self.site.generation_ms
         for partition, owner in enumerate(self._owners):
             if owner != before[partition]:
@@ -209,7 +209,7 @@ class SimulatedGroup:
         self._stable_from_ms = self.now_ms + 2 * self.site.generation_ms
 
 
-def _sticky(owners: list[int], workers: int) -> list[int]:
+def sticky(owners: list[int], workers: int) -> list[int]:
     """Balanced owners, with as few changes as possible."""
     least, more = divmod(len(owners), max(workers, 1))
     held: list[list[int]] = [[] for _ in range(workers)]
