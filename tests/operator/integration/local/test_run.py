@@ -77,7 +77,10 @@ async def test_a_worker_that_does_not_answer_is_ended_and_started_again(
     """As by the kubelet, by the pod's own liveness probe."""
     monkeypatch.setattr(statefulset, "_probe", lambda path, **_: probe(path))
     bench = await make(1, behave={"flights-0": "hang"})
-    bench.run.subscribe(lambda event: bench.behave(behave={}) if event.event == "exited" else None)
+    ended = ("exited", "flights-0")  # not the preflight's
+    bench.run.subscribe(
+        lambda event: bench.behave(behave={}) if (event.event, event.instance) == ended else None
+    )
     await bench.until(lambda: [worker.restarts for worker in bench.run.snapshot().workers] == [1])
     await bench.run.wait_until_stable(STABLE_S)
 
