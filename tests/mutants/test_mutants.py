@@ -11,7 +11,7 @@ from tests.mutants.__main__ import ROOT
 from tests.mutants.faults import AREAS, FAULTS
 
 LEAST_BY_AREA = 8
-WHOLE_TABLE = 60
+LEAST = 60
 
 
 @pytest.mark.long
@@ -25,7 +25,7 @@ def test_each_seeded_fault_is_caught() -> None:
 
 
 def test_the_table_fits_the_repository() -> None:
-    assert len(FAULTS) == WHOLE_TABLE
+    assert len(FAULTS) >= LEAST
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
     assert not {fault.name for fault in FAULTS} & AREAS.keys()
     assert all(len(faults) >= LEAST_BY_AREA for faults in AREAS.values())

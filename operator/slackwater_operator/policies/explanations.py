@@ -63,8 +63,8 @@ def explain(resource: Mapping[str, Any], now_ms: int) -> Explanation:
     name = f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or '?'}"
     kafka = f", Kafka group {group.group_id}" if group is not None else ""
     state = [wrong] if wrong else []
-    if "conditions" not in status:
-        status = {}  # the CRD's default says no more
+    if status.keys() <= {"observedGeneration"}:  # the CRD's default
+        status = {}
         state.append(
             "no status yet: the operator has not processed this resource; check that it runs and "
             "watches this namespace"
