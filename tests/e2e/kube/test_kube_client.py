@@ -128,7 +128,7 @@ async def test_the_status_has_its_own_manager_and_leaves_the_spec(
             {"status": {"members": 2}},
             subresource="status",
         )
-        assert patched["status"] == {"replicas": 3, "members": 2}
+        assert {"replicas": 3, "members": 2}.items() <= patched["status"].items()
 
 
 async def test_each_refusal_raises_its_own_error(

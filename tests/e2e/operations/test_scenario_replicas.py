@@ -60,6 +60,7 @@ def test_a_number_that_the_operator_has_filled_in_is_no_conflict(site: ClusterSi
     await_replicas(group, 2)
 
 
+@pytest.mark.long
 def test_who_scales_keeps_the_number_whoever_applies_the_rest(site: ClusterSite) -> None:
     group = apply(site, None)
     await_replicas(group, 1)
