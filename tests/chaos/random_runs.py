@@ -175,6 +175,8 @@ class RandomRun:
         while successor.runs and not successor.is_stopped and time.monotonic() < deadline:
             phases = successor.phases()
             if phases and phases[-1] == "standby":
+                if not pod.named("started"):  # it was stopped before: nobody knows its port
+                    return
                 try:
                     self._say(f"ordered: {self._site.key.order(successor, pod)[0]}")
                 except OSError as exc:  # it has stopped itself, or ended, meanwhile
