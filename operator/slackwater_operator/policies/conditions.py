@@ -212,8 +212,8 @@ def foremost(made: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     ready = by_type.get("Ready", {})
     if ready.get("reason") == "Deleting":
         return ready
-    told = (by_type.get(kind, {}) for kind in ("Degraded", "Stuck", "Reconciling"))
-    return next((condition for condition in told if condition.get("status") == "True"), ready)
+    problems = (by_type.get(kind, {}) for kind in ("Degraded", "Stuck", "Reconciling"))
+    return next((condition for condition in problems if condition.get("status") == "True"), ready)
 
 
 class _Verdict(NamedTuple):

@@ -37,9 +37,9 @@ def await_replicas(group: Group, replicas: int) -> None:
 
     def observed() -> bool:
         resource = group.resource()
-        seen = (resource.get("status") or {}).get("observedGeneration")
+        observed_generation = (resource.get("status") or {}).get("observedGeneration")
         return bool(resource["spec"].get("replicas") == replicas) and bool(
-            seen == resource["metadata"]["generation"]
+            observed_generation == resource["metadata"]["generation"]
         )
 
     until(observed, f"spec.replicas {replicas}")

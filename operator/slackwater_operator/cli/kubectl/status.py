@@ -147,10 +147,10 @@ def _lag(status: Mapping[str, Any], reports: Mapping[str, WorkerStatus | str], n
     known = [lag for lag in lags if lag is not None]
     if known and len(known) == len(lags) and len(members) == status.get("members"):
         return f"lag {sum(known):,}"
-    seen, when = status.get("lag"), ago(time_ms(status.get("lastConfirmedTime")), now_ms)
-    if not isinstance(seen, int):
+    lag, when = status.get("lag"), ago(time_ms(status.get("lastConfirmedTime")), now_ms)
+    if not isinstance(lag, int):
         return "lag not known"
-    return f"lag about {seen:,}{f' ({when})' if when else ''}"
+    return f"lag about {lag:,}{f' ({when})' if when else ''}"
 
 
 def _is_trouble(condition: Mapping[str, Any]) -> bool:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from slackwater.kafka.metrics.raw import Source, Sources, values
 from slackwater.kafka.metrics.sensors import (
-    Sensor,
     SensorMaker,
+    SensorsByKey,
     Values,
     average_and_maximum,
     meter_of_events,
     meter_of_values,
 )
 from slackwater.kafka.net.connection_settings import Traffic
-
-GROUP = "consumer-metrics"
 
 
 class _Flow:
@@ -42,11 +41,11 @@ class NetMetrics(Traffic):
     """Written on the client's loop."""
 
     def __init__(self, clock_ms: Callable[[], float], make: SensorMaker, *, client: str = "consumer") -> None:
-        """``client``: with what the groups' names begin."""
+        """``client``: with what the names of the groups begin."""
         self._group, self._node_group = f"{client}-metrics", f"{client}-node-metrics"
-        self._now, self._make = clock_ms, make
+        self._now = clock_ms
         self._all = _Flow(make)
-        self._nodes: dict[int, _Flow] = {}
+        self._nodes: SensorsByKey[int, _Flow] = SensorsByKey(partial(_Flow, make))
         self._opened, self._closed = make(), make()
         self._transfers = make()
         self._logins = {(again, good): make() for again in (False, True) for good in (False, True)}
@@ -63,14 +62,14 @@ class NetMetrics(Traffic):
     def sent(self, node: int, size_bytes: int) -> None:
         """A request was written."""
         now = self._now()
-        for flow in (self._all, self._of(node)):
+        for flow in (self._all, self._nodes.of(node)):
             flow.sent.record(size_bytes, now)
         self._transfers.record(size_bytes, now)
 
     def received(self, node: int, size_bytes: int, took_ms: float) -> None:
         """An answer came."""
         now = self._now()
-        for flow in (self._all, self._of(node)):
+        for flow in (self._all, self._nodes.of(node)):
             flow.received.record(size_bytes, now)
             flow.latency.record(took_ms, now)
         self._transfers.record(size_bytes, now)
@@ -86,24 +85,14 @@ class NetMetrics(Traffic):
         """A login was refused."""
         self._logins[again, False].record(1, self._now())
 
-    def _of(self, node: int) -> _Flow:
-        flow = self._nodes.get(node)
-        if flow is None:
-            # A new dict each time: another thread may be walking the old one.
-            flow = _Flow(self._make)
-            self._nodes = {**self._nodes, node: flow}
-        return flow
-
-    def _login(self, *, again: bool, good: bool) -> Sensor:
-        return self._logins[again, good]
-
     def values(self) -> dict[str, Values]:
         """All figures by group; brokers' as ``consumer-node-metrics.node-ID``."""
         return values(self.sources(), self._now())
 
-    def sources(self) -> Sources:
-        """Where they come from."""
-        sources = {self._group: Source(self._group, self._values_of_all)}
+    def sources(self, of_client: Callable[[float], Values] = lambda _: {}) -> Sources:
+        """Where they come from. ``of_client``: more figures of the client's own group."""
+        own = Source(self._group, lambda now: {**self._values_of_all(now), **of_client(now)})
+        sources = {self._group: own}
         for node, flow in self._nodes.items():
             group = f"{self._node_group}.node-{node}"
             sources[group] = Source(group, flow.values_of_node, {"node-id": f"node-{node}"})
@@ -120,9 +109,9 @@ class NetMetrics(Traffic):
             **meter_of_events("connection-creation", self._opened, now),
             **meter_of_events("connection-close", self._closed, now),
             "connection-count": float(self._opened.count - self._closed.count),
-            **meter_of_events("successful-authentication", self._login(again=False, good=True), now),
-            **meter_of_events("failed-authentication", self._login(again=False, good=False), now),
-            **meter_of_events("successful-reauthentication", self._login(again=True, good=True), now),
-            **meter_of_events("failed-reauthentication", self._login(again=True, good=False), now),
+            **meter_of_events("successful-authentication", self._logins[False, True], now),
+            **meter_of_events("failed-authentication", self._logins[False, False], now),
+            **meter_of_events("successful-reauthentication", self._logins[True, True], now),
+            **meter_of_events("failed-reauthentication", self._logins[True, False], now),
             **average_and_maximum("reauthentication-latency", self._relogin_latency, now),
         }

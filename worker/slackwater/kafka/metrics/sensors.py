@@ -12,6 +12,11 @@ miss the value that is just coming, no more.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, ItemsView
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+S = TypeVar("S")
 
 DEFAULT_SAMPLES = 2
 DEFAULT_WINDOW_MS = 30_000
@@ -101,6 +106,27 @@ class SensorMaker:
     def hourly(self) -> Sensor:
         """One with samples of an hour, for rates per hour."""
         return Sensor(self._samples, HOUR_MS)
+
+
+class SensorsByKey(Generic[K, S]):
+    """The same sensors for each key, such as a topic. ``make``: those of a key that is new."""
+
+    def __init__(self, make: Callable[[], S]) -> None:
+        self._make = make
+        self._made: dict[K, S] = {}
+
+    def of(self, key: K) -> S:
+        """Those of ``key``."""
+        made = self._made.get(key)
+        if made is None:
+            # A new dict each time: another thread may be walking the old one.
+            made = self._make()
+            self._made = {**self._made, key: made}
+        return made
+
+    def items(self) -> ItemsView[K, S]:
+        """Each key that there is now, with its sensors."""
+        return self._made.items()
 
 
 Values = dict[str, float]

@@ -8,18 +8,20 @@ transactions measure does not exist here, nor do ``record-size-...`` and ``compr
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from slackwater.kafka.metrics.net import NetMetrics
 from slackwater.kafka.metrics.raw import KafkaMetric, MetricName, Source, Sources, raw, values
 from slackwater.kafka.metrics.sensors import (
     SensorMaker,
+    SensorsByKey,
     Values,
     average_and_maximum,
     meter_of_values,
 )
 from slackwater.kafka.producer.batch import Batch
 
-_GROUP, _TOPICS = "producer-metrics", "producer-topic-metrics"
+_TOPICS = "producer-topic-metrics"
 
 
 class _Records:
@@ -45,10 +47,10 @@ class ProducerMetrics:
     def __init__(self, clock_ms: Callable[[], float], buffer: tuple[int, Callable[[], int]]) -> None:
         """``buffer``: its size, and how much of it is used, in bytes."""
         make = SensorMaker()
-        self._now, self._make, self._buffer = clock_ms, make, buffer
+        self._now, self._buffer = clock_ms, buffer
         self.net = NetMetrics(clock_ms, make, client="producer")
         self._all = _Records(make)
-        self._topics: dict[str, _Records] = {}
+        self._topics: SensorsByKey[str, _Records] = SensorsByKey(partial(_Records, make))
         self._batch_size, self._queue_time, self._per_request = make(), make(), make()
 
     def sent(self, batches: list[Batch]) -> None:
@@ -74,12 +76,7 @@ class ProducerMetrics:
             records.failed.record(batch.count, self._now())
 
     def _of(self, batch: Batch) -> tuple[_Records, _Records]:
-        of_topic = self._topics.get(batch.tp.topic)
-        if of_topic is None:
-            # A new dict each time: another thread may be walking the old one.
-            of_topic = _Records(self._make)
-            self._topics = {**self._topics, batch.tp.topic: of_topic}
-        return self._all, of_topic
+        return self._all, self._topics.of(batch.tp.topic)
 
     def values(self) -> dict[str, Values]:
         """Every figure as of now, in new dicts."""
@@ -90,9 +87,7 @@ class ProducerMetrics:
         return raw(self._sources(), self._now, client_id)
 
     def _sources(self) -> Sources:
-        sources = self.net.sources()
-        net = sources[_GROUP].read
-        sources[_GROUP] = Source(_GROUP, lambda now: {**net(now), **self._values(now)})
+        sources = self.net.sources(self._values)
         for topic, records in self._topics.items():
             sources[f"{_TOPICS}.topic-{topic}"] = Source(_TOPICS, records.values_of_topic, {"topic": topic})
         return sources

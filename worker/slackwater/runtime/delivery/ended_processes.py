@@ -52,20 +52,22 @@ def narrowed(parts: Mapping[TopicPartition, Part]) -> Parts | None:
     None: there are no such records. Of several ranges those that were tried last are taken."""
     suspects = {tp: Whole(part.columns, tp) for tp, part in parts.items() if _is_suspect(part)}
     offsets = {tp: _offsets_below_end(parts[tp], columns) for tp, columns in suspects.items()}
-    for tp in [tp for tp, found in offsets.items() if not found]:  # retention has removed them meanwhile
+    for tp in [
+        tp for tp, suspected in offsets.items() if not suspected
+    ]:  # retention has removed them meanwhile
         parts[tp].owned.suspect = None
         del offsets[tp]
     if not offsets:
         return None
     last = max(_suspect(parts[tp]).ends for tp in offsets)
-    offsets = {tp: found for tp, found in offsets.items() if _suspect(parts[tp]).ends == last}
+    offsets = {tp: suspected for tp, suspected in offsets.items() if _suspect(parts[tp]).ends == last}
     left = max(1, sum(map(len, offsets.values())) // 2)
     taken: Parts = {}
-    for tp, found in sorted(offsets.items()):
+    for tp, suspected in sorted(offsets.items()):
         if not left:
             break
-        part, count = parts[tp], min(left, len(found))
-        end = found[count] if count < len(found) else min(part.end, _suspect(part).end)
+        part, count = parts[tp], min(left, len(suspected))
+        end = suspected[count] if count < len(suspected) else min(part.end, _suspect(part).end)
         taken[tp] = replace(part, columns=Selected(suspects[tp], range(count)), end=end)
         left -= count
     return taken
@@ -81,7 +83,7 @@ def control_of(parts: Mapping[TopicPartition, Part], taken: Parts, turn: int) ->
         return None
     if not 0 < _ended_alone(part) < MOST_ENDS or _suspect(part).ends >= MOST_CONTROLLED:
         return None
-    others = [(tp, row) for tp, found in parts.items() for row in range(tp == suspect, len(found.columns))]
+    others = [(tp, row) for tp, other in parts.items() for row in range(tp == suspect, len(other.columns))]
     if not others:
         return None
     part.owned.controlled = True

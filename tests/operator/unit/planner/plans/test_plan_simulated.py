@@ -360,7 +360,7 @@ def cordon(simulation: Simulation) -> Callable[[], None]:
     return lambda: setattr(simulation, "room", None)
 
 
-REGISTRY_AWAY = 'failed to do request: Head "https://r.example/v2/w": dial tcp 10.0.0.9:443: i/o timeout'
+REGISTRY_AWAY = 'failed to do request: Head "https://r.example/v2/w": dial tcp 127.0.0.9:443: i/o timeout'
 
 
 def cut_off_registry(simulation: Simulation) -> Callable[[], None]:

@@ -27,8 +27,8 @@ from contextlib import contextmanager
 
 from slackwater.kafka.consumer.metrics.fetch import FetchMetrics
 from slackwater.kafka.consumer.metrics.group import GroupMetrics
-from slackwater.kafka.metrics.net import GROUP, NetMetrics
-from slackwater.kafka.metrics.raw import KafkaMetric, MetricName, Source, Sources, raw, values
+from slackwater.kafka.metrics.net import NetMetrics
+from slackwater.kafka.metrics.raw import KafkaMetric, MetricName, Sources, raw, values
 from slackwater.kafka.metrics.sensors import (
     DEFAULT_SAMPLES,
     DEFAULT_WINDOW_MS,
@@ -122,9 +122,7 @@ class ConsumerMetrics:
         return raw(self._sources(), self._now, client_id)
 
     def _sources(self) -> Sources:
-        sources = {**self.net.sources(), **self.fetch.sources(self.replica)}
-        net = sources[GROUP].read
-        sources[GROUP] = Source(GROUP, lambda now: {**net(now), **self._values_of_calls(now)})
+        sources = {**self.net.sources(self._values_of_calls), **self.fetch.sources(self.replica)}
         if self._has_group:
             sources.update(self.group.sources(lambda: self._subscription.partitions))
         return sources

@@ -15,6 +15,7 @@ from slackwater.kafka.metrics.raw import Source, Sources, values
 from slackwater.kafka.metrics.sensors import (
     Sensor,
     SensorMaker,
+    SensorsByKey,
     Values,
     average_and_maximum,
     meter_of_events,
@@ -99,7 +100,7 @@ class FetchMetrics:
         self._subscription, self._now, self._read_committed = subscription, clock_ms, read_committed
         self._make = make or SensorMaker()
         self._all = _Amounts(self._make)
-        self._topics: dict[str, _Amounts] = {}
+        self._topics: SensorsByKey[str, _Amounts] = SensorsByKey(partial(_Amounts, self._make))
         self._partitions: dict[TopicPartition, _Distance] = {}
         self._latency, self._throttle = self._make(), self._make()
         self._lag, self._lead = self._make(), self._make()
@@ -139,15 +140,7 @@ class FetchMetrics:
             sum(amount[0] for _, amount in amounts), sum(amount[1] for _, amount in amounts), now
         )
         for name, (size, count) in amounts:
-            self._of_topic(name).record(size, count, now)
-
-    def _of_topic(self, name: str) -> _Amounts:
-        amounts = self._topics.get(name)
-        if amounts is None:
-            # A new dict each time: another thread may be walking the old one.
-            amounts = _Amounts(self._make)
-            self._topics = {**self._topics, name: amounts}
-        return amounts
+            self._topics.of(name).record(size, count, now)
 
     def moved(self, state: PartitionState) -> None:
         """The application was given records, and the position has moved on."""
