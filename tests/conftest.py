@@ -77,8 +77,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.enable()
     if getattr(session.config.option, "loadgroup", False):  # set in the processes of pytest-xdist
         assert all("@" in item.nodeid for item in session.items), "pytest-xdist ignores the groups of tests"
-    run = (item for item in session.items if not item.get_closest_marker("skip"))
+    run = [item for item in session.items if not item.get_closest_marker("skip")]
     names = set().union(*map(parts.needed_by, run))
+    if not any(item.get_closest_marker("long") or item.get_closest_marker("node") for item in run):
+        names.discard("spark")
     if session.config.option.collectonly or not names:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")

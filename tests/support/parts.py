@@ -120,11 +120,13 @@ LONG = {
     "nss-wrapper",
     "prometheus-discovery",
     "registry",
+    "spark",
     "spark-delta",
     "spark-kafka",
     "release",
 }
-"""Parts that only tests marked ``long`` or ``node`` need."""
+"""Parts that only tests marked ``long`` or ``node`` need. ``spark`` saves time wherever Spark starts; a run
+without such tests would take longer to make it."""
 OF_MARKERS = {
     "controlplane": ("kubectl", "controlplane"),
     "node": ("kafka", "kubectl", "controlplane", "node"),
