@@ -110,10 +110,11 @@ class CommitNote:
             return None
         if not isinstance(instance, str) or (at is not None and _whole(at) is None):
             return None
-        note = cls(
-            at, instance, announced, drain, pod, since, alive, topic_id, rejected, handled, trace, cluster_id
-        )
-        return replace(note, begun=_begun(document.get("begun")))
+        begun = _begun(document.get("begun"))
+        return cls(
+            at, instance, announced, drain, pod, since, alive, topic_id, rejected, handled, trace, cluster_id,
+            begun,
+        )  # fmt: skip
 
 
 def _begun(value: object) -> Begun | None:
@@ -222,6 +223,8 @@ class OwnedPartition:
     """Whether the handler was called for another record, before it gets the suspect one again."""
     passed: bool = False
     """Whether this process has committed records of it."""
+    _decoded: tuple[str, CommitNote | None] = ("", None)
+    """``metadata`` as it was last decoded, and its note."""
 
     @property
     def readable(self) -> bool:
@@ -281,8 +284,10 @@ class OwnedPartition:
 
     @property
     def note(self) -> CommitNote | None:
-        """The note of the last commit."""
-        return CommitNote.decode(self.metadata)
+        """The note of the last commit. Every turn of the loop asks for it."""
+        if self._decoded[0] != self.metadata:
+            self._decoded = self.metadata, CommitNote.decode(self.metadata)
+        return self._decoded[1]
 
     def commit_of(
         self,
