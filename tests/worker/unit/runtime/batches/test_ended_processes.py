@@ -144,7 +144,7 @@ def test_without_a_dead_letter_topic_the_error_names_the_record() -> None:
     assert bench.sink.rows(0) == [*range(11)]
 
 
-@pytest.mark.parametrize("seed", seeds(20, 60))
+@pytest.mark.parametrize("seed", seeds(10, 60))
 def test_processes_that_are_killed_from_outside_cost_no_record(seed: int) -> None:
     """Wherever they are, and whatever they have noted: each record is a row."""
     rng, bench = random.Random(seed), FragileBench()
@@ -160,7 +160,7 @@ def test_processes_that_are_killed_from_outside_cost_no_record(seed: int) -> Non
     ]
 
 
-@pytest.mark.parametrize("seed", seeds(20, 60))
+@pytest.mark.parametrize("seed", seeds(10, 60))
 def test_each_record_is_stored_once_whatever_ends_the_processes(seed: int) -> None:
     """Records that end it, and kills from outside, with batches of random sizes and rebalances."""
     rng, bench = random.Random(seed), FragileBench()

@@ -228,7 +228,7 @@ def same_process(group: Group, most: int) -> tuple[Process, Callable[[Process], 
 
 
 def owned_before(group: Group, most: int, instance: str) -> Process:
-    group.produce(8)
+    group.produce(4)
     process = Process(group, most)
     process.join(instance)
     process.until_idle()
@@ -236,7 +236,7 @@ def owned_before(group: Group, most: int, instance: str) -> Process:
 
 
 SUCCESSORS: list[Successor] = [new_process, returning_member, previous_owner, taken_back, same_process]
-CAPS = [2, 100]
+CAPS = [4, 100]
 """Most records of a successor's poll: less and more than there were in the batch of the one that was
 stopped."""
 
@@ -259,7 +259,7 @@ def test_stopped_at_any_step_a_former_owner_changes_nothing_when_it_goes_on(
         reached.append(step)
         group.clock.sleep(LONG_MS)
         owner = succeed(stopped)
-        group.produce(12)
+        group.produce(4)
         if owner is not stopped:
             owner.until_idle()
 
