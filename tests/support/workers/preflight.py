@@ -15,6 +15,7 @@ from unittest import mock
 from slackwater.commands.worker import try_out
 from tests.support.waiting import WAIT_S
 from tests.support.workers.commands import run
+from tests.support.workers.process import leaner
 
 
 @dataclass
@@ -46,7 +47,7 @@ def run_preflight(folder: Path, config: Mapping[str, Any]) -> Preflight:
         text=True,
         timeout=WAIT_S,
         check=False,
-        env={**os.environ, "SLACKWATER_TERMINATION_LOG": str(termination_log)},
+        env={**os.environ, **leaner({"SLACKWATER_TERMINATION_LOG": str(termination_log)})},
     )
     return _read(ended, termination_log)
 

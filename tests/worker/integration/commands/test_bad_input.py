@@ -269,14 +269,13 @@ def test_a_context_that_the_kubeconfig_does_not_have(
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "words", "options"),
     [
-        ("none.yaml", "none.yaml: cannot be read: No such file"),
-        ("not.yaml", "not.yaml: line 2"),
-        ("list.yaml", "list.yaml: must be a mapping"),
+        ("none.yaml", "none.yaml: cannot be read: No such file", []),
+        ("not.yaml", "not.yaml: line 2", []),
+        ("list.yaml", "list.yaml: must be a mapping", ["--preflight"]),
     ],
 )
-@pytest.mark.parametrize("options", [[], ["--preflight"]])
 def test_slackwater_worker(folder: Path, name: str, words: str, options: list[str]) -> None:
     """A worker's standard output has its events, whatever happens; its process ends at once."""
     done = subprocess.run(

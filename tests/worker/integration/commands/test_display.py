@@ -8,7 +8,6 @@ import pty
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -17,6 +16,7 @@ from slackwater.commands.display import ProgressLines, print_table
 from slackwater.kafka import KafkaAdmin
 from slackwater.kafka.admin import NewTopic
 from tests.support.devbroker import DevBroker
+from tests.support.peers.librdkafka import write_topic
 
 TOPICS = ["shown-a", "shown-b"]
 PLAIN = [
@@ -24,7 +24,6 @@ PLAIN = [
     "shown-a  3           1         1",
     "shown-b  3           1         0",
 ]
-NO_RICH = "import sys; sys.modules['rich'] = None\n"
 
 
 class Terminal(io.StringIO):
@@ -36,19 +35,18 @@ class Terminal(io.StringIO):
 def bootstrap(devbroker: DevBroker) -> str:
     with KafkaAdmin(devbroker.bootstrap) as admin:
         admin.create_topics([NewTopic(name, 3) for name in TOPICS])
-    sent = [sys.executable, "-m", "slackwater", "produce", TOPICS[0], "-b", devbroker.bootstrap]
-    subprocess.run(sent, input=b"[bold]x\n", check=True, stdout=subprocess.DEVNULL)
+    write_topic(devbroker.bootstrap, TOPICS[0], [(0, b"[bold]x")])
     return devbroker.bootstrap
 
 
-def on_terminal(*words: str, **environment: str) -> str:
+def on_terminal(*words: str) -> str:
     """What a command shows on a terminal of its own."""
     ours, its = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "slackwater", *words],
         stdout=its,
         stdin=subprocess.DEVNULL,
-        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"} | environment,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
     ) as process:
         os.close(its)
         shown = b""
@@ -68,17 +66,17 @@ def test_a_pipe_gets_plain_columns(bootstrap: str, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.splitlines() == PLAIN
 
 
-def test_a_terminal_gets_a_table(bootstrap: str) -> None:
-    shown = on_terminal("topics", *TOPICS, "-b", bootstrap)
+def test_a_terminal_gets_a_table(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> None:
+        assert cli.main(["topics", *TOPICS, "-b", bootstrap]) == 0
+
+    shown = shown_by(work, Terminal(), monkeypatch)
     assert "────" in shown
     assert TOPICS[0] in shown
-    assert "────" not in on_terminal("topics", *TOPICS, "-b", bootstrap, TERM="dumb")
-
-
-def test_without_rich_a_terminal_gets_plain_columns(bootstrap: str, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(NO_RICH)
-    path = os.pathsep.join([str(tmp_path), *(place for place in sys.path if place)])
-    assert on_terminal("topics", *TOPICS, "-b", bootstrap, PYTHONPATH=path).splitlines() == PLAIN
+    assert shown_by(work, Terminal(), monkeypatch, term="dumb").splitlines() == PLAIN
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
+        monkeypatch.setitem(sys.modules, name, None)  # as where it is not installed
+    assert shown_by(work, Terminal(), monkeypatch).splitlines() == PLAIN
 
 
 def test_a_record_is_shown_as_it_is(bootstrap: str) -> None:
@@ -87,8 +85,10 @@ def test_a_record_is_shown_as_it_is(bootstrap: str) -> None:
     assert "\x1b[36mshown-a:" in shown
 
 
-def shown_by(work: Callable[[], None], screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("TERM", "xterm")
+def shown_by(
+    work: Callable[[], None], screen: io.StringIO, monkeypatch: pytest.MonkeyPatch, *, term: str = "xterm"
+) -> str:
+    monkeypatch.setenv("TERM", term)
     monkeypatch.setenv("COLUMNS", "100")
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", screen)

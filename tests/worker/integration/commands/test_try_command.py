@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import yaml
 
 from tests.support.workers.commands import run_command
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
+from tests.support.workers.process import leaner
 
 
 def run_try(site: DeliverySite, *arguments: str, **changes: Any) -> subprocess.CompletedProcess[str]:
@@ -32,7 +34,7 @@ def test_rows_dead_letters_and_counts_and_nothing_is_changed(site: DeliverySite)
     site.produce(400, bad_every=100)
     arguments = ["--from", f"{site.topic}:0:20", "--from", f"{site.topic}:1:end-30", "--limit", "90"]
     command = [sys.executable, "-m", "slackwater", "try", "--config", str(written(site)), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | leaner({}))
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0].split() == ["topic", "partition", "offset", "text"]

@@ -93,7 +93,7 @@ def test_connections_are_refused_by_all(
     assert line.endswith("; correct the address (--bootstrap), or start a broker there")
 
 
-def test_a_name_that_does_not_exist(folder: Path) -> None:
-    done = run(folder, "topics", "no-such-host.invalid:9092")
+def test_a_name_that_does_not_exist(tmp_path: Path) -> None:
+    done = run_command(tmp_path, "topics", "-b", "no-such-host.invalid:9092")
     assert done.returncode == 1
     assert "no-such-host.invalid:9092" in done.stderr

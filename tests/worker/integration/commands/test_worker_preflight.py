@@ -34,10 +34,6 @@ def keep(table):
 
 def no_offset(table):
     return table.drop_columns(["offset"])
-
-def boom(records):
-    place = lambda r: {"topic": r.topic, "partition": r.partition, "offset": r.offset}
-    return [{**place(record), "n": int(record.value)} for record in records]
 """
 
 
@@ -193,13 +189,3 @@ def test_a_worker_listens_on_the_host_of_its_environment(dev: PreflightSite) -> 
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5)
     assert worker.terminate() == 0
-
-
-def test_a_failed_worker_names_the_record_in_its_termination_message(dev: PreflightSite) -> None:
-    last = dev.folder / "last"
-    dev.write([(0, b"1"), (0, b"x")])
-    config = dev.config(engine="python", handler="site_handler:boom", retries=0, deadLetterTopic=None)
-    worker = dev.start_worker("w-0", config, SLACKWATER_TERMINATION_LOG=str(last))
-    assert worker.wait() == 4
-    assert f"at {dev.topic}-0 offset 1" in last.read_text()
-    assert last.read_text() == worker.named("error")[-1]["message"]

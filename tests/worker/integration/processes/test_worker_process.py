@@ -164,7 +164,7 @@ def test_kills_at_random_moments_lose_and_duplicate_no_record(site: DeliverySite
 
 
 def test_a_second_process_with_the_same_id_fences_the_first(site: DeliverySite) -> None:
-    site.produce(2000)
+    site.produce(800)
     first = site.worker("w-0", environment={"SLOW_MS": "300"})
     first.until("batch")
     second = site.worker("w-0")
@@ -254,12 +254,18 @@ def test_a_handler_that_cannot_go_on_ends_with_4_and_commits_nothing(
 ) -> None:
     site.produce(40)
     patience_ms = 1_000 if handler == "hangs" else 60_000
+    last = site.folder / "termination-log"
     worker = site.worker(
-        handler=f"site_handler:{handler}", handlerTimeoutMs=patience_ms, retries=1, retryBackoffMs=10
+        environment={"SLACKWATER_TERMINATION_LOG": str(last)},
+        handler=f"site_handler:{handler}",
+        handlerTimeoutMs=patience_ms,
+        retries=1,
+        retryBackoffMs=10,
     )
     assert worker.wait() == 4
     (error,) = worker.named("error")
     assert re.search(words, error["message"])
+    assert last.read_text() == error["message"], "what Kubernetes shows as the terminated message"
     assert sum(site.committed().values()) == 0
     assert not site.rows()
 

@@ -146,7 +146,7 @@ def test_rows_marks_and_letters_of_a_batch(make: Callable[..., Site]) -> None:
     assert site.sink("orders").marks([TP]).get(TP, {}) == {}, "the group's"
 
 
-@pytest.mark.parametrize("sink", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize("sink", ["parquet", "delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def test_another_run_goes_on_at_the_marks_with_the_ends_of_the_first(
     make: Callable[..., Site], sink: str
 ) -> None:
