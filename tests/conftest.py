@@ -16,6 +16,7 @@ from tests.support import parts, sealed, spark
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.kafka.brokers import GROUP_CONFIG
+from tests.support.kafka.secured import SecuredKafka
 from tests.support.kafka.shared import shared_kafka
 from tests.support.postgres import PostgresDatabase, PostgresServer
 from tests.support.workers.delivery_site import DeliverySite
@@ -128,6 +129,14 @@ def kafka3() -> Iterator[KafkaCluster]:
     """Three real brokers. A test that stops one of them starts it again."""
     with KafkaCluster(3, GROUP_CONFIG) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def secured() -> Iterator[SecuredKafka]:
+    """One real broker with TLS and logins; users, topics and groups have names of their own. Its tests have
+    the mark ``xdist_group("secured-kafka")``."""
+    with SecuredKafka(GROUP_CONFIG) as kafka:
+        yield kafka
 
 
 @pytest.fixture(scope="session")

@@ -15,13 +15,7 @@ from tests.support.workers.commands import run_command
 from tests.support.workers.delivery_site import DeliverySite
 from tests.support.workers.process import WorkerProcess
 
-pytestmark = pytest.mark.parts("kafka")
-
-
-@pytest.fixture(scope="module")
-def secured() -> Iterator[SecuredKafka]:
-    with SecuredKafka({"group.initial.rebalance.delay.ms": "150"}) as kafka:
-        yield kafka
+pytestmark = [pytest.mark.parts("kafka"), pytest.mark.xdist_group("secured-kafka")]
 
 
 @pytest.fixture
