@@ -46,8 +46,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the tests of `make verify`, and groups tests for pytest-xdist: those that share a server, or a
     file. The long groups come first.
     """
+    ranks: dict[pytest.Item, int] = {}
     for item in items:
         needed = parts.needed_by(item)
+        ranks[item] = min((SERIAL.index(name) for name in needed if name in SERIAL), default=len(SERIAL))
         for missing in needed & parts.MISSING.keys():
             item.add_marker(pytest.mark.skip(parts.MISSING[missing]))
         for mark in item.iter_markers("not_on"):
@@ -57,14 +59,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("verify")
         if item.get_closest_marker("xdist_group") is None:
             shared = (name for name in SERIAL if name in needed)
-            item.add_marker(pytest.mark.xdist_group(next(shared, str(item.path.relative_to(HERE)))))
-
-    def rank(item: pytest.Item) -> int:
-        return min(
-            (SERIAL.index(name) for name in parts.needed_by(item) if name in SERIAL), default=len(SERIAL)
-        )
-
-    items.sort(key=rank)
+            item.add_marker(pytest.mark.xdist_group(next(shared, "") or str(item.path.relative_to(HERE))))
+    items.sort(key=ranks.__getitem__)
 
 
 gc.disable()

@@ -63,8 +63,8 @@ def client(bootstrap: str) -> Iterator[RawClient]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Rows on real brokers need these. Most rows meet an old broker only when the long tests run."""
-    here = Path(__file__).parent
-    for item in (item for item in items if here in item.path.parents):
+    here = f"{Path(__file__).parent}{os.sep}"
+    for item in (item for item in items if str(item.path).startswith(here)):
         if (broker := broker_of(item)) is None or broker == "devbroker":
             continue
         item.add_marker(pytest.mark.parts(*OF_BROKERS[broker]))
