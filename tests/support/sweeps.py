@@ -21,20 +21,25 @@ from tests.support.sinks import OLD, Died, Steps, at_once, die, rows, write_all
 RECORDS = 8
 
 
-class Files(Protocol):
+class Places(Protocol):
     """What an independent reader finds in a table."""
 
     def places(self) -> Counter[tuple[int, int]]:
         """How many rows there are of each (partition, offset)."""
 
+
+class Files(Places, Protocol):
+    """The same, with the rows."""
+
     def rows(self) -> list[dict[str, Any]]:
         """All rows."""
 
 
-F = TypeVar("F", bound=Files, covariant=True)
+F = TypeVar("F", bound=Files)
+P = TypeVar("P", bound=Places, covariant=True)
 
 
-class Table(Protocol[F]):
+class Table(Protocol[P]):
     """One table after another."""
 
     def begin(self) -> None:
@@ -43,7 +48,7 @@ class Table(Protocol[F]):
     def sink(self) -> Sink:
         """A sink for the table."""
 
-    def read(self) -> F:
+    def read(self) -> P:
         """What is in the table."""
 
 
@@ -56,7 +61,7 @@ ALL = each_once()
 
 
 def die_at_each_step(
-    table: Table[Files], calls: Sequence[tuple[Any, str]], *, after: bool, records: int = RECORDS
+    table: Table[Places], calls: Sequence[tuple[Any, str]], *, after: bool, records: int = RECORDS
 ) -> int:
     """A writer ends before or after each of its ``calls``; another one then writes the rest. Returns how many
     there were."""
@@ -75,7 +80,7 @@ def die_at_each_step(
 
 
 def go_on_after_a_successor(
-    table: Table[Files], calls: Sequence[tuple[Any, str]], *, after: bool, records: int = RECORDS
+    table: Table[Places], calls: Sequence[tuple[Any, str]], *, after: bool, records: int = RECORDS
 ) -> tuple[int, int]:
     """A writer stops before or after each of its ``calls`` while another one writes all. Returns how many
     there were, and how often the first one was refused."""

@@ -23,10 +23,10 @@ from slackwater.pipeline.sinks.parquet.store import Objects, StoreError
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
 from slackwater.runtime.interfaces import SinkFencedError
-from tests.support import sinks
-from tests.support.sinks import Died, Steps, die
+from tests.support import sinks, sweeps
+from tests.support.sinks import Steps
 
-RECORDS = 20
+RECORDS = 12
 """Of each partition."""
 ALL = Counter({(partition, offset): 1 for partition in (0, 1) for offset in range(RECORDS)})
 URLS = ["s3://lake/flights", "gs://lake/flights", "az://lake/flights"]
@@ -45,7 +45,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> list[MemoryStore]:
     """The store that all addresses lead to. The last one counts: a test may begin another."""
     stores = [MemoryStore()]
     monkeypatch.setattr(StoreAddress, "open", lambda _: stores[-1])
-    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 3)
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 2)
     return stores
 
 
@@ -59,25 +59,32 @@ def places(store: MemoryStore) -> Counter[tuple[int, int]]:
     return read
 
 
+class Stores:
+    """A store of its own for each turn of a sweep."""
+
+    def __init__(self, memory: list[MemoryStore], url: str) -> None:
+        self._memory, self._url = memory, url
+
+    def begin(self) -> None:
+        self._memory.append(MemoryStore())
+
+    def sink(self) -> ParquetSink:
+        return ParquetSink("g", self._url)
+
+    def read(self) -> Stores:
+        return self
+
+    def places(self) -> Counter[tuple[int, int]]:
+        return places(self._memory[-1])
+
+
 @pytest.mark.parametrize("url", [URLS[0], URLS[2]])
 @sinks.side(True)
 def test_a_worker_that_dies_at_any_call_leaves_each_record_once(
     memory: list[MemoryStore], url: str, after: bool
 ) -> None:
     """The copies of Azure are downloads and conditional puts."""
-    for turn in itertools.count(1):
-        memory.append(MemoryStore())
-        rng = random.Random(turn)
-        steps = Steps(turn, die, after=after)
-        try:
-            with steps.watching(CALLS):
-                write_all(ParquetSink("g", url), rng)
-            break
-        except Died:
-            pass
-        write_all(ParquetSink("g", url), rng)
-        assert places(memory[-1]) == ALL, f"died at call {turn}"
-    assert turn > 40
+    assert sweeps.die_at_each_step(Stores(memory, url), CALLS, after=after, records=RECORDS) > 25
 
 
 @pytest.mark.parametrize("url", [URLS[0], pytest.param(URLS[2], marks=pytest.mark.long)])
@@ -104,8 +111,8 @@ def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
         if steps.count < turn:
             break
         assert places(memory[-1]) == ALL, f"stopped at call {turn}"
-    assert turn > 40
-    assert fenced > 20
+    assert turn > 25
+    assert fenced > 10
 
 
 @pytest.mark.parametrize(
@@ -146,8 +153,8 @@ def test_a_request_that_fails_once_does_not_change_the_result(
         assert places(memory[-1]) == Counter(kept), f"failed at call {turn}"
         if steps.count < turn:
             break
-    assert turn > 60
-    assert len(failures) > 40
+    assert turn > 50
+    assert len(failures) > 30
     assert all("503 Slow Down" in failure for failure in failures)
 
 
@@ -156,7 +163,7 @@ def test_a_file_of_a_commit_that_is_missing_is_an_error_until_it_is_rewound(
     memory: list[MemoryStore], commits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of one's own commit, and of those that another process finds."""
-    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 32)
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 22)
     sink = ParquetSink("g", URLS[0])
     for start in range(commits):
         staged = sinks.stage(sink, {sinks.A: start}, 1, records=RECORDS)
