@@ -50,6 +50,7 @@ def nested(batch):
     return position.append_column("tags", pa.array([value.get("tags") for value in values]))
 """
 COUNT = 1000
+ENDS = (0, 499, 999)
 
 
 @pytest.fixture
@@ -77,23 +78,22 @@ def play(folder: Path, engine: ArrowEngine | PythonEngine, produced: list[bytes]
     return bench, ds.dataset(folder / "out", format="parquet").to_table()
 
 
-@pytest.mark.parametrize("at", [0, 499, 999])
 @pytest.mark.parametrize(
-    ("function", "bad", "reason"),
+    ("at", "function", "bad", "reason"),
     [
-        ("rows", b'{"amount": "12,50"}', r"is '12,50', not like most rows (int64)"),
-        ("declared", b'{"amount": "12,50"}', "is '12,50', not double"),
-        ("cents", b'{"amount": 12.5}', "is 12.5, not int64"),
-        ("rows", b'{"amount": 1, "text": "\\ud800"}', "surrogates not allowed"),
-        ("rows", b"{", "JSONDecodeError"),
-        ("moved", b'{"amount": 1, "offset": 4711}', "says flights-0 offset 4711"),
-        ("moved", b'{"amount": 1, "partition": "x"}', "has partition 'x', a str"),
-        ("table", b'{"amount": "12,50"}', "Failed to parse string: '12,50'"),
-        ("table", b"[]", "TypeError"),
+        *((at, "rows", b'{"amount": "12,50"}', r"is '12,50', not like most rows (int64)") for at in ENDS),
+        (499, "declared", b'{"amount": "12,50"}', "is '12,50', not double"),
+        (0, "cents", b'{"amount": 12.5}', "is 12.5, not int64"),
+        (999, "rows", b'{"amount": 1, "text": "\\ud800"}', "surrogates not allowed"),
+        (499, "rows", b"{", "JSONDecodeError"),
+        (0, "moved", b'{"amount": 1, "offset": 4711}', "says flights-0 offset 4711"),
+        (999, "moved", b'{"amount": 1, "partition": "x"}', "has partition 'x', a str"),
+        *((at, "table", b'{"amount": "12,50"}', "Failed to parse string: '12,50'") for at in ENDS),
+        (499, "table", b"[]", "TypeError"),
     ],
 )
 def test_one_bad_record_of_a_thousand_becomes_a_dead_letter(
-    folder: Path, function: str, bad: bytes, reason: str, at: int
+    folder: Path, at: int, function: str, bad: bytes, reason: str
 ) -> None:
     kind = ArrowEngine if function == "table" else PythonEngine
     produced = [json.dumps({"amount": number}).encode() for number in range(COUNT)]
@@ -125,9 +125,9 @@ def test_empty_objects_break_nothing(folder: Path) -> None:
 
 
 def test_records_of_the_rarer_of_two_types_become_dead_letters(folder: Path) -> None:
-    produced = [b'{"amount": %d}' % n for n in range(400)]
-    produced[::20] = [b'{"amount": "%d"}' % n for n in range(0, 400, 20)]
+    produced = [b'{"amount": %d}' % n for n in range(100)]
+    produced[::20] = [b'{"amount": "%d"}' % n for n in range(0, 100, 20)]
     bench, written = play(folder, PythonEngine("iso_handlers:rows", [str(folder)]), produced)
     assert written.schema.field("amount").type == pa.int64()
-    assert written["amount"].to_pylist() == [n for n in range(400) if n % 20]
-    assert len(bench.letters.origins()) == 20
+    assert written["amount"].to_pylist() == [n for n in range(100) if n % 20]
+    assert len(bench.letters.origins()) == 5

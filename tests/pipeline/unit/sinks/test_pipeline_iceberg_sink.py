@@ -483,44 +483,43 @@ def test_new_columns_can_be_rejected(lake: Catalog) -> None:
     assert list(lake.read().columns) == ["topic", "partition", "offset", "carrier"]
 
 
-@pytest.mark.parametrize(
-    ("array", "kind", "stored"),
-    [
-        (pa.array([-128], pa.int8()), "int", -128),
-        (pa.array([255], pa.uint8()), "int", 255),
-        (pa.array([65535], pa.uint16()), "int", 65535),
-        (pa.array([2**32 - 1], pa.uint32()), "long", 2**32 - 1),
-        (pa.array([2**63 - 1], pa.uint64()), "long", 2**63 - 1),
-        (pa.array([1_000], pa.timestamp("ns")), "timestamp", datetime.datetime(1970, 1, 1, 0, 0, 0, 1)),
-        (
-            pa.array([1], pa.timestamp("s", "Europe/Berlin")),
-            "timestamptz",
-            datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC),
-        ),
-        (pa.array([86_400_000], pa.date64()), "date", datetime.date(1970, 1, 2)),
-        (pa.array([61], pa.time32("s")), "time", datetime.time(0, 1, 1)),
-        (pa.array([1.5], pa.float16()), "float", 1.5),
-        (pa.array([True]), "boolean", True),
-        (pa.array([decimal.Decimal(7)], pa.decimal256(12, 2)), "decimal(12, 2)", 7),
-        (pa.array(["a"]).dictionary_encode(), "string", "a"),
-        (pa.array([b"ab"], pa.binary(2)), "binary", b"ab"),
-        (pa.array(["a"], pa.string_view()), "string", "a"),
-        (pa.array([[1, 2]], pa.list_(pa.uint8(), 2)), None, [1, 2]),
-        (pa.array([{"a": 200}], pa.struct([("a", pa.uint8())])), None, {"a": 200}),
-        (pa.array([[{"a": ["b"]}]]), None, [{"a": ["b"]}]),
-        (pa.array([[("k", 200)]], pa.map_(pa.string(), pa.uint8())), None, [("k", 200)]),
-    ],
-    ids=lambda value: str(getattr(value, "type", "")),
-)
-def test_types_become_those_of_iceberg_without_loss(
-    lake: Catalog, array: pa.Array, kind: str | None, stored: object
-) -> None:
+TYPES: list[tuple[pa.Array, str | None, object]] = [
+    (pa.array([-128], pa.int8()), "int", -128),
+    (pa.array([255], pa.uint8()), "int", 255),
+    (pa.array([65535], pa.uint16()), "int", 65535),
+    (pa.array([2**32 - 1], pa.uint32()), "long", 2**32 - 1),
+    (pa.array([2**63 - 1], pa.uint64()), "long", 2**63 - 1),
+    (pa.array([1_000], pa.timestamp("ns")), "timestamp", datetime.datetime(1970, 1, 1, 0, 0, 0, 1)),
+    (
+        pa.array([1], pa.timestamp("s", "Europe/Berlin")),
+        "timestamptz",
+        datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC),
+    ),
+    (pa.array([86_400_000], pa.date64()), "date", datetime.date(1970, 1, 2)),
+    (pa.array([61], pa.time32("s")), "time", datetime.time(0, 1, 1)),
+    (pa.array([1.5], pa.float16()), "float", 1.5),
+    (pa.array([True]), "boolean", True),
+    (pa.array([decimal.Decimal(7)], pa.decimal256(12, 2)), "decimal(12, 2)", 7),
+    (pa.array(["a"]).dictionary_encode(), "string", "a"),
+    (pa.array([b"ab"], pa.binary(2)), "binary", b"ab"),
+    (pa.array(["a"], pa.string_view()), "string", "a"),
+    (pa.array([[1, 2]], pa.list_(pa.uint8(), 2)), None, [1, 2]),
+    (pa.array([{"a": 200}], pa.struct([("a", pa.uint8())])), None, {"a": 200}),
+    (pa.array([[{"a": ["b"]}]]), None, [{"a": ["b"]}]),
+    (pa.array([[("k", 200)]], pa.map_(pa.string(), pa.uint8())), None, [("k", 200)]),
+]
+"""Values of a type of Arrow's, Iceberg's type unless it is nested, and the value that is read."""
+
+
+def test_types_become_those_of_iceberg_without_loss(lake: Catalog) -> None:
+    columns = {f"column{n}": array for n, (array, _, _) in enumerate(TYPES)}
     sink = lake.sink()
-    put(sink, rows([0], value=array), 0)
-    put(sink, rows([1], value=array), 1)
+    put(sink, rows([0], **columns), 0)
+    put(sink, rows([1], **columns), 1)
     table = lake.read()
-    assert kind in (None, table.columns["value"])
-    assert [row["value"] for row in table.rows()] == [stored, stored]
+    for name, (array, kind, stored) in zip(columns, TYPES, strict=True):
+        assert kind in (None, table.columns[name]), array.type
+        assert [row[name] for row in table.rows()] == [stored, stored], array.type
 
 
 @pytest.mark.parametrize(
