@@ -119,7 +119,8 @@ def test_a_worker_that_ends_at_any_request_leaves_each_record_once(
 def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
     table: Table, kind: str, settings: dict[str, Any]
 ) -> None:
-    """It is stopped within deltalake, too, such as between the data file and the commit."""
+    """It is stopped within deltalake, too, such as between the data file and the commit. The successor writes
+    all in one batch."""
     table.settings = settings
     fenced = 0
     for turn in itertools.count(1):
@@ -128,7 +129,7 @@ def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
 
         def passing(number: int, method: str, path: str, requests: Requests = requests) -> str:
             if requests.next(method) == 0:
-                write_all(table.sink(), 4)
+                write_all(table.sink(), 9)
             return StoreGate.PASS
 
         with StoreGate(table.store, passing) as gate:

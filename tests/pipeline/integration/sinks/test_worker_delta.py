@@ -25,7 +25,7 @@ def sink(site: DeliverySite) -> dict[str, object]:
 
 
 def test_workers_that_die_leave_each_record_once_in_the_table(site: DeliverySite) -> None:
-    site.produce(1000, bad_every=10)
+    site.produce(400, bad_every=10)
     site.die_and_finish("publish", sink=sink(site))
     assert DeltaFolder(site.out).places() == site.good_places()
     assert Counter(site.letters()) == Counter(site.bad())
