@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.run import MARKED, command
+from tests import run
+from tests.run import MARKED, command, has_room
 from tests.support.reach import Reach
 from tests.support.sealed import Unsealed
 
@@ -33,6 +34,17 @@ def test_arguments_that_select_tests_run_in_one_process(
     assert (MARKED[name] in words) is marked
     assert ("--dist=loadgroup" in words) is spread
     assert [word for word in words if word in arguments] == arguments
+
+
+def test_folders_are_in_memory_only_where_it_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "MEMORY_NEEDED", 1)
+    assert has_room(tmp_path)
+    assert not has_room(tmp_path / "none")
+    assert not has_room(Path("/proc"))
+    monkeypatch.setattr(run, "MEMORY_NEEDED", 1 << 60)
+    assert not has_room(tmp_path)
 
 
 TREE = {
