@@ -122,7 +122,7 @@ def test_an_offset_that_is_set_back_writes_nothing_twice(tmp_path: Path) -> None
 
 def test_workers_that_create_the_table_at_once_write_each_record_once(tmp_path: Path) -> None:
     folders = Folders(tmp_path)
-    for _ in range(5):
+    for _ in range(3):
         folders.begin()
         sweeps.create_at_once(folders)
 
