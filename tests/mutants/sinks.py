@@ -20,7 +20,7 @@ FAULTS = (
     Fault(
         "commit-below-a-checkpoint-counts",
         f"{_SINKS}/parquet/commit_log.py",
-        "        if self._list()[1] >= version:\n            return False\n",
+        "        if self._list()[1] >= version:\n            return None\n",
         "",
         (f"{_UNIT}/test_pipeline_parquet_sink.py::test_a_commit_whose_number_is_free_again_does_not_count",),
     ),

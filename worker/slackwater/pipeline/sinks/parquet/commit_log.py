@@ -100,9 +100,9 @@ class CommitLog:
                 checkpoints.append(int(number))
         return numbers, max(checkpoints)
 
-    def append(self, commit: Commit) -> bool:
-        """Makes ``commit`` the next one. False: the log has gone on. To be refreshed then: ``commit`` does
-        not count, or it counts and is part of a checkpoint, as its marks tell."""
+    def append(self, commit: Commit) -> bool | None:
+        """Makes ``commit`` the next one. False: another one is; the log is to be refreshed. None: likewise,
+        and ``commit`` counts if the marks are its marks then: a checkpoint has it."""
         version = self.state.version + 1
         document = {
             "files": commit.files,
@@ -114,7 +114,7 @@ class CommitLog:
         if not self._files.create(_entry(version), json.dumps(document).encode()):
             return False
         if self._list()[1] >= version:
-            return False
+            return None
         self.state.apply(commit)
         return True
 

@@ -131,8 +131,7 @@ class ParquetSink:
                 return 0
             try:
                 commit, count = self._without(marks)
-                if self._log.append(commit):
-                    self._put_in_place([commit], are_new=True)
+                if self._append(commit):
                     return count
                 self.remove([name for name, _ in commit.files])
             except LogError as exc:
@@ -258,12 +257,11 @@ class ParquetSink:
                 files = [(name, self._place(folder, name)) for name, folder in staged.items()]
                 marks = {(tp.topic, span.topic_id, tp.partition): span.end for tp, span in ranges.items()}
                 commit = Commit(marks, tuple(files), schema if schema != base else "")
-                if self._log.append(commit):
+                done = self._append(commit)
+                if self._missing:
+                    self.refresh()  # a rewind may have removed the file since
+                if done:
                     break
-                self.refresh()
-            self._put_in_place([commit], are_new=True)
-            if self._missing:
-                self.refresh()  # a rewind may have removed the file since
         except LogError as exc:
             raise SinkError(f"the sink cannot commit: {exc}") from exc
         except OSError as exc:
@@ -271,6 +269,15 @@ class ParquetSink:
         if self._log.checkpoint_due:
             self._tidy()
         return True
+
+    def _append(self, commit: Commit) -> bool:
+        """Makes ``commit`` the next one. False: the log has gone on without it, and has been read."""
+        if appended := self._log.append(commit):
+            self._put_in_place([commit], are_new=True)
+            return True
+        self._read_log()
+        # Whoever made a checkpoint has put in place the files of the commits that it has.
+        return appended is None and commit.marks.items() <= self._log.state.marks.items()
 
     def _check_marks(self, ranges: Mapping[TopicPartition, Range]) -> None:
         for tp, span in ranges.items():
