@@ -105,7 +105,8 @@ class PlanningContext:
         phase = fields.get("phase", self.rollout.phase)
         if phase != self.rollout.phase:
             fields["since_ms"] = self.snapshot.now_ms
-        self.rollout = replace(self.rollout, **fields)
+        if any(getattr(self.rollout, name) != value for name, value in fields.items()):
+            self.rollout = replace(self.rollout, **fields)
 
     def decided(self, kind: str, action: str, reason: str) -> bool:
         """Stores a decision if it differs from the previous one of its kind. Returns whether it does."""

@@ -109,9 +109,8 @@ class SnapshotBuilder:
         raw = self._store.group(key)
         if raw is None:
             return None
-        self._read(session, raw)
+        memory = self._read(session, raw)
         now_ms = self._clock.wall_ms()
-        memory = parse(raw.get("status"))
         pods = tuple(pod_snapshot(pod) for pod in self._store.pods(key) if is_worker(pod))
         asked_ms = now_ms if fresh else now_ms - self._settings.stale_ms
         if fresh:
@@ -131,8 +130,8 @@ class SnapshotBuilder:
 
     # -- the resource ----------------------------------------------------------------------------------
 
-    def _read(self, session: Session, raw: Manifest) -> None:
-        """Parses the ConsumerGroup, if it has changed."""
+    def _read(self, session: Session, raw: Manifest) -> Memory:
+        """Parses the ConsumerGroup, if it has changed. Returns what its status stores."""
         version, metadata = version_of(raw), raw["metadata"]
         uids, uid = self._uids.setdefault(Key(*session.key), []), str(metadata.get("uid") or "")
         if uid and uid not in uids:
@@ -146,7 +145,8 @@ class SnapshotBuilder:
             after = session.resource.revision
             if before is not None and after is not None and before.hash != after.hash:
                 session.autoscaler.new_revision()
-        group, held = session.resource.group, parse(raw.get("status")).kafka
+        memory = parse(raw.get("status"))
+        group, held = session.resource.group, memory.kafka
         if group is not None:
             self._place(session, group, held, deleting=bool(metadata.get("deletionTimestamp")))
         servers = session.running.bootstrap_servers if session.running is not None else ""
@@ -155,11 +155,12 @@ class SnapshotBuilder:
         session.cluster_id = cluster_id or known
         self._claims.put(Key(*session.key), raw, held, servers, session.cluster_id)
         if group is None:
-            return
+            return memory
         session.autoscaler.policy = scaling_policy(group)
         if not session.restored:
             session.restored = True
-            session.autoscaler.restore(parse(raw.get("status")).scaling, now_ms=self._clock.wall_ms())
+            session.autoscaler.restore(memory.scaling, now_ms=self._clock.wall_ms())
+        return memory
 
     def _place(
         self, session: Session, group: ConsumerGroup, held: KafkaMemory | None, *, deleting: bool
