@@ -136,7 +136,16 @@ async def test_members_of_the_group_of_this_name_that_is_gone_are_ours() -> None
 
 
 async def deleted(simulation: Simulation, operator: SimulatedOperator) -> None:
-    """The user deletes the resource; runs until the operator lets it go."""
+    """The user deletes the resource; runs until the operator lets it go.
+
+    Nothing of the Kafka group is removed while a pod drains.
+    """
+    simulation.timing.drain = 2_000
+
+    def before(action: Action, snapshot: GroupSnapshot) -> None:
+        assert not (isinstance(action, RemoveMembers | DeleteKafkaGroup) and simulation.pods), action
+
+    operator.before_act.append(before)
     simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": stamp(simulation.now_ms)}})
     operator.actions.clear()
     await operator.run(lambda: simulation.resource["metadata"].get("finalizers") == [], timeout_ms=300_000)

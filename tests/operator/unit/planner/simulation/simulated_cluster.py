@@ -163,7 +163,7 @@ class SimulatedKube:
         self.prune(status)
         if live.get("status") != status:
             live["status"] = status
-            self._simulation.touch(live)
+            self._simulation.touch(live, shown=False)
         return copied(live)
 
     async def create(self, manifest: Json) -> Json:
@@ -323,6 +323,7 @@ class Simulation:
         self.quota: int | None = None  # how many pods may be there; None: as many as are wanted
         self.unserved_ms: Counter[str] = Counter()  # by member, in a row
         self._counter = 0
+        self._changes = 0  # of objects, but for a ConsumerGroup's status
         self._template_hashes: dict[tuple[str, int], str] = {}
         self._late: list[tuple[int, Json | None, tuple[str, str, str]]] = []
         self._due: list[tuple[int, Callable[[], None]]] = []
@@ -356,12 +357,11 @@ class Simulation:
 
     @property
     def pods(self) -> list[Json]:
-        return [
-            manifest
-            for (kind, _), manifest in sorted(self.objects.items())
-            if kind == "Pod"
-            and manifest["metadata"]["labels"]["app.kubernetes.io/name"] == "slackwater-worker"
+        pods = [manifest for (kind, _), manifest in self.objects.items() if kind == "Pod"]
+        workers = [
+            pod for pod in pods if pod["metadata"]["labels"]["app.kubernetes.io/name"] == "slackwater-worker"
         ]
+        return sorted(workers, key=lambda pod: str(pod["metadata"]["name"]))
 
     def number(self) -> int:
         self._counter += 1
@@ -420,13 +420,15 @@ class Simulation:
             {"metadata": {"annotations": {f"slackwater.dev/{k}": v for k, v in annotations.items()}}},
         )
 
-    def touch(self, live: Json) -> None:
+    def touch(self, live: Json, *, shown: bool = True) -> None:
         """It changed: a new version, and the watch tells of it a little later."""
+        self._changes += shown
         live["metadata"]["resourceVersion"] = str(self.number())
         self._late.append((self.now_ms + self.timing.watch, copied(live), ("", "", "")))
 
     def gone(self, kind: str, name: str) -> None:
         live = self.objects.pop((kind, name))
+        self._changes += 1
         self._late.append((self.now_ms + self.timing.watch, None, (kind, name, live["metadata"]["uid"])))
 
     def delete(self, kind: str, name: str, uid: str, *, grace_s: int | None = None) -> bool:
@@ -892,6 +894,11 @@ class Simulation:
     def serving(self) -> dict[str, str]:
         """The members that are served, and by which pod."""
         return {process.member: process.pod for process in self.processes.values() if self._serves(process)}
+
+    def shown(self) -> tuple[object, ...]:
+        """What an operator can see of the cluster, but for figures: it differs after each change."""
+        phases = [(process.id, process.phase) for process in self.processes.values()]
+        return self._changes, self.group.state, self.group.generation, phases
 
     def spans(self) -> dict[str, tuple[int, int]]:
         """Of each StatefulSet the first ordinal and how many pods it is to have."""

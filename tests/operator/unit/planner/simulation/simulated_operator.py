@@ -22,6 +22,10 @@ from slackwater_operator.planner.snapshot import GroupSnapshot
 from tests.operator.unit.planner.simulation.simulated_cluster import KEY, Simulation
 
 
+CALM_MS = 2_500
+"""How often at least the operator looks at a cluster that shows nothing new."""
+
+
 class SimulationClock:
     """The simulation's time, as the operator's clock."""
 
@@ -45,7 +49,7 @@ class SimulatedOperator:
     had in memory is lost. Until `away_until_ms` nobody takes its place.
     """
 
-    def __init__(self, simulation: Simulation, *, every_ms: int = 300, tracing: Tracing = NO_TRACING) -> None:
+    def __init__(self, simulation: Simulation, *, every_ms: int = 500, tracing: Tracing = NO_TRACING) -> None:
         self.simulation = simulation
         self.every_ms = every_ms
         self.dies: Callable[[Action, int], bool] = lambda action, number: False
@@ -67,7 +71,9 @@ class SimulatedOperator:
         self._traces = OperationTraces(tracing, clock)
         self._executor = Executor(kube, simulation.store, clusters, workers, events, traces=self._traces)
         self.session = self._new_session()
-        self._next_ms = 0
+        self._turned_ms = 0
+        self._shown: object = None
+        self._shown_ms = 0  # since when the cluster shows that
         self._changed = True
         simulation.store.on_change(self._wake)
 
@@ -85,6 +91,7 @@ class SimulatedOperator:
     def die(self) -> None:
         """All that was in memory is lost."""
         self.deaths += 1
+        self._shown = None
         self.session = self._new_session()
 
     async def run(self, until: Callable[[], object], *, timeout_ms: int = 120_000) -> None:
@@ -93,9 +100,17 @@ class SimulatedOperator:
         while not until():
             assert self.simulation.now_ms < deadline, self._stuck()
             self.simulation.tick()
-            if self.simulation.now_ms >= max(self._next_ms, self.away_until_ms):
-                self._next_ms = self.simulation.now_ms + self.every_ms
+            if self.simulation.now_ms >= max(self._next_ms(), self.away_until_ms):
+                self._turned_ms = self.simulation.now_ms
                 await self.turn()
+
+    def _next_ms(self) -> int:
+        """When the next turn is due: the longer nothing but figures changes, the later."""
+        now_ms, shown = self.simulation.now_ms, self.simulation.shown()
+        if shown != self._shown or now_ms < self.away_until_ms:
+            self._shown, self._shown_ms = shown, now_ms
+        wait_ms = min(max(self.every_ms, (now_ms - self._shown_ms) // 2), CALM_MS)
+        return self._turned_ms + wait_ms
 
     async def pass_time(self, ms: int) -> None:
         """Lets some time pass."""
