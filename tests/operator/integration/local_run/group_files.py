@@ -10,7 +10,7 @@ from typing import Self
 from slackwater.kafka import KafkaAdmin, KafkaProducer
 from tests.support.workers.local_run_site import LocalRunSite
 
-PARTITIONS = 12
+PARTITIONS = 6
 
 
 def group_of_workers(
@@ -49,7 +49,7 @@ class Feed:
 
     def _produce(self) -> None:
         with KafkaProducer(bootstrap_servers=self._bootstrap) as producer:
-            while not self._end.wait(0.2):
+            while not self._end.wait(0.5):
                 for _ in range(4 * PARTITIONS):
                     producer.send(self._topic, value=b"x" * 64, partition=self.count % PARTITIONS)
                     self.count += 1
