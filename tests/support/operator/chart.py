@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,20 +46,29 @@ def set_values(values: Mapping[str, Any]) -> list[str]:
     return [part for path, value in values.items() for part in ("--set-json", f"{path}={json.dumps(value)}")]
 
 
-def template(values: Mapping[str, Any] | None = None, *, release: str = RELEASE) -> list[Manifest]:
+def template(
+    values: Mapping[str, Any] | None = None, *, release: str = RELEASE, files: Sequence[Path] = ()
+) -> list[Manifest]:
     """All manifests of a release in the namespace `slackwater`, hooks as well. A caller may change them."""
-    manifests: list[Manifest] = pickle.loads(_rendered(release, tuple(set_values(values or {}))))
-    return manifests
+    options = tuple(set_values(values or {})) + tuple(f"--values={file}" for file in files)
+    return [manifest for text in _rendered(release, options) if (manifest := pickle.loads(_parsed(text)))]
 
 
 @cache
-def _rendered(release: str, values: Sequence[str]) -> bytes:
-    """The manifests, pickled: rendering and reading them takes 0.2 s of CPU time."""
-    said = helm("template", release, str(CHART), "--namespace", NAMESPACE, *values)
-    return pickle.dumps([document for document in yaml.load_all(said, _Loader) if document])
+def _rendered(release: str, options: Sequence[str]) -> list[str]:
+    """The manifests' texts: rendering takes 0.1 s of CPU time."""
+    said = helm("template", release, str(CHART), "--namespace", NAMESPACE, *options)
+    return re.split(r"^---$", said, flags=re.MULTILINE)
 
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+@cache
+def _parsed(text: str) -> bytes:
+    """A manifest, pickled. Most are the same whatever the values are, the large definition first of all."""
+    return pickle.dumps(yaml.load(text, Loader))
+
+
+Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Reads YAML ten times as quick as Python's own code."""
 
 
 def only_manifest(manifests: Sequence[Manifest], kind: str, name: str = "") -> Manifest:
