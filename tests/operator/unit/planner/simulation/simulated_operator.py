@@ -21,7 +21,6 @@ from slackwater_operator.planner.plan import plan as plan_group
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from tests.operator.unit.planner.simulation.simulated_cluster import KEY, Simulation
 
-
 CALM_MS = 2_500
 """How often at least the operator looks at a cluster that shows nothing new."""
 

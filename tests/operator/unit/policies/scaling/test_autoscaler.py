@@ -38,7 +38,7 @@ def ramp(now_ms: int) -> float:
     return 250 + 480 * (up - down)
 
 
-@pytest.mark.parametrize("partitions", [24, 40])
+@pytest.mark.parametrize("partitions", [24, pytest.param(40, marks=pytest.mark.long)])
 def test_a_ramp_up_and_down_again(partitions: int) -> None:
     policy = ScalingPolicy(3, 8, catch_up_ms=2 * MINUTE)
     group = SimulatedGroup(partitions, 3, 100.0, policy, ramp)
@@ -83,7 +83,7 @@ def test_a_burst_costs_one_step_up_and_one_down(capacity_per_s: float, burst: in
 
 @pytest.mark.parametrize(
     ("fall_s", "numbers"),
-    [(60, [2]), (240, [6, 4, 2]), (600, [6, 5, 4, 3, 2])],
+    [(60, [2]), pytest.param(240, [6, 4, 2], marks=pytest.mark.long), (600, [6, 5, 4, 3, 2])],
     ids=["fast", "medium", "slow"],
 )
 def test_a_need_that_falls_for_long_is_followed_in_few_steps(fall_s: int, numbers: list[int]) -> None:
