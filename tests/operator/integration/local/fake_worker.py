@@ -143,7 +143,7 @@ def main() -> None:
         emit("error", message="flights.pipeline: no module of this name; check spec.pipeline.handler")
         emit("stopped", code=2)
         sys.exit(2)
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])  # as a JVM would be
+    child = subprocess.Popen(["sleep", "600"])  # as a JVM would be
     emit("child", pid=child.pid)
     group = socket.create_connection(("127.0.0.1", CONFIG["group"]))
     lines = group.makefile("rw")

@@ -111,15 +111,18 @@ class Benches:
         *,
         behave: dict[str, str] | None = None,
         settings: RunSettings = FAST,
+        preflight: bool = False,
+        rollout: Mapping[str, Any] | None = None,
         **spec: Any,
     ) -> Bench:
-        """A run of `replicas` fake workers, started."""
+        """A run of `replicas` fake workers, started; without a preflight unless it is asked for."""
         folder = self._folder
+        rollout = {"preflight": {"enabled": preflight}, **(rollout or {})}
         group = FakeGroup(partitions=12)
         fake = {"group": await group.start(), "behave": behave or {}}
         (folder / "fake.json").write_text(json.dumps(fake))
         run = LocalRun(
-            Source(manifest(replicas, **spec), folder, folder),
+            Source(manifest(replicas, rollout=rollout, **spec), folder, folder),
             workdir=folder / "run",
             settings=settings,
             clusters=FakeClusters(group),

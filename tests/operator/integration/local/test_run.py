@@ -29,7 +29,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
 
 
 async def test_all_start_together_and_leave_together(make: Make) -> None:
-    bench = await make(3, behave={"flights-1": "slow"})
+    bench = await make(3, behave={"flights-1": "slow"}, preflight=True)
     await bench.run.wait_until_stable(STABLE_S)
     shown = bench.run.snapshot()
     assert [worker.name for worker in shown.workers] == ["flights-0", "flights-1", "flights-2"]
@@ -145,7 +145,7 @@ async def test_a_roll_that_cannot_fit_is_refused(make: Make) -> None:
 
 @pytest.mark.long
 async def test_a_revision_whose_preflight_fails_restarts_no_worker(make: Make) -> None:
-    bench = await make(2)
+    bench = await make(2, preflight=True)
     await bench.run.wait_until_stable(STABLE_S)
     pids = [worker.pid for worker in bench.run.snapshot().workers]
     bench.behave(behave={"preflight": "refuse"})
@@ -212,7 +212,7 @@ async def test_a_deaf_worker_is_killed_after_the_grace(make: Make) -> None:
 
 
 async def test_a_configuration_that_the_preflight_refuses_ends_the_run(make: Make) -> None:
-    bench = await make(2, behave={"preflight": "refuse"})
+    bench = await make(2, behave={"preflight": "refuse"}, preflight=True)
     with pytest.raises(
         RunError, match=r"the preflight failed: flights\.pipeline: no module of this name; check"
     ):
@@ -232,7 +232,7 @@ async def test_a_configuration_that_all_refuse_ends_the_run_with_their_line(make
 async def test_a_process_that_does_not_start_ends_the_run_with_its_output(
     make: Make, behave: dict[str, str]
 ) -> None:
-    bench = await make(2, behave=behave)
+    bench = await make(2, behave=behave, preflight="preflight" in behave)
     with pytest.raises(RunError, match="ModuleNotFoundError: No module named 'flights'"):
         await bench.until(lambda: len(bench.group.members) == 2)
 
