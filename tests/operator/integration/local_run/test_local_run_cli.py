@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from slackwater import cli
 from slackwater.kafka import KafkaAdmin
 from slackwater_operator.api.v1alpha1.consumer_group import load
 from tests.operator.integration.local_run.group_files import Feed, group_of_workers
@@ -108,14 +109,15 @@ def test_an_unreachable_broker_ends_the_run(site: LocalRunSite, group: Path, dev
     assert f"127.0.0.1:{port}" in errors[0]
 
 
-def test_a_work_folder_with_files_of_others_is_refused(group: Path) -> None:
+def test_a_work_folder_with_files_of_others_is_refused(
+    group: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     work = group.parent / WORK
     work.mkdir()
     (work / "takeover.key").write_text("mine")
     (work / "worker-1.json").write_text("mine")
-    code, errors = run(group)
-    assert code == 2
-    (error,) = errors
+    assert cli.main(command(group)[3:]) == 2
+    (error,) = capsys.readouterr().err.splitlines()
     assert f"{work} holds files that `slackwater local run` did not make" in error
     assert error.endswith("move them away, or give another folder with --workdir")
     assert {entry.name: entry.read_text() for entry in work.iterdir()} == {
@@ -291,10 +293,11 @@ def test_closing_the_terminal_ends_the_run_and_empties_the_group(group: Path, de
         assert admin.describe_groups([name]).unwrap()[name].state == "Empty"
 
 
-def test_workers_end_when_their_supervisor_is_killed(group: Path) -> None:
+def test_workers_end_when_their_supervisor_is_killed(devbroker: DevBroker, tmp_path: Path) -> None:
+    group = group_of_workers(devbroker.bootstrap, tmp_path, replicas=1, preflight=False).file
     with started(group) as process:
         wait_until(lambda: "done in" in (group.parent / "output").read_text())
-        workers = pids(group.parent)
+        (worker,) = pids(group.parent)
         process.kill()
         process.wait()
-    wait_until(lambda: not any(alive(pid) for pid in workers))
+    wait_until(lambda: not alive(worker))

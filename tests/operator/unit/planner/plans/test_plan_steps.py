@@ -66,7 +66,7 @@ async def test_a_pause_holds_until_it_is_promoted(strategy: str) -> None:
     simulation.change(pipeline=image("v2"))
     await operator.run(lambda: paused(simulation))
     since_s = simulation.now_ms / 1000
-    await operator.pass_time(600_000)
+    await operator.pass_time(120_000)
     assert served_by(simulation, "v2") == 1
     gauges = await shown(operator)
     assert (gauges.rollout_steps, gauges.rollout_steps_completed, gauges.rollout_analysis) == (2, 1, "")
@@ -145,7 +145,7 @@ async def test_a_prometheus_that_is_away_never_lets_it_go_on(strategy: str) -> N
     assert "Prometheus: away" in simulation.condition("Degraded")["message"]
     assert said(simulation, "AnalysisInconclusive")
     assert (await shown(operator)).rollout_analysis == "inconclusive"
-    await operator.pass_time(300_000)
+    await operator.pass_time(60_000)
     assert served_by(simulation, "v2") == 1
     assert paused(simulation)
     operator.die()
