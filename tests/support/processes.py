@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -194,7 +195,8 @@ def reserve_ports(count: int) -> list[int]:
     nobody listens. Raises RuntimeError when too few ports are left.
     """
     chosen: list[int] = []
-    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+    start = random.SystemRandom().randrange(len(PORTS))
+    for port in chain(PORTS[start:], PORTS[:start]):
         if len(chosen) == count:
             break
         if port not in _reserved and _lock(port):
