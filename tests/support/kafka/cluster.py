@@ -28,7 +28,6 @@ from tests.support.kafka.jars import (
     KAFKA_VERSION,
     QUICK_JAVA,
     KafkaUnavailable,
-    archive_options,
     find_java,
     kafka_libs,
     release_of,
@@ -92,7 +91,6 @@ class KafkaCluster:
         self.ports: dict[int, int] = {}
         self._config = dict(config or {})
         self._java_options = java_options
-        self._archive_options: tuple[str, ...] = ()
         self._listeners = dict(listeners or {})
         self._advertised = dict(advertised or {})
         self._listener_ports: dict[tuple[str, int], int] = {}
@@ -159,10 +157,7 @@ class KafkaCluster:
         self._zookeeper = None
 
     def _start_all(self) -> None:
-        libs = kafka_libs(self.release.version)
-        self._java, self._classpath = find_java(), f"{libs}/*"
-        if self._java_options == SHORT_LIVED and self.release.version == KAFKA_VERSION:
-            self._archive_options = archive_options(self._java, libs, _live_once)
+        self._java, self._classpath = find_java(), f"{kafka_libs(self.release.version)}/*"
         self._folder = Path(tempfile.mkdtemp(prefix="slackwater-kafka-"))
         self._configure()
         self._prepare()
@@ -240,8 +235,7 @@ class KafkaCluster:
     def _command(self, *arguments: str) -> list[str]:
         log4j = self.release.log4j
         logging = [f"-Dlog4j.configuration=file:{Path(__file__).with_name(log4j)}"] if log4j else []
-        options = [*self._java_options, *self._archive_options, *logging]
-        return [str(self._java), *options, "-cp", self._classpath, *arguments]
+        return [str(self._java), *self._java_options, *logging, "-cp", self._classpath, *arguments]
 
     def _prepare(self) -> None:
         """What has to be before a broker starts: a formatted storage, or a ZooKeeper."""
@@ -361,9 +355,3 @@ class KafkaCluster:
                 if not self.release.zookeeper or time.monotonic() > deadline:
                     raise
                 self._running.pop(node).kill()
-
-
-def _live_once(options: tuple[str, ...]) -> None:
-    """A broker starts, with these options for its Java, and ends in peace."""
-    with KafkaCluster(1, java_options=(*SHORT_LIVED, *options)) as cluster:
-        cluster.stop(1)

@@ -1,15 +1,9 @@
-"""Java, the jars of Apache Kafka's releases, and an archive of the classes that a broker loads from them.
-
-Maven fetches the jars once, into ``.cache/``. The archive of classes (JEP 350) is made once beside a
-release's jars, so that Java does not read and check each class again. Measured with Kafka 4.3.0 on Java 17:
-starting a broker costs 1.2 s of CPU in place of 2.4, formatting its storage 0.6 in place of 0.9.
-"""
+"""Java, and the jars of Apache Kafka's releases, which Maven fetches once, into ``.cache/``."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import re
 import shutil
@@ -22,8 +16,12 @@ from pathlib import Path
 
 from tests.support.waiting import HANG_S
 
-QUICK_JAVA = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""For a Java that lives for minutes at most: the second compiler would take more time than it saves."""
+QUICK_JAVA = (
+    "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+    "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote",
+)  # fmt: skip
+"""For a Java that lives for minutes at most: neither the second compiler, which would take more time than it
+saves, nor a check of what javac has compiled."""
 LEAST_JAVA = 17
 ROOT = Path(__file__).resolve().parents[3]
 CACHE = ROOT / ".cache"
@@ -183,30 +181,3 @@ def _copy_dependencies(mvn: str, pom: Path, folder: Path) -> str:
         shutil.rmtree(folder)
         folder.mkdir()
     return done.stdout + done.stderr
-
-
-ARCHIVE = "broker.jsa"
-_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
-
-
-def archive_options(java: Path, libs: Path, record: Callable[[tuple[str, ...]], None]) -> tuple[str, ...]:
-    """Java's options for the archive of a broker whose jars are in ``libs``; none if this Java makes none.
-
-    ``record(options)`` runs such a broker with these options for Java, and ends it by a signal that it can
-    act upon. Safe to call from many processes at once: one records, the others wait.
-    """
-    made_by = java.resolve().parents[1] / "release"
-    # An archive is good for one Java, and for jars in one place.
-    of = (made_by.read_bytes() if made_by.is_file() else b"") + str(libs).encode()
-    folder = libs.parent / f"classes-{hashlib.sha256(of).hexdigest()[:12]}"
-    archive = made_once(folder, lambda target: _record(target, record)) / ARCHIVE
-    # One that does not fit nevertheless is passed over without a word.
-    return (f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *_QUIET) if archive.is_file() else ()
-
-
-def _record(folder: Path, record: Callable[[tuple[str, ...]], None]) -> None:
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        classes = Path(scratch) / "classes"
-        classes.mkdir()
-        record((f"-XX:ArchiveClassesAtExit={classes / ARCHIVE}", *_QUIET))
-        classes.rename(folder)
