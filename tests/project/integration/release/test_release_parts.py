@@ -198,6 +198,8 @@ def test_the_launcher_finds_its_libraries_through_krews_link(tmp_path: Path) -> 
     program = launcher(tmp_path / "store", "any", python)
     plugin = tmp_path / "store" / "lib" / "any" / "slackwater_operator" / "cli" / "kubectl"
     plugin.mkdir(parents=True)
+    for package in (plugin, *plugin.parents[:2]):
+        (package / "__init__.py").touch()
     (plugin / "plugin.py").write_text(
         "import sys, part\ndef main(): print(part.NAME, sys.argv[1:]); return 3\n"
     )
