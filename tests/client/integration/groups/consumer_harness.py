@@ -7,16 +7,22 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from kafka import KafkaProducer
-from kafka.admin import KafkaAdminClient, NewPartitions, NewTopic
+from kafka.admin import KafkaAdminClient, NewPartitions
 
 from slackwater.kafka import KafkaAdmin, KafkaConsumer, TopicPartition
-from tests.support.waiting import WAIT_S
+from slackwater.kafka.records import BatchBuilder
+from slackwater.kafka.wire import messages as m
+from tests.support.waiting import WAIT_S, wait_until
+from tests.support.wire import rawdata
+from tests.support.wire.rawclient import RawClient, create_topic
 
 LONGER_THAN_A_TEST_MS = 500_000
 """For what must not be waited for: a test that waits for it ends at its limit (`timeout`, pyproject.toml)."""
+
+_BATCH_BYTES = 16 * 1024
 
 
 def unique(prefix: str) -> str:
@@ -38,27 +44,38 @@ def add_partitions(bootstrap: str, topic: str, total: int) -> None:
 def make_topic(bootstrap: str, partitions: int, records: int = 0) -> str:
     """A topic with ``records`` records dealt out to its partitions; each value is its number there."""
     topic = unique("t")
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-    try:
-        admin.create_topics([NewTopic(topic, partitions, 1)])
-    finally:
-        admin.close()
+    with RawClient.to(bootstrap) as client:
+        create_topic(client, topic, partitions)
     if records:
         produce(bootstrap, topic, partitions, records)
     return topic
 
 
 def produce(bootstrap: str, topic: str, partitions: int, records: int, start: int = 0) -> None:
-    """Appends records by another client than the one that is tested."""
-    producer = KafkaProducer(bootstrap_servers=bootstrap, linger_ms=5)
-    try:
-        for number in range(records):
-            producer.send(
-                topic, b"%d" % (start + number // partitions), key=b"k", partition=number % partitions
-            )
-        producer.flush(timeout=WAIT_S)
-    finally:
-        producer.close()
+    """Appends records by requests made by hand: a client of its own costs more than a whole consumer."""
+    with RawClient.to(bootstrap) as client:
+        request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name=topic)])
+        metadata = client.request(request, 9)
+    addresses = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
+    leaders = {p.partition_index: p.leader_id for p in metadata.topics[0].partitions}
+    for partition in range(partitions):
+        count = len(range(partition, records, partitions))
+        with RawClient(*addresses[leaders[partition]]) as leader:
+            for data in _batches(b"%d" % (start + number) for number in range(count)):
+                append = partial(rawdata.produce, leader, topic, data, partition=partition)
+                wait_until(lambda: append().error_code == 0)  # noqa: B023
+
+
+def _batches(values: Iterator[bytes]) -> Iterator[bytes]:
+    builder = BatchBuilder(max_bytes=_BATCH_BYTES)
+    now_ms = int(time.time() * 1000)
+    for value in values:
+        if not builder.append(now_ms, b"k", value, []):
+            yield bytes(builder.build())
+            builder = BatchBuilder(max_bytes=_BATCH_BYTES)
+            builder.append(now_ms, b"k", value, [])
+    if builder.count:
+        yield bytes(builder.build())
 
 
 def options(bootstrap: str, group: str | None, **more: Any) -> dict[str, Any]:
