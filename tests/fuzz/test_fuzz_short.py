@@ -17,7 +17,7 @@ from tests.support.waiting import HANG_S
 
 
 @pytest.mark.parts("parser")
-@pytest.mark.parametrize("inputs", [20_000, pytest.param(100_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("inputs", [10_000, pytest.param(100_000, marks=pytest.mark.long)])
 def test_a_short_run_of_all_fuzzers(inputs: int) -> None:
     command = [sys.executable, "-m", "tests.fuzz", "--seed", "4", "--inputs", str(inputs)]
     completed = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)

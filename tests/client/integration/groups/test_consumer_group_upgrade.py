@@ -107,7 +107,10 @@ def strategies(group: list[Watched]) -> list[str]:
     return [member.consumer.membership().protocol for member in group]
 
 
-@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
+@pytest.mark.parametrize(
+    "static",
+    [pytest.param(True, id="static"), pytest.param(False, id="dynamic", marks=pytest.mark.long)],
+)
 def test_two_rolling_bounces_make_a_group_cooperative(broker: Any, static: bool) -> None:
     topic, group, ledger = make_topic(broker.bootstrap, PARTITIONS), unique("g"), Ledger()
     stopped: list[Watched] = []

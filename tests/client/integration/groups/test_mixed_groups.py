@@ -293,7 +293,7 @@ class Flow:
 
     def _run(self) -> None:
         with RawClient.to(self._bootstrap) as client:
-            while not self._stop.wait(0.02):
+            while not self._stop.wait(0.1):
                 for partition in range(PARTITIONS):
                     base = produce(client, self._topic, batch([b"x"] * 3), partition=partition).base_offset
                     self.added |= {(partition, base + i) for i in range(3)}

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.records.bombs import CODEC_ROOM, LIMIT, bomb
 from tests.support.waiting import HANG_S
 
@@ -20,30 +18,29 @@ def peak():
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
-data = Path(sys.argv[1]).read_bytes()
 before = peak()
-try:
-    records.decode(data, fetch_offset=0, max_decompressed_bytes=int(sys.argv[2]))
-except records.CorruptRecordError:
-    print(peak() - before)
+for bomb in sys.argv[2:]:
+    try:
+        records.decode(Path(bomb).read_bytes(), fetch_offset=0, max_decompressed_bytes=int(sys.argv[1]))
+    except records.CorruptRecordError:
+        print(peak() - before)
 """
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "gzip in members",
-        "snappy",
-        "lz4",
-        "zstd in frames",
-        "zstd with a wide window",
-        "magic 1, lz4",
-        "tiny records",
-    ],
+_NAMES = (
+    "gzip in members",
+    "snappy",
+    "lz4",
+    "zstd in frames",
+    "zstd with a wide window",
+    "magic 1, lz4",
+    "tiny records",
 )
-def test_a_bomb_takes_no_more_of_the_machine_than_the_limit(name: str, tmp_path: Path) -> None:
-    """What the codecs' own libraries take, too."""
-    (tmp_path / "bomb").write_bytes(bomb(name))
-    command = [sys.executable, "-c", _CHILD, str(tmp_path / "bomb"), str(LIMIT)]
+
+
+def test_a_bomb_takes_no_more_of_the_machine_than_the_limit(tmp_path: Path) -> None:
+    """What the codecs' own libraries take, too; one process reads them all, as its peak only grows."""
+    for name in _NAMES:
+        (tmp_path / name).write_bytes(bomb(name))
+    command = [sys.executable, "-c", _CHILD, str(LIMIT), *(str(tmp_path / name) for name in _NAMES)]
     completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
-    assert int(completed.stdout) < LIMIT * 9 // 8 + CODEC_ROOM
+    peaks = dict(zip(_NAMES, map(int, completed.stdout.split()), strict=True))
+    assert {name: peak for name, peak in peaks.items() if peak >= LIMIT * 9 // 8 + CODEC_ROOM} == {}

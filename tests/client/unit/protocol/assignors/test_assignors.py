@@ -143,6 +143,7 @@ def rounds(counts: dict[str, int], members: dict[str, MemberSubscription]) -> li
 
 
 @pytest.mark.parametrize("assignor", [RangeAssignor(), RoundRobinAssignor(), CooperativeStickyAssignor()])
+@settings(max_examples=40)
 @given(data=st.data(), same=st.booleans())
 def test_plans_are_deterministic_and_assign_no_partition_twice(
     assignor: Assignor, data: st.DataObject, same: bool
