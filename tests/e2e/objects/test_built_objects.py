@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slackwater_operator.api.v1alpha1 import pod_template_overlay as overlay
 from slackwater_operator.api.v1alpha1.consumer_group import MAX_NAME, MAX_NAME_TAKEOVER, ConsumerGroup, parse
 from slackwater_operator.model import names
 from slackwater_operator.planner.objects import differs, marked
@@ -248,3 +249,14 @@ def test_a_misspelled_field_deep_in_the_template_is_named(control_plane: Control
     document = statefulset(group, template=current.template, replicas=1)
     with pytest.raises(ApiError, match="limit: field not declared in schema"):
         control_plane.api.apply(home, document, dry_run=True)
+
+
+def test_the_names_of_a_pods_fields_are_kubernetes_own(control_plane: ControlPlane) -> None:
+    """Those of the API server, with what later releases have changed."""
+    schemas = control_plane.api.request("GET", "/openapi/v3/api/v1")["components"]["schemas"]
+    pod, container = (
+        set(schemas[f"io.k8s.api.core.v1.{kind}"]["properties"]) for kind in ("PodSpec", "Container")
+    )
+    later = {"schedulingGroup", "evictionResponders"}
+    assert pod - {"workloadRef"} | later == overlay.POD_FIELDS
+    assert container == overlay.CONTAINER_FIELDS

@@ -6,7 +6,6 @@ from datetime import date
 from typing import Any
 
 import pytest
-from kubernetes import client
 
 from slackwater_operator.api.v1alpha1 import pod_template_overlay as overlay
 from slackwater_operator.api.v1alpha1.consumer_group import ResourceError
@@ -217,11 +216,6 @@ def test_an_invalid_template_is_refused(template: dict[str, Any], expected: str)
     with pytest.raises(ResourceError) as raised:
         laid(template)
     assert expected in str(raised.value)
-
-
-def test_the_names_of_a_pods_fields_are_kubernetes_own() -> None:
-    assert set(client.V1PodSpec.attribute_map.values()) == overlay.POD_FIELDS
-    assert set(client.V1Container.attribute_map.values()) == overlay.CONTAINER_FIELDS
 
 
 def test_what_is_owned_here_is_what_is_built() -> None:
