@@ -9,9 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import confluent_kafka
-
-from slackwater.kafka import KafkaAdmin
+from slackwater.kafka import KafkaAdmin, TopicPartition
 from slackwater.kafka.errors import KafkaError
 from slackwater_operator.local.machine.events import WorkerEvent, parse_event
 from slackwater_operator.local.report.timeline import Restart, Takeover, Timeline
@@ -27,6 +25,8 @@ from tests.support.waiting import HANG_S, WAIT_S
 API_VERSION = "slackwater.dev/v1alpha1"
 PLURAL = "consumergroups"
 RESTARTED_AT = "slackwater.dev/restartedAt"
+POLL_S = 0.25
+"""How often a group is looked at: a look costs its processes and servers some 10 ms of CPU time."""
 AT_REST = (IDLE, PAUSED, REFUSED, STOPPED)
 """The phases of a rollout in which no worker is restarted or taken over, or about to be."""
 
@@ -135,7 +135,7 @@ class Group:
             return None
 
         try:
-            return until(holds, f"{self.name}: {kind}={status} {reason}", timeout_s)
+            return until(holds, f"{self.name}: {kind}={status} {reason}", timeout_s, POLL_S)
         except TimeoutError as exc:
             raise AssertionError(f"{exc}\n{self.tell()}") from exc
 
@@ -212,11 +212,13 @@ class Group:
         wanted = {f"{self.name}-{ordinal}" for ordinal in range(replicas)}
 
         def settled() -> int | None:
+            if not is_in(phases, self.resource()):
+                return None
             try:
                 state, members = self.kafka_group()
             except KafkaError:  # a coordinator that moves
                 return None
-            if state != "Stable" or members != wanted or not is_in(phases, self.resource()):
+            if state != "Stable" or members != wanted:
                 return None
             workers = self.workers()
             generations = {worker["generation"] for worker in workers.values()}
@@ -228,7 +230,7 @@ class Group:
             return None
 
         try:
-            return until(settled, f"{self.name}: {replicas} workers settled", timeout_s, every_s=0.25)
+            return until(settled, f"{self.name}: {replicas} workers settled", timeout_s, POLL_S)
         except TimeoutError as exc:
             raise AssertionError(f"{exc}\n{self.tell()}") from exc
 
@@ -244,7 +246,9 @@ class Group:
             return workers if reported >= self.partitions else None
 
         try:
-            return until(served, f"{self.name}: a record of each partition after its takeover", timeout_s)
+            return until(
+                served, f"{self.name}: a record of each partition after its takeover", timeout_s, POLL_S
+            )
         except TimeoutError as exc:
             raise AssertionError(f"{exc}\n{self.tell()}") from exc
 
@@ -267,7 +271,7 @@ class Group:
             return len(pods) == replicas and images == {image} and all(map(_is_ready, pods))
 
         try:
-            until(rolled, f"{self.name} rolled to {image}", timeout_s, every_s=0.25)
+            until(rolled, f"{self.name} rolled to {image}", timeout_s, POLL_S)
         except TimeoutError as exc:
             raise AssertionError(f"{exc}\n{self.tell()}") from exc
         self.await_condition("RolledOut")
@@ -280,11 +284,12 @@ class Group:
         Raises :class:`KafkaError` when the coordinator does not answer. By our own admin client:
         librdkafka's aborts the process when the brokers are gone (``rd_kafka_enq_once_del_source_return``).
         """
-        with KafkaAdmin(
-            self.site.kafka.bootstrap, bootstrap_timeout_ms=3000, request_timeout_ms=5000
-        ) as admin:
+        with self._admin() as admin:
             group = admin.describe_groups([self.name]).unwrap()[self.name]
         return group.state, {member.instance_id or member.member_id for member in group.members}
+
+    def _admin(self) -> KafkaAdmin:
+        return KafkaAdmin(self.site.kafka.bootstrap, bootstrap_timeout_ms=3000, request_timeout_ms=5000)
 
     def await_kafka_group(self, state: str, timeout_s: float = WAIT_S) -> None:
         """Waits until Kafka's group has no member and is in that state (``Empty``, ``Dead``)."""
@@ -296,25 +301,22 @@ class Group:
                 return False
 
         try:
-            until(is_it, f"{self.name}: a group that is {state}", timeout_s)
+            until(is_it, f"{self.name}: a group that is {state}", timeout_s, POLL_S)
         except TimeoutError as exc:
             raise AssertionError(f"{exc}\n{self.tell()}") from exc
 
     def committed(self) -> dict[int, int]:
         """The group's committed offset of each partition, 0 where there is none. Asks until Kafka answers."""
-        return until(self._committed, f"{self.name}: its offsets")
+        return until(self._committed, f"{self.name}: its offsets", every_s=POLL_S)
 
     def _committed(self) -> dict[int, int] | None:
-        consumer = confluent_kafka.Consumer(
-            {"bootstrap.servers": self.site.kafka.bootstrap, "group.id": self.name}
-        )
+        asked = [TopicPartition(self.topic, number) for number in range(self.partitions)]
         try:
-            asked = [confluent_kafka.TopicPartition(self.topic, n) for n in range(self.partitions)]
-            return {place.partition: max(0, place.offset) for place in consumer.committed(asked, 10)}
-        except confluent_kafka.KafkaException:  # a coordinator that moves, or is busy
+            with self._admin() as admin:
+                committed = admin.committed_offsets(self.name, asked)
+        except KafkaError:  # a coordinator that moves, or is busy
             return None
-        finally:
-            consumer.close()
+        return {place.partition: committed[place].offset if place in committed else 0 for place in asked}
 
     # --- the load ---------------------------------------------------------------------------------
 
@@ -333,7 +335,7 @@ class Group:
             return all(committed.get(partition, 0) >= end for partition, end in wanted.items())
 
         try:
-            until(done, f"{self.name}: everything committed", timeout_s, every_s=0.25)
+            until(done, f"{self.name}: everything committed", timeout_s, POLL_S)
         except TimeoutError as exc:
             raise AssertionError(f"{exc}: {self.committed()} of {dict(wanted)}\n{self.tell()}") from exc
 
