@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
+import io
 import json
 import os
 import re
@@ -11,19 +13,21 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from slackwater.runtime.telemetry.status import Status
+from slackwater_operator.cli.kubectl.plugin import complete, main
 from slackwater_operator.model import names
 from slackwater_operator.specs.revision_record import revision_record, revision_source
 from slackwater_operator.specs.statefulset import read_resource
 from tests.e2e.kube.kube_objects import group
-from tests.support.controlplane import ControlPlane, path_of
+from tests.support.controlplane import ControlPlane, kubectl as kubectl_program, path_of
 from tests.support.waiting import HANG_S
 from tests.support.workers.fakes import VirtualClock
 
@@ -68,24 +72,21 @@ def only_libraries() -> str:
 
 
 class Plugin:
-    """Runs the plugin as kubectl does, with the libraries of the krew archive."""
+    """Runs the plugin as kubectl does, in this process."""
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         self._plane, self._namespace = plane, namespace
 
     def run(
-        self, *words: str, function: str = "main", kubeconfig: Path | None = None
+        self, *words: str, function: Callable[[Sequence[str]], int] = main, kubeconfig: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        module = "slackwater_operator.cli.kubectl.plugin"
-        call = f"{only_libraries()}\nfrom {module} import {function}\nsys.exit({function}())"
-        path = f"{ROOT / 'operator'}{os.pathsep}{ROOT / 'worker'}"
-        return subprocess.run(
-            [sys.executable, "-c", call, *words],
-            env={**self._plane.environment(kubeconfig), "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            timeout=HANG_S,
-        )
+        with (
+            mock.patch.dict(os.environ, self._plane.environment(kubeconfig)),
+            contextlib.redirect_stdout(io.StringIO()) as output,
+            contextlib.redirect_stderr(io.StringIO()) as errors,
+        ):
+            code = function(words)
+        return subprocess.CompletedProcess(words, code, output.getvalue(), errors.getvalue())
 
     def __call__(self, *words: str, **options: Any) -> str:
         """What it prints. It must end well."""
@@ -116,16 +117,33 @@ def resource(control_plane: ControlPlane, namespace: str) -> Any:
     return read
 
 
-def test_a_group_is_explained_with_the_libraries_of_the_krew_archive(
-    plugin: Plugin, control_plane: ControlPlane, namespace: str
+def test_kubectl_finds_it_and_it_needs_the_libraries_of_the_krew_archive(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    assert "Kafka group flights" in plugin("explain", "flights")
     # Patterns are matched by a library of their own.
-    other = group(namespace, "patterns")
-    other["spec"] |= {"topicPattern": "flights-.*"}
-    del other["spec"]["topics"]
-    control_plane.api.create(path_of(*GROUPS, namespace), other)
-    assert "Kafka group patterns" in plugin("explain", "patterns")
+    patterns = group(namespace, "patterns")
+    patterns["spec"] |= {"topicPattern": "flights-.*"}
+    del patterns["spec"]["topics"]
+    control_plane.api.create(path_of(*GROUPS, namespace), patterns)
+    program = tmp_path / "kubectl-slackwater"
+    call = f"from {main.__module__} import main\nsys.exit(main())\n"
+    program.write_text(f"#!{sys.executable}\n{only_libraries()}\n{call}")
+    program.chmod(0o755)
+    known = control_plane.environment()
+    ended = subprocess.run(
+        [str(kubectl_program()), "slackwater", "explain", "patterns", "-n", namespace],
+        env={
+            **known,
+            "PATH": f"{tmp_path}{os.pathsep}{known['PATH']}",
+            "PYTHONPATH": f"{ROOT / 'operator'}{os.pathsep}{ROOT / 'worker'}",
+        },
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert f"{namespace}/patterns" in ended.stdout.splitlines()[0]
+    assert "Kafka group patterns" in ended.stdout
 
 
 @pytest.mark.long
@@ -181,9 +199,9 @@ def test_what_is_not_permitted_or_not_there(
 
 @pytest.mark.long
 def test_names_of_groups_are_completed(plugin: Plugin, namespace: str) -> None:
-    ended = plugin.run("-n", namespace, "status", "fl", function="complete")
+    ended = plugin.run("-n", namespace, "status", "fl", function=complete)
     assert ended.stdout.splitlines() == ["flights", ":4"]
-    assert plugin.run("-n", namespace, "status", "x", function="complete").stdout.splitlines() == [":4"]
+    assert plugin.run("-n", namespace, "status", "x", function=complete).stdout.splitlines() == [":4"]
 
 
 def set_status(plane: ControlPlane, namespace: str, **rollout: Any) -> None:
@@ -249,7 +267,7 @@ def test_undo_goes_back_to_a_kept_revision(
     assert "goes back to revision 2 (bb)" in plugin("undo", "flights", "--to-revision", "bb")
     assert resource()["spec"]["pipeline"]["handlerTimeout"] == "1m"
     assert "revision 9 is not kept; kept: 2, 1" in plugin.refused("undo", "flights", "--to-revision", "9")
-    options = plugin.run("undo", "--", function="complete").stdout.splitlines()
+    options = plugin.run("undo", "--", function=complete).stdout.splitlines()
     assert "--to-revision" in options
 
 

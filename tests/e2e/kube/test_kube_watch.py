@@ -118,6 +118,7 @@ async def test_the_store_holds_only_the_named_namespaces(
                 assert {key.namespace for key in store.groups()} == {namespace}
 
 
+@pytest.mark.long
 async def test_a_deletion_during_a_gap_in_the_watch_is_noticed(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -12,11 +12,13 @@ from typing import cast
 
 import pytest
 
-from slackwater_operator.cli.operator import allow_deep_objects
+from slackwater_operator.cli import operator
+from slackwater_operator.cli.operator import allow_deep_objects, main
 from slackwater_operator.cli.operator_options import parse
 from slackwater_operator.kubernetes.kopf_thread import Backoffs
 from slackwater_operator.kubernetes.lease import Lease, LeaseWatchdog
 from slackwater_operator.kubernetes.watch import settings
+from slackwater_operator.telemetry import logs
 from slackwater_operator.telemetry.logs import FewerRetries, JsonLines
 from tests.support.telemetry.tracing import Recorded
 
@@ -75,6 +77,7 @@ def test_arguments_go_before_the_environment() -> None:
         (["--namespace", "a,b"], {}, "give the option once for each"),
         (["--admission-webhook", "a.b"], {}, "--admission-webhook a.b: not a valid Service name"),
         (["--lease", "No Name"], {}, "--lease No Name: not a valid Lease name"),
+        (["--http-port", "x"], {}, "argument --http-port: x must be a number between 0 and 65535"),
         (["--round-ms", "1"], {}, "--round-ms: 1 must be a number between 500 and 60000"),
         (
             [],
@@ -97,6 +100,17 @@ def test_bad_arguments_are_reported(
     assert ended.value.code == 2
     [line] = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+def test_a_kubeconfig_that_does_not_exist_ends_it_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/at/all")
+    monkeypatch.setattr(logs, "set_up", lambda *_: None)
+    monkeypatch.setattr(operator, "allow_deep_objects", lambda: None)  # stays for the whole process
+    assert main([]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "/nowhere/at/all does not exist" in line
 
 
 class FakeLease:
