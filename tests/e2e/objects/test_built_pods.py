@@ -118,6 +118,7 @@ def test_workers_join_under_their_pod_names_and_handle_records(
     until(
         lambda: len(warm := phases(control_plane, namespace)) == 2 and set(warm) == {"warm"},
         "two at the gate",
+        every_s=0.25,
     )
     for pod in pods(control_plane, namespace):
         assert not ready(pod)
@@ -135,6 +136,7 @@ def test_workers_join_under_their_pod_names_and_handle_records(
                 == 100
             ),
             "all commits",
+            every_s=0.25,
         )
     control_plane.kubectl("delete", "cg", "flights", "-n", namespace)
     until(lambda: not pods(control_plane, namespace), "the pods' end")
@@ -142,11 +144,13 @@ def test_workers_join_under_their_pod_names_and_handle_records(
     until(
         lambda: "flights" not in control_plane.kubectl("get", kinds, "-n", namespace, "-o", "name"),
         "the end of all that belonged to the group",
+        every_s=0.5,
     )
     logs = control_plane.pods.logs(namespace, "flights-0")
     assert '"event": "drained"' in logs or '"event":"drained"' in logs
 
 
+@pytest.mark.long
 def test_a_preflight_succeeds_and_joins_no_group(
     control_plane: ControlPlane, namespace: str, definition: None, devbroker: DevBroker, topic: str
 ) -> None:
@@ -161,6 +165,7 @@ def test_a_preflight_succeeds_and_joins_no_group(
         assert admin.describe_groups([topic]).unwrap()[topic].members == ()
 
 
+@pytest.mark.long
 def test_a_preflight_reports_a_missing_handler(
     control_plane: ControlPlane, namespace: str, definition: None, devbroker: DevBroker, topic: str
 ) -> None:

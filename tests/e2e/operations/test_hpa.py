@@ -24,6 +24,7 @@ from tests.support.controlplane.build import ROOT
 from tests.support.controlplane.external_metrics import OWNER, PREFIX, external_metrics
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, now_ms
+from tests.support.site.group import POLL_S
 from tests.support.waiting import HANG_S, WAIT_S
 
 pytestmark = pytest.mark.controlplane
@@ -79,7 +80,9 @@ class Hpa:
 
     def await_condition(self, kind: str, status: str, reason: str, timeout_s: float = WAIT_S) -> None:
         try:
-            until(lambda: self.conditions().get(kind) == (status, reason), f"{kind} {reason}", timeout_s)
+            until(
+                lambda: self.conditions().get(kind) == (status, reason), f"{kind} {reason}", timeout_s, POLL_S
+            )
         except TimeoutError as exc:
             raise AssertionError(f"{exc}: {self.status()}") from exc
 
@@ -194,10 +197,10 @@ def test_keda_stops_the_last_worker_and_starts_it_again(site: ClusterSite, names
     hpa.await_condition("ScalingActive", "True", "ValidMetricFound")
     with group.load(rate=0) as load:
         load.burst(400)
-        until(lambda: sum(group.committed().values()) == 400, "what there is handled")
+        until(lambda: sum(group.committed().values()) == 400, "what there is handled", every_s=POLL_S)
         by_scale(site, group, 0)
         group.await_condition("Ready", reason="ScaledToZero")
-        until(lambda: not group.pods(), "no worker")
+        until(lambda: not group.pods(), "no worker", every_s=POLL_S)
         group.await_kafka_group("Empty")
         assert sum(group.committed().values()) == 400, "Kafka keeps the offsets"
         hpa.await_condition("ScalingActive", "False", "ScalingDisabled")

@@ -12,6 +12,7 @@ from slackwater.kafka.admin import KafkaAdmin, MemberDescription
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, now_ms
+from tests.support.site.group import POLL_S
 
 pytestmark = pytest.mark.controlplane
 
@@ -51,11 +52,11 @@ def test_a_deleted_group_leaves_what_its_policy_keeps(
         group.await_settled(2)
         with group.load(rate=0) as load:
             load.burst(40)
-            until(lambda: group.handled_count() == 40, "everything handled")
+            until(lambda: group.handled_count() == 40, "everything handled", every_s=POLL_S)
             group.await_handled(load.stop())
         assert len(_left(group)) >= 7, "the test sees the objects"
         group.delete()
-        until(lambda: _gone(group), "everything gone")
+        until(lambda: _gone(group), "everything gone", every_s=POLL_S)
         # Well before the session of 90 s could have expired.
         group.await_kafka_group("Empty" if policy == "Retain" else "Dead", 45)
         assert "Refused" not in {event["reason"] for event in group.events()}

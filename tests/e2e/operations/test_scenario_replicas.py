@@ -11,6 +11,7 @@ import yaml
 
 from tests.support.controlplane import ControlPlane, until
 from tests.support.site import ClusterSite, Group
+from tests.support.site.group import POLL_S
 
 pytestmark = pytest.mark.controlplane
 
@@ -42,14 +43,14 @@ def await_replicas(group: Group, replicas: int) -> None:
             observed_generation == resource["metadata"]["generation"]
         )
 
-    until(observed, f"spec.replicas {replicas}")
+    until(observed, f"spec.replicas {replicas}", every_s=POLL_S)
 
 
 def scale(site: ClusterSite, replicas: int) -> None:
     site.plane.kubectl("-n", site.namespace, "scale", "cg/flights", f"--replicas={replicas}")
 
 
-def test_a_number_that_the_operator_has_filled_in_is_no_conflict(site: ClusterSite) -> None:
+def test_a_number_meets_no_conflict_whoever_has_set_it_before(site: ClusterSite) -> None:
     group = apply(site, None)
     await_replicas(group, 1)
     apply(site, 3)
@@ -58,6 +59,8 @@ def test_a_number_that_the_operator_has_filled_in_is_no_conflict(site: ClusterSi
     await_replicas(group, 3)
     apply(site, 2, manager="kubectl")
     await_replicas(group, 2)
+    scale(site, 4)  # a number of two manifests
+    await_replicas(group, 4)
 
 
 @pytest.mark.long
@@ -68,13 +71,6 @@ def test_who_scales_keeps_the_number_whoever_applies_the_rest(site: ClusterSite)
     await_replicas(group, 4)
     apply(site, None)
     apply(site, None, manager="helm")
-    await_replicas(group, 4)
-
-
-def test_a_number_of_the_manifest_can_be_scaled(site: ClusterSite) -> None:
-    group = apply(site, 2)
-    await_replicas(group, 2)
-    scale(site, 4)
     await_replicas(group, 4)
 
 

@@ -18,7 +18,6 @@ GAP_SHARE = 0.3
 @pytest.mark.parametrize(
     ("workers", "rate", "gap_share"),
     [
-        pytest.param(2, 200, 1.0, id="2 workers"),
         pytest.param(3, 300, 1.0, id="3 workers", marks=pytest.mark.long),
         pytest.param(10, 1000, GAP_SHARE, id="10 workers", marks=pytest.mark.long),
     ],
