@@ -27,7 +27,7 @@ def taken() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-@pytest.mark.parametrize("option", ["--port", "--control-port"])
+@pytest.mark.parametrize("option", ["--port", pytest.param("--control-port", marks=pytest.mark.long)])
 def test_the_dev_broker_reports_a_port_that_is_in_use(tmp_path: Path, taken: int, option: str) -> None:
     ended = run("devbroker", "--data", tmp_path / "data", option, str(taken))
     assert ended.code == 2, ended
@@ -55,6 +55,7 @@ def test_the_dev_broker_refuses_a_data_folder_that_another_one_uses(tmp_path: Pa
         assert first.process.poll() is None
 
 
+@pytest.mark.long
 def test_the_demo_refuses_a_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / ".demo").write_text("mine")
     ended = run("demo", cwd=tmp_path)

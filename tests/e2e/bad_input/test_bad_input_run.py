@@ -180,18 +180,17 @@ def unreachable(
 ) -> Iterator[dict[str, Future[Ended]]]:
     """Runs against brokers that are not there, side by side: each waits for ten seconds."""
     refused, empty = f"127.0.0.1:{closed_port}", tmp_path_factory.mktemp("demo")
-    first, second = (LocalRunSite(refused, tmp_path_factory.mktemp("unreachable")) for _ in range(2))
-    with ThreadPoolExecutor(3) as pool:
+    site = LocalRunSite(refused, tmp_path_factory.mktemp("unreachable"))
+    with ThreadPoolExecutor(2) as pool:
         yield {
-            "refused": pool.submit(run, *first.arguments()),
-            "black hole": pool.submit(run, *second.arguments("--bootstrap", black_hole)),
+            "black hole": pool.submit(run, *site.arguments("--bootstrap", black_hole)),
             "demo": pool.submit(run, "demo", "--bootstrap", refused, cwd=empty),
         }
 
 
 @pytest.mark.long
-def test_an_unreachable_broker_ends_the_run(unreachable: dict[str, Future[Ended]], closed_port: int) -> None:
-    ended = unreachable["refused"].result()
+def test_an_unreachable_broker_ends_the_run(closed_port: int, tmp_path: Path) -> None:
+    ended = run(*LocalRunSite(f"127.0.0.1:{closed_port}", tmp_path).arguments())
     assert ended.code == 1, ended
     assert ended.stderr.count("\n") == 1, ended
     assert ended.error.endswith(
@@ -225,6 +224,7 @@ def test_a_missing_topic_ends_the_run(devbroker: DevBroker, tmp_path: Path) -> N
     check(site, ended, rf"{devbroker.bootstrap}: .*{site.name}.* does not exist; create it")
 
 
+@pytest.mark.long
 def test_an_unknown_property_ends_the_run(site: LocalRunSite) -> None:
     site.change("session.timeout.ms:", 'sesion.timeout.ms: "1", session.timeout.ms:')
     check(
@@ -235,6 +235,7 @@ def test_an_unknown_property_ends_the_run(site: LocalRunSite) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_work_folder_that_cannot_be_created_ends_the_run(site: LocalRunSite, tmp_path: Path) -> None:
     site.work = tmp_path / "handlers.py" / "work"
     check(

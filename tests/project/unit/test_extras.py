@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from slackwater import cli, extras
 from slackwater.extras import Extra, NotInstalledError
 from slackwater.kafka.records import BatchBuilder, decode
 from slackwater_operator.demo.source import DEMO
+from tests.support.docs.extras import distributions_of_modules
 
 ROOT = Path(__file__).parents[3]
 
@@ -44,7 +44,7 @@ def test_an_extra_installs_the_modules_that_its_part_needs(extra: Extra) -> None
     distribution, _, name = extra.requirement.removesuffix("]").partition("[")
     folder = {"slackwater": "worker", "slackwater-operator": "operator"}[distribution]
     wanted = installed_by(folder, name) | installed_by(folder, "")
-    owners = packages_distributions()
+    owners = distributions_of_modules()
     for module in extra.modules:
         top = module.partition(".")[0]
         assert {owner.lower().replace("_", "-") for owner in owners[top]} & (wanted | {"sqlalchemy"}), module

@@ -27,11 +27,19 @@ def modules_of(package: Path) -> dict[str, Path]:
     return modules
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements beneath a node: a third of its nodes."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+            yield child
+            yield from statements(child)
+
+
 def imports_of(module: str, file: Path, modules: Mapping[str, Path]) -> set[str]:
     """The modules, among ``modules``, that a file imports anywhere in its code."""
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     imported: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text(), str(file))):
+    for node in statements(ast.parse(file.read_text(), str(file))):
         if isinstance(node, ast.Import):
             imported.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

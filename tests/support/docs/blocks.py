@@ -10,6 +10,7 @@ import shlex
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,14 +81,13 @@ NOT_RUN = (
 
 def blocks(*languages: str) -> list[Block]:
     """The blocks of README.md and docs/ (without docs/design) in these languages."""
+    return [block for block in _all() if block.language in languages]
+
+
+@cache
+def _all() -> list[Block]:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [
-        block
-        for page in pages
-        if (ROOT / "docs" / "design") not in page.parents
-        for block in _of(page)
-        if block.language in languages
-    ]
+    return [block for page in pages if (ROOT / "docs" / "design") not in page.parents for block in _of(page)]
 
 
 def commands(block: Block) -> list[list[str]]:

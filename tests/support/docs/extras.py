@@ -10,7 +10,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import packages_distributions
@@ -82,6 +82,12 @@ def _projects() -> dict[str, dict[str, Any]]:
     return {project["name"]: project for text in texts for project in [tomllib.loads(text)["project"]]}
 
 
+@cache
+def distributions_of_modules() -> Mapping[str, list[str]]:
+    """The distributions that each top-level module here belongs to."""
+    return packages_distributions()
+
+
 def _name(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
@@ -132,7 +138,7 @@ def _of_module(module: str, where: str) -> Iterator[Need]:
             if f"{module}.".startswith(f"{beginning}."):
                 yield from _of_extra(extra, part)
         return
-    distributions = packages_distributions().get(top)
+    distributions = distributions_of_modules().get(top)
     assert distributions, f"{part} is not installed here"
     yield Need(_name(distributions[0]), part)
 

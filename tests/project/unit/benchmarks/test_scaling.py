@@ -10,7 +10,7 @@ from benchmarks.scaling.keda import KedaRule
 from benchmarks.scaling.loads import HOUR, LOADS, daily, flat, sine, spikes
 from slackwater_operator.policies.scaling.types import ScalingPolicy
 
-IN_EACH_RUN = {"sine of 20 min", "one hot partition"}
+IN_EACH_RUN = {"sine of 20 min"}
 """Names of loads. The long tests have all of them."""
 
 
