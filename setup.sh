@@ -11,8 +11,10 @@ export PIP_NO_COMPILE=1
 
 # uv takes half of pip's time. It does not read pip's settings, such as a company's index; then pip installs.
 install() {
-    { [ -x .venv/bin/uv ] && .venv/bin/uv pip install --quiet --python "$env" "$@"; } ||
-        "$env/bin/pip" install --quiet "$@"
+    { [ -x .venv/bin/uv ] && .venv/bin/uv pip install --quiet --python "$env" "$@"; } || {
+        [ -x "$env/bin/pip" ] || "$env/bin/python" -m ensurepip >/dev/null
+        "$env/bin/python" -m pip install --quiet "$@"
+    }
 }
 
 case "${1:?usage: setup.sh run|dev|tools FOLDER LOCK}" in
@@ -47,7 +49,7 @@ dev)
     ;;
 tools)
     env=$2
-    "$python" -m venv --clear "$env"
+    "$python" -m venv --clear --without-pip "$env"
     install --require-hashes -r "$3"
     ;;
 esac
