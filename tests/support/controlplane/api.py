@@ -103,6 +103,7 @@ class Api:
         body: object = None,
         *,
         content_type: str = "application/json",
+        accept: str = "application/json",
         repeatable: bool = False,
         warnings: Warnings | None = None,
     ) -> Any:
@@ -110,7 +111,7 @@ class Api:
 
         ``repeatable``: it may arrive twice, as each GET may. ``warnings``: gets those of the API server.
         """
-        headers = {**self._headers, "Accept": "application/json", "Content-Type": content_type}
+        headers = {**self._headers, "Accept": accept, "Content-Type": content_type}
         text = None if body is None else json.dumps(body)
         ask = self._ask if repeatable or method == "GET" else self._send
         try:
