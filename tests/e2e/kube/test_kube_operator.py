@@ -394,10 +394,10 @@ def test_a_namespace_that_cannot_be_read_is_reported_and_does_not_hold_the_other
             events = api.list(path_of("events.k8s.io/v1", "events", namespace))
             return next((event for event in events if event["reason"] == "WatchRefused"), None)
 
-        told = until(event, "the Event", every_s=POLL_S)
-        assert told["regarding"]["kind"] == "Lease"
-        assert other in told["note"]
-        assert "consumergroups.slackwater.dev" in told["note"]
+        watch_refused = until(event, "the Event", every_s=POLL_S)
+        assert watch_refused["regarding"]["kind"] == "Lease"
+        assert other in watch_refused["note"]
+        assert "consumergroups.slackwater.dev" in watch_refused["note"]
 
         grant(control_plane, other, namespace, but="pods")
         until(
