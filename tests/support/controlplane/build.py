@@ -1,7 +1,7 @@
 """The programs of a control plane, built or fetched once into ``.cache/`` of the repository.
 
 etcd, kube-apiserver and kube-controller-manager are built from the Go modules that
-``tools/controlplane/go.mod`` pins (about six minutes on two cores the first time), and so are the programs of
+``tools/controlplane/go.mod`` pins (some four minutes on two cores the first time), and so are the programs of
 a node and Prometheus: what they share, such as Kubernetes' client, is compiled once. CoreDNS is built from
 ``tools/coredns``, kstatus' library from ``tools/kstatus``, KEDA from ``tools/keda/go.mod``, an emulator of
 Google Cloud Storage from ``tools/gcs/go.mod``, the tools of a release from ``tools/release/go.mod``. helm and
@@ -25,7 +25,7 @@ import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.waiting import HANG_S
@@ -43,9 +43,15 @@ _KUBERNETES_FLAGS = (
     f"-s -w -X {_VERSION}.gitVersion=v{KUBERNETES_VERSION} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=35"
 )
 # A quarter of the compiler's CPU time goes into debugging data, which the linker omits (-s -w), a third of
-# the rest into inlining. Inlined is what these programs spend their time in; their bulk runs once, or never.
+# the rest into inlining, a tenth into optimizations that can be omitted. Optimized is what these programs
+# spend their time in; their bulk runs once, or never.
 _WITHOUT_DEBUGGING_DATA = "-dwarf=false"
-_INLINED = (
+_OMITTED = (
+    "prove", "sccp", "generic_cse", "lowered_cse", "nilcheckelim", "dse", "memcombine", "phiopt", "late_fuse",
+    "loop_rotate", "likelyadjust",
+)  # fmt: skip
+"""Phases of the compiler's SSA form; ``go tool compile -d=ssa/help`` lists them."""
+_OPTIMIZED = (
     "std",
     "github.com/gogo/protobuf/...",
     "github.com/json-iterator/...",
@@ -57,8 +63,8 @@ _INLINED = (
     "sigs.k8s.io/structured-merge-diff/...",
 )
 _COMPILER_FLAGS = (
-    f"-gcflags=all={_WITHOUT_DEBUGGING_DATA} -l",
-    *(f"-gcflags={packages}={_WITHOUT_DEBUGGING_DATA}" for packages in _INLINED),
+    f"-gcflags=all={_WITHOUT_DEBUGGING_DATA} -l -d={','.join(f'ssa/{phase}/off' for phase in _OMITTED)}",
+    *(f"-gcflags={packages}={_WITHOUT_DEBUGGING_DATA}" for packages in _OPTIMIZED),
 )
 # The garbage collector takes a tenth of the compiler's CPU time; below this size it need not run. Threads
 # that share a package take another eighth: packages are compiled side by side, each by one thread.
@@ -82,12 +88,14 @@ class Binaries:
 @dataclass(frozen=True)
 class GoTools:
     """Programs of one Go module: ``programs`` maps the file's name to the package it is built from; ``tags``
-    are its build tags."""
+    are its build tags. ``left_out`` maps a module that they are built from to patterns of files without which
+    it is compiled, and each pattern to the file of ``module`` that has their place, if any."""
 
     module: Path
     linker_flags: str
     programs: Mapping[str, str]
     tags: str = ""
+    left_out: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
 
     def folder(self) -> Path:
         """Where the programs go: named by what decides their content."""
@@ -95,7 +103,7 @@ class GoTools:
         said.update((self.module / "go.mod").read_bytes())
         for source in sorted(self.module.glob("*.go")):
             said.update(source.read_bytes())
-        flags = (_COMPILER_FLAGS, self.linker_flags, self.tags)
+        flags = (_COMPILER_FLAGS, self.linker_flags, self.tags, self.left_out)
         said.update(repr((flags, sorted(self.programs.items()))).encode())
         return CACHE / f"{self.module.name}-{said.hexdigest()[:12]}"
 
@@ -107,6 +115,12 @@ CONTROL_PLANE = GoTools(
         "etcd": "go.etcd.io/etcd/server/v3",
         "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
         "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+    },
+    # These files alone import a tenth of all packages, and the programs call next to nothing of them:
+    # a predicate of pods in the kubelet, and a kit for unit tests.
+    left_out={
+        "k8s.io/kubernetes": {"pkg/kubelet/eviction/*.go": "eviction.go"},
+        "k8s.io/apiserver": {"pkg/admission/plugin/policy/generic/policy_test_context.go": None},
     },
 )
 NODE = GoTools(
@@ -249,12 +263,56 @@ def _go_build(tools: GoTools, name: str, program: Path) -> None:
     _run(
         [
             str(go), "build", f"-p={os.cpu_count() or 1}", "-trimpath", "-tags", tools.tags,
-            *_COMPILER_FLAGS, "-ldflags", tools.linker_flags, "-o", str(unfinished), tools.programs[name],
+            f"-modfile={_modules(go, tools)}", *_COMPILER_FLAGS, "-ldflags", tools.linker_flags,
+            "-o", str(unfinished), tools.programs[name],
         ],
         cwd=tools.module, env={**os.environ, "CGO_ENABLED": "0", **_FRUGAL}, timeout_s=BUILD_TIMEOUT_S,
     )  # fmt: skip
     unfinished.rename(program)
     print(f"built {name} in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+
+
+def _modules(go: Path, tools: GoTools) -> Path:
+    """The go.mod to build ``tools`` with: its own, or one that replaces modules by copies without files."""
+    if not tools.left_out:
+        return tools.module / "go.mod"
+    modules = tools.folder() / "go.mod"
+    if not modules.exists():
+        shutil.copy(tools.module / "go.sum", tools.folder())
+        unfinished = modules.with_name("unfinished.mod")
+        shutil.copy(tools.module / "go.mod", unfinished)
+        for module, patterns in tools.left_out.items():
+            copy = tools.folder() / module
+            _copy_module(go, tools, module, copy, patterns)
+            _run([str(go), "mod", "edit", f"-replace={module}={copy}", str(unfinished)])
+        unfinished.rename(modules)
+    return modules
+
+
+def _copy_module(
+    go: Path, tools: GoTools, module: str, copy: Path, left_out: Mapping[str, str | None]
+) -> None:
+    _run([str(go), "mod", "download", module], cwd=tools.module, timeout_s=BUILD_TIMEOUT_S)
+    source = Path(_run([str(go), "list", "-m", "-f={{.Dir}}", module], cwd=tools.module).strip())
+    shutil.rmtree(copy, ignore_errors=True)
+    without = {file for pattern in left_out for file in source.glob(pattern)}
+    for folder, _, names in os.walk(source):
+        target = copy / Path(folder).relative_to(source)
+        target.mkdir(parents=True)
+        for name in names:
+            if (file := Path(folder, name)) not in without:
+                _link(file, target / name)
+    for pattern, instead in left_out.items():
+        if instead:
+            shutil.copy(tools.module / instead, (copy / pattern).parent)
+
+
+def _link(file: Path, target: Path) -> None:
+    """A hard link, which takes no space; a copy on another file system."""
+    try:
+        target.hardlink_to(file)
+    except OSError:
+        shutil.copyfile(file, target)
 
 
 def find_go() -> Path:
