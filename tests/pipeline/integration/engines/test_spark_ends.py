@@ -50,6 +50,7 @@ def test_a_java_process_that_dies_is_an_error_of_its_own(shared_spark: SharedSpa
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.long
 def test_a_server_that_stops_is_an_error_of_its_own(shared_spark: SharedSpark) -> None:
     server, host = shared_spark.server, shared_spark.host("connect")
     host.start("keep")
