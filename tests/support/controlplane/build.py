@@ -228,8 +228,7 @@ def krew() -> tuple[Path, Path]:
 
 def keda_source() -> Path:
     """The folder of KEDA's Go module, with its manifests. Raises :class:`ToolsUnavailable`."""
-    said = _run([str(find_go()), "mod", "download", "-json", _KEDA_MODULE], cwd=KEDA.module)
-    return Path(json.loads(said)["Dir"])
+    return _source(find_go(), KEDA, _KEDA_MODULE)
 
 
 def helm() -> Path:
@@ -273,7 +272,7 @@ def _go_build(tools: GoTools, name: str, program: Path) -> None:
 
 
 def _modules(go: Path, tools: GoTools) -> Path:
-    """The go.mod to build ``tools`` with: its own, or one that replaces modules by copies without files."""
+    """The go.mod to build ``tools`` with: its own, or one that replaces modules by copies that lack files."""
     if not tools.left_out:
         return tools.module / "go.mod"
     modules = tools.folder() / "go.mod"
@@ -292,10 +291,10 @@ def _modules(go: Path, tools: GoTools) -> Path:
 def _copy_module(
     go: Path, tools: GoTools, module: str, copy: Path, left_out: Mapping[str, str | None]
 ) -> None:
-    _run([str(go), "mod", "download", module], cwd=tools.module, timeout_s=BUILD_TIMEOUT_S)
-    source = Path(_run([str(go), "list", "-m", "-f={{.Dir}}", module], cwd=tools.module).strip())
+    source = _source(go, tools, module)
     shutil.rmtree(copy, ignore_errors=True)
     without = {file for pattern in left_out for file in source.glob(pattern)}
+    # Not copytree, which copies modes: folders of Go's module cache are read-only.
     for folder, _, names in os.walk(source):
         target = copy / Path(folder).relative_to(source)
         target.mkdir(parents=True)
@@ -305,6 +304,12 @@ def _copy_module(
     for pattern, instead in left_out.items():
         if instead:
             shutil.copy(tools.module / instead, (copy / pattern).parent)
+
+
+def _source(go: Path, tools: GoTools, module: str) -> Path:
+    """The folder of Go's module cache with a module that ``tools`` are built from; downloaded if need be."""
+    command = [str(go), "mod", "download", "-json", module]
+    return Path(json.loads(_run(command, cwd=tools.module, timeout_s=BUILD_TIMEOUT_S))["Dir"])
 
 
 def _link(file: Path, target: Path) -> None:
