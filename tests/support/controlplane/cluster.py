@@ -572,13 +572,18 @@ class ControlPlane:
         groups = path_of("slackwater.dev/v1alpha1", "consumergroups", namespace)
         # As a table: Python's json cannot read a group, nor its metadata, that nests 1,500 levels deep.
         table, names_only = "application/json;as=Table;g=meta.k8s.io;v=v1", "?includeObject=None"
-        try:
-            rows = self.api.request("GET", groups + names_only, accept=table)["rows"] or ()
-        except ApiError as exc:
-            if exc.status == 404:  # the kind is not defined
-                return
-            raise
-        for row in rows:
+
+        def listed() -> Mapping[str, Any]:
+            try:
+                answer: Mapping[str, Any] = self.api.request("GET", groups + names_only, accept=table)
+            except ApiError as exc:
+                if exc.status != 404:  # the kind is not defined
+                    raise
+                return {"rows": None}
+            return answer
+
+        # 429 right after the kind was defined.
+        for row in until(listed, f"the groups of {namespace}")["rows"] or ():
             with contextlib.suppress(ApiError):  # it has gone meanwhile
                 self.api.request(
                     "PATCH", f"{groups}/{row['cells'][0]}{names_only}", {"metadata": {"finalizers": None}},
