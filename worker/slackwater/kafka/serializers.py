@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
+def closing(*extensions: Any) -> ExitStack:
+    """Calls at its end ``close()`` of each that has one, the last first, whatever the others, or calls within
+    it, raise."""
+    stack = ExitStack()
+    for extension in extensions:
+        close = getattr(extension, "close", None)
+        if callable(close):
+            stack.callback(close)
+    return stack
+
+
 class Serializer(ABC):
-    """Makes bytes of a key or value. It can be called with the value, too, which is what a producer does."""
+    """Makes bytes of a key or value (``key_serializer``, ``value_serializer``)."""
 
     @abstractmethod
     def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:
@@ -22,6 +34,9 @@ class Serializer(ABC):
 
     def close(self) -> None:  # noqa: B027
         """The producer is closed."""
+
+
+SerializerLike = Serializer | Callable[[Any], bytes | None]
 
 
 class Deserializer(ABC):

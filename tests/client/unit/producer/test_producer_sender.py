@@ -31,6 +31,7 @@ from slackwater.kafka.producer import (
     sender,
 )
 from slackwater.kafka.records import BatchHeader, decode, iter_batches
+from slackwater.kafka.serializers import Serializer
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader
@@ -452,6 +453,29 @@ async def test_a_producer_for_threads_has_interceptors() -> None:
         await asyncio.to_thread(producer.send, "t", b"x")
         await asyncio.to_thread(producer.close, WAIT_S)
     assert watches.told == [("t", 50, type(None)), "closed"]
+
+
+class Notes(Serializer):
+    """Notes what it sees, and fails at its end."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def serialize(self, topic: str, headers: Any, data: Any) -> bytes | None:
+        self.seen.append((topic, headers))
+        return None if data is None else bytes(data)
+
+    def close(self) -> None:
+        self.seen.append("closed")
+        raise RuntimeError("not today")
+
+
+async def test_serializers_see_topic_and_headers_and_are_closed_whatever_the_others_raise() -> None:
+    key, value = Notes(), Notes()
+    with pytest.raises(RuntimeError, match="not today"):
+        async with producing(key_serializer=key, value_serializer=value) as (producer, _):
+            await producer.send_and_wait("t", b"x", headers=[("h", b"1")])
+    assert key.seen == value.seen == [("t", [("h", b"1")]), "closed"]
 
 
 # -- metrics -----------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any, Literal, TypeVar, overload
 from uuid import UUID
 
-from slackwater.kafka.consumer.config import deserializers
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.engine import Engine
 from slackwater.kafka.consumer.interceptors import Interceptors
@@ -25,6 +24,7 @@ from slackwater.kafka.net.threads import MADE_BEFORE_FORK, tell_of_fork
 from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.subscription import EARLIEST, LATEST, FetchState
 from slackwater.kafka.records import RecordColumns
+from slackwater.kafka.serializers import closing
 from slackwater.kafka.structs import (
     ConsumerGroupMetadata,
     MembershipSnapshot,
@@ -106,13 +106,7 @@ class ConsumerBase(ABC):
         self._nudge()
 
     def _closing_extensions(self) -> ExitStack:
-        """Closes the interceptors and deserializers at its end, each of them whatever the others, or calls
-        within it, raise."""
-        stack = ExitStack()
-        for deserializer in (self.config.value_deserializer, self.config.key_deserializer):
-            stack.callback(deserializers.close, deserializer)
-        stack.callback(self._interceptors.close)
-        return stack
+        return closing(self.config.value_deserializer, self.config.key_deserializer, self._interceptors)
 
     def _timeout(self, timeout_ms: float | None) -> int:
         if timeout_ms is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -23,13 +23,13 @@ from slackwater.kafka.net.security.settings import PLAIN_TEXT, Security
 from slackwater.kafka.producer.java_serializers import by_java_class
 from slackwater.kafka.producer.partitioner import Partitioner
 from slackwater.kafka.records.compression import CODECS
+from slackwater.kafka.serializers import SerializerLike
 from slackwater.kafka.wire.limits import ANSWER_BYTES
 
 _ACKS = {"all": -1, -1: -1, 0: 0, 1: 1, "-1": -1, "0": 0, "1": 1}
 _MAX_IN_FLIGHT_IDEMPOTENT = 5
 """How many batches of a producer a broker remembers for a partition, to recognise duplicates."""
 
-Serializer = Callable[[Any], bytes | None]
 
 _KEYWORDS_ALONE = ("api_version", "metrics_enabled", "partitioner", "security")
 _TRANSACTIONS = "transactions are not supported"
@@ -96,8 +96,8 @@ class ProducerConfig:
     metadata_max_age_ms: int = 300_000
     receive_message_max_bytes: int = ANSWER_BYTES
     bootstrap_timeout_ms: int = 10_000
-    key_serializer: Serializer | None = None
-    value_serializer: Serializer | None = None
+    key_serializer: SerializerLike | None = None
+    value_serializer: SerializerLike | None = None
     partitioner: Partitioner | None = None
     interceptor_classes: Any = ()
     connections_max_idle_ms: int = 540_000

@@ -28,12 +28,13 @@ from slackwater.kafka.net.security.connect import kept_by_client
 from slackwater.kafka.net.threads import MADE_BEFORE_FORK, tell_of_fork
 from slackwater.kafka.producer.accumulator import Accumulator, Headers
 from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata
-from slackwater.kafka.producer.config import ProducerConfig, Serializer
+from slackwater.kafka.producer.config import ProducerConfig
 from slackwater.kafka.producer.metrics import ProducerMetrics
 from slackwater.kafka.producer.partitioner import next_sticky, partition_for_key
 from slackwater.kafka.producer.sender import Sender
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.records import HEADER_BYTES, record_size
+from slackwater.kafka.serializers import SerializerLike
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire.errors import ErrorCode
 
@@ -300,9 +301,17 @@ def chosen_partition(
     return config.partitioner(key, range(topic.count), topic.available)
 
 
-def serialize(serializer: Serializer | None, value: Any, what: str) -> bytes | None:
-    """``value`` as bytes. Raises :class:`TypeError` that says which serializer is missing."""
-    made = value if serializer is None else serializer(value)
+def serialize(
+    serializer: SerializerLike | None, topic: str, headers: Headers | None, value: Any, what: str
+) -> bytes | None:
+    """``value`` as bytes: kafka-python's serializers have ``serialize(topic, headers, value)``, others are
+    called with the value. Raises :class:`TypeError` that says which serializer is missing."""
+    if serializer is None:
+        made = value
+    elif method := getattr(serializer, "serialize", None):
+        made = method(topic, headers or (), value)
+    else:
+        made = serializer(value)
     if made is None or isinstance(made, bytes):
         return made
     if isinstance(made, bytearray | memoryview):

@@ -9,11 +9,10 @@ from typing import Any
 
 from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.java_names import FIXED_BYTES, SERIALIZATION, PythonName, encoding_of, inner_kind
+from slackwater.kafka.serializers import SerializerLike
 
-Serializer = Callable[[Any], bytes | None]
 
-
-def _of(make: Callable[[Any], bytes]) -> Serializer:
+def _of(make: Callable[[Any], bytes]) -> SerializerLike:
     return lambda value: None if value is None else make(value)
 
 
@@ -22,7 +21,7 @@ def _void(value: Any) -> None:
         raise ValueError("data where none is expected")
 
 
-BY_JAVA_CLASS: dict[str, Serializer | None] = {
+BY_JAVA_CLASS: dict[str, SerializerLike | None] = {
     "ByteArraySerializer": None,
     "ByteBufferSerializer": None,
     "BytesSerializer": None,
@@ -64,7 +63,7 @@ def by_java_class(name: str, text: str, properties: Mapping[str, Any]) -> Any:
     )
 
 
-def _lists(inner: Serializer | None, fixed: bool) -> Callable[[Sequence[Any]], bytes]:
+def _lists(inner: SerializerLike | None, fixed: bool) -> Callable[[Sequence[Any]], bytes]:
     """Java's ListSerializer: items of a fixed size behind the places of nulls, others each behind its
     size."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
 from types import TracebackType
@@ -20,11 +21,13 @@ from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata, RecordM
 from slackwater.kafka.producer.config import ProducerConfig
 from slackwater.kafka.producer.core import ProducerCore, chosen_partition, serialize
 from slackwater.kafka.producer.interceptors import Interceptors, ProducerRecord
+from slackwater.kafka.serializers import closing
 
 
-class _Measured:
+class _Shared:
     config: ProducerConfig
     _core: ProducerCore
+    _interceptors: Interceptors
 
     @overload
     def metrics(self, raw: Literal[False] = False) -> dict[str, dict[str, float]]: ...
@@ -39,8 +42,12 @@ class _Measured:
         figures = self._core.metrics
         return figures.raw(self.config.client_id) if raw else figures.values()
 
+    def _closing_extensions(self) -> ExitStack:
+        config = self.config
+        return closing(config.partitioner, config.value_serializer, config.key_serializer, self._interceptors)
 
-class AsyncProducer(_Measured):
+
+class AsyncProducer(_Shared):
     """A producer on the running event loop. Options: :class:`~.config.ProducerConfig`."""
 
     def __init__(
@@ -95,8 +102,8 @@ class AsyncProducer(_Measured):
     async def _send(self, record: ProducerRecord, send_by_ms: float | None) -> FutureRecordMetadata:
         core = self._core
         topic, value, key, headers, partition, timestamp_ms = record
-        key_bytes = serialize(self.config.key_serializer, key, "key")
-        value_bytes = serialize(self.config.value_serializer, value, "value")
+        key_bytes = serialize(self.config.key_serializer, topic, headers, key, "key")
+        value_bytes = serialize(self.config.value_serializer, topic, headers, value, "value")
         core.check(topic, timestamp_ms, key_bytes, value_bytes, headers)
         partitions = core.topics.get(topic) or await core.find_topic(topic)
         partition = chosen_partition(self.config, partitions, partition, key_bytes)
@@ -148,13 +155,13 @@ class AsyncProducer(_Measured):
         if self._core.closed:
             return
         self._core.closed = True
-        try:
-            await self.flush(timeout)
-        except KafkaTimeoutError:
-            pass
-        finally:
-            await self._core.stop()
-            self._interceptors.close()
+        with self._closing_extensions():
+            try:
+                await self.flush(timeout)
+            except KafkaTimeoutError:
+                pass
+            finally:
+                await self._core.stop()
 
     stop = close
 
@@ -167,7 +174,7 @@ class AsyncProducer(_Measured):
         await self.close()
 
 
-class KafkaProducer(_Measured):
+class KafkaProducer(_Shared):
     """A producer that any thread may use; kafka-python 3's names. Options: :class:`~.config.ProducerConfig`.
 
     Idempotent by default: records of a partition are stored once and in the order of the ``send`` calls,
@@ -233,8 +240,8 @@ class KafkaProducer(_Measured):
     def _send(self, record: ProducerRecord, send_by_ms: float | None) -> FutureRecordMetadata:
         core, config = self._core, self.config
         topic, value, key, headers, partition, timestamp_ms = record
-        key_bytes = serialize(config.key_serializer, key, "key")
-        value_bytes = serialize(config.value_serializer, value, "value")
+        key_bytes = serialize(config.key_serializer, topic, headers, key, "key")
+        value_bytes = serialize(config.value_serializer, topic, headers, value, "value")
         core.check(topic, timestamp_ms, key_bytes, value_bytes, headers)
         partitions = core.topics.get(topic) or self._thread.run(core.find_topic(topic))
         partition = chosen_partition(config, partitions, partition, key_bytes)
@@ -279,14 +286,14 @@ class KafkaProducer(_Measured):
         if self._core.closed:
             return
         self._core.closed = True
-        try:
-            self.flush(timeout)
-        except KafkaTimeoutError:
-            pass
-        finally:
-            self._thread.run(self._core.stop())
-            self._thread.stop()
-            self._interceptors.close()
+        with self._closing_extensions():
+            try:
+                self.flush(timeout)
+            except KafkaTimeoutError:
+                pass
+            finally:
+                self._thread.run(self._core.stop())
+                self._thread.stop()
 
     def __del__(self) -> None:
         core: ProducerCore | None = getattr(self, "_core", None)

@@ -158,10 +158,3 @@ def reader(deserializer: Any) -> Callable[[ConsumerRecord, bytes | None], Any] |
     if method is None:
         return lambda record, data: deserializer(data)
     return lambda record, data: method(record.topic, record.headers, data)
-
-
-def close(deserializer: Any) -> None:
-    """Closes a deserializer that can be closed."""
-    method = getattr(deserializer, "close", None)
-    if callable(method):
-        method()
