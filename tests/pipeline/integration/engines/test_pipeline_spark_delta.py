@@ -151,9 +151,7 @@ def test_columns_that_the_table_lacks_are_an_error_without_mergeschema(
     spark: SparkProcess, tmp_path: Path
 ) -> None:
     put(DeltaSink("g", str(tmp_path)), rows([0], n=[1]), 0)
-    assert "SinkError: the sink cannot write to the Delta table" in spark.run(
-        host.put, str(tmp_path), [{1: (0, 1)}]
-    )
+    assert spark.run(host.put, str(tmp_path), [{1: (0, 1)}]).startswith("RecordsError")
     assert spark.run(_merging, str(tmp_path)) == ""
     assert set(DeltaFolder(tmp_path).columns) == {"topic", "partition", "offset", "n", "carrier"}
 
