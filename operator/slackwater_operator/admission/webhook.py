@@ -24,7 +24,7 @@ from slackwater_operator.kubernetes.client import Kube
 from slackwater_operator.kubernetes.errors import KubeConfigError, KubeError
 from slackwater_operator.kubernetes.kopf_thread import KopfThread, log_in, quiet_settings
 from slackwater_operator.specs.statefulset import read_resource
-from slackwater_operator.telemetry.metrics import Metrics
+from slackwater_operator.telemetry.metrics import OperatorMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class AdmissionWebhook:
     def __init__(
         self,
         kube: Kube,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         *,
         name: str,
         namespace: str,

@@ -36,7 +36,7 @@ from slackwater_operator.kubernetes.store import Key, Store, Unread
 from slackwater_operator.kubernetes.watch import Watches
 from slackwater_operator.telemetry import logs
 from slackwater_operator.telemetry.http_server import HealthServer, Verdict
-from slackwater_operator.telemetry.metrics import Metrics
+from slackwater_operator.telemetry.metrics import OperatorMetrics
 from slackwater_operator.telemetry.pages import group_page, overview_page
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Operator:
         self._options = options
         self._kube = kube
         self._lease_kube = lease_kube
-        self._metrics = Metrics()
+        self._metrics = OperatorMetrics()
         self._store = Store()
         self._watches = Watches(
             kube, self._store, namespaces=options.namespaces, on_unread=self._report_unread
@@ -326,7 +326,7 @@ def watch_event(namespace: str, unread: Unread | None) -> tuple[str, str, Litera
     return "WatchRefused", text, "Warning"
 
 
-def _admission(options: Options, kube: Kube, metrics: Metrics) -> AdmissionWebhook | None:
+def _admission(options: Options, kube: Kube, metrics: OperatorMetrics) -> AdmissionWebhook | None:
     if not options.admission_webhook:
         return None
     from slackwater_operator.admission.webhook import AdmissionWebhook

@@ -11,10 +11,10 @@ from slackwater.clock import Clock
 from slackwater_operator.api.v1alpha1.spec.prometheus import PrometheusSecurity
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.policies.resource_policies import steps_policy
-from slackwater_operator.policies.rollout.analysis import Measured, Measurement, MetricRule
+from slackwater_operator.policies.rollout.analysis import Measurement, MetricRule, MetricValue
 from slackwater_operator.policies.rollout.figures import FiguresInput, FigureWatch
 
-Ask = Callable[[str, PrometheusSecurity | None, Sequence[str]], Awaitable[Sequence[Measured]]]
+Ask = Callable[[str, PrometheusSecurity | None, Sequence[str]], Awaitable[Sequence[MetricValue]]]
 """Sends queries to Prometheus, for a namespace and with the settings of its group. Raises nothing, and ends
 within a limited time."""
 
@@ -83,9 +83,9 @@ class AnalysisWatch:
     async def _ask(
         self,
         step: str,
-        values: dict[str, Measured],
+        values: dict[str, MetricValue],
         queries: Sequence[MetricRule],
-        send: Callable[[], Awaitable[Sequence[Measured]]],
+        send: Callable[[], Awaitable[Sequence[MetricValue]]],
         clock: Clock,
         changed: Callable[[], None],
     ) -> None:

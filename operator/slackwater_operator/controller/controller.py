@@ -34,7 +34,7 @@ from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import parse
 from slackwater_operator.policies.backoff import delay_ms
 from slackwater_operator.policies.conditions import Trouble
-from slackwater_operator.telemetry.metrics import Metrics
+from slackwater_operator.telemetry.metrics import OperatorMetrics
 from slackwater_operator.workers.client import WorkerStatuses
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Controller:
         kube: ObjectApi,
         store: Store,
         events: EventRecorder,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         settings: Settings | None = None,
         *,
         may_act: Callable[[], bool] = lambda: True,

@@ -16,9 +16,9 @@ import aiohttp
 from slackwater.kafka.untrusted import json_object, one_line
 from slackwater_operator.api.v1alpha1.spec.prometheus import PrometheusSecurity
 from slackwater_operator.controller.execution.secret_values import SecretProblem
-from slackwater_operator.controller.prometheus_access import FIELD, Access, access_of
+from slackwater_operator.controller.prometheus_access import FIELD, PrometheusAccess, access_of
 from slackwater_operator.kubernetes.object_api import ObjectApi
-from slackwater_operator.policies.rollout.analysis import Measured
+from slackwater_operator.policies.rollout.analysis import MetricValue
 from slackwater_operator.workers.bounded_http import Answer, BadAnswer, bounded_session, request
 
 TIMEOUT_S = 10.0
@@ -55,7 +55,7 @@ class Prometheus:
 
     async def values(
         self, namespace: str, security: PrometheusSecurity | None, queries: Sequence[str]
-    ) -> list[Measured]:
+    ) -> list[MetricValue]:
         """The results of queries, or for each why there is no number.
 
         Args:
@@ -64,22 +64,22 @@ class Prometheus:
             queries: in PromQL.
         """
         if not self._url:
-            return [Measured(None, NO_ADDRESS) for _ in queries]
+            return [MetricValue(None, NO_ADDRESS) for _ in queries]
         if security is None:
             if self._session is None:
                 self._session = bounded_session(self._timeout_s)
-            return await self._ask(self._session, Access(), queries)
+            return await self._ask(self._session, PrometheusAccess(), queries)
         if security.tls_fields and not self._url.startswith("https://"):
             problem = (
                 f"{self._where} is asked without TLS, but {FIELD} has {' and '.join(security.tls_fields)}; "
                 "change the operator's --prometheus-url to https://, or remove these fields"
             )
-            return [Measured(None, problem) for _ in queries]
+            return [MetricValue(None, problem) for _ in queries]
         try:
             access = await access_of(self._kube, namespace, security)
         except SecretProblem as error:
             problem = one_line(f"Prometheus is not asked: {error}", _LONGEST_ERROR)
-            return [Measured(None, problem) for _ in queries]
+            return [MetricValue(None, problem) for _ in queries]
         connector = aiohttp.TCPConnector(ssl=access.context or True)
         session = bounded_session(self._timeout_s, connector=connector)
         try:
@@ -94,11 +94,13 @@ class Prometheus:
             self._session = None
 
     async def _ask(
-        self, session: aiohttp.ClientSession, access: Access, queries: Sequence[str]
-    ) -> list[Measured]:
+        self, session: aiohttp.ClientSession, access: PrometheusAccess, queries: Sequence[str]
+    ) -> list[MetricValue]:
         return await asyncio.gather(*(self._value(session, access, query) for query in queries))
 
-    async def _value(self, session: aiohttp.ClientSession, access: Access, query: str) -> Measured:
+    async def _value(
+        self, session: aiohttp.ClientSession, access: PrometheusAccess, query: str
+    ) -> MetricValue:
         url = f"{self._url}/api/v1/query?{urlencode({'query': query})}"
         try:
             answer = await request(
@@ -110,13 +112,13 @@ class Prometheus:
                 server_name=access.server_name,
             )
         except (BadAnswer, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            return Measured(None, one_line(access.redacted(self._failure(error, access)), _LONGEST_ERROR))
+            return MetricValue(None, one_line(access.redacted(self._failure(error, access)), _LONGEST_ERROR))
         refused = self._refused(answer, access)
         if refused:
-            return Measured(None, one_line(access.redacted(refused), _LONGEST_ERROR))
+            return MetricValue(None, one_line(access.redacted(refused), _LONGEST_ERROR))
         return _number(answer, access)
 
-    def _failure(self, error: Exception, access: Access) -> str:
+    def _failure(self, error: Exception, access: PrometheusAccess) -> str:
         """Why there is no answer."""
         reason = _tls_error(error)
         if isinstance(reason, ssl.SSLCertVerificationError):
@@ -137,7 +139,7 @@ class Prometheus:
             "--prometheus-url to http://"
         )
 
-    def _verification(self, reason: ssl.SSLCertVerificationError, access: Access) -> str:
+    def _verification(self, reason: ssl.SSLCertVerificationError, access: PrometheusAccess) -> str:
         certificate, code = f"the certificate of {self._where}", reason.verify_code
         words = str(reason.verify_message).rstrip(".")
         if code in (_HOSTNAME_MISMATCH, _ADDRESS_MISMATCH):
@@ -149,7 +151,7 @@ class Prometheus:
             return f"{certificate} is not trusted by {access.ca} ({words}); correct that CA"
         return f"{certificate} is not trusted ({words}); name a Secret with its CA in {FIELD}.caSecret"
 
-    def _refused(self, answer: Answer, access: Access) -> str:
+    def _refused(self, answer: Answer, access: PrometheusAccess) -> str:
         """Why an answer is none to a query that Prometheus has read; "" if it is one."""
         if answer.status == 400 and _NOT_ENCRYPTED in answer.body:
             return f"{self._where} requires TLS; change the operator's --prometheus-url to https://"
@@ -184,7 +186,7 @@ def _tls_error(error: BaseException) -> ssl.SSLError | None:
     return next((reason for reason in known if isinstance(reason, ssl.SSLError)), None)
 
 
-def _number(answer: Answer, access: Access) -> Measured:
+def _number(answer: Answer, access: PrometheusAccess) -> MetricValue:
     """The number of an answer; a vector must have one element."""
     try:
         document: Any = json_object(answer.body)
@@ -192,22 +194,22 @@ def _number(answer: Answer, access: Access) -> Measured:
         document = {}
     if answer.status != 200 or document.get("status") != "success":
         said = access.redacted(document.get("error") or f"HTTP status {answer.status}")
-        return Measured(None, f"Prometheus refuses the query: {one_line(said, _LONGEST_ERROR)}")
+        return MetricValue(None, f"Prometheus refuses the query: {one_line(said, _LONGEST_ERROR)}")
     data = document.get("data")
     kind = data.get("resultType") if isinstance(data, Mapping) else None
     result = data.get("result") if isinstance(data, Mapping) else None
     if kind == "vector" and isinstance(result, list):
         if len(result) != 1:
             problem = "no series" if not result else f"{len(result)} series; aggregate them, such as by sum()"
-            return Measured(None, f"the query returns {problem}")
+            return MetricValue(None, f"the query returns {problem}")
         result = result[0].get("value") if isinstance(result[0], Mapping) else None
     elif kind != "scalar":
         shown = one_line(access.redacted(kind), 50)
-        return Measured(None, f"the query returns a {shown}, not one number")
+        return MetricValue(None, f"the query returns a {shown}, not one number")
     try:
         value = float(result[1])  # type: ignore[index]
     except (IndexError, TypeError, ValueError, KeyError):
-        return Measured(None, "Prometheus' answer has no number")
+        return MetricValue(None, "Prometheus' answer has no number")
     if not math.isfinite(value):
-        return Measured(None, f"the query returns {value}")
-    return Measured(value)
+        return MetricValue(None, f"the query returns {value}")
+    return MetricValue(value)

@@ -34,7 +34,7 @@ _HIDDEN = "***"
 
 
 @dataclass(frozen=True)
-class Access:
+class PrometheusAccess:
     """What a query is sent with. `repr` shows no secret.
 
     Attributes:
@@ -63,7 +63,7 @@ class Access:
         return shown
 
 
-async def access_of(kube: ObjectApi, namespace: str, wanted: PrometheusSecurity) -> Access:
+async def access_of(kube: ObjectApi, namespace: str, wanted: PrometheusSecurity) -> PrometheusAccess:
     """Reads the Secrets, each once.
 
     Args:
@@ -87,7 +87,7 @@ async def access_of(kube: ObjectApi, namespace: str, wanted: PrometheusSecurity)
         shown = secret_name(namespace, wanted.credentials_secret)
         headers, confidential = _basic(shown, values[wanted.credentials_secret])
         login = f"{USERNAME} and {PASSWORD} of {shown}"
-    return Access(
+    return PrometheusAccess(
         headers,
         _context(namespace, wanted, values),
         wanted.server_name,

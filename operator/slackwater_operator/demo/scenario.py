@@ -24,7 +24,7 @@ from slackwater_operator.demo.report import (
     TakeoverFigures,
 )
 from slackwater_operator.local.machine.events import WorkerEvent
-from slackwater_operator.local.report.returns import Restart, Takeover
+from slackwater_operator.local.report.returns import ObservedTakeover, Restart
 from slackwater_operator.local.report.views import OperationReport
 from slackwater_operator.local.run import LocalRun
 
@@ -275,7 +275,7 @@ def _restart(operation: str, session_timeout_ms: int, restart: Restart) -> Resta
     )
 
 
-def _takeover(takeover: Takeover) -> TakeoverFigures:
+def _takeover(takeover: ObservedTakeover) -> TakeoverFigures:
     return TakeoverFigures(
         instance=takeover.instance,
         before=takeover.before,

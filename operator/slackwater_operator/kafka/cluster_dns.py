@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 
 from slackwater.kafka.errors import KafkaConfigurationError
-from slackwater.kafka.net.dialer import Address, Endpoint, Resolve, parse_servers, resolve
+from slackwater.kafka.net.dialer import Address, Resolve, ResolvedAddress, parse_servers, resolve
 
 _LONGEST_RELATIVE_NAME = 2
 """Labels of `SERVICE`, or of `POD.SERVICE`. With a third, the namespace, a name is the same for all pods."""
@@ -38,7 +38,7 @@ def resolve_in(namespace: str, look_up: Resolve = resolve) -> Resolve:
         look_up: the operator's own resolver; the cluster's domain is in its search list.
     """
 
-    async def find(host: str, port: int) -> list[Endpoint]:
+    async def find(host: str, port: int) -> list[ResolvedAddress]:
         if _is_relative(host):
             try:
                 return await look_up(f"{host}.{namespace}.svc", port)

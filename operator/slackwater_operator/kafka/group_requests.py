@@ -267,7 +267,7 @@ def _forget_moved(cluster: Cluster, results: Mapping[str, object]) -> list[str]:
     return moved
 
 
-def _committed(group_id: str, answer: o.GroupOffsets) -> Committed | KafkaError:
+def _committed(group_id: str, answer: o.FetchedGroupOffsets) -> Committed | KafkaError:
     if answer.error_code:
         return for_code(answer.error_code, f"committed offsets of group {group_id!r}")
     committed: Committed = {tp: entry.offset for tp, entry in answer.offsets.items() if entry is not None}
@@ -276,7 +276,7 @@ def _committed(group_id: str, answer: o.GroupOffsets) -> Committed | KafkaError:
     return committed
 
 
-def _handled(answer: o.GroupOffsets, cluster_id: str) -> dict[TopicPartition, int]:
+def _handled(answer: o.FetchedGroupOffsets, cluster_id: str) -> dict[TopicPartition, int]:
     """Of the partitions whose commits say it; not of offsets that were mirrored from another cluster."""
     handled = {}
     for tp, entry in answer.offsets.items():

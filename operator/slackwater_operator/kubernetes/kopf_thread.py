@@ -22,7 +22,7 @@ STOP_TIMEOUT_S = 2.0
 PREFIX = "slackwater.dev"
 
 
-class Backoffs:
+class EndlessBackoff:
     """Seconds between the attempts of a request: short at first, then for ever the same.
 
     kopf gives up, and ends, where they end; one that has no end and no length is what it repeats for ever.
@@ -126,7 +126,7 @@ def quiet_settings() -> kopf.OperatorSettings:
     made.process.ultimate_exiting_timeout = None
     made.networking.request_timeout = 30.0
     made.networking.connect_timeout = 5.0
-    made.networking.error_backoffs = Backoffs()
+    made.networking.error_backoffs = EndlessBackoff()
     return made
 
 

@@ -25,7 +25,7 @@ from slackwater_operator.local.machine.processes import EventSink
 from slackwater_operator.local.machine.workloads import Workloads
 from slackwater_operator.local.report.views import RunError
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
-from slackwater_operator.telemetry.metrics import Metrics
+from slackwater_operator.telemetry.metrics import OperatorMetrics
 
 _TOPICS_READABLE_S = 10.0
 _REPEAT_MS = 60_000
@@ -120,7 +120,7 @@ class LocalBackend:
             self.objects,
             self.store,
             _Notices(on_notice),
-            Metrics(),
+            OperatorMetrics(),
             settings.of_controller(),
             clusters=self.clusters,
         )

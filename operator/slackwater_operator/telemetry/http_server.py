@@ -13,7 +13,7 @@ from aiohttp import web
 
 from slackwater.runtime.telemetry import html
 from slackwater.runtime.telemetry.http_limits import ANSWER_S, REFUSAL, REQUEST_S, Places
-from slackwater_operator.telemetry.metrics import CONTENT_TYPE, Metrics
+from slackwater_operator.telemetry.metrics import CONTENT_TYPE, OperatorMetrics
 
 Verdict = tuple[bool, str]
 """Whether all is well, and what to say."""
@@ -24,7 +24,7 @@ class HealthServer:
 
     def __init__(
         self,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         healthy: Callable[[], Verdict],
         ready: Callable[[], Verdict],
         overview: Callable[[], bytes],

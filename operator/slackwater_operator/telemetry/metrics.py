@@ -184,7 +184,7 @@ class _Group:
         self.rebalance_seconds = _Histogram(_REBALANCE_BUCKETS)
 
 
-class Metrics(Collector):
+class OperatorMetrics(Collector):
     """The operator's metrics. Written on the loop, read by a scrape on any thread."""
 
     def __init__(self) -> None:

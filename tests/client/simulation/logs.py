@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from uuid import UUID, uuid5
 
-from slackwater.devbroker.api.fetch_sessions import Answer, FetchContext, FetchPartition, FetchSessions
+from slackwater.devbroker.api.fetch_sessions import Answer, BrokerFetchPartition, FetchContext, FetchSessions
 from slackwater.kafka.records import BatchBuilder, set_base_offset
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -205,7 +205,7 @@ class Logs:
         for log in logs:
             log.waiting[key] = complete
 
-    def _read(self, node: int, version: int, part: FetchPartition) -> m.FetchResponsePartition:
+    def _read(self, node: int, version: int, part: BrokerFetchPartition) -> m.FetchResponsePartition:
         if version >= _BY_ID and part.topic is None:
             part.topic = self.topic_name(part.topic_id)
             if part.topic is None:

@@ -18,7 +18,7 @@ import pytest
 from slackwater_operator.api.v1alpha1.spec.prometheus import PrometheusSecurity
 from slackwater_operator.controller.prometheus import LARGEST_BYTES, NO_ADDRESS, Prometheus
 from slackwater_operator.local.machine.objects import LocalObjects
-from slackwater_operator.policies.rollout.analysis import Measured
+from slackwater_operator.policies.rollout.analysis import MetricValue
 from tests.support.kafka.certificates import Authority
 from tests.support.operator import monitoring
 from tests.support.processes import reserve_ports
@@ -33,7 +33,7 @@ async def ask(
     timeout_s: float = HANG_S,
     security: PrometheusSecurity | None = None,
     secrets: LocalObjects | None = None,
-) -> Measured:
+) -> MetricValue:
     prometheus = Prometheus(url, secrets or LocalObjects(lambda: 0), timeout_s=timeout_s)
     try:
         (measured,) = await prometheus.values("", security, [query])
@@ -58,7 +58,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ],
 )
 async def test_one_number(real: str, query: str, value: float) -> None:
-    assert await ask(real, query) == Measured(value)
+    assert await ask(real, query) == MetricValue(value)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ async def test_what_is_no_number_has_no_value(real: str, query: str, problem: st
 async def test_a_prometheus_that_is_not_there() -> None:
     (port,) = reserve_ports(1)
     assert (await ask(f"http://127.0.0.1:{port}")).problem.startswith("Prometheus: ")
-    assert await ask("") == Measured(None, NO_ADDRESS)
+    assert await ask("") == MetricValue(None, NO_ADDRESS)
 
 
 async def test_a_server_that_never_answers_costs_the_time_limit() -> None:
@@ -187,7 +187,7 @@ def secrets(password: str = PASSWORD, ca: str = AUTHORITY.pem) -> LocalObjects:
 
 
 async def test_a_prometheus_with_authentication_and_tls(secured: str) -> None:
-    assert await ask(secured, "vector(0.25)", security=WANTED, secrets=secrets()) == Measured(0.25)
+    assert await ask(secured, "vector(0.25)", security=WANTED, secrets=secrets()) == MetricValue(0.25)
     refused = await ask(secured, "sum(", security=WANTED, secrets=secrets())
     assert "Prometheus refuses the query: invalid parameter" in refused.problem
 

@@ -34,7 +34,7 @@ def known() -> Mapping[str, frozenset[str]]:
 
 def operator_text() -> str:
     """A scrape of an operator that knows everything about one group."""
-    metrics, group = operator_metrics.Metrics(), ("ns", "g")
+    metrics, group = operator_metrics.OperatorMetrics(), ("ns", "g")
     metrics.show(group, operator_metrics.GroupFigures(
         lag_records={("t", 0): 1}, lag_seconds={("t", 0): 1}, produced_per_second=1, consumed_per_second=1,
         capacity_per_second=1, predicted_drain_seconds=1, partitions=1, members=1, orphaned_members=1,

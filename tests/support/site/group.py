@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from slackwater.kafka import KafkaAdmin, TopicPartition
 from slackwater.kafka.errors import KafkaError
 from slackwater_operator.local.machine.events import WorkerEvent, parse_event
-from slackwater_operator.local.report.timeline import Restart, Takeover, Timeline
+from slackwater_operator.local.report.timeline import ObservedTakeover, Restart, Timeline
 from slackwater_operator.model import names
 from slackwater_operator.planner.status_memory import IDLE, PAUSED, REFUSED, STOPPED
 from tests.support.controlplane import ApiError, ControlPlane, ProcessEvent, path_of, until
@@ -380,7 +380,7 @@ class Group:
         end to join), ``gap_ms`` (last commit to first record)."""
         return self.timeline().restarts(since_ms, until_ms)
 
-    def takeovers(self, since_ms: int, until_ms: int | None = None) -> list[Takeover]:
+    def takeovers(self, since_ms: int, until_ms: int | None = None) -> list[ObservedTakeover]:
         """The takeovers whose successor joined in a span: ``same_generation``, ``forced``, ``pauses_ms``."""
         return self.timeline().takeovers(since_ms, until_ms)
 

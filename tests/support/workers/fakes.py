@@ -32,7 +32,7 @@ from slackwater.runtime.delivery.loop import Delivery
 from slackwater.runtime.delivery.marks import read_marks
 from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.interfaces import AnyEngine, Range, SinkFencedError
-from slackwater.runtime.telemetry.events import EventLog, Log
+from slackwater.runtime.telemetry.events import EventLog, StderrLog
 from slackwater.runtime.telemetry.messaging_metrics import NO_MESSAGING_METRICS, MessagingMetrics
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
@@ -593,7 +593,7 @@ class Bench:
             self.writer,
             self.clock,
             EventLog(instance, self.clock, self.stdout),
-            Log(instance, self.clock, self.stderr),
+            StderrLog(instance, self.clock, self.stderr),
             self.metrics,
             self.status,
             engine or self.engine,

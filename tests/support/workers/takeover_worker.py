@@ -13,7 +13,7 @@ from typing import Any
 
 from slackwater.clock import SystemClock
 from slackwater.runtime.config.worker_config import HealthConfig
-from slackwater.runtime.takeover.http_handler import Answer, TakeoverHandler, TakeoverRequests
+from slackwater.runtime.takeover.http_handler import HttpResponse, TakeoverHandler, TakeoverRequests
 from slackwater.runtime.takeover.signing import (
     ANSWER_HEADER,
     Verifier,
@@ -120,7 +120,7 @@ class TakeoverWorker(TakeoverHandler):
 
     def answer(
         self, method: str, path: str, body: bytes, authorization: str | None, peer: str, trace: str = ""
-    ) -> Answer:
+    ) -> HttpResponse:
         """As the worker's own does, with the key of now."""
         self.requests += 1
         verifier = Verifier(self.key, SystemClock(), self.status.target)

@@ -58,7 +58,7 @@ def digest_of(begins: Iterable[Bound], ends: Iterable[Bound], *more: str) -> str
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:8]
 
 
-class Log(Protocol):
+class OffsetLookup(Protocol):
     """What is asked of the brokers: a :class:`~slackwater.kafka.KafkaConsumer`."""
 
     def beginning_offsets(self, partitions: Any) -> Mapping[TopicPartition, int]: ...
@@ -69,7 +69,10 @@ class Log(Protocol):
 
 
 def resolve(
-    log: Log, partitions: Mapping[str, Sequence[TopicPartition]], begins: list[Bound], ends: list[Bound]
+    log: OffsetLookup,
+    partitions: Mapping[str, Sequence[TopicPartition]],
+    begins: list[Bound],
+    ends: list[Bound],
 ) -> dict[TopicPartition, OffsetRange]:
     """What is read of each partition, in their order; a range may be empty.
 
@@ -142,13 +145,13 @@ def _check_same(starts_at: Mapping[TopicPartition, Bound], ends_at: Mapping[Topi
             raise ConfigError(f"--to names {tp}, for which --from has nothing: name it there, too")
 
 
-def _by_time(log: Log, tp: TopicPartition, time_ms: int) -> int | None:
+def _by_time(log: OffsetLookup, tp: TopicPartition, time_ms: int) -> int | None:
     """The offset of the first record of this time or later; None: there is none."""
     at = log.offsets_for_times({tp: time_ms}).get(tp)
     return at.offset if at is not None and at.offset >= 0 else None
 
 
-def _offset(option: str, tp: TopicPartition, bound: Bound, first: int, last: int, log: Log) -> int:
+def _offset(option: str, tp: TopicPartition, bound: Bound, first: int, last: int, log: OffsetLookup) -> int:
     place = bound.place or Start("", time_ms=bound.time_ms)
     if bound.word == LATEST:
         return last

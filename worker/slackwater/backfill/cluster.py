@@ -31,14 +31,14 @@ TASKS_A_CORE = 2
 
 
 @dataclass(frozen=True)
-class Result:
+class PartResult:
     """What became of a part. ``letters``: read when they are needed; some of a partition at a time."""
 
     rows: pa.Table
     letters: LettersOf
 
 
-class Cluster:
+class BackfillCluster:
     """Opens nothing before it is entered. ``topic_ids``: by topic; of others nothing is read. ``tasks``: into
     how many tasks a part is divided at least; 0: by the session's cores. ``session``: of the caller's, to use
     instead of the one that ``config`` says."""
@@ -57,9 +57,9 @@ class Cluster:
         self._engine: AnyEngine | None = None
         self._originals: Originals | None = None
         self._handler: SparkHandler | None = None
-        self._run: Callable[[Mapping[TopicPartition, OffsetRange], Batch], Result] | None = None
+        self._run: Callable[[Mapping[TopicPartition, OffsetRange], Batch], PartResult] | None = None
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> BackfillCluster:
         """Opens the session, and warms the handler up. Raises WorkerError."""
         try:
             self._spark = spark = self._session.open()
@@ -93,7 +93,7 @@ class Cluster:
             raise RuntimeError("the cluster was not entered")
         return self._engine
 
-    def run(self, part: Mapping[TopicPartition, OffsetRange], info: Batch) -> Result:
+    def run(self, part: Mapping[TopicPartition, OffsetRange], info: Batch) -> PartResult:
         """Handles ``part``, of which the handler is told ``info``.
 
         Raises HandlerError for a result that no table can be made of, EngineLostError where Spark is gone,
@@ -130,15 +130,15 @@ class Cluster:
 
     def _runner(
         self, spark: SparkSession, engine: AnyEngine
-    ) -> Callable[[Mapping[TopicPartition, OffsetRange], Batch], Result]:
+    ) -> Callable[[Mapping[TopicPartition, OffsetRange], Batch], PartResult]:
         tasks = self._tasks or (self._session.parallelism or 1) * TASKS_A_CORE
         if self._config.engine == "spark":
             reader = LogReader(self._config, self._ids, decoded=True, tasks=tasks)
             handler = self._handler = SparkHandler(engine, reader, by_record=self._config.by_record)
 
-            def run_query(part: Mapping[TopicPartition, OffsetRange], info: Batch) -> Result:
+            def run_query(part: Mapping[TopicPartition, OffsetRange], info: Batch) -> PartResult:
                 output = handler.run(part, info)
-                return Result(output.rows, self._open_originals().letters(output.dead))
+                return PartResult(output.rows, self._open_originals().letters(output.dead))
 
             return run_query
         from slackwater.backfill.executors import ExecutorHandler
@@ -146,9 +146,9 @@ class Cluster:
         reader = LogReader(self._config, self._ids, decoded=False, tasks=tasks)
         in_executors = ExecutorHandler(self._config, spark, reader, uuid.uuid4().hex)
 
-        def run_tasks(part: Mapping[TopicPartition, OffsetRange], info: Batch) -> Result:
+        def run_tasks(part: Mapping[TopicPartition, OffsetRange], info: Batch) -> PartResult:
             rows, letters = in_executors.run(part)
-            return Result(rows, [(tp, [letter]) for tp, letter in letters])
+            return PartResult(rows, [(tp, [letter]) for tp, letter in letters])
 
         return run_tasks
 

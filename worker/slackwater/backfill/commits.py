@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from slackwater.runtime.config.worker_config import WorkerConfig
 
 
-class GroupOffsets:
+class BackfillOffsets:
     """The committed offsets of ``group``, which has no members. Each commit notes the topic's id and the end
     of the backfill. All methods raise KafkaError."""
 

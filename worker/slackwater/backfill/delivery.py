@@ -18,8 +18,8 @@ from slackwater.pipeline.sinks.delta.spark_sink import SparkDeltaSink
 from slackwater.pipeline.sinks.spark import append
 from slackwater.pipeline.trial import Trial
 from slackwater.runtime.delivery.batch import (
-    Batch,
-    Part,
+    BatchPart,
+    DeliveryBatch,
     Released,
     Stage,
     TransformError,
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from slackwater.backfill.cluster import Cluster
+    from slackwater.backfill.cluster import BackfillCluster
     from slackwater.backfill.letters import Letters
-    from slackwater.backfill.state import State
+    from slackwater.backfill.state import BackfillState
     from slackwater.handler import OffsetRange
     from slackwater.kafka import KafkaConsumer
     from slackwater.kafka.structs import TopicPartition
@@ -71,7 +71,7 @@ class Delivered:
     rows_bytes: int
 
 
-class Delivery:
+class BackfillDelivery:
     """Delivers the batches of a backfill, one after the other.
 
     ``cluster``: entered. ``consumer``: of the log, for batches that fail in the cluster.
@@ -80,9 +80,9 @@ class Delivery:
     def __init__(
         self,
         config: WorkerConfig,
-        state: State,
+        state: BackfillState,
         letters: Letters,
-        cluster: Cluster,
+        cluster: BackfillCluster,
         consumer: KafkaConsumer,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -245,7 +245,7 @@ class Delivery:
         if self._state.resumed:
             for own in parts.values():
                 own.leave_out_stored_letters()
-        batch = Batch(parts, Stage.HANDLING, None, 0.0, attempt=1)
+        batch = DeliveryBatch(parts, Stage.HANDLING, None, 0.0, attempt=1)
         trial = Trial(
             self._cluster.engine,
             self._config.handler,
@@ -263,8 +263,8 @@ class Delivery:
         self._publish(handled.staged, part)
         return Delivered(sum(handled.rows.values()), count, 0)
 
-    def _read(self, tp: TopicPartition, span: OffsetRange) -> Part:
+    def _read(self, tp: TopicPartition, span: OffsetRange) -> BatchPart:
         pieces = list(read_log(self._consumer, tp, span.start, span.end, self._clock))
         check_topic(self._consumer, tp, {tp.topic: self._state.owned[tp].topic_id})
         columns = concat(pieces) if pieces else Released(0, span.start, span.end)
-        return Part(self._state.owned[tp], columns, span.start, span.end)
+        return BatchPart(self._state.owned[tp], columns, span.start, span.end)

@@ -34,7 +34,7 @@ class Plan:
 
 
 @dataclass
-class Counts:
+class BackfillCounts:
     """What a run has done. ``offsets``: up to which it has got; ``rows``, ``letters``: that were written."""
 
     offsets: int = 0
@@ -50,7 +50,7 @@ class Progress:
 
     done: int
     total: int
-    counts: Counts
+    counts: BackfillCounts
     took_ms: float
 
     @property
@@ -59,7 +59,7 @@ class Progress:
         return self.counts.offsets / max(0.001, self.took_ms / 1000)
 
 
-class Report(Protocol):
+class BackfillReport(Protocol):
     """Is told what happens, in this order."""
 
     def plan(self, plan: Plan) -> None: ...
@@ -73,7 +73,7 @@ class Report(Protocol):
     def progress(self, progress: Progress) -> None:
         """A batch is written."""
 
-    def end(self, counts: Counts) -> None: ...
+    def end(self, counts: BackfillCounts) -> None: ...
 
 
 class TextReport:
@@ -110,7 +110,7 @@ class TextReport:
             f"{counts.letters:,}, {progress.per_second:,.0f} records/s",
         )
 
-    def end(self, counts: Counts) -> None:
+    def end(self, counts: BackfillCounts) -> None:
         self._say(f"batches: {counts.batches}, rows: {counts.rows}, dead letters: {counts.letters}")
 
 
@@ -150,7 +150,7 @@ class JsonReport:
             recordsPerSecond=round(progress.per_second),
         )
 
-    def end(self, counts: Counts) -> None:
+    def end(self, counts: BackfillCounts) -> None:
         self._event(
             "end",
             batches=counts.batches,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.backfill import bounds, target
 from slackwater.backfill.bounds import Bound
-from slackwater.backfill.cluster import Cluster
-from slackwater.backfill.commits import GroupOffsets, committed
-from slackwater.backfill.delivery import Delivery
+from slackwater.backfill.cluster import BackfillCluster
+from slackwater.backfill.commits import BackfillOffsets, committed
+from slackwater.backfill.delivery import BackfillDelivery
 from slackwater.backfill.letters import TOPIC, make_letters
-from slackwater.backfill.report import Counts, Plan, Progress, Report
-from slackwater.backfill.slices import DEFAULT_MOST, BatchSize, Work
-from slackwater.backfill.state import State, group_of
+from slackwater.backfill.report import BackfillCounts, BackfillReport, Plan, Progress
+from slackwater.backfill.slices import DEFAULT_MOST, BackfillBatchSize, Work
+from slackwater.backfill.state import BackfillState, group_of
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.runtime.delivery.batch import sink_error
 from slackwater.tools import clients
@@ -55,9 +55,9 @@ def backfill(
     config: WorkerConfig,
     live: WorkerConfig,
     options: Options,
-    report: Report,
+    report: BackfillReport,
     session: SparkSession | None = None,
-) -> Counts:
+) -> BackfillCounts:
     """Runs a backfill, or goes on with one.
 
     Args:
@@ -72,20 +72,20 @@ def backfill(
     clients.check_reachable(config)
     topics = topics_of(config)
     ids = {name: topic.id for name, topic in topics.items()}
-    cluster = Cluster(config, ids, options.tasks, session)
+    cluster = BackfillCluster(config, ids, options.tasks, session)
     with clients.reader(config) as consumer:
         partitions = {name: topic.partitions for name, topic in sorted(topics.items())}
         ranges = bounds.resolve(consumer, partitions, options.begins, options.ends)
         digest = bounds.digest_of(options.begins, options.ends)
         name = options.name or bounds.digest_of(options.begins, options.ends, *target.place_of(config.sink))
         group = group_of(config.group_id, name)
-        state = State(
+        state = BackfillState(
             lambda name: _sink(config, name, cluster),
             group,
             digest,
             ids,
             by_record=config.by_record,
-            offsets=None if _has_marks(config, cluster) else GroupOffsets(config, group),
+            offsets=None if _has_marks(config, cluster) else BackfillOffsets(config, group),
         )
         ranges, positions = _of_sink("read the marks", lambda: state.begin(ranges))
         work = Work(ranges)
@@ -96,26 +96,26 @@ def backfill(
         report.plan(Plan(group, config.handler, config.sink.format, _place(config), ranges, positions))
         if options.dry_run or work.done == work.total:
             report.nothing("nothing is written" if options.dry_run else "nothing is left to do")
-            return Counts()
+            return BackfillCounts()
         letters = make_letters(config, group, options.dead_letters)
         try:
             letters.begin(list(state.owned.values()))
             with cluster:
-                delivery = Delivery(config, state, letters, cluster, consumer)
+                delivery = BackfillDelivery(config, state, letters, cluster, consumer)
                 return _run(delivery, state, work, ranges, options.batch_rows, report)
         finally:
             letters.close()
 
 
 def _run(
-    delivery: Delivery,
-    state: State,
+    delivery: BackfillDelivery,
+    state: BackfillState,
     work: Work,
     ranges: Ranges,
     most: int,
-    report: Report,
-) -> Counts:
-    clock, counts, size = SYSTEM_CLOCK, Counts(), BatchSize(most)
+    report: BackfillReport,
+) -> BackfillCounts:
+    clock, counts, size = SYSTEM_CLOCK, BackfillCounts(), BackfillBatchSize(most)
     began = clock.mono_ms()
     while part := work.take(size.offsets):
         at = clock.mono_ms()
@@ -141,7 +141,7 @@ def _place(config: WorkerConfig) -> str:
     return sink.path or sink.table or sink.topic or sink.spark_format or sink.implementation
 
 
-def _sink(config: WorkerConfig, group: str, cluster: Cluster) -> Sink:
+def _sink(config: WorkerConfig, group: str, cluster: BackfillCluster) -> Sink:
     if config.sink.format == "spark":
         from slackwater.pipeline.sinks.spark import spark_sink
 
@@ -151,7 +151,7 @@ def _sink(config: WorkerConfig, group: str, cluster: Cluster) -> Sink:
     return make_sink(replace(config, group_id=group))
 
 
-def _has_marks(config: WorkerConfig, cluster: Cluster) -> bool:
+def _has_marks(config: WorkerConfig, cluster: BackfillCluster) -> bool:
     if config.sink.format != "custom":
         return has_marks(config)
     from slackwater.pipeline.sinks.custom.sink import CustomSink
@@ -161,7 +161,7 @@ def _has_marks(config: WorkerConfig, cluster: Cluster) -> bool:
 
 
 def _live_marks(
-    live: WorkerConfig, ids: Mapping[str, str], ranges: Ranges, cluster: Cluster
+    live: WorkerConfig, ids: Mapping[str, str], ranges: Ranges, cluster: BackfillCluster
 ) -> dict[TopicPartition, int]:
     if not _has_marks(live, cluster):
         return {tp: at.offset for tp, at in committed(live, live.group_id, list(ranges)).items()}

@@ -63,7 +63,7 @@ class Work:
             self._next[tp] = min(max(self._next[tp], end), span.end)
 
 
-class BatchSize:
+class BackfillBatchSize:
     """How many offsets the next batch has: as many as the rows' size and the time allow, at most ``most``."""
 
     def __init__(self, most: int) -> None:

@@ -15,7 +15,7 @@ from slackwater.runtime.interfaces import PLACE_COLUMNS, Range, SinkFencedError
 from slackwater.tools.marks import marks_in
 
 if TYPE_CHECKING:
-    from slackwater.backfill.commits import GroupOffsets
+    from slackwater.backfill.commits import BackfillOffsets
     from slackwater.kafka import KafkaConsumer
     from slackwater.kafka.structs import TopicPartition
     from slackwater.runtime.interfaces import Sink
@@ -41,7 +41,7 @@ def check_topic(consumer: KafkaConsumer, tp: TopicPartition, topic_ids: Mapping[
         raise StartError(f"{recreated(tp.topic, before, now)}. {GO_ON}")
 
 
-class State:
+class BackfillState:
     """The state of the backfill whose group is ``group``.
 
     ``make_sink``: makes the sink for a group. ``digest``: of the bounds, for which the ends are kept.
@@ -57,7 +57,7 @@ class State:
         topic_ids: Mapping[str, str],
         *,
         by_record: bool,
-        offsets: GroupOffsets | None = None,
+        offsets: BackfillOffsets | None = None,
     ) -> None:
         self.group, self._ids, self._by_record = group, topic_ids, by_record
         self._digest, self._offsets = digest, offsets

@@ -109,7 +109,7 @@ def _name(text: str) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns the exit code. Raises WorkerError with the code of a worker for the same error, KafkaError."""
-    from slackwater.backfill.report import JsonReport, Report, TextReport
+    from slackwater.backfill.report import BackfillReport, JsonReport, TextReport
     from slackwater.backfill.run import Options, backfill
     from slackwater.backfill.target import config_for
 
@@ -128,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
         dry_run=arguments.dry_run,
     )
     if arguments.output == "json":
-        report: Report = JsonReport(partial(print, flush=True))
+        report: BackfillReport = JsonReport(partial(print, flush=True))
         report.end(backfill(config, live, options, report))
         return EXIT_OK
     with ProgressLines() as lines:

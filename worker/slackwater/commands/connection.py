@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class Connection:
+class CommandClients:
     """The clients of a command. Each raises ConfigError where the options are wrong, and StartError where no
     broker can be reached."""
 

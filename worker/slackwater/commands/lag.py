@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from slackwater.commands.connection import Connection, add_options
+from slackwater.commands.connection import CommandClients, add_options
 from slackwater.commands.display import print_table
 from slackwater.runtime.errors import ConfigError
 
@@ -48,7 +48,7 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Returns the exit code. Raises KafkaError, ConfigError, also for a group that does not exist."""
-    with Connection(args).admin() as admin:
+    with CommandClients(args).admin() as admin:
         groups = args.groups or sorted(listing.group_id for listing in admin.list_groups())
         described = admin.describe_groups(groups).unwrap()
         rows = {group: rows_of(admin, group) for group in groups}

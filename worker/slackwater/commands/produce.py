@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from slackwater.commands.arguments import separator, topic_name, whole_number
-from slackwater.commands.connection import Connection, add_options
+from slackwater.commands.connection import CommandClients, add_options
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.errors import ConfigError
 from slackwater.tools.topics import described, no_partition
@@ -45,7 +45,7 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Returns the exit code. Raises KafkaError, ConfigError."""
-    connection = Connection(args)
+    connection = CommandClients(args)
     with connection.admin() as admin:  # a producer would wait for a topic that does not exist
         partitions = described(admin, [args.topic])[args.topic].partitions
     if args.partition is not None and args.partition not in partitions:

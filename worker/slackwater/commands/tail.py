@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from slackwater.commands.arguments import whole_number
-from slackwater.commands.connection import Connection, add_options
+from slackwater.commands.connection import CommandClients, add_options
 from slackwater.commands.display import terminal
 from slackwater.kafka.structs import TopicPartition
 from slackwater.tools.positions import spans_of
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         place, time, rest = line.split("  ", 2)
         console.print(_styled(place, time, rest), soft_wrap=True)
 
-    with Connection(args).consumer() as consumer:
+    with CommandClients(args).consumer() as consumer:
         spans = spans_of(consumer, args.starts)
         for number, record in enumerate(records(consumer, spans, follow=args.follow)):
             if args.limit is not None and number >= args.limit:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from slackwater.commands.arguments import topic_name, whole_number
-from slackwater.commands.connection import Connection, add_options
+from slackwater.commands.connection import CommandClients, add_options
 from slackwater.commands.display import print_table
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.errors import ConfigError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Topic:
+class ListedTopic:
     """A topic as it is listed. ``replicas``: of each partition. ``offsets``: between the start and the end of
     its log; a compacted or transactional topic has fewer records."""
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--create takes no other TOPIC and no --output")
     if not args.create and (args.partitions or args.replication_factor):
         raise ConfigError("--partitions and --replication-factor are for --create TOPIC")
-    with Connection(args).admin() as admin:
+    with CommandClients(args).admin() as admin:
         if args.create:
             count = create(admin, args.create, args.partitions, args.replication_factor)
             print(f"created {args.create} with {count} partitions")
@@ -101,7 +101,7 @@ def create(admin: KafkaAdmin, name: str, partitions: int | None, replicas: int |
     return len(admin.describe_topics([name]).unwrap()[name].partitions)
 
 
-def topics_of(admin: KafkaAdmin, names: list[str]) -> list[Topic]:
+def topics_of(admin: KafkaAdmin, names: list[str]) -> list[ListedTopic]:
     """The topics with these names, or all but internal ones. Raises KafkaError."""
     from slackwater.kafka.admin import EARLIEST, LATEST
 
@@ -113,5 +113,5 @@ def topics_of(admin: KafkaAdmin, names: list[str]) -> list[Topic]:
     for name, topic in sorted(described.items()):
         replicas = max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
         offsets = sum(end[tp].offset - first[tp].offset for tp in partitions if tp.topic == name)
-        topics.append(Topic(name, len(topic.partitions), replicas, offsets))
+        topics.append(ListedTopic(name, len(topic.partitions), replicas, offsets))
     return topics

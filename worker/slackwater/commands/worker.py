@@ -70,13 +70,13 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     from slackwater.runtime.call_threads import ThreadRunner
     from slackwater.runtime.config.environment import instance_of, owner_of, pod_of, settings
     from slackwater.runtime.fault_points import from_environment
-    from slackwater.runtime.telemetry.events import EventLog, Log, write_termination_message
+    from slackwater.runtime.telemetry.events import EventLog, StderrLog, write_termination_message
     from slackwater.runtime.worker import Surroundings, Worker
 
     clock = SYSTEM_CLOCK
     instance = os.environ.get("SLACKWATER_INSTANCE_ID", "")
     name = os.environ.get("SLACKWATER_POD_NAME") or instance or "worker"
-    events, log = EventLog(instance, clock, sys.stdout), Log(name, clock)
+    events, log = EventLog(instance, clock, sys.stdout), StderrLog(name, clock)
     try:
         check_installed()
         instance = instance_of(os.environ)

@@ -1,7 +1,7 @@
 """A Kafka broker for one machine: the wire protocol, a log on disk, the group coordinator, and faults."""
 
-from slackwater.devbroker.broker import DevBroker, StartError
+from slackwater.devbroker.broker import BrokerStartError, DevBroker
 from slackwater.devbroker.faults.rules import Fault, FaultError
-from slackwater.devbroker.options import BrokerOptions, OptionError
+from slackwater.devbroker.options import BrokerOptionError, BrokerOptions
 
-__all__ = ["BrokerOptions", "DevBroker", "Fault", "FaultError", "OptionError", "StartError"]
+__all__ = ["BrokerOptionError", "BrokerOptions", "BrokerStartError", "DevBroker", "Fault", "FaultError"]

@@ -32,8 +32,8 @@ from slackwater.devbroker.api.topics import (
 )
 from slackwater.devbroker.control import ControlServer
 from slackwater.devbroker.faults.rules import ActiveFault, Faults
-from slackwater.devbroker.group import StoreError
-from slackwater.devbroker.network.connection import Connection, Exchange
+from slackwater.devbroker.group import GroupStoreError
+from slackwater.devbroker.network.connection import ClientConnection, Exchange
 from slackwater.devbroker.network.request_log import RequestLog
 from slackwater.devbroker.network.router import APIS, Handler, Router
 from slackwater.devbroker.options import BrokerOptions
@@ -48,14 +48,14 @@ _GRACE_S = 1.0
 _ANY_ADDRESS = ("0.0.0.0", "::", "")
 
 
-class StartError(Exception):
+class BrokerStartError(Exception):
     """The broker cannot start; the message says why."""
 
 
 class DevBroker:
     """One broker in this process, which must run an event loop; an async context manager.
 
-    ``settings``: options by Kafka's dotted names (``OptionError`` for one that does not exist).
+    ``settings``: options by Kafka's dotted names (``BrokerOptionError`` for one that does not exist).
     ``port`` 0 takes a free one. ``control_port``: also serve HTTP on loopback; ``None`` does not.
     If ``host`` means all addresses, each client gets the address that it connected to.
     """
@@ -87,7 +87,7 @@ class DevBroker:
         self._router: Router | None = None
         self._server: asyncio.Server | None = None
         self._control: ControlServer | None = None
-        self._connections: set[Connection] = set()
+        self._connections: set[ClientConnection] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -103,16 +103,16 @@ class DevBroker:
         await self.stop()
 
     async def start(self) -> None:
-        """Locks and loads the data folder, and starts listening. Raises :class:`StartError`."""
+        """Locks and loads the data folder, and starts listening. Raises :class:`BrokerStartError`."""
         self._loop = asyncio.get_running_loop()
         try:
             self.topics.open()
             self._start_coordination()
             await self._listen()
             self._sweep()
-        except (DataFolderError, StoreError) as exc:
+        except (DataFolderError, GroupStoreError) as exc:
             await self.stop()
-            raise StartError(str(exc)) from exc
+            raise BrokerStartError(str(exc)) from exc
         except BaseException:
             await self.stop()
             raise
@@ -139,7 +139,9 @@ class DevBroker:
         self._port = listener.getsockname()[1]
         assert self._loop is not None
         self._server = await self._loop.create_server(
-            lambda: Connection(self, self.options.socket_request_max_bytes), sock=listener, backlog=_BACKLOG
+            lambda: ClientConnection(self, self.options.socket_request_max_bytes),
+            sock=listener,
+            backlog=_BACKLOG,
         )
         if self._wanted_control_port is not None:
             control = ControlServer(self, _bind("127.0.0.1", self._wanted_control_port))
@@ -241,10 +243,10 @@ class DevBroker:
 
     # -- for connections (RequestHandler) ----------------------------------------------------
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: ClientConnection) -> None:
         self._connections.add(connection)
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: ClientConnection) -> None:
         self._connections.discard(connection)
 
     def handle(self, exchange: Exchange, reader: Reader) -> None:
@@ -296,11 +298,11 @@ class DevBroker:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """A socket bound to the first address of ``host``. Raises :class:`StartError`."""
+    """A socket bound to the first address of ``host``. Raises :class:`BrokerStartError`."""
     try:
         candidates = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as exc:
-        raise StartError(f"host {host!r}: {exc.strerror}; give an address of this machine") from exc
+        raise BrokerStartError(f"host {host!r}: {exc.strerror}; give an address of this machine") from exc
     family, kind, protocol, _, address = candidates[0]
     bound = socket.socket(family, kind, protocol)
     try:
@@ -311,7 +313,7 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.listen(_BACKLOG)
     except OSError as exc:
         bound.close()
-        raise StartError(
+        raise BrokerStartError(
             f"cannot listen on {host}:{port}: {exc.strerror}; stop what uses it or give another port"
         ) from exc
     return bound

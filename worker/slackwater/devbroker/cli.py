@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slackwater.devbroker.broker import DevBroker, StartError
-from slackwater.devbroker.options import OptionError, parse_settings
+from slackwater.devbroker.broker import BrokerStartError, DevBroker
+from slackwater.devbroker.options import BrokerOptionError, parse_settings
 
 _BAD_START = 2
 _MOST_PORT = 65535
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     _allow_many_files()
     try:
         return asyncio.run(_serve(args, parse_settings(args.settings)))
-    except (OptionError, StartError) as exc:
+    except (BrokerOptionError, BrokerStartError) as exc:
         print(f"slackwater devbroker: error: {exc}", file=sys.stderr)
         return _BAD_START
 

@@ -9,7 +9,7 @@ from typing import Any
 _TRUE = {"true": True, "false": False}
 
 
-class OptionError(ValueError):
+class BrokerOptionError(ValueError):
     """An unknown option or an invalid value."""
 
 
@@ -55,17 +55,17 @@ class BrokerOptions:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str]) -> BrokerOptions:
-        """Reads options by Kafka's dotted names; raises :class:`OptionError` for the first bad one."""
+        """Reads options by Kafka's dotted names; raises :class:`BrokerOptionError` for the first bad one."""
         values: dict[str, Any] = {}
         for name, text in settings.items():
             attribute = name.replace(".", "_")
             if attribute not in _PARSERS or "_" in name:
                 known = ", ".join(sorted(key.replace("_", ".") for key in _PARSERS))
-                raise OptionError(f"unknown broker option {name!r}; known are {known}")
+                raise BrokerOptionError(f"unknown broker option {name!r}; known are {known}")
             try:
                 values[attribute] = _PARSERS[attribute](text)
             except ValueError as exc:
-                raise OptionError(f"broker option {name}={text!r}: {exc}") from None
+                raise BrokerOptionError(f"broker option {name}={text!r}: {exc}") from None
         return cls(**values)
 
     def settings(self) -> dict[str, str]:
@@ -97,11 +97,11 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
-    """Splits ``key=value`` texts; raises :class:`OptionError` for one without ``=``."""
+    """Splits ``key=value`` texts; raises :class:`BrokerOptionError` for one without ``=``."""
     settings: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise OptionError(f"{pair!r} is not of the form key=value")
+            raise BrokerOptionError(f"{pair!r} is not of the form key=value")
         settings[name.strip()] = value.strip()
     return settings

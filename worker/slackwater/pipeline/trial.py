@@ -14,9 +14,9 @@ from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.delivery.batch import (
-    Batch,
+    BatchPart,
+    DeliveryBatch,
     Handled,
-    Part,
     Stage,
     Transformed,
     TransformError,
@@ -25,7 +25,7 @@ from slackwater.runtime.delivery.batch import (
     transform,
     try_to_stage,
 )
-from slackwater.runtime.delivery.bisection import Fault
+from slackwater.runtime.delivery.bisection import SelectionFault
 from slackwater.runtime.delivery.dead_letters import Letter
 from slackwater.runtime.delivery.isolation import (
     Isolation,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """What became of a batch. ``rows``: as the sink gets them; ``fitted``: as a table holds them.
 
     Each dead letter is of the partition beside it; they are in the order of their positions.
@@ -78,7 +78,7 @@ class Trial:
         *,
         isolate: bool = True,
         schema: pa.Schema | None = None,
-    ) -> Outcome:
+    ) -> TrialOutcome:
         """Handles the records of one batch.
 
         Args:
@@ -95,10 +95,10 @@ class Trial:
             from slackwater.kafka.records import ARROW_SCHEMA
 
             none = ARROW_SCHEMA.empty_table().select(PLACE_COLUMNS if self._by_record else ())
-            return Outcome(none, none, [])
-        batch = Batch(
+            return TrialOutcome(none, none, [])
+        batch = DeliveryBatch(
             {
-                tp: Part(OwnedPartition(tp, marks={}), part, part.first_offset, part.next_offset)
+                tp: BatchPart(OwnedPartition(tp, marks={}), part, part.first_offset, part.next_offset)
                 for tp, part in columns.items()
             },
             Stage.HANDLING,
@@ -109,11 +109,11 @@ class Trial:
         handled = self.handle(batch, _Memory(schema), isolate=isolate)
         letters = [(tp, letter) for tp, of_partition in handled.letters.items() for letter in of_partition]
         assert isinstance(handled.staged, _Kept)
-        return Outcome(
+        return TrialOutcome(
             handled.staged.rows, handled.staged.fitted, sorted(letters, key=lambda it: (it[0], it[1].offset))
         )
 
-    def handle(self, batch: Batch, sink: Sink, *, isolate: bool = True) -> Handled:
+    def handle(self, batch: DeliveryBatch, sink: Sink, *, isolate: bool = True) -> Handled:
         """Handles ``batch`` and has ``sink`` stage its rows. ``isolate`` and errors: as :meth:`run`; and what
         ``sink`` raises that is no fault of records."""
         try:
@@ -124,7 +124,7 @@ class Trial:
             raise raised_by_handler(failure) if isinstance(failure, TransformError) else failure
         return self._isolated(batch, sink, failure)
 
-    def _isolated(self, batch: Batch, sink: Sink, error: TransformError | RecordsError) -> Handled:
+    def _isolated(self, batch: DeliveryBatch, sink: Sink, error: TransformError | RecordsError) -> Handled:
         """The batch without the records at fault, which are dead letters."""
         failure = f"{error} (handler {self._handler})"
         fault = fault_of(error)
@@ -141,11 +141,11 @@ class Trial:
         except TransformError as exc:
             raise HandlerError(f"{exc} (handler {self._handler})") from exc
 
-    def _transformed(self, batch: Batch) -> Transformed:
+    def _transformed(self, batch: DeliveryBatch) -> Transformed:
         info = info_of(batch, batch.parts, self._group_id, self._instance)
         return transform(batch, info, self._engine, self._clock, go_on, by_record=self._by_record)
 
-    def _fault(self, batch: Batch, sink: Sink) -> Fault | None:
+    def _fault(self, batch: DeliveryBatch, sink: Sink) -> SelectionFault | None:
         """Why ``batch`` cannot be handled or written; None: it can. Raises what is no fault of records."""
         try:
             try_to_stage(batch, self._transformed(batch), sink, go_on)

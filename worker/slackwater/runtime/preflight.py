@@ -39,7 +39,7 @@ class Check:
     run: Callable[[], str]
 
 
-class Parts(Protocol):
+class PreflightParts(Protocol):
     """Makes what is tried."""
 
     def engine(self) -> AnyEngine: ...
@@ -52,7 +52,9 @@ class Parts(Protocol):
     def close(self) -> None: ...
 
 
-def preflight(parts: Parts, handler: str, engine: str, events: EventLog, clock: Clock) -> tuple[int, str]:
+def preflight(
+    parts: PreflightParts, handler: str, engine: str, events: EventLog, clock: Clock
+) -> tuple[int, str]:
     """Makes all checks, with an event ``check {name, ok, message, ms}`` for each, and at last ``preflight
     {ok, message}``.
 
@@ -102,7 +104,7 @@ def _run(check: Check, events: EventLog, clock: Clock) -> tuple[int, str]:
     return code, message
 
 
-def _try_handler(parts: Parts, handler: str, engine: str) -> str:
+def _try_handler(parts: PreflightParts, handler: str, engine: str) -> str:
     """Imports the handler and gives it a batch without rows, as a worker's warm-up does."""
     made = parts.engine()
     try:
@@ -117,7 +119,7 @@ def _try_handler(parts: Parts, handler: str, engine: str) -> str:
     return f"{handler} was imported and handled a batch without rows on the engine {engine}"
 
 
-def _try_sink(parts: Parts) -> str:
+def _try_sink(parts: PreflightParts) -> str:
     sink = parts.sink()
     return f"rows can be written to {sink.probe()}"
 

@@ -7,7 +7,7 @@ from slackwater.runtime.call_threads import Runner, Task
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.errors import RefreshFailed
 from slackwater.runtime.interfaces import AnyEngine
-from slackwater.runtime.telemetry.events import EventLog, Log
+from slackwater.runtime.telemetry.events import EventLog, StderrLog
 from slackwater.runtime.telemetry.metrics import Metrics
 
 
@@ -24,7 +24,7 @@ class Refresher:
         clock: Clock,
         events: EventLog,
         metrics: Metrics,
-        log: Log,
+        log: StderrLog,
     ) -> None:
         """What ``setup`` has made counts as fresh from now on."""
         self._engine, self._runner, self._clock = engine, runner, clock

@@ -21,13 +21,13 @@ from slackwater.runtime.errors import (
 )
 from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink, StandbyConsumer
 from slackwater.runtime.takeover.group_observer import GroupObserver, MemberView
-from slackwater.runtime.telemetry.events import Log
+from slackwater.runtime.telemetry.events import StderrLog
 from slackwater.runtime.telemetry.messaging_metrics import MessagingMetrics
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.tracing.spans import Tracing
 
 
-class Parts(Protocol):
+class WorkerParts(Protocol):
     """Makes the parts of a worker. Each call is made only when its part is needed."""
 
     def group_observer(self) -> GroupObserver:
@@ -73,9 +73,9 @@ class Loader:
     def __init__(
         self,
         config: WorkerConfig,
-        parts: Parts,
+        parts: WorkerParts,
         clock: Clock,
-        log: Log,
+        log: StderrLog,
         quietly: Callable[[Callable[[], object]], None],
         metrics: Metrics,
     ) -> None:

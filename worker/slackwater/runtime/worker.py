@@ -31,10 +31,10 @@ from slackwater.runtime.errors import (
 from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.interfaces import Consumer, StandbyConsumer
 from slackwater.runtime.shutdown import Stopping
-from slackwater.runtime.startup import Loaded, Loader, Parts
+from slackwater.runtime.startup import Loaded, Loader, WorkerParts
 from slackwater.runtime.takeover.group_observer import GroupObserver
-from slackwater.runtime.takeover.roles import Event, Role, Roles, at_start
-from slackwater.runtime.telemetry.events import EventLog, Log
+from slackwater.runtime.takeover.roles import Role, RoleEvent, Roles, at_start
+from slackwater.runtime.telemetry.events import EventLog, StderrLog
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import PHASES, Status
@@ -67,7 +67,7 @@ class Surroundings:
 
     clock: Clock
     events: EventLog
-    log: Log
+    log: StderrLog
     runner: Runner
     """For the handler."""
     writer: Runner
@@ -92,7 +92,12 @@ class Worker:
     """One worker; ``run`` is called once, from the thread that will poll."""
 
     def __init__(
-        self, config: WorkerConfig, instance: str, parts: Parts, around: Surroundings, stopping: Stopping
+        self,
+        config: WorkerConfig,
+        instance: str,
+        parts: WorkerParts,
+        around: Surroundings,
+        stopping: Stopping,
     ) -> None:
         self._config, self._parts, self._around, self._stopping = config, parts, around, stopping
         self._events, self._log, self._clock = around.events, around.log, around.clock
@@ -188,7 +193,7 @@ class Worker:
         """Gets into the group and works until the stop. False: another pod is the member now."""
         try:
             self._get_in()
-            self._roles.take(Event.JOINED)
+            self._roles.take(RoleEvent.JOINED)
             self._serve()
         except TwinError:
             raise
@@ -237,11 +242,11 @@ class Worker:
         if self._context.engine is None:
             self.enter("warming")
             if not self._load(unless=coordinator.ordered_alone):
-                self._roles.take(Event.ORDERED)
+                self._roles.take(RoleEvent.ORDERED)
                 coordinator.takes_over_alone()
                 self._return()
                 return
-        self._roles.take(Event.WARM)
+        self._roles.take(RoleEvent.WARM)
         coordinator.prepare(self._parts.standby, self._make_delivery)
         if coordinator.take_over(self._adopt):
             self.until(lambda: self.status.generation >= 0)
@@ -367,7 +372,7 @@ class Worker:
     def _give_up_membership(self, coordinator: TakeoverCoordinator, delivery: Delivery) -> None:
         """Another pod has joined as the member: writes nothing more, and gets ready to follow that one."""
         coordinator.fenced(delivery)
-        self._roles.take(Event.FENCED)
+        self._roles.take(RoleEvent.FENCED)
         self._leftover.append(delivery.retire())
         self._close_consumer()
         self._delivery = None

@@ -12,7 +12,7 @@ from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.delivery.dead_letters import DeadLetters
 from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.interfaces import AnyEngine, Sink
-from slackwater.runtime.telemetry.events import EventLog, Log
+from slackwater.runtime.telemetry.events import EventLog, StderrLog
 from slackwater.runtime.telemetry.messaging_metrics import NO_MESSAGING_METRICS, MessagingMetrics
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
@@ -36,7 +36,7 @@ class WorkerContext:
     """For the sink and the dead-letter topic."""
     clock: Clock
     events: EventLog
-    log: Log
+    log: StderrLog
     metrics: Metrics
     status: Status
     engine: AnyEngine | None = None

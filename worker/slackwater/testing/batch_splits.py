@@ -13,7 +13,7 @@ from slackwater.runtime.errors import HandlerError
 from slackwater.testing.records import RecordList
 
 if TYPE_CHECKING:
-    from slackwater.pipeline.trial import Outcome, Trial
+    from slackwater.pipeline.trial import Trial, TrialOutcome
 
 Partitions = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 Position = tuple[str, int, int]
@@ -32,7 +32,13 @@ class BatchSplits:
     """Compares smaller batches of ``partitions`` with ``whole``, which all their records gave together."""
 
     def __init__(
-        self, trial: Trial, partitions: Partitions, whole: Outcome, ignore: Collection[str], *, isolate: bool
+        self,
+        trial: Trial,
+        partitions: Partitions,
+        whole: TrialOutcome,
+        ignore: Collection[str],
+        *,
+        isolate: bool,
     ) -> None:
         self._trial, self._partitions, self._whole = trial, partitions, whole
         self._ignore, self._isolate = ignore, isolate
@@ -73,7 +79,7 @@ class BatchSplits:
                 self._check_repeatable()
                 raise AssertionError(self._difference(position, made, f"{_named(batch)} ({how})"))
 
-    def _run(self, batch: Partitions) -> Outcome:
+    def _run(self, batch: Partitions) -> TrialOutcome:
         """Types are those that the rows of all records have: a table keeps its columns' types."""
         columns = {tp: RecordList(records) for tp, records in batch.items()}
         schema = self._whole.fitted.schema if self._whole.rows.num_rows else None
@@ -102,7 +108,7 @@ class BatchSplits:
             f"{WHAT_TO_DO}."
         )
 
-    def _made(self, outcome: Outcome) -> dict[Position, Counter[str]]:
+    def _made(self, outcome: TrialOutcome) -> dict[Position, Counter[str]]:
         """What became of each record: its rows and its dead letter, as text."""
         made: dict[Position, Counter[str]] = {}
         for row in outcome.fitted.to_pylist():

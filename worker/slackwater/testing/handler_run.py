@@ -196,13 +196,13 @@ def _engine(
 
 
 def _value_config(value: Mapping[str, Any]) -> ValueConfig:
-    from slackwater.runtime.config.fields import Fault
+    from slackwater.runtime.config.fields import FieldFault
     from slackwater.runtime.config.value_config import check_value, value_section
 
     try:
         config: ValueConfig = value_section(dict(value), "value")
         check_value(config)
-    except Fault as fault:
+    except FieldFault as fault:
         raise ValueError(f"{fault.path} {fault.problem}") from None
     return config
 

@@ -43,7 +43,7 @@ class ReplayError(StartError):
 
 
 @dataclass
-class Counts:
+class ReplayCounts:
     """How many letters were selected, sent, and left out because a replay has sent them before. ``unknown``:
     left out because it cannot be seen whether one has. ``cut``: left out because the letter is not the whole
     record. ``batches``: left out because it is a batch that could not be read."""
@@ -98,9 +98,9 @@ class Replay:
         """Up to where receipts were read."""
         self._closed: set[str] = set()
         """The unfinished replays that this one has written the end of."""
-        self.counts = Counts()
+        self.counts = ReplayCounts()
 
-    def run(self, selection: Selection, limit: int | None = None) -> Counts:
+    def run(self, selection: Selection, limit: int | None = None) -> ReplayCounts:
         """Replays the letters of ``selection``, at most ``limit`` of them, in the order of the topic.
 
         Raises ReplayError, ConfigError for records that the target's retention would delete, StartError for

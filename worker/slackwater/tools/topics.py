@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Topic:
+class DescribedTopic:
     """A topic. ``id``: as Kafka's tools write it; "": the brokers have none."""
 
     id: str
@@ -44,7 +44,7 @@ def described(admin: KafkaAdmin, names: Iterable[str]) -> dict[str, TopicDescrip
     return outcomes.unwrap()
 
 
-def topics_of(config: WorkerConfig) -> dict[str, Topic]:
+def topics_of(config: WorkerConfig) -> dict[str, DescribedTopic]:
     """The group's topics by name, of a pattern those that match now.
 
     Raises StartError for a topic that cannot be described, or a pattern that none matches; KafkaError.
@@ -64,7 +64,7 @@ def topics_of(config: WorkerConfig) -> dict[str, Topic]:
     for name in outcomes.errors:
         raise StartError(no_topic(name))
     return {
-        name: Topic(
+        name: DescribedTopic(
             id_text(topic.topic_id),
             tuple(TopicPartition(name, number) for number in sorted(topic.partitions)),
         )

@@ -51,7 +51,7 @@ class Restart:
 
 
 @dataclass(frozen=True)
-class Takeover:
+class ObservedTakeover:
     """A member that went from one process to another without having ended.
 
     Attributes:
@@ -130,13 +130,13 @@ class Returns:
         self._process: dict[str, str] = {}
         self._ended: dict[str, tuple[int, int]] = {}
         self._restarts: list[_Restarting] = []
-        self._takeovers: list[Takeover] = []
+        self._takeovers: list[ObservedTakeover] = []
 
     def restarts(self) -> list[Restart]:
         """The restarts, in the order of their return."""
         return [restarting.so_far() for restarting in self._restarts]
 
-    def takeovers(self) -> list[Takeover]:
+    def takeovers(self) -> list[ObservedTakeover]:
         """The takeovers, in the order of their successors' joins."""
         return list(self._takeovers)
 
@@ -154,7 +154,7 @@ class Returns:
             self._restarting[event.process] = self._restarts[-1]
         elif taken:
             same = self._joined.get(before, number) == number  # its own event may have come already
-            made = Takeover(event.instance, before, event.process, event.ts_ms, number, same)
+            made = ObservedTakeover(event.instance, before, event.process, event.ts_ms, number, same)
             self._taking[event.process] = len(self._takeovers)
             self._takeovers.append(made)
             self.fenced(before)

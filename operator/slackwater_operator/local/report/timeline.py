@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.local.machine.events import WorkerEvent
-from slackwater_operator.local.report.returns import Restart, Returns, Takeover
+from slackwater_operator.local.report.returns import ObservedTakeover, Restart, Returns
 
-__all__ = ["Generation", "Restart", "Takeover", "Timeline", "longest"]
+__all__ = ["Generation", "ObservedTakeover", "Restart", "Timeline", "longest"]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Timeline:
         restarts = self._returns.restarts()
         return [restart for restart in restarts if _within(restart.ended_ms, since_ms, until_ms)]
 
-    def takeovers(self, since_ms: int = 0, until_ms: int | None = None) -> list[Takeover]:
+    def takeovers(self, since_ms: int = 0, until_ms: int | None = None) -> list[ObservedTakeover]:
         """The takeovers whose successor joined in a span, in the order of their joins."""
         return [
             takeover

@@ -11,7 +11,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.times import duration
 from slackwater_operator.controller.session import Session
 from slackwater_operator.local.machine.worker import Worker
-from slackwater_operator.local.report.returns import Restart, Takeover
+from slackwater_operator.local.report.returns import ObservedTakeover, Restart
 from slackwater_operator.local.report.timeline import Timeline
 
 
@@ -59,7 +59,7 @@ class OperationReport:
     unowned_ms: Mapping[TopicPartition, int]
     restarts: tuple[Restart, ...]
     removed: tuple[str, ...] = ()
-    takeovers: tuple[Takeover, ...] = ()
+    takeovers: tuple[ObservedTakeover, ...] = ()
 
     @property
     def longest_unowned_ms(self) -> int:

@@ -32,7 +32,7 @@ class MetricRule:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MetricValue:
     """The value of a metric, or why there is none.
 
     Attributes:
@@ -56,7 +56,7 @@ class Measurement:
 
     step: str
     at_ms: int
-    values: Mapping[str, Measured] = field(default_factory=dict)
+    values: Mapping[str, MetricValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def judge(metrics: Sequence[MetricRule], measurement: Measurement) -> Judgement:
     """Judges a measurement by the metrics' ranges."""
     good, bad, unknown = list[str](), list[str](), list[str]()
     for metric in metrics:
-        measured = measurement.values.get(metric.name, Measured(None, "it was not measured"))
+        measured = measurement.values.get(metric.name, MetricValue(None, "it was not measured"))
         if measured.value is None:
             unknown.append(f"{metric.name} has no value: {measured.problem}")
             continue

@@ -12,7 +12,7 @@ from slackwater_operator.api.v1alpha1.spec.rollout_steps import (
     LAG_SECONDS,
 )
 from slackwater_operator.model.worker_status import WorkerCounts
-from slackwater_operator.policies.rollout.analysis import Measured
+from slackwater_operator.policies.rollout.analysis import MetricValue
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class FigureWatch:
         self._since_ms = 0
         self._before: dict[str, WorkerCounts] = {}
 
-    def observe(self, observed: FiguresInput) -> dict[str, Measured] | None:
+    def observe(self, observed: FiguresInput) -> dict[str, MetricValue] | None:
         """Takes an observation. Returns the figures where an interval is over, else None."""
         if observed.step != self._step:
             self._step, self._before = observed.step, dict(observed.counts)
@@ -68,12 +68,12 @@ class FigureWatch:
             silent or "the workers of the new revision have committed no records since the last measurement"
         )
         return {
-            DEAD_LETTER_RATE: Measured(dead_letters / records) if records else Measured(None, idle),
-            HANDLER_FAILURES: Measured(None, silent) if silent else Measured(float(failures)),
+            DEAD_LETTER_RATE: MetricValue(dead_letters / records) if records else MetricValue(None, idle),
+            HANDLER_FAILURES: MetricValue(None, silent) if silent else MetricValue(float(failures)),
             LAG: _known(observed.lag, "the lag is not known"),
             LAG_SECONDS: _known(observed.lag_s, "the age of the oldest record is not known"),
         }
 
 
-def _known(value: float | None, problem: str) -> Measured:
-    return Measured(None, problem) if value is None else Measured(float(value))
+def _known(value: float | None, problem: str) -> MetricValue:
+    return MetricValue(None, problem) if value is None else MetricValue(float(value))

@@ -24,7 +24,7 @@ from slackwater_operator.policies.scaling.types import (
     ScalingDecision,
     ScalingInput,
     ScalingPolicy,
-    Step,
+    ScalingStep,
 )
 
 CEILING_MS = 600_000
@@ -86,7 +86,7 @@ class Autoscaler:
         self._lost_ms: deque[int] = deque(maxlen=_STEPS_KEPT)
         self._partitions: tuple[TopicPartition, ...] = ()
         self._lag: dict[TopicPartition, int | None] = {}
-        self._last_step: Step | None = None
+        self._last_step: ScalingStep | None = None
         self._ceiling: int | None = None
         self._ceiling_until_ms = 0
         self._too_few = TooFew()
@@ -130,7 +130,7 @@ class Autoscaler:
         )
 
     @property
-    def last_step(self) -> Step | None:
+    def last_step(self) -> ScalingStep | None:
         """The last step made."""
         return self._last_step
 
@@ -317,7 +317,7 @@ class Autoscaler:
             self._too_few.stepped(before, after, now_ms)
         if before != after:
             self._history.add(before, after, now_ms)
-        self._last_step = Step(before, after, self._rates.consumed_per_s(), now_ms)
+        self._last_step = ScalingStep(before, after, self._rates.consumed_per_s(), now_ms)
         self._rates.restart()
         self._needs.clear()
         self._higher_since_ms = None
@@ -333,7 +333,7 @@ class Autoscaler:
         self._took_ms.append(max(0, took_ms))
         step = self._last_step
         if step is not None:
-            self._last_step = Step(
+            self._last_step = ScalingStep(
                 step.before, step.after, step.consumed_per_s_before, step.at_ms, max(0, took_ms)
             )
         if lost_partition_ms is not None:
@@ -377,7 +377,7 @@ class Autoscaler:
         if before is not None and after is not None and at_ms is not None:
             self._history.add(before, after, at_ms)
             consumed = number(step.get("consumedPerS"), 0)
-            self._last_step = Step(before, after, consumed, at_ms, whole(step.get("tookMs"), 0))
+            self._last_step = ScalingStep(before, after, consumed, at_ms, whole(step.get("tookMs"), 0))
         ceiling = mapping(status.get("ceiling"))
         replicas, until_ms = whole(ceiling.get("replicas"), 0), whole(ceiling.get("untilMs"), 0)
         if replicas is not None and until_ms is not None:
@@ -495,7 +495,7 @@ class _Idle:
         return 0 if self._since_ms is None else self._last_ms - self._since_ms
 
 
-def _dump_step(step: Step) -> dict[str, Any]:
+def _dump_step(step: ScalingStep) -> dict[str, Any]:
     consumed = step.consumed_per_s_before
     fields = {
         "before": step.before,

@@ -64,7 +64,7 @@ class PartitionLoad:
 
 
 @dataclass(frozen=True)
-class Step:
+class ScalingStep:
     """The last step.
 
     Attributes:
@@ -129,7 +129,7 @@ class ScalingInput:
     latest_needs: Sequence[float] = ()
     window_full: bool = False
     fell_for_window: bool = False
-    last_step: Step | None = None
+    last_step: ScalingStep | None = None
     ceiling: int | None = None
     too_few: int | None = None
     floor: Floor = field(default_factory=Floor)

@@ -28,7 +28,7 @@ from confluent_kafka.admin import (
 
 from slackwater.kafka import AsyncAdmin, KafkaConsumer, KafkaProducer, Security, TopicPartition
 from slackwater.kafka.net import Cluster
-from slackwater.kafka.net.dialer import Endpoint, resolve
+from slackwater.kafka.net.dialer import ResolvedAddress, resolve
 from slackwater.kafka.wire import messages as m
 from slackwater_operator.kafka.clusters import ClusterIdentity, ClusterObserver, Clusters, GroupWanted
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
@@ -407,7 +407,7 @@ async def test_a_short_name_leads_to_the_broker_of_the_namespace_of_the_workers(
     """`kafka-0.kafka:9092` in two namespaces means two clusters."""
     asked: list[str] = []
 
-    async def names(host: str, port: int) -> list[Endpoint]:
+    async def names(host: str, port: int) -> list[ResolvedAddress]:
         asked.append(host)
         if host not in ("kafka-0.kafka.orders.svc", "127.0.0.1"):
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")

@@ -15,7 +15,7 @@ from tests.support.waiting import HANG_S
 _FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from slackwater.devbroker.group import FileGroupStore, StoreError
+from slackwater.devbroker.group import FileGroupStore, GroupStoreError
 from slackwater.devbroker.group.store import OffsetRecord
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -27,7 +27,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 record.offset = 2
 try:
     store.append([OffsetRecord(group_id="g", topic="t", offset=2, metadata="x" * 100)])
-except StoreError as exc:
+except GroupStoreError as exc:
     print("refused:", exc)
 print("size", Path(sys.argv[1]).stat().st_size <= limit - 60)
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

@@ -13,7 +13,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, Ne
 from slackwater.kafka import KafkaAdmin, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.errors import UnknownMemberIdError
 from slackwater.kafka.net import Cluster
-from slackwater.kafka.protocol.diagnostics import Kind
+from slackwater.kafka.protocol.diagnostics import FindingKind
 from tests.client.integration.groups.consumer_harness import (
     Member,
     make_topic,
@@ -138,7 +138,7 @@ def test_a_fence_by_a_coordinator_that_moved_is_forgiven_by_real_brokers(kafka3:
         try:
             inside = running[0].consumer._core.group.membership  # type: ignore[union-attr]
             kinds = lambda: [finding.kind for finding in inside.diagnostics.findings]  # noqa: E731
-            wait_until(lambda: Kind.FENCE_FORGIVEN in kinds(), "the fence")
+            wait_until(lambda: FindingKind.FENCE_FORGIVEN in kinds(), "the fence")
             wait_until(lambda: running[0].stable, "a member again")
             assert running[0].error is None
             # Without a rebalance. (`returned` is not always true: static_return.py says why.)
@@ -208,7 +208,7 @@ def test_a_plan_that_cannot_be_stored_is_explained(kafka3: Any) -> None:
             inside = running[0].consumer._core.group.membership  # type: ignore[union-attr]
             wait_until(lambda: list(inside.diagnostics.findings), "the message")
             (finding,) = inside.diagnostics.findings
-            assert finding.kind is Kind.SYNC_FAILS
+            assert finding.kind is FindingKind.SYNC_FAILS
             assert "__consumer_offsets" in finding.text, finding.text
             assert "min.insync.replicas" in finding.text
             _require_replicas(_address(kafka3, other), "1")  # as the message advises
@@ -237,7 +237,7 @@ def test_a_join_parked_at_a_vanished_broker_is_sent_to_another(kafka3: Any) -> N
             inside = running[0].consumer._core.group.membership  # type: ignore[union-attr]
             assert inside.join_is_under_way
             kinds = lambda: [finding.kind for finding in inside.diagnostics.findings]  # noqa: E731
-            wait_until(lambda: Kind.COORDINATOR_SILENT in kinds(), "the message")
+            wait_until(lambda: FindingKind.COORDINATOR_SILENT in kinds(), "the message")
             wait_until(lambda: settled(running, topic, 2), "a member elsewhere")
         finally:
             os.kill(pid, signal.SIGCONT)

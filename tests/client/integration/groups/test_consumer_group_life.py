@@ -11,7 +11,7 @@ import pytest
 
 from slackwater.kafka import KafkaAdmin, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.errors import CommitFailedError
-from slackwater.kafka.protocol.diagnostics import Finding, Kind
+from slackwater.kafka.protocol.diagnostics import Finding, FindingKind
 from slackwater.kafka.protocol.membership import states as membership_states
 from slackwater.kafka.protocol.membership.member import Membership
 from slackwater.kafka.protocol.membership.requests import Lane
@@ -37,7 +37,7 @@ def inside(consumer: KafkaConsumer) -> Membership:
     return group.membership
 
 
-def findings(consumer: KafkaConsumer, kind: Kind) -> list[Finding]:
+def findings(consumer: KafkaConsumer, kind: FindingKind) -> list[Finding]:
     return [finding for finding in inside(consumer).diagnostics.findings if finding.kind is kind]
 
 
@@ -59,10 +59,10 @@ def test_max_poll_interval_exceeded_by_a_dynamic_member(broker: Any) -> None:
             CommitFailedError, match=r"poll\(\) was not called within max.poll.interval.ms=6000"
         ):
             slow.commit({TopicPartition(topic, 0): OffsetAndMetadata(0)})
-        (finding,) = findings(slow, Kind.POLL_TOO_LATE)
+        (finding,) = findings(slow, FindingKind.POLL_TOO_LATE)
         assert "it leaves the group" in finding.text
         wait_until(lambda: slow.poll(50) or len(slow.assignment()) == 2, "back")
-        assert len(findings(slow, Kind.POLL_RESUMED)) == 1
+        assert len(findings(slow, FindingKind.POLL_RESUMED)) == 1
 
 
 def test_heartbeats_go_on_without_poll(broker: Any) -> None:
@@ -92,7 +92,7 @@ def test_a_removed_live_member_is_notified_and_joins_again(broker: Any) -> None:
         wait_until(lambda: running[0].generation > before.generation and running[0].stable, "back")
         assert len(running[0].notices("lost")) == 2
         assert running[0].consumer.membership().member_id != before.member_id
-        (finding,) = findings(running[0].consumer, Kind.REMOVED)
+        (finding,) = findings(running[0].consumer, FindingKind.REMOVED)
         assert "somebody removed it" in finding.text
 
 
@@ -112,7 +112,7 @@ def test_a_member_that_is_removed_while_its_sync_is_parked_is_not_stuck(broker: 
         wait_until(lambda: running[0].consumer.membership().state == "syncing", "a parked Sync")
         first = running[0].consumer.membership()
         admin.remove_members(group, ["a"]).unwrap()
-        wait_until(lambda: findings(running[0].consumer, Kind.REMOVED), "the news")
+        wait_until(lambda: findings(running[0].consumer, FindingKind.REMOVED), "the news")
         wait_until(lambda: leads.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS, "another rebalance")
         wait_until(lambda: id_of(broker.bootstrap, group, "a") not in (None, first.member_id), "the new Join")
         assert leads.join().error_code == 0
@@ -141,10 +141,10 @@ def test_a_rebalance_that_does_not_end_is_explained_once(
         assert away.sync({away.member_id: b""}).error_code == 0
         configs = options(broker.bootstrap, group, group_instance_id="a", heartbeat_interval_ms=200)
         running.append(Member([topic], **configs))
-        wait_until(lambda: findings(running[0].consumer, Kind.REBALANCE_WAITS), "the message")
+        wait_until(lambda: findings(running[0].consumer, FindingKind.REBALANCE_WAITS), "the message")
         began = time.monotonic()
         wait_until(lambda: time.monotonic() - began > 1.5, "two more times that long")
-        (finding,) = findings(running[0].consumer, Kind.REBALANCE_WAITS)
+        (finding,) = findings(running[0].consumer, FindingKind.REBALANCE_WAITS)
         assert "away (client raw, " in finding.text
         assert "a (client slackwater, " in finding.text
         assert "remove_members" in finding.text
@@ -187,7 +187,7 @@ def test_a_fence_by_a_coordinator_that_moved_is_forgiven(devbroker: Any) -> None
         devbroker.control(
             "POST", "/faults", {"api": "Heartbeat", "group": group, "move_coordinator": 300, "times": 1}
         )
-        wait_until(lambda: findings(running[0].consumer, Kind.FENCE_FORGIVEN), "the fence")
+        wait_until(lambda: findings(running[0].consumer, FindingKind.FENCE_FORGIVEN), "the fence")
         wait_until(lambda: running[0].generation >= 0 and running[0].stable, "a member again")
         assert running[0].error is None
 
@@ -251,8 +251,8 @@ def test_a_quota_is_kept_by_heartbeats_and_commits(kafka: Any) -> None:
         assert early == []
         # Without a quota they come every 300 ms.
         assert beats[throttled + 3] - beats[throttled] >= 1_500
-        assert len(findings(consumer, Kind.THROTTLED)) >= 1
-        assert "request_percentage" in findings(consumer, Kind.THROTTLED)[0].text
+        assert len(findings(consumer, FindingKind.THROTTLED)) >= 1
+        assert "request_percentage" in findings(consumer, FindingKind.THROTTLED)[0].text
         assert consumer.membership().state == "stable"
 
 

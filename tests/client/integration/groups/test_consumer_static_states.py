@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from slackwater.kafka import KafkaAdmin, TopicPartition
-from slackwater.kafka.protocol.diagnostics import Kind
+from slackwater.kafka.protocol.diagnostics import FindingKind
 from tests.client.integration.groups.consumer_harness import (
     Member,
     make_topic,
@@ -39,7 +39,7 @@ def membership(member: Member) -> Any:
     return member.consumer.membership()
 
 
-def findings(member: Member) -> list[Kind]:
+def findings(member: Member) -> list[FindingKind]:
     group = member.consumer._core.group
     assert group is not None
     return [finding.kind for finding in group.membership.diagnostics.findings]
@@ -223,7 +223,7 @@ def test_the_echo_of_a_return_moves_nothing_and_is_explained(broker: Any) -> Non
         assert time.monotonic() - joined_at >= 7.5
         wait_until(lambda: settled(running, topic, 2), "two members")
         assert running[1].consumer.assignment() == held
-        assert findings(running[1]).count(Kind.ECHO) == 1
+        assert findings(running[1]).count(FindingKind.ECHO) == 1
         assert [member.error for member in running] == [None, None]
 
 

@@ -22,7 +22,7 @@ before = peak()
 for bomb in sys.argv[2:]:
     try:
         records.decode(Path(bomb).read_bytes(), fetch_offset=0, max_decompressed_bytes=int(sys.argv[1]))
-    except records.CorruptRecordError:
+    except records.CorruptBatchError:
         print(peak() - before)
 """
 _NAMES = (

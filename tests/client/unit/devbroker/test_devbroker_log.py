@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.devbroker.storage.partition import AppendResult, Partition
+from slackwater.devbroker.storage.partition import AppendResult, PartitionLog
 from slackwater.kafka.records import decode, iter_batches, verify_crc
 from slackwater.kafka.wire.errors import ErrorCode
 from tests.support.wire.rawdata import batch as make_batch
 
 
-def open_partition(folder: Path, *, segment_bytes: int = 1 << 30, interval: int = 4096) -> Partition:
-    partition = Partition(folder, "t", 0, segment_bytes=segment_bytes, index_interval_bytes=interval)
+def open_partition(folder: Path, *, segment_bytes: int = 1 << 30, interval: int = 4096) -> PartitionLog:
+    partition = PartitionLog(folder, "t", 0, segment_bytes=segment_bytes, index_interval_bytes=interval)
     partition.load()
     return partition
 
 
-def append(partition: Partition, values: Sequence[bytes], **options: object) -> AppendResult:
+def append(partition: PartitionLog, values: Sequence[bytes], **options: object) -> AppendResult:
     batch = bytearray(make_batch(values, **options))  # type: ignore[arg-type]
     return partition.append(memoryview(batch), produce_version=9, max_batch_bytes=1 << 20)
 
@@ -30,7 +30,7 @@ def values_of(data: bytes, offset: int) -> list[bytes | None]:
     return [record.value for record in decode(data, fetch_offset=offset).records("t", 0)]
 
 
-def read_all(partition: Partition, offset: int = 0, max_bytes: int = 1 << 20) -> list[bytes | None]:
+def read_all(partition: PartitionLog, offset: int = 0, max_bytes: int = 1 << 20) -> list[bytes | None]:
     values: list[bytes | None] = []
     while offset < partition.end_offset:
         data = partition.read(offset, max_bytes, at_least_one=True)
@@ -226,7 +226,7 @@ def test_who_waits_hears_of_appends_and_of_the_end(tmp_path: Path) -> None:
     heard: list[object] = []
 
     class Listener:
-        def grown(self, partition: Partition, appended_bytes: int) -> None:
+        def grown(self, partition: PartitionLog, appended_bytes: int) -> None:
             heard.append((partition.end_offset, appended_bytes))
 
         def gone(self) -> None:

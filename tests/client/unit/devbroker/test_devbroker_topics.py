@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from slackwater.devbroker.api.topic_configs import defaults, problem_with
-from slackwater.devbroker.options import BrokerOptions, OptionError, parse_settings
+from slackwater.devbroker.options import BrokerOptionError, BrokerOptions, parse_settings
 from slackwater.devbroker.storage.topics import DataFolderError, TopicStore, is_legal_topic_name
 
 
@@ -156,12 +156,12 @@ def test_options_by_kafkas_names() -> None:
     ],
 )
 def test_bad_options_are_named(settings: dict[str, str], named: str) -> None:
-    with pytest.raises(OptionError, match=named):
+    with pytest.raises(BrokerOptionError, match=named):
         BrokerOptions.from_settings(settings)
 
 
 def test_an_option_without_a_value_is_named() -> None:
-    with pytest.raises(OptionError, match="num.partitions"):
+    with pytest.raises(BrokerOptionError, match="num.partitions"):
         parse_settings(["num.partitions"])
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from slackwater.devbroker.group import StoreError
+from slackwater.devbroker.group import GroupStoreError
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from tests.support.devbroker.coordinator import DELAY_MS, SESSION_MS, Bench
@@ -136,7 +136,7 @@ def test_a_group_that_could_not_be_deleted_is_still_there() -> None:
     append = bench.store.append
 
     def fail(records: object) -> None:
-        raise StoreError("No space left on device")
+        raise GroupStoreError("No space left on device")
 
     bench.store.append = fail  # type: ignore[method-assign]
     answer = bench.ask(m.DeleteGroupsRequest(groups_names=["g"]))

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from slackwater.devbroker.group import StoreError
+from slackwater.devbroker.group import GroupStoreError
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from tests.support.devbroker.coordinator import Bench
@@ -179,7 +179,7 @@ def test_a_commit_that_cannot_be_stored_is_not_committed(version: int) -> None:
     append = bench.store.append
 
     def fail(records: object) -> None:
-        raise StoreError("No space left on device")
+        raise GroupStoreError("No space left on device")
 
     bench.store.append = fail  # type: ignore[method-assign]
     assert bench.commit(ids["a"], 1, None, offset=6, version=version) is E.COORDINATOR_NOT_AVAILABLE
@@ -193,7 +193,7 @@ def test_what_was_refused_keeps_its_error_when_the_rest_cannot_be_stored() -> No
     bench = Bench()
 
     def fail(records: object) -> None:
-        raise StoreError("No space left on device")
+        raise GroupStoreError("No space left on device")
 
     bench.store.append = fail  # type: ignore[method-assign]
     partitions = [

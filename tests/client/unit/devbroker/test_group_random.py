@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from slackwater.devbroker.group import GroupState, MemoryGroupStore, StoreError
+from slackwater.devbroker.group import GroupState, GroupStoreError, MemoryGroupStore
 from slackwater.devbroker.group.group import Group
 from tests.support.devbroker.coordinator import Bench, Call
 from tests.support.devbroker.group_requests import GroupRequests
@@ -22,7 +22,7 @@ class FlakyStore(MemoryGroupStore):
 
     def append(self, records) -> None:  # type: ignore[no-untyped-def]
         if self.full:
-            raise StoreError("No space left on device")
+            raise GroupStoreError("No space left on device")
         super().append(records)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.devbroker.group import StoreError
+from slackwater.devbroker.group import GroupStoreError
 from slackwater.kafka.wire.errors import ErrorCode
 from tests.support.devbroker.coordinator import DELAY_MS, REBALANCE_MS, SESSION_MS, Bench
 
@@ -280,7 +280,7 @@ def test_an_assignment_that_cannot_be_stored_is_not_handed_out() -> None:
     append = bench.store.append
 
     def fail(records: object) -> None:
-        raise StoreError("No space left on device")
+        raise GroupStoreError("No space left on device")
 
     bench.store.append = fail  # type: ignore[method-assign]
     syncs = [bench.sync(ids["b"], 1, "b"), bench.sync(ids["a"], 1, "a", {ids["b"]: b"x"})]
@@ -297,7 +297,7 @@ def test_a_new_group_that_cannot_be_stored_does_not_come_into_being() -> None:
     bench = Bench()
 
     def fail(records: object) -> None:
-        raise StoreError("No space left on device")
+        raise GroupStoreError("No space left on device")
 
     bench.store.append = fail  # type: ignore[method-assign]
     assert bench.join(instance="a").error is E.COORDINATOR_NOT_AVAILABLE
@@ -310,7 +310,7 @@ def test_a_return_that_cannot_be_stored_leaves_the_old_member_in_place() -> None
     append = bench.store.append
 
     def fail(records: object) -> None:
-        raise StoreError("No space left on device")
+        raise GroupStoreError("No space left on device")
 
     changed: dict[str, Any] = {"session_ms": 20_000, "protocols": [("range", b"new"), ("sticky", b"")]}
     bench.store.append = fail  # type: ignore[method-assign]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from slackwater.devbroker.group import FileGroupStore, StoreError, store
+from slackwater.devbroker.group import FileGroupStore, GroupStoreError, store
 from slackwater.devbroker.group.store import (
     GroupRecord,
     OffsetRecord,
@@ -100,13 +100,13 @@ def test_a_file_of_zeros_behind_the_last_frame_is_cut_off(tmp_path: Path) -> Non
 def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "groups.log"
     path.write_bytes(b"something else entirely")
-    with pytest.raises(StoreError, match=r"groups\.log is not a group store"):
+    with pytest.raises(GroupStoreError, match=r"groups\.log is not a group store"):
         FileGroupStore(path)
     assert path.read_bytes() == b"something else entirely"
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"no/groups\.log: No such file or directory"):
+    with pytest.raises(GroupStoreError, match=r"no/groups\.log: No such file or directory"):
         FileGroupStore(tmp_path / "no" / "groups.log")
 
 
@@ -150,7 +150,7 @@ def test_a_left_over_of_a_compaction_that_was_killed_does_no_harm(tmp_path: Path
 def test_nothing_can_be_appended_after_closing(tmp_path: Path) -> None:
     group_store = FileGroupStore(tmp_path / "groups.log")
     group_store.close()
-    with pytest.raises(StoreError, match="is closed"):
+    with pytest.raises(GroupStoreError, match="is closed"):
         group_store.append([offset(1)])
 
 
@@ -172,9 +172,9 @@ def test_what_a_failed_append_left_is_cut_off_later_if_not_at_once(
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", half)
         patch.setattr(os, "ftruncate", broken)
-        with pytest.raises(StoreError, match=r"groups\.log: No space left on device"):
+        with pytest.raises(GroupStoreError, match=r"groups\.log: No space left on device"):
             group_store.append([offset(2, topic="long" * 100)])
-        with pytest.raises(StoreError, match="Input/output error"):
+        with pytest.raises(GroupStoreError, match="Input/output error"):
             group_store.append([offset(2)])
     assert os.ftruncate is truncate
     group_store.append([offset(3)])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from slackwater.devbroker.group import GroupConfig
-from slackwater.devbroker.group.rebalance import Timers
+from slackwater.devbroker.group.rebalance import KeyedTimers
 from slackwater.kafka.wire.errors import ErrorCode
 from tests.support.devbroker.coordinator import DELAY_MS, REBALANCE_MS, SESSION_MS, Bench
 
@@ -351,7 +351,7 @@ def _of_two(bench: Bench, away_rebalance_ms: int = REBALANCE_MS) -> dict[str, st
 
 
 def test_timers_fire_in_order_and_a_key_scheduled_again_fires_once() -> None:
-    timers, fired = Timers(), []
+    timers, fired = KeyedTimers(), []
     timers.advance(100)
     timers.schedule(("b",), 5, lambda: fired.append("b"))
     timers.schedule(("a",), 3, lambda: fired.append("early"))
@@ -367,21 +367,21 @@ def test_timers_fire_in_order_and_a_key_scheduled_again_fires_once() -> None:
 
 
 def test_time_does_not_run_backwards() -> None:
-    timers = Timers()
+    timers = KeyedTimers()
     timers.advance(100)
     timers.advance(50)
     assert timers.now_ms == 100
 
 
 def test_a_key_scheduled_very_often_keeps_the_queue_short() -> None:
-    timers = Timers()
+    timers = KeyedTimers()
     for _ in range(10_000):
         timers.schedule(("a",), 5, lambda: None)
     assert len(timers._heap) <= 100
 
 
 def test_a_timer_may_schedule_one_that_is_due_at_once() -> None:
-    timers, fired = Timers(), []
+    timers, fired = KeyedTimers(), []
     timers.schedule(("a",), 1, lambda: timers.schedule(("b",), 0, lambda: fired.append("b")))
     timers.advance(1)
     assert fired == ["b"]

@@ -12,7 +12,14 @@ import pytest
 from slackwater.devbroker import DevBroker
 from slackwater.kafka.errors import KafkaConnectionError
 from slackwater.kafka.net import Cluster, Connection, ConnectionSettings, open_connection
-from slackwater.kafka.net.dialer import AddressBook, Endpoint, canonical_names, dial, parse_servers, resolve
+from slackwater.kafka.net.dialer import (
+    AddressBook,
+    ResolvedAddress,
+    canonical_names,
+    dial,
+    parse_servers,
+    resolve,
+)
 from slackwater.kafka.wire import messages as m
 from tests.support.waiting import WAIT_S
 from tests.support.wire.scripted import Peer, scripted_broker
@@ -25,11 +32,11 @@ class Names:
         self.names = {name.replace("_", "."): addresses for name, addresses in names.items()}
         self.asked: list[str] = []
 
-    async def __call__(self, host: str, port: int) -> list[Endpoint]:
+    async def __call__(self, host: str, port: int) -> list[ResolvedAddress]:
         self.asked.append(host)
         if host not in self.names:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return [Endpoint(socket.AF_INET, (address, port)) for address in self.names[host]]
+        return [ResolvedAddress(socket.AF_INET, (address, port)) for address in self.names[host]]
 
 
 class Listeners:
@@ -155,7 +162,7 @@ async def test_the_next_address_does_not_wait_for_one_that_hangs() -> None:
     listeners.port = full.getsockname()[1]
     try:
         async with listeners.on("127.0.0.3") as port:
-            endpoints = [Endpoint(socket.AF_INET, (host, port)) for host in ("127.0.0.2", "127.0.0.3")]
+            endpoints = [ResolvedAddress(socket.AF_INET, (host, port)) for host in ("127.0.0.2", "127.0.0.3")]
             async with asyncio.timeout(WAIT_S):
                 sock, endpoint = await dial(endpoints)
             sock.close()
@@ -178,7 +185,7 @@ async def test_socket_buffers_are_as_asked() -> None:
 
 
 def test_the_book_of_addresses() -> None:
-    book, endpoints = AddressBook(), [Endpoint(2, (f"10.0.0.{n}", 1)) for n in range(3)]
+    book, endpoints = AddressBook(), [ResolvedAddress(2, (f"10.0.0.{n}", 1)) for n in range(3)]
     assert book.in_order("k", 1, endpoints) == endpoints
     book.worked("k", 1, endpoints[2])
     assert book.in_order("k", 1, endpoints) == [endpoints[2], endpoints[0], endpoints[1]]

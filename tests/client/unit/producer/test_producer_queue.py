@@ -10,7 +10,7 @@ import random
 import pytest
 
 from slackwater.kafka.errors import KafkaConnectionError, KafkaTimeoutError, for_code
-from slackwater.kafka.producer.batch import Batch, Identity
+from slackwater.kafka.producer.batch import ProducerBatch, ProducerIdAndEpoch
 from slackwater.kafka.producer.queue import PartitionQueue, add_to_sequence
 from slackwater.kafka.records import BatchBuilder, decode, iter_batches
 from slackwater.kafka.structs import TopicPartition
@@ -58,7 +58,7 @@ class Log:
 
 def make_queue(max_in_flight: int = 5) -> PartitionQueue:
     queue = PartitionQueue(TP, idempotent=True, max_in_flight=max_in_flight)
-    queue.set_identity(Identity(7, 0))
+    queue.set_identity(ProducerIdAndEpoch(7, 0))
     return queue
 
 
@@ -71,8 +71,8 @@ def begun(max_in_flight: int = 5) -> PartitionQueue:
     return queue
 
 
-def add(queue: PartitionQueue, *values: str, now: float = 0.0, deadline: float = 1e9) -> Batch:
-    batch = Batch(TP, BatchBuilder("none", 1 << 16), now, deadline)
+def add(queue: PartitionQueue, *values: str, now: float = 0.0, deadline: float = 1e9) -> ProducerBatch:
+    batch = ProducerBatch(TP, BatchBuilder("none", 1 << 16), now, deadline)
     for value in values:
         batch.builder.append(1, None, value.encode(), None)
     batch.closed = True
@@ -80,18 +80,18 @@ def add(queue: PartitionQueue, *values: str, now: float = 0.0, deadline: float =
     return batch
 
 
-def take(queue: PartitionQueue, now: float = 0.0) -> Batch | None:
+def take(queue: PartitionQueue, now: float = 0.0) -> ProducerBatch | None:
     return queue.take(now, 0.0, at_once=False)
 
 
-def take_all(queue: PartitionQueue, now: float = 0.0) -> list[Batch]:
+def take_all(queue: PartitionQueue, now: float = 0.0) -> list[ProducerBatch]:
     batches = []
     while (batch := take(queue, now)) is not None:
         batches.append(batch)
     return batches
 
 
-def refused(queue: PartitionQueue, batch: Batch, code: int) -> bool:
+def refused(queue: PartitionQueue, batch: ProducerBatch, code: int) -> bool:
     return queue.gap(batch, code, for_code(code), 0.0)
 
 
@@ -137,7 +137,7 @@ def test_without_a_producer_id_nothing_goes_out() -> None:
     add(queue, "a")
     assert queue.needs_identity
     assert take(queue) is None
-    queue.set_identity(Identity(7, 0))
+    queue.set_identity(ProducerIdAndEpoch(7, 0))
     assert take(queue) is not None
 
 
@@ -227,7 +227,7 @@ def test_other_errors_are_not_gaps() -> None:
 
 def test_after_the_last_epoch_a_new_producer_id_is_needed() -> None:
     queue = make_queue()
-    queue.set_identity(Identity(7, 0x7FFF))
+    queue.set_identity(ProducerIdAndEpoch(7, 0x7FFF))
     batch = add(queue, "a")
     take(queue)
     queue.given_up(batch)
@@ -275,8 +275,8 @@ def test_every_record_once_and_in_order_through_random_failures(seed: int) -> No
     rng = random.Random(seed)
     queue, log = make_queue(rng.randint(1, 5)), Log()
     sent: list[bytes] = []
-    pending: list[tuple[Batch, tuple[int, int] | None]] = []
-    batches: list[Batch] = []
+    pending: list[tuple[ProducerBatch, tuple[int, int] | None]] = []
+    batches: list[ProducerBatch] = []
     now = 0.0
     while len(sent) < 60 or queue:
         now += rng.random()

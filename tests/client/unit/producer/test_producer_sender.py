@@ -368,7 +368,7 @@ async def test_a_callback_that_raises_stops_nobody(error: BaseException) -> None
     assert [outcome.offset for outcome in outcomes] == [50]
 
 
-@pytest.mark.parametrize("broken", ["action_for", "Identity"])
+@pytest.mark.parametrize("broken", ["action_for", "ProducerIdAndEpoch"])
 async def test_an_answer_that_cannot_be_handled_fails_the_records_at_once(
     monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:

@@ -30,7 +30,7 @@ def test_any_flipped_byte_under_the_checksum_is_noticed(codec: str) -> None:
     for position in range(21, len(good)):
         bad = bytearray(good)
         bad[position] ^= 0x40
-        with pytest.raises(records.CorruptRecordError, match="offset 0"):
+        with pytest.raises(records.CorruptBatchError, match="offset 0"):
             records.decode(bad, fetch_offset=0)
 
 
@@ -40,7 +40,7 @@ def test_what_stands_before_a_corrupt_batch_is_delivered_first() -> None:
     data = bytes(batch()) + bytes(bad)
     decoded = records.decode(data, fetch_offset=0)
     assert (len(decoded), decoded.next_offset) == (5, 5)
-    with pytest.raises(records.CorruptRecordError) as caught:
+    with pytest.raises(records.CorruptBatchError) as caught:
         records.decode(data, fetch_offset=5)
     assert caught.value.offset == 5
 
@@ -59,7 +59,7 @@ def test_a_decompression_bomb_stops_at_the_limit(codec: str) -> None:
     bomb = builder.build()
     limit = 1 << 20
     tracemalloc.start()
-    with pytest.raises(records.CorruptRecordError, match=r"fetch\.max\.decompressed\.bytes"):
+    with pytest.raises(records.CorruptBatchError, match=r"fetch\.max\.decompressed\.bytes"):
         records.decode(bomb, fetch_offset=0, max_decompressed_bytes=limit)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -71,7 +71,7 @@ def test_a_header_that_claims_too_many_records_takes_no_memory(claims: str) -> N
     lying = batch()
     count = (len(lying) - records.HEADER_BYTES) // 7 + 1 if claims == "one too many" else 2**31 - 1
     lying[57:61] = count.to_bytes(4, "big")
-    with pytest.raises(records.CorruptRecordError, match="cannot fit"):
+    with pytest.raises(records.CorruptBatchError, match="cannot fit"):
         records.decode(records.stamp_crc(lying), fetch_offset=0)
 
 
@@ -80,7 +80,7 @@ def test_cut_off_compressed_data_is_refused(codec: str) -> None:
     good = batch(codec, count=50)
     short = bytearray(good[:-4])
     short[8:12] = (len(short) - 12).to_bytes(4, "big")
-    with pytest.raises(records.CorruptRecordError):
+    with pytest.raises(records.CorruptBatchError):
         records.decode(records.stamp_crc(short), fetch_offset=0)
 
 
@@ -186,11 +186,11 @@ def test_garbage_in_place_of_a_fetch_ends_in_a_record_error_or_nothing(data: byt
 def test_an_unreadable_batch_says_where_to_go_on() -> None:
     bad = batch(count=5, base_offset=50)
     bad[-1] ^= 1
-    with pytest.raises(records.CorruptRecordError) as caught:
+    with pytest.raises(records.CorruptBatchError) as caught:
         records.decode(bad, fetch_offset=52)
     assert (caught.value.offset, caught.value.last_offset) == (50, 54)
     short = batch(count=5, base_offset=50)
     short[57:61] = (4).to_bytes(4, "big")
-    with pytest.raises(records.CorruptRecordError) as caught:
+    with pytest.raises(records.CorruptBatchError) as caught:
         records.decode(records.stamp_crc(short), fetch_offset=52)
     assert (caught.value.offset, caught.value.last_offset) == (50, 54)

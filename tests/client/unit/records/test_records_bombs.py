@@ -19,7 +19,7 @@ def test_a_bomb_is_refused_with_the_option_that_would_accept_it(name: str) -> No
     tracemalloc.start()
     try:
         with pytest.raises(
-            records.CorruptRecordError, match=rf"offset 7.*{LIMIT}.*fetch\.max\.decompressed\.bytes"
+            records.CorruptBatchError, match=rf"offset 7.*{LIMIT}.*fetch\.max\.decompressed\.bytes"
         ):
             records.decode(data, fetch_offset=0, max_decompressed_bytes=LIMIT)
         peak = tracemalloc.get_traced_memory()[1]
@@ -32,7 +32,7 @@ def test_a_bomb_in_a_wrapper_in_a_wrapper_is_never_unfolded() -> None:
     data = in_two_wrappers()
     tracemalloc.start()
     try:
-        with pytest.raises(records.CorruptRecordError, match="offset 7.*compressed once more"):
+        with pytest.raises(records.CorruptBatchError, match="offset 7.*compressed once more"):
             records.decode(data, fetch_offset=0, max_decompressed_bytes=LIMIT)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -44,7 +44,7 @@ def test_snappy_that_only_claims_to_be_large_takes_nothing() -> None:
     lie = b"\x80\x80\x80\x03" + bytes(40)  # 6 MiB in 40 bytes
     tracemalloc.start()
     try:
-        with pytest.raises(records.CorruptRecordError, match="claim"):
+        with pytest.raises(records.CorruptBatchError, match="claim"):
             records.decode(in_batch("snappy", lambda: lie)(), fetch_offset=0, max_decompressed_bytes=LIMIT)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -76,7 +76,7 @@ def test_the_limit_itself_is_allowed(codec: str) -> None:
     data = batch(compress(CODECS[codec], body), 1, attributes=CODECS[codec])
     needed = len(body) + 40
     assert len(records.decode(data, fetch_offset=0, max_decompressed_bytes=needed)) == 1
-    with pytest.raises(records.CorruptRecordError, match="unfolds"):
+    with pytest.raises(records.CorruptBatchError, match="unfolds"):
         records.decode(data, fetch_offset=0, max_decompressed_bytes=needed - 1)
-    with pytest.raises(records.CorruptRecordError, match="unfolds"):
+    with pytest.raises(records.CorruptBatchError, match="unfolds"):
         records.decode(data, fetch_offset=0, max_decompressed_bytes=len(body) - 1)

@@ -154,7 +154,7 @@ def test_batches_outside_of_the_transaction_are_kept(parser: Any) -> None:
 def test_an_aborted_batch_is_never_unfolded(parser: Any) -> None:
     bomb = batch(b"no gzip at all", 1, attributes=0x11, producer_id=9)
     assert offsets(bomb + marker(parser, ABORT, 1), [(9, 0)]) == []
-    with pytest.raises(records.CorruptRecordError):
+    with pytest.raises(records.CorruptBatchError):
         offsets(bomb, [])
 
 
@@ -174,7 +174,7 @@ def test_a_marker_that_compaction_emptied_ends_nothing(parser: Any) -> None:
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\0"])
 def test_a_marker_that_says_nothing_is_corrupt(parser: Any, key: bytes | None) -> None:
     data = transactional(parser, 0) + marker(parser, key, 1)
-    with pytest.raises(records.CorruptRecordError, match="offset 1.*marker"):
+    with pytest.raises(records.CorruptBatchError, match="offset 1.*marker"):
         records.decode(data, fetch_offset=1, aborted=[(9, 0)])
 
 
@@ -222,7 +222,7 @@ def test_small_batches_before_a_bad_one_are_given(parser: Any, bad: int, way: st
         decoded = records.decode(data, fetch_offset=0)
         assert [r.offset for r in decoded.records("t", 0)] == list(range(2 * bad))
         assert decoded.next_offset == 2 * bad
-    with pytest.raises(records.CorruptRecordError) as caught:
+    with pytest.raises(records.CorruptBatchError) as caught:
         records.decode(b"".join(parts[bad:]), fetch_offset=2 * bad)
     assert caught.value.offset == 2 * bad
     extent = records.measure(data, 0)

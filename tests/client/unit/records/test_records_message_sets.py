@@ -57,7 +57,7 @@ def test_the_old_lz4_header_is_read_in_magic_0_only() -> None:
     old = message(3, 0, bytes(frame), attributes=CODECS["lz4"])
     assert read(old) == [(3, -1, -1, None, b"v")]
     later = message(3, 1, bytes(frame), attributes=CODECS["lz4"])
-    with pytest.raises(records.CorruptRecordError, match="offset 3"):
+    with pytest.raises(records.CorruptBatchError, match="offset 3"):
         read(later)
 
 
@@ -95,7 +95,7 @@ def test_relative_offsets_count_back_from_the_wrapper() -> None:
     inner = message(0, 1, b"a") + message(4, 1, b"b") + message(5, 1, b"c")
     assert [row[0] for row in read(wrapper(105, 1, "gzip", inner))] == [100, 104, 105]
     assert [row[0] for row in read(wrapper(105, 1, "gzip", inner), 105)] == [105]
-    with pytest.raises(records.CorruptRecordError, match="relative offset 5"):
+    with pytest.raises(records.CorruptBatchError, match="relative offset 5"):
         read(wrapper(4, 1, "gzip", inner))
 
 
@@ -159,7 +159,7 @@ def test_what_cannot_be_in_a_wrapper(magic: int, inside: str, reason: str) -> No
         data = message(8, magic, None, attributes=CODECS["gzip"])
     else:
         data = wrapper(8, magic, "zstd" if inside == "zstd" else "gzip", content)
-    with pytest.raises(records.CorruptRecordError, match=f"offset 8.*({reason})"):
+    with pytest.raises(records.CorruptBatchError, match=f"offset 8.*({reason})"):
         read(data)
 
 
@@ -169,7 +169,7 @@ def test_what_stands_before_a_damaged_message_is_given_first() -> None:
     data = message(0, 1, b"v") + message(1, 1, b"v") + bytes(damaged) + message(3, 1, b"v")
     decoded = records.decode(data, fetch_offset=0)
     assert (len(decoded), decoded.next_offset) == (2, 2)
-    with pytest.raises(records.CorruptRecordError, match="offset 2.*checksum"):
+    with pytest.raises(records.CorruptBatchError, match="offset 2.*checksum"):
         records.decode(data, fetch_offset=2)
     assert [row[0] for row in read(data[-len(damaged) :])] == [3]
     assert len(records.decode(data, fetch_offset=0, check_crc=False)) == 4

@@ -11,7 +11,7 @@ import pytest
 from slackwater_operator.admission import webhook
 from slackwater_operator.admission.webhook import AdmissionWebhook, refusal
 from slackwater_operator.controller.snapshots.builder import read
-from slackwater_operator.telemetry.metrics import Metrics
+from slackwater_operator.telemetry.metrics import OperatorMetrics
 from tests.support.operator.bad_resources import NOT_FOR_PODS, UNREADABLE, Bad, changed, good
 
 IMAGE = "slackwater/worker:0.1.0"
@@ -56,7 +56,7 @@ def test_an_invalid_spec_is_corrected_but_not_changed_to_another_invalid_one() -
 # --- what kopf is told
 
 
-class Reviews(Metrics):
+class Reviews(OperatorMetrics):
     """Remembers the results of reviews."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater_operator.api.v1alpha1 import consumer_group
 from slackwater_operator.model import names
 from slackwater_operator.policies import conditions
-from slackwater_operator.telemetry.metrics import Metrics as OperatorMetrics
+from slackwater_operator.telemetry.metrics import OperatorMetrics
 from tests.support.operator import chart
 
 DOCS = chart.ROOT / "docs"

@@ -24,7 +24,7 @@ from slackwater_operator.planner import plan as planner
 from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.plan import plan as real_plan
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from slackwater_operator.telemetry.metrics import Metrics
+from slackwater_operator.telemetry.metrics import OperatorMetrics
 from tests.operator.unit.planner.plans.test_plan_simulated import image, settled
 from tests.operator.unit.planner.simulation.simulated_cluster import KEY, NAME, Simulation, spec
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator, SimulationClock
@@ -34,7 +34,7 @@ SIMULATED = ("kube", "store", "events", "clusters", "workers")
 SETTINGS = Settings(worker_image="slackwater/worker:v1", busy_round_ms=20)
 
 
-def made(simulation: Simulation, metrics: Metrics, **more: Any) -> Controller:
+def made(simulation: Simulation, metrics: OperatorMetrics, **more: Any) -> Controller:
     parts: dict[str, Any] = {name: getattr(simulation, name) for name in SIMULATED}
     return Controller(metrics=metrics, settings=SETTINGS, clock=SimulationClock(simulation), **parts, **more)
 
@@ -64,7 +64,7 @@ async def reached(condition: Callable[[], object]) -> None:
 
 
 async def test_a_group_is_reconciled_from_its_start_to_its_end() -> None:
-    simulation, metrics = Simulation(spec()), Metrics()
+    simulation, metrics = Simulation(spec()), OperatorMetrics()
     controller = made(simulation, metrics)
     async with running(controller, simulation):
         await reached(lambda: settled(simulation, 3))
@@ -80,7 +80,7 @@ async def test_a_group_is_reconciled_from_its_start_to_its_end() -> None:
 
 async def test_a_group_that_the_api_server_does_not_have_any_more_is_no_refusal() -> None:
     simulation = Simulation(spec())
-    controller = made(simulation, Metrics())
+    controller = made(simulation, OperatorMetrics())
     async with running(controller, simulation):
         await reached(lambda: settled(simulation, 3))
         missing = KubeError(404, "NotFound", 'consumergroups "flights" not found')
@@ -91,7 +91,7 @@ async def test_a_group_that_the_api_server_does_not_have_any_more_is_no_refusal(
 
 
 async def test_a_fault_in_a_reconciliation_is_shown_and_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    simulation, metrics = Simulation(spec()), Metrics()
+    simulation, metrics = Simulation(spec()), OperatorMetrics()
     controller = made(simulation, metrics)
     broken = True
 
@@ -115,7 +115,7 @@ async def test_a_fault_in_reading_a_resource_is_shown_and_retried_less_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     simulation, attempts = Simulation(spec()), list[int]()
-    controller = made(simulation, Metrics(), jitter=lambda: 1.0)
+    controller = made(simulation, OperatorMetrics(), jitter=lambda: 1.0)
 
     def fail(*_: object) -> Resource:
         attempts.append(simulation.now_ms)
@@ -133,7 +133,7 @@ async def test_a_fault_in_reading_a_resource_is_shown_and_retried_less_often(
 
 async def test_a_controller_that_may_not_lead_does_nothing() -> None:
     simulation = Simulation(spec())
-    controller = made(simulation, Metrics(), may_act=lambda: False)
+    controller = made(simulation, OperatorMetrics(), may_act=lambda: False)
     async with running(controller, simulation):
         begun_ms = simulation.now_ms
         await reached(lambda: simulation.now_ms > begun_ms + 20_000)
@@ -143,7 +143,7 @@ async def test_a_controller_that_may_not_lead_does_nothing() -> None:
 async def test_nothing_is_done_before_all_is_listed() -> None:
     simulation = Simulation(spec())
     simulation.store.synced = False
-    controller = made(simulation, Metrics())
+    controller = made(simulation, OperatorMetrics())
     async with running(controller, simulation):
         begun_ms = simulation.now_ms
         await reached(lambda: simulation.now_ms > begun_ms + 10_000)
@@ -155,7 +155,7 @@ async def test_nothing_is_done_before_all_is_listed() -> None:
 async def test_a_group_whose_namespace_cannot_be_read_is_held_and_says_which_right_is_missing() -> None:
     simulation = Simulation(spec())
     simulation.store.set_unread(KEY.namespace, Unread(KEY.namespace, 403, "Forbidden", "list pods"))
-    controller = made(simulation, Metrics())
+    controller = made(simulation, OperatorMetrics())
     async with running(controller, simulation):
         await reached(lambda: simulation.condition("Degraded").get("reason") == "Forbidden")
         assert "list pods" in simulation.condition("Degraded")["message"]
@@ -166,7 +166,7 @@ async def test_a_group_whose_namespace_cannot_be_read_is_held_and_says_which_rig
 
 async def test_an_api_server_that_is_away_is_waited_for() -> None:
     simulation = Simulation(spec())
-    controller = made(simulation, Metrics())
+    controller = made(simulation, OperatorMetrics())
     simulation.kube.fail = lambda verb, kind: True
     async with running(controller, simulation):
         begun_ms = simulation.now_ms
@@ -192,7 +192,7 @@ def said(simulation: Simulation, reason: str) -> int:
 
 async def test_a_refused_object_is_shown_once_and_retried_less_often_until_an_edit_corrects_it() -> None:
     simulation = Simulation(spec())
-    controller = made(simulation, Metrics(), jitter=lambda: 1.0)
+    controller = made(simulation, OperatorMetrics(), jitter=lambda: 1.0)
     bad = True
     attempts: list[int] = []
 
@@ -221,7 +221,7 @@ async def test_a_refused_object_is_shown_once_and_retried_less_often_until_an_ed
 
 async def test_a_refused_object_recovers_and_delays_nothing_that_does_not_need_it() -> None:
     simulation = Simulation(spec())
-    controller = made(simulation, Metrics(), jitter=lambda: 0.0)
+    controller = made(simulation, OperatorMetrics(), jitter=lambda: 0.0)
     full = True
     quota = 'poddisruptionbudgets "flights" is forbidden: exceeded quota: q'
     simulation.kube.refuse = lambda verb, kind: (
@@ -246,7 +246,7 @@ async def test_observations_are_reported_once_although_an_object_is_refused() ->
 
     simulation = Simulation(spec(topics=["flights", "late"]))
     simulation.group.have(*partitions(3))
-    controller = made(simulation, Metrics(), jitter=lambda: 0.0)
+    controller = made(simulation, OperatorMetrics(), jitter=lambda: 0.0)
     full = False
     attempts: list[int] = []
 
@@ -275,7 +275,7 @@ async def test_observations_are_reported_once_although_an_object_is_refused() ->
 
 async def test_a_config_map_that_is_refused_holds_up_the_workers_that_need_it_and_no_others() -> None:
     simulation = Simulation(spec())
-    controller = made(simulation, Metrics(), jitter=lambda: 0.0)
+    controller = made(simulation, OperatorMetrics(), jitter=lambda: 0.0)
     full = False
     simulation.kube.refuse = lambda verb, kind: (
         refused(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
@@ -294,7 +294,7 @@ async def test_a_config_map_that_is_refused_holds_up_the_workers_that_need_it_an
 
 async def test_a_forbidden_read_is_shown_and_retried_less_often(caplog: pytest.LogCaptureFixture) -> None:
     simulation = Simulation(spec())
-    controller = made(simulation, Metrics(), jitter=lambda: 1.0)
+    controller = made(simulation, OperatorMetrics(), jitter=lambda: 1.0)
     asked: list[int] = []
     forbidden = True
 
@@ -330,14 +330,14 @@ async def test_a_kind_of_others_that_is_refused_holds_nothing(verb: str, status:
     simulation.kube.refuse = lambda asked, kind: (
         refused(status, "Forbidden", "podmonitors") if (asked, kind) == (verb, "PodMonitor") else None
     )
-    async with running(made(simulation, Metrics()), simulation):
+    async with running(made(simulation, OperatorMetrics()), simulation):
         await reached(lambda: settled(simulation, 3))
         assert simulation.condition("Degraded")["status"] == str(status == 403)
 
 
 async def test_a_refused_status_is_reported_by_an_event() -> None:
     simulation = Simulation(spec())
-    controller = made(simulation, Metrics(), jitter=lambda: 0.0)
+    controller = made(simulation, OperatorMetrics(), jitter=lambda: 0.0)
     broken = True
     simulation.kube.refuse = lambda verb, kind: (
         refused(403, "Forbidden", 'cannot patch resource "consumergroups/status"')
@@ -359,7 +359,7 @@ async def test_a_refused_removal_is_retried_less_often_while_reconciliations_con
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     simulation = Simulation(spec())
-    controller = made(simulation, Metrics(), jitter=lambda: 1.0)
+    controller = made(simulation, OperatorMetrics(), jitter=lambda: 1.0)
     attempts: list[int] = []
     refuses = True
     remove = simulation.clusters.remove_members
@@ -480,7 +480,7 @@ async def test_reconciliations_that_are_not_executed_become_less_frequent_until_
     """Another replica may lead for a while: the count of failures is kept from turn to turn."""
     simulation = Simulation(spec())
     leads = False
-    controller = made(simulation, Metrics(), may_act=lambda: leads, jitter=lambda: 1.0)
+    controller = made(simulation, OperatorMetrics(), may_act=lambda: leads, jitter=lambda: 1.0)
     waits: list[int] = []
     wait = Controller._wait
 

@@ -11,12 +11,12 @@ import uvloop
 from slackwater.runtime.telemetry.http_limits import MOST_OF_ONE_HOST
 from slackwater_operator.telemetry import http_server
 from slackwater_operator.telemetry.http_server import HealthServer
-from slackwater_operator.telemetry.metrics import Metrics
+from slackwater_operator.telemetry.metrics import OperatorMetrics
 
 
 def make_server() -> HealthServer:
     return HealthServer(
-        Metrics(),
+        OperatorMetrics(),
         lambda: (True, "well"),
         lambda: (False, "no caches"),
         lambda: b"<h1>groups</h1>",

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from slackwater_operator.telemetry.metrics import REBALANCE_CAUSES, TAKEOVER_OUTCOMES, GroupFigures, Metrics
+from slackwater_operator.telemetry.metrics import (
+    REBALANCE_CAUSES,
+    TAKEOVER_OUTCOMES,
+    GroupFigures,
+    OperatorMetrics,
+)
 
 FLIGHTS = ("ns", "flights")
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def scraped(metrics: Metrics) -> Series:
+def scraped(metrics: OperatorMetrics) -> Series:
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(metrics.text().decode())
@@ -59,7 +64,7 @@ FULL = GroupFigures(
 
 
 def test_every_figure_has_its_series() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     metrics.show(FLIGHTS, FULL)
     series = scraped(metrics)
     expected = {
@@ -95,7 +100,7 @@ def test_every_figure_has_its_series() -> None:
 
 
 def test_unknown_figures_are_missing_and_not_zero() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     metrics.show(FLIGHTS, FULL)
     metrics.show(FLIGHTS, GroupFigures(members=0))
     series = scraped(metrics)
@@ -107,7 +112,7 @@ def test_unknown_figures_are_missing_and_not_zero() -> None:
 
 def test_counters_begin_at_zero() -> None:
     """Prometheus sees no increase in a series that begins with its first count."""
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     metrics.show(FLIGHTS, GroupFigures())
     series = scraped(metrics)
     assert of(series, "slackwater_group_rebalances_total") == dict.fromkeys(REBALANCE_CAUSES, 0)
@@ -118,7 +123,7 @@ def test_counters_begin_at_zero() -> None:
 
 
 def test_a_group_that_is_gone_takes_its_series_with_it() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     metrics.show(FLIGHTS, FULL)
     metrics.show(("ns", "other"), FULL)
     metrics.rebalanced(FLIGHTS, "scale", 2.0)
@@ -128,7 +133,7 @@ def test_a_group_that_is_gone_takes_its_series_with_it() -> None:
 
 
 def test_counters_and_histograms_are_exported() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     for cause, seconds in (("scale", 2.0), ("scale", 30.0), ("unplanned", None)):
         metrics.rebalanced(FLIGHTS, cause, seconds)
     metrics.unowned(FLIGHTS, 1.5)
@@ -148,7 +153,7 @@ def test_counters_and_histograms_are_exported() -> None:
 
 
 def test_the_metrics_of_the_operator_itself_are_exported() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     metrics.reconciled(0.002)
     metrics.reconciled(0.2, failed=True)
     metrics.observed("kafka:9092", 0.05)
@@ -169,7 +174,7 @@ def test_the_metrics_of_the_operator_itself_are_exported() -> None:
 
 
 def test_labels_are_escaped_and_values_are_prometheus_own() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     odd = 'a"b\\c\nd\u00e9'
     metrics.show(
         FLIGHTS, GroupFigures(rollout_pods={odd: 1}, predicted_drain_seconds=float("inf"), members=10**12)
@@ -181,7 +186,7 @@ def test_labels_are_escaped_and_values_are_prometheus_own() -> None:
 
 
 def test_reviews_are_counted_and_the_certificate_has_an_end_where_there_is_one() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     metrics.reviewed("refused")
     series = scraped(metrics)
     counted = {
@@ -196,7 +201,7 @@ def test_reviews_are_counted_and_the_certificate_has_an_end_where_there_is_one()
 
 
 def test_a_namespace_that_cannot_be_read_has_a_series_until_it_can_be() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     metrics.watch_refused("wb", ("list pods", "Forbidden"))
     metrics.watch_refused("", ("list jobs.batch", "Forbidden"))
     series = [key for key in scraped(metrics) if key[0] == "slackwater_watch_refused"]
@@ -208,7 +213,7 @@ def test_a_namespace_that_cannot_be_read_has_a_series_until_it_can_be() -> None:
 
 
 def test_each_metric_family_appears_once_with_its_type() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     metrics.admission_certificate(0)
     metrics.show(FLIGHTS, FULL)
     metrics.show(("ns", "other"), FULL)

@@ -15,7 +15,7 @@ import pytest
 from slackwater_operator.cli import operator
 from slackwater_operator.cli.operator import allow_deep_objects, main
 from slackwater_operator.cli.operator_options import parse
-from slackwater_operator.kubernetes.kopf_thread import Backoffs
+from slackwater_operator.kubernetes.kopf_thread import EndlessBackoff
 from slackwater_operator.kubernetes.lease import Lease, LeaseWatchdog
 from slackwater_operator.kubernetes.watch import settings
 from slackwater_operator.telemetry import logs
@@ -174,9 +174,9 @@ def test_kopfs_retries_are_logged_at_intervals_and_everything_else_always() -> N
 
 
 def test_kopf_never_gives_up_and_never_waits_long() -> None:
-    waits = iter(Backoffs())
+    waits = iter(EndlessBackoff())
     assert max(next(waits) for _ in range(1000)) <= 5
-    assert not hasattr(Backoffs(), "__len__")
+    assert not hasattr(EndlessBackoff(), "__len__")
 
 
 def test_kopf_writes_nothing() -> None:

@@ -22,7 +22,7 @@ from slackwater_operator.controller.execution.secret_values import SecretProblem
 from slackwater_operator.controller.prometheus import Prometheus
 from slackwater_operator.controller.prometheus_access import access_of
 from slackwater_operator.kubernetes.errors import KubeForbidden
-from slackwater_operator.policies.rollout.analysis import Measured
+from slackwater_operator.policies.rollout.analysis import MetricValue
 from tests.support.kafka.certificates import Authority, Issued
 from tests.support.waiting import HANG_S
 
@@ -146,7 +146,7 @@ def kube(**more: Mapping[str, str]) -> Secrets:
     )
 
 
-async def ask(url: str, secrets: Secrets, timeout_s: float = HANG_S, **security: str) -> Measured:
+async def ask(url: str, secrets: Secrets, timeout_s: float = HANG_S, **security: str) -> MetricValue:
     prometheus = Prometheus(url, secrets, timeout_s=timeout_s)  # type: ignore[arg-type]
     wanted = PrometheusSecurity(**security) if security else None
     try:
@@ -172,18 +172,18 @@ async def problem(url: str, secrets: Secrets, **security: str) -> str:
 
 async def test_a_bearer_token(secure: Server) -> None:
     secure.authorization = f"Bearer {TOKEN}"
-    assert await ask(secure.url, kube(), token_secret="token", ca_secret="ca") == Measured(0.5)
+    assert await ask(secure.url, kube(), token_secret="token", ca_secret="ca") == MetricValue(0.5)
     assert secure.requests == [f"Bearer {TOKEN}"] * 2
 
 
 async def test_a_user_name_and_a_password(plain: Server) -> None:
     plain.authorization = BASIC
-    assert await ask(plain.url, kube(), credentials_secret="user") == Measured(0.5)
+    assert await ask(plain.url, kube(), credentials_secret="user") == MetricValue(0.5)
 
 
 async def test_without_settings_no_secret_is_read_and_no_credentials_are_sent(plain: Server) -> None:
     secrets = kube()
-    assert await ask(plain.url, secrets) == Measured(0.5)
+    assert await ask(plain.url, secrets) == MetricValue(0.5)
     assert plain.requests == [None, None]
     assert secrets.read == []
 
@@ -198,7 +198,7 @@ async def test_each_secret_is_read_once_and_again_for_the_next_measurement(plain
         f"Prometheus at {plain.url} refuses token of Secret kafka/token (HTTP status 401); correct the Secret"
     )
     secrets.secrets["token"] = {"token": "new"}
-    assert await prometheus.values("kafka", wanted, ["up"] * 3) == [Measured(0.5)] * 3
+    assert await prometheus.values("kafka", wanted, ["up"] * 3) == [MetricValue(0.5)] * 3
     assert secrets.read == [("kafka", "token")] * 2
     await prometheus.close()
 
@@ -325,7 +325,7 @@ async def test_a_certificate_for_another_name(tmp_path: Path) -> None:
         assert "is for another name (" in shown
         assert shown.endswith("; set spec.rollout.analysis.prometheus.serverName to a name that it has")
         named = {"ca_secret": "ca", "server_name": "prometheus.monitoring.svc"}
-        assert await ask(server.url, kube(), **named) == Measured(0.5)
+        assert await ask(server.url, kube(), **named) == MetricValue(0.5)
         named["server_name"] = "other"
         assert "is for another name (" in await problem(server.url, kube(), **named)
 
@@ -339,7 +339,7 @@ async def test_a_certificate_that_has_expired(tmp_path: Path) -> None:
 async def test_a_client_certificate(tmp_path: Path) -> None:
     with serving(tls_of(SERVER, tmp_path, AUTHORITY)) as server:
         mine = {"ca_secret": "ca", "client_certificate_secret": "me"}
-        assert await ask(server.url, kube(), **mine) == Measured(0.5)
+        assert await ask(server.url, kube(), **mine) == MetricValue(0.5)
         shown = await problem(server.url, kube(), ca_secret="ca")
         assert shown.startswith(f"Prometheus at {server.url} requires a client certificate (")
         assert shown.endswith("; set spec.rollout.analysis.prometheus.clientCertificateSecret")

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from slackwater.kafka.net.dialer import Address, Endpoint
+from slackwater.kafka.net.dialer import Address, ResolvedAddress
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.controller.execution.credentials import identity
 from slackwater_operator.kafka.cluster_dns import depends_on_namespace, resolve_in, servers_in
@@ -20,11 +20,11 @@ class Names:
         self._addresses = {name.replace("__", "."): address for name, address in addresses.items()}
         self.asked: list[str] = []
 
-    async def resolve(self, host: str, port: int) -> list[Endpoint]:
+    async def resolve(self, host: str, port: int) -> list[ResolvedAddress]:
         self.asked.append(host)
         if host not in self._addresses:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return [Endpoint(socket.AF_INET, (self._addresses[host], port))]
+        return [ResolvedAddress(socket.AF_INET, (self._addresses[host], port))]
 
 
 @pytest.mark.parametrize("host", ["kafka", "kafka-0.kafka", "example.com"])

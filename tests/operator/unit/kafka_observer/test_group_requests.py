@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slackwater.kafka.protocol.consumer_protocol import PROTOCOL_TYPE, encode_assignment
-from slackwater.kafka.protocol.offsets import GroupOffsets
+from slackwater.kafka.protocol.offsets import FetchedGroupOffsets
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.runtime.delivery.partition import CommitNote
@@ -36,7 +36,7 @@ def test_only_the_notes_of_workers_say_how_far_records_are_handled() -> None:
         d: OffsetAndMetadata(400, '{"at":1,"instance":"w-0","handled":"700"}'),
         e: None,
     }
-    assert _handled(GroupOffsets(0, offsets, {}), "here") == {a: 700}
+    assert _handled(FetchedGroupOffsets(0, offsets, {}), "here") == {a: 700}
 
 
 def test_an_offset_that_was_mirrored_from_another_kafka_says_nothing_of_handled_records() -> None:
@@ -45,4 +45,4 @@ def test_an_offset_that_was_mirrored_from_another_kafka_says_nothing_of_handled_
         a: OffsetAndMetadata(400, CommitNote(1, "w-0", handled=700, cluster_id="here").encode()),
         b: OffsetAndMetadata(400, CommitNote(1, "w-0", handled=700, cluster_id="there").encode()),
     }
-    assert _handled(GroupOffsets(0, offsets, {}), "here") == {a: 700}
+    assert _handled(FetchedGroupOffsets(0, offsets, {}), "here") == {a: 700}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from slackwater.backfill.bounds import bound_of
-from slackwater.backfill.delivery import Delivery
+from slackwater.backfill.delivery import BackfillDelivery
 from slackwater.backfill.report import TextReport
 from slackwater.backfill.run import Options, backfill
 from slackwater.backfill.target import config_for
@@ -30,14 +30,14 @@ def run(
 ) -> list[str]:
     """What a backfill of a worker's configuration prints; the last line has its counts, or the error.
 
-    ``end_after``: ``store`` (of dead letters), ``publish`` or ``refresh`` of :class:`Delivery`: it ends after
-    this step, when it has been made ``after`` times.
+    ``end_after``: ``store`` (of dead letters), ``publish`` or ``refresh`` of :class:`BackfillDelivery`: it
+    ends after this step, when it has been made ``after`` times.
     """
     live = parse(document)
     lines: list[str] = []
-    original = getattr(Delivery, f"_{end_after}", None)
+    original = getattr(BackfillDelivery, f"_{end_after}", None)
     if original is not None:
-        setattr(Delivery, f"_{end_after}", _ending(original, after))
+        setattr(BackfillDelivery, f"_{end_after}", _ending(original, after))
     try:
         counts = backfill(
             config_for(live, sink=list(sink)),
@@ -50,7 +50,7 @@ def run(
         return [*lines, f"{type(exc).__name__}: {exc}"]
     finally:
         if original is not None:
-            setattr(Delivery, f"_{end_after}", original)
+            setattr(BackfillDelivery, f"_{end_after}", original)
     return [*lines, f"{counts.batches} batches, {counts.rows} rows, {counts.letters} letters"]
 
 

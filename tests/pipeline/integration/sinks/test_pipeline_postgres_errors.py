@@ -16,7 +16,7 @@ import pytest
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.sinks.postgres import connection
 from slackwater.pipeline.sinks.postgres.sink import PostgresSink
-from slackwater.pipeline.sinks.postgres.writer import Writer
+from slackwater.pipeline.sinks.postgres.writer import TableWriter
 from slackwater.runtime.errors import RecordsError, SinkError
 from slackwater.runtime.interfaces import Range
 from tests.support.postgres import PostgresDatabase, PostgresServer
@@ -206,7 +206,7 @@ def test_a_deadlock_is_tried_again(database: PostgresDatabase, monkeypatch: pyte
     sink = PostgresSink("g", "public.flights", options=options, mode="upsert", key=["id"])
     put(sink, rows([0], id=_texts("a")), 0)
     staged = sink.stage(rows([1], id=_texts("a")), {A: Range(OLD, 1, 2, 1)})
-    take_over, tries = Writer.take_over, []
+    take_over, tries = TableWriter.take_over, []
     other = database.server.connect(database.name)
 
     def wait_for_the_mark() -> None:
@@ -228,7 +228,7 @@ def test_a_deadlock_is_tried_again(database: PostgresDatabase, monkeypatch: pyte
             wait_until(lambda: database.rows(query)[0][0], "the other waits for the mark")
         take_over(*given)
 
-    monkeypatch.setattr(Writer, "take_over", meet)
+    monkeypatch.setattr(TableWriter, "take_over", meet)
     staged.publish()
     thread.join()
     other.close()

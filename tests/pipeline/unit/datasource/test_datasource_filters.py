@@ -23,15 +23,15 @@ from pyspark.sql.datasource import (
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.datasource.filters import Bounds
-from slackwater.pipeline.datasource.offsets import Log, OffsetRange
+from slackwater.pipeline.datasource.offsets import TopicOffsetRange, TopicOffsets
 from tests.pipeline.unit.datasource.fakes import ORDERS, FakeAdmin, FakeLog
 
 OFFSET, PARTITION, TOPIC, TIME = ("offset",), ("partition",), ("topic",), ("timestamp",)
 OTHER = TopicPartition("other", 1)
 RANGES = [
-    OffsetRange(ORDERS[0], 0, 100, "a"),
-    OffsetRange(ORDERS[1], 50, 60, "a"),
-    OffsetRange(OTHER, 0, 10, "b"),
+    TopicOffsetRange(ORDERS[0], 0, 100, "a"),
+    TopicOffsetRange(ORDERS[1], 50, 60, "a"),
+    TopicOffsetRange(OTHER, 0, 10, "b"),
 ]
 
 
@@ -53,7 +53,7 @@ def logs() -> dict[TopicPartition, FakeLog]:
 def left(*filters: Filter) -> tuple[dict[TopicPartition, tuple[int, int]], list[Filter]]:
     bounds = Bounds()
     kept = list(bounds.take(filters))
-    narrowed = bounds.narrow(RANGES, Log(FakeAdmin(logs()), "read_uncommitted"))
+    narrowed = bounds.narrow(RANGES, TopicOffsets(FakeAdmin(logs()), "read_uncommitted"))
     assert [part.topic_id for part in narrowed] == [
         "b" if part.partition == OTHER else "a" for part in narrowed
     ]
@@ -126,5 +126,5 @@ def test_times_are_asked_for_only_where_something_is_left() -> None:
     bounds = Bounds()
     list(bounds.take([EqualTo(PARTITION, 9), GreaterThan(TIME, at(5))]))
     broker = FakeAdmin(logs())
-    assert bounds.narrow(RANGES, Log(broker, "read_uncommitted")) == []
+    assert bounds.narrow(RANGES, TopicOffsets(broker, "read_uncommitted")) == []
     assert broker.listed == []

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.datasource.offsets import DataLossError, Log, ranges_of
+from slackwater.pipeline.datasource.offsets import DataLossError, TopicOffsets, ranges_of
 from slackwater.pipeline.datasource.options import OptionError
 from tests.pipeline.unit.datasource.fakes import NEW, OLD, ORDERS, SECOND, FakeAdmin, FakeLog, options
 
@@ -27,7 +27,7 @@ def admin() -> FakeAdmin:
 
 
 def ranges(broker: FakeAdmin | None = None, **given: str) -> list[tuple[int, int]]:
-    read = ranges_of(Log(broker or admin(), "read_uncommitted"), options(**given))
+    read = ranges_of(TopicOffsets(broker or admin(), "read_uncommitted"), options(**given))
     assert [part.partition for part in read] == sorted(part.partition for part in read)
     return [(part.start, part.stop) for part in read]
 
@@ -63,7 +63,7 @@ def test_a_start_behind_the_end_is_an_empty_range() -> None:
 
 def test_the_isolation_level_decides_about_the_end() -> None:
     broker = admin()
-    ranges_of(Log(broker, "read_committed"), options())
+    ranges_of(TopicOffsets(broker, "read_committed"), options())
     assert {level for _, level in broker.listed} == {"read_committed"}
 
 
@@ -92,7 +92,7 @@ def test_offsets_of_a_topic_that_was_made_again(
 def test_tasks_know_the_topics_id() -> None:
     broker = admin()
     broker.topic_id = SECOND
-    read = ranges_of(Log(broker, "read_uncommitted"), options())
+    read = ranges_of(TopicOffsets(broker, "read_uncommitted"), options())
     assert [part.topic_id for part in read] == [NEW, NEW]
 
 

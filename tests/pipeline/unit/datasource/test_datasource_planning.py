@@ -7,13 +7,13 @@ import random
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.datasource.offsets import OffsetRange
+from slackwater.pipeline.datasource.offsets import TopicOffsetRange
 from slackwater.pipeline.datasource.planning import limited, split
 from tests.pipeline.unit.datasource.fakes import ORDERS
 
 
-def part(start: int, stop: int, number: int = 0) -> OffsetRange:
-    return OffsetRange(TopicPartition("orders", number), start, stop, "id")
+def part(start: int, stop: int, number: int = 0) -> TopicOffsetRange:
+    return TopicOffsetRange(TopicPartition("orders", number), start, stop, "id")
 
 
 def test_one_task_a_partition_and_none_for_an_empty_one() -> None:

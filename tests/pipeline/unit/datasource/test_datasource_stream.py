@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.datasource.offsets import (
     DataLossError,
-    Log,
     StreamOffset,
+    TopicOffsets,
     document_of,
     offset_of,
 )
@@ -44,7 +44,7 @@ def admin() -> FakeAdmin:
 
 
 def planner(broker: FakeAdmin, **given: str) -> StreamPlanner:
-    return StreamPlanner(Log(broker, "read_uncommitted"), options(**given).for_stream())
+    return StreamPlanner(TopicOffsets(broker, "read_uncommitted"), options(**given).for_stream())
 
 
 def latest(

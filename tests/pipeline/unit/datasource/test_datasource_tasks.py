@@ -11,7 +11,7 @@ import pytest
 from slackwater.kafka.errors import KafkaTimeoutError, OffsetOutOfRangeNoResetError, TopicRecreatedError
 from slackwater.kafka.records import BatchBuilder, RecordColumns, decode
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.datasource.offsets import DataLossError, OffsetRange
+from slackwater.pipeline.datasource.offsets import DataLossError, TopicOffsetRange
 from slackwater.pipeline.datasource.tasks import MAX_ROWS, read_range
 from tests.pipeline.unit.datasource.fakes import FIRST, NEW, OLD, ORDERS, SECOND
 
@@ -94,7 +94,7 @@ class FakeConsumer:
 def read(
     consumer: FakeConsumer, start: int, stop: int, *, fail: bool = True, topic_id: str = OLD
 ) -> list[int]:
-    part = OffsetRange(TP, start, stop, topic_id)
+    part = TopicOffsetRange(TP, start, stop, topic_id)
     pieces = read_range(consumer, part, FakeClock(), fail_on_data_loss=fail, silence_ms=30_000)
     offsets = []
     for piece in pieces:

@@ -25,7 +25,7 @@ from slackwater.runtime.delivery.partition import CommitNote, OwnedPartition
 from slackwater.tools import clients
 from slackwater.tools.letters import LetterLog, Selection
 from slackwater.tools.receipts import BEGIN, RECEIPT_HEADER, Receipt
-from slackwater.tools.replay import UNFINISHED_MS, Counts, Replay, ReplayError
+from slackwater.tools.replay import UNFINISHED_MS, Replay, ReplayCounts, ReplayError
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.peers.librdkafka import StoredRecord, read_topic
@@ -279,7 +279,7 @@ class WaitedClock(SystemClock):
         meanwhile()
 
 
-def replay(site: LetterSite, producer: Any = None, **options: Any) -> Counts:
+def replay(site: LetterSite, producer: Any = None, **options: Any) -> ReplayCounts:
     with clients.reader(site.config) as first, clients.reader(site.config) as second:
         make = producer or (lambda: clients.producer(site.config))
         return Replay(LetterLog(first, site.dlq), second, make, **options).run(Selection(site.group))
@@ -361,7 +361,7 @@ def test_a_replay_that_was_killed_is_finished_by_the_next_one(site: LetterSite, 
         replay(site, lambda: CutProducer(site.config, after))
     assert [record.key for record in site.replayed()] == [b"k%d" % at for at in range(after)]
     clock = WaitedClock()
-    assert replay(site, dry_run=True, clock=clock) == Counts(
+    assert replay(site, dry_run=True, clock=clock) == ReplayCounts(
         selected=5, sent=5 - after, before=after, by_target={site.topic: 5 - after} if after < 5 else {}
     )
     assert clock.waited_ms > UNFINISHED_MS / 2, "the killed one may have been at work"

@@ -18,7 +18,7 @@ from slackwater.runtime.telemetry.page import worker_page
 from slackwater.runtime.telemetry.status import Status
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.telemetry.http_server import HealthServer as OperatorServer
-from slackwater_operator.telemetry.metrics import Metrics as OperatorMetrics
+from slackwater_operator.telemetry.metrics import OperatorMetrics
 from slackwater_operator.telemetry.pages import group_page, overview_page
 from tests.support.chromium.browser import browse
 from tests.support.workers.fakes import VirtualClock, worker_config

@@ -10,7 +10,7 @@ import pytest
 
 from slackwater import cli
 from slackwater.backfill import run as backfill_run
-from slackwater.backfill.report import Counts, Plan, Progress, Report
+from slackwater.backfill.report import BackfillCounts, BackfillReport, Plan, Progress
 from slackwater.backfill.run import Options
 from slackwater.handler import OffsetRange
 from slackwater.kafka.structs import TopicPartition
@@ -30,9 +30,11 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[tuple[WorkerConfig, WorkerCon
     """What the command has passed on."""
     calls: list[tuple[WorkerConfig, WorkerConfig, Options]] = []
 
-    def backfill(config: WorkerConfig, live: WorkerConfig, options: Options, report: Report) -> Counts:
+    def backfill(
+        config: WorkerConfig, live: WorkerConfig, options: Options, report: BackfillReport
+    ) -> BackfillCounts:
         calls.append((config, live, options))
-        tp, counts = TopicPartition("orders", 0), Counts(offsets=6, batches=2, rows=5, letters=1)
+        tp, counts = TopicPartition("orders", 0), BackfillCounts(offsets=6, batches=2, rows=5, letters=1)
         report.plan(Plan("g", "m:f", "delta", "/lake", {tp: OffsetRange(3, 9)}, {tp: 4}))
         report.failed(6, "bad")
         report.progress(Progress(6, 8, counts, 2_000))

@@ -12,10 +12,10 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from slackwater.backfill.cluster import Result
-from slackwater.backfill.delivery import Delivered, Delivery
+from slackwater.backfill.cluster import PartResult
+from slackwater.backfill.delivery import BackfillDelivery, Delivered
 from slackwater.backfill.letters import LetterFile, make_letters
-from slackwater.backfill.state import State, group_of
+from slackwater.backfill.state import BackfillState, group_of
 from slackwater.handler import OffsetRange, Retry
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.datasource.offsets import DataLossError, lost
@@ -59,14 +59,14 @@ class FakeCluster:
         self.parts: list[Mapping[TopicPartition, OffsetRange]] = []
         self.engine: Any = None
 
-    def run(self, part: Mapping[TopicPartition, OffsetRange], info: Any) -> Result:
+    def run(self, part: Mapping[TopicPartition, OffsetRange], info: Any) -> PartResult:
         assert info.ranges == part
         assert (info.group_id, info.instance, info.assignment) == ("orders", "backfill", {TP})
         self.parts.append(part)
         result = self.results.pop(0)
         if isinstance(result, Exception):
             raise result
-        return Result(*result)
+        return PartResult(*result)
 
 
 def config(folder: Path, **more: Any) -> WorkerConfig:
@@ -91,13 +91,13 @@ class Site:
         self.folder, self.cluster, self.format = folder, cluster, sink
         self.config = config(folder)
         group = group_of("orders", "x")
-        self.state = State(self.sink, group, "d", {"orders": "id"}, by_record=True)
+        self.state = BackfillState(self.sink, group, "d", {"orders": "id"}, by_record=True)
         self.ranges, self.positions = self.state.begin(ALL)
         where = letters if letters in ("topic", "none") else str(folder / letters)
         self.letters = make_letters(self.config, group, where)
         self.letters.begin(list(self.state.owned.values()))
         self.clock = VirtualClock()
-        self.delivery = Delivery(
+        self.delivery = BackfillDelivery(
             self.config,
             self.state,
             self.letters,
@@ -153,12 +153,12 @@ def test_another_run_goes_on_at_the_marks_with_the_ends_of_the_first(
     site = make((ROWS, []), sink=sink)
     site.deliver(0, 4)
     site.state.fix_ends(ALL)
-    again = State(site.sink, site.state.group, "d", {"orders": "id"}, by_record=True)
+    again = BackfillState(site.sink, site.state.group, "d", {"orders": "id"}, by_record=True)
     later = {TP: OffsetRange(0, 500), TopicPartition("orders", 1): OffsetRange(0, 9)}
     assert again.begin(later) == (ALL, {TP: 4})
-    other_bounds = State(site.sink, site.state.group, "e", {"orders": "id"}, by_record=True)
+    other_bounds = BackfillState(site.sink, site.state.group, "e", {"orders": "id"}, by_record=True)
     assert other_bounds.begin(later) == (later, {TP: 4})
-    created_again = State(site.sink, site.state.group, "d", {"orders": "other"}, by_record=True)
+    created_again = BackfillState(site.sink, site.state.group, "d", {"orders": "other"}, by_record=True)
     assert created_again.begin(later) == (later, {})
 
 
@@ -279,8 +279,8 @@ def test_a_topic_made_again_since_the_first_run_begins_anew(make: Callable[..., 
     both = {TP: OffsetRange(0, 9), OTHER: OffsetRange(0, 5)}
     later = {TP: OffsetRange(0, 12), added: OffsetRange(0, 7), OTHER: OffsetRange(0, 8)}
 
-    def begun(other: str, given: dict[TopicPartition, OffsetRange]) -> State:
-        state = State(site.sink, "g", "d", {"orders": "id", "other": other}, by_record=True)
+    def begun(other: str, given: dict[TopicPartition, OffsetRange]) -> BackfillState:
+        state = BackfillState(site.sink, "g", "d", {"orders": "id", "other": other}, by_record=True)
         state.begin(given)
         return state
 

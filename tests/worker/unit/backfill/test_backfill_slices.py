@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slackwater.backfill.slices import FIRST, LEAST, TARGET_BYTES, TARGET_MS, BatchSize, Work
+from slackwater.backfill.slices import FIRST, LEAST, TARGET_BYTES, TARGET_MS, BackfillBatchSize, Work
 from slackwater.handler import OffsetRange
 from slackwater.kafka.structs import TopicPartition
 
@@ -33,7 +33,7 @@ def test_marks_outside_of_a_range_do_not_move_it() -> None:
 
 
 def test_the_size_grows_up_to_the_limit_and_shrinks_with_bytes_and_time() -> None:
-    size = BatchSize(1_000_000)
+    size = BackfillBatchSize(1_000_000)
     assert size.offsets == FIRST
     size.succeeded(FIRST, 1, 1)
     assert size.offsets == 4 * FIRST
@@ -46,11 +46,11 @@ def test_the_size_grows_up_to_the_limit_and_shrinks_with_bytes_and_time() -> Non
     assert size.offsets == 100_000
     size.succeeded(100_000, 10**12, 1)
     assert size.offsets == LEAST
-    assert BatchSize(70).offsets == 70
+    assert BackfillBatchSize(70).offsets == 70
 
 
 def test_a_batch_that_fails_is_halved_as_long_as_that_helps() -> None:
-    size = BatchSize(100_000)
+    size = BackfillBatchSize(100_000)
     assert size.can_halve(FIRST)
     size.failed(FIRST)
     assert size.offsets == FIRST // 2
@@ -58,7 +58,7 @@ def test_a_batch_that_fails_is_halved_as_long_as_that_helps() -> None:
 
 
 def test_a_batch_that_fails_for_its_size_is_halved_to_one_offset() -> None:
-    size = BatchSize(100_000)
+    size = BackfillBatchSize(100_000)
     size.offsets, tried = LEAST, []
     for _ in range(14):
         tried.append(size.offsets)

@@ -9,14 +9,14 @@ from typing import Protocol
 from slackwater.devbroker.api.fetch_sessions import (
     NO_SESSION,
     Answer,
+    BrokerFetchPartition,
     FetchContext,
-    FetchPartition,
     FetchSessions,
 )
 from slackwater.devbroker.faults.error_responses import is_top_level_in_fetch
 from slackwater.devbroker.faults.rules import ActiveFault
 from slackwater.devbroker.network.connection import Exchange
-from slackwater.devbroker.storage.partition import LEADER_EPOCH, LOG_START_OFFSET, Partition
+from slackwater.devbroker.storage.partition import LEADER_EPOCH, LOG_START_OFFSET, PartitionLog
 from slackwater.devbroker.storage.topics import TopicStore
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
@@ -61,7 +61,7 @@ def handle_fetch(
 
 
 class _Fetch:
-    """One Fetch request under way; a :class:`~slackwater.devbroker.storage.partition.Waiter` while parked."""
+    """One Fetch request under way; a ``ParkedFetch`` of a partition while it waits."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class _Fetch:
         self._max_bytes = min(max_bytes, request.max_bytes)
         self._fault = fault
         self._by_id = exchange.header.api_version >= 13
-        self._waits_for: list[Partition] = []
-        self._available: dict[Partition, int] = {}
-        self._limits: dict[Partition, int] = {}
+        self._waits_for: list[PartitionLog] = []
+        self._available: dict[PartitionLog, int] = {}
+        self._limits: dict[PartitionLog, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._woken = False
 
@@ -111,7 +111,7 @@ class _Fetch:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._complete)
 
-    def grown(self, partition: Partition, appended_bytes: int) -> None:
+    def grown(self, partition: PartitionLog, appended_bytes: int) -> None:
         """Completes once ``min_bytes`` are available; after the current append, to return all of it."""
         self._available[partition] = min(
             self._available[partition] + appended_bytes, max(appended_bytes, self._limits[partition])
@@ -159,7 +159,9 @@ class _Fetch:
             answers.append((part, answer))
         return answers, size
 
-    def _read_partition(self, part: FetchPartition, room: int, *, first: bool) -> m.FetchResponsePartition:
+    def _read_partition(
+        self, part: BrokerFetchPartition, room: int, *, first: bool
+    ) -> m.FetchResponsePartition:
         error, partition = self._check(part)
         if error or partition is None:
             return _failed(part.index, error)
@@ -183,7 +185,7 @@ class _Fetch:
             records=records,
         )
 
-    def _check(self, part: FetchPartition) -> tuple[ErrorCode, Partition | None]:
+    def _check(self, part: BrokerFetchPartition) -> tuple[ErrorCode, PartitionLog | None]:
         """The error of a partition, or the partition. By the rules of Fetch v13 (KIP-516)."""
         if self._by_id and part.topic is None:
             named = self._broker.topics.by_id(part.topic_id)
@@ -203,7 +205,7 @@ class _Fetch:
             error = ErrorCode.OFFSET_OUT_OF_RANGE
         return error, partition
 
-    def _partition_of(self, part: FetchPartition) -> Partition | None:
+    def _partition_of(self, part: BrokerFetchPartition) -> PartitionLog | None:
         topic = self._broker.topics.by_name(part.topic or "")
         return topic.partition(part.index) if topic else None
 

@@ -27,7 +27,7 @@ Key = tuple[Any, int]
 
 
 @dataclass(slots=True, eq=False)
-class FetchPartition:
+class BrokerFetchPartition:
     """One partition of a fetch. ``topic`` is ``None`` while the name of its id is unknown."""
 
     topic: str | None
@@ -58,13 +58,13 @@ class FetchPartition:
 
 
 @dataclass(slots=True, eq=False)
-class FetchSession:
+class BrokerFetchSession:
     """What the broker keeps between the requests of a session."""
 
     id: int
     epoch: int
     uses_ids: bool
-    partitions: OrderedDict[Key, FetchPartition]
+    partitions: OrderedDict[Key, BrokerFetchPartition]
     last_used_ms: int
 
 
@@ -72,9 +72,9 @@ class FetchSession:
 class FetchContext:
     """How to answer one request: its partitions in order, its session, and its error."""
 
-    partitions: list[FetchPartition] = field(default_factory=list)
+    partitions: list[BrokerFetchPartition] = field(default_factory=list)
     error: ErrorCode = ErrorCode.NONE
-    session: FetchSession | None = None
+    session: BrokerFetchSession | None = None
     incremental: bool = False
 
 
@@ -94,7 +94,7 @@ class FetchSessions:
     def __init__(self, slots: int, rng: random.Random) -> None:
         self._slots = slots
         self._rng = rng
-        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._sessions: OrderedDict[int, BrokerFetchSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -118,7 +118,7 @@ class FetchSessions:
             return FetchContext(error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         return self._continue(session, request, now_ms)
 
-    def _continue(self, session: FetchSession, request: m.FetchRequest, now_ms: int) -> FetchContext:
+    def _continue(self, session: BrokerFetchSession, request: m.FetchRequest, now_ms: int) -> FetchContext:
         by_id = session.uses_ids
         for topic in request.topics:
             for part in topic.partitions:
@@ -139,7 +139,9 @@ class FetchSessions:
         self._sessions.move_to_end(session.id)
         return FetchContext(list(session.partitions.values()), session=session, incremental=True)
 
-    def _new(self, wanted: OrderedDict[Key, FetchPartition], by_id: bool, now_ms: int) -> FetchSession | None:
+    def _new(
+        self, wanted: OrderedDict[Key, BrokerFetchPartition], by_id: bool, now_ms: int
+    ) -> BrokerFetchSession | None:
         """A session for these partitions, or ``None`` where there is no room or nothing to keep."""
         if not wanted or not self._slots:
             return None
@@ -151,7 +153,7 @@ class FetchSessions:
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._rng.randint(1, 2**31 - 1)
-        session = FetchSession(session_id, 1, by_id, wanted, now_ms)
+        session = BrokerFetchSession(session_id, 1, by_id, wanted, now_ms)
         self._sessions[session_id] = session
         return session
 
@@ -174,11 +176,13 @@ class FetchSessions:
         return sent
 
 
-Answer = tuple[FetchPartition, m.FetchResponsePartition]
+Answer = tuple[BrokerFetchPartition, m.FetchResponsePartition]
 
 
-def _partition(topic: m.FetchRequestTopic, part: m.FetchRequestPartition, by_id: bool) -> FetchPartition:
-    return FetchPartition(
+def _partition(
+    topic: m.FetchRequestTopic, part: m.FetchRequestPartition, by_id: bool
+) -> BrokerFetchPartition:
+    return BrokerFetchPartition(
         topic=None if by_id else topic.topic,
         topic_id=topic.topic_id,
         index=part.partition,
@@ -188,7 +192,7 @@ def _partition(topic: m.FetchRequestTopic, part: m.FetchRequestPartition, by_id:
     )
 
 
-def _wanted(request: m.FetchRequest, by_id: bool) -> OrderedDict[Key, FetchPartition]:
+def _wanted(request: m.FetchRequest, by_id: bool) -> OrderedDict[Key, BrokerFetchPartition]:
     return OrderedDict(
         (partition_key(topic, part.partition, by_id), _partition(topic, part, by_id))
         for topic in request.topics

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from slackwater.devbroker.group import FileGroupStore, GroupConfig, GroupCoordinator, StoreError
+from slackwater.devbroker.group import FileGroupStore, GroupConfig, GroupCoordinator, GroupStoreError
 from slackwater.devbroker.network.connection import Exchange
 from slackwater.devbroker.options import BrokerOptions
 from slackwater.devbroker.storage.topics import TopicStore
@@ -90,7 +90,7 @@ class CoordinatorHost:
         """Deletes the committed offsets of a deleted topic."""
         try:
             self.coordinator.topics_deleted([name])
-        except StoreError as exc:
+        except GroupStoreError as exc:
             log.error("cannot delete the committed offsets of topic %s: %s", name, exc)
 
     def handle(self, exchange: Exchange, request: Request[Any]) -> None:

@@ -6,7 +6,7 @@ import logging
 
 from slackwater.devbroker.api.fetch import leader_epoch_error
 from slackwater.devbroker.network.connection import Exchange
-from slackwater.devbroker.storage.partition import LEADER_EPOCH, LOG_START_OFFSET, Partition
+from slackwater.devbroker.storage.partition import LEADER_EPOCH, LOG_START_OFFSET, PartitionLog
 from slackwater.devbroker.storage.topics import TopicStore
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
@@ -33,7 +33,7 @@ def handle_list_offsets(topics: TopicStore, exchange: Exchange, request: m.ListO
 
 
 def _offset(
-    partition: Partition | None, wanted: m.ListOffsetsRequestPartition, version: int
+    partition: PartitionLog | None, wanted: m.ListOffsetsRequestPartition, version: int
 ) -> m.ListOffsetsResponsePartitionResponse:
     answer = m.ListOffsetsResponsePartitionResponse(partition_index=wanted.partition_index)
     if partition is None:
@@ -56,7 +56,7 @@ def _offset(
     return answer
 
 
-def _find_offset(partition: Partition, timestamp_ms: int) -> tuple[int, int] | None:
+def _find_offset(partition: PartitionLog, timestamp_ms: int) -> tuple[int, int] | None:
     """Offset and timestamp; the timestamp is -1 for the offsets that are no record's."""
     if timestamp_ms == _LATEST:
         return partition.end_offset, -1
@@ -84,7 +84,7 @@ def handle_offset_for_leader_epoch(
 
 
 def _epoch_end(
-    partition: Partition | None, wanted: m.OffsetForLeaderEpochRequestPartition
+    partition: PartitionLog | None, wanted: m.OffsetForLeaderEpochRequestPartition
 ) -> m.OffsetForLeaderEpochResponsePartition:
     answer = m.OffsetForLeaderEpochResponsePartition(partition=wanted.partition)
     if partition is None:

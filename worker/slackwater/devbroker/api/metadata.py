@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from slackwater.devbroker.network.connection import Exchange
 from slackwater.devbroker.options import BrokerOptions
 from slackwater.devbroker.storage.partition import LEADER_EPOCH
-from slackwater.devbroker.storage.topics import Topic, TopicStore, is_known_id, is_legal_topic_name
+from slackwater.devbroker.storage.topics import StoredTopic, TopicStore, is_known_id, is_legal_topic_name
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 
@@ -72,7 +72,7 @@ def handle_metadata(
     )
 
 
-def _described(topic: Topic) -> m.MetadataResponseTopic:
+def _described(topic: StoredTopic) -> m.MetadataResponseTopic:
     return m.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,

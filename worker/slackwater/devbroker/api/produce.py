@@ -7,7 +7,7 @@ import logging
 from slackwater.devbroker.network.connection import Exchange
 from slackwater.devbroker.options import BrokerOptions
 from slackwater.devbroker.storage.partition import LOG_START_OFFSET, AppendResult
-from slackwater.devbroker.storage.topics import Topic, TopicStore
+from slackwater.devbroker.storage.topics import StoredTopic, TopicStore
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 
@@ -48,7 +48,7 @@ def handle_produce(
 
 
 def _append(
-    topic: Topic | None,
+    topic: StoredTopic | None,
     part: m.ProduceRequestPartition,
     request: m.ProduceRequest,
     version: int,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from slackwater.devbroker.api import topic_configs
 from slackwater.devbroker.network.connection import Exchange
 from slackwater.devbroker.options import BrokerOptions
-from slackwater.devbroker.storage.topics import Topic, TopicStore, is_known_id, is_legal_topic_name
+from slackwater.devbroker.storage.topics import StoredTopic, TopicStore, is_known_id, is_legal_topic_name
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 
@@ -186,7 +186,7 @@ _BROKER_NAME_OF = {
 
 
 def _topic_settings(
-    topic: Topic, options: BrokerOptions, given: Mapping[str, str], request: m.DescribeConfigsRequest
+    topic: StoredTopic, options: BrokerOptions, given: Mapping[str, str], request: m.DescribeConfigsRequest
 ) -> list[m.DescribeConfigsResponseResourceResult]:
     shown = []
     for name, (kind, value) in sorted(topic_configs.defaults(options).items()):

@@ -6,8 +6,8 @@ from slackwater.devbroker.group.group import GroupState, IllegalTransition
 from slackwater.devbroker.group.store import (
     FileGroupStore,
     GroupStore,
+    GroupStoreError,
     MemoryGroupStore,
-    StoreError,
     StoreImage,
 )
 
@@ -17,9 +17,9 @@ __all__ = [
     "GroupCoordinator",
     "GroupState",
     "GroupStore",
+    "GroupStoreError",
     "IllegalTransition",
     "MemoryGroupStore",
-    "StoreError",
     "StoreImage",
     "TopicLookup",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from slackwater.devbroker.group.config import GroupConfig
 from slackwater.devbroker.group.group import (
-    Client,
+    ClientInfo,
     Group,
     GroupError,
     GroupState,
@@ -16,7 +16,7 @@ from slackwater.devbroker.group.group import (
     SyncReply,
 )
 from slackwater.devbroker.group.rebalance import Rebalancer, join_answer, sync_answer
-from slackwater.devbroker.group.store import GroupStore, StoreError
+from slackwater.devbroker.group.store import GroupStore, GroupStoreError
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 
@@ -41,7 +41,7 @@ class JoinHandler:
         self._groups = groups
         self._make_member_id = make_member_id
 
-    def handle(self, request: m.JoinGroupRequest, version: int, client: Client, reply: JoinReply) -> None:
+    def handle(self, request: m.JoinGroupRequest, version: int, client: ClientInfo, reply: JoinReply) -> None:
         """One JoinGroup; ``reply`` is called now or when the join phase ends."""
         try:
             self._join(_Join(request, version, client, reply))
@@ -77,7 +77,7 @@ class JoinHandler:
         group = Group(request.group_id)
         try:
             self._store.append([group.to_record()])
-        except StoreError as exc:
+        except GroupStoreError as exc:
             raise GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from exc
         self._groups[request.group_id] = group
         return group
@@ -158,7 +158,7 @@ class JoinHandler:
         """Stable and the same protocol name: same generation, and Sync gives the old assignment."""
         try:
             self._store.append([group.to_record()])
-        except StoreError:
+        except GroupStoreError:
             member.join_reply = None
             group.update(member, *undo.settings)
             old = group.replace_static(member.instance_id or "", undo.member_id)
@@ -203,7 +203,9 @@ class JoinHandler:
 class _Join:
     """A JoinGroup and the values derived from it."""
 
-    def __init__(self, request: m.JoinGroupRequest, version: int, client: Client, reply: JoinReply) -> None:
+    def __init__(
+        self, request: m.JoinGroupRequest, version: int, client: ClientInfo, reply: JoinReply
+    ) -> None:
         self.request = request
         self.version = version
         self.client = client

@@ -8,7 +8,7 @@ from uuid import UUID
 from slackwater.devbroker.group.config import GroupConfig, TopicLookup
 from slackwater.devbroker.group.group import Group, GroupError, GroupState
 from slackwater.devbroker.group.rebalance import Rebalancer
-from slackwater.devbroker.group.store import GroupStore, OffsetRecord, StoreError
+from slackwater.devbroker.group.store import GroupStore, GroupStoreError, OffsetRecord
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.primitives import ZERO_UUID
@@ -64,7 +64,7 @@ class OffsetHandler:
         if records:
             try:
                 self._store.append(records)
-            except StoreError:
+            except GroupStoreError:
                 answer.fail(valid, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return answer.response
 
@@ -180,7 +180,7 @@ class OffsetHandler:
     # -- delete
 
     def forget_topics(self, names: Iterable[str]) -> None:
-        """Drops every group's offsets of topics that have been deleted. Raises ``StoreError``."""
+        """Drops every group's offsets of topics that have been deleted. Raises ``GroupStoreError``."""
         gone = set(names)
         image = self._store.image
         self._store.append(

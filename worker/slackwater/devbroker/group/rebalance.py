@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from slackwater.devbroker.group.config import GroupConfig
 from slackwater.devbroker.group.group import Group, GroupState, Member
-from slackwater.devbroker.group.store import GroupStore, StoreError
+from slackwater.devbroker.group.store import GroupStore, GroupStoreError
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 
@@ -21,7 +21,7 @@ Callback = Callable[[], None]
 Key = tuple[str, ...]
 
 
-class Timers:
+class KeyedTimers:
     """Keyed one-shot timers. Scheduling a key again replaces what it had.
 
     ``now_ms`` is the time last given to :meth:`advance`; it never runs backwards. Timers due at
@@ -85,7 +85,7 @@ _CAN_PREPARE = (GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.E
 class Rebalancer:
     """Moves groups through their states. All calls are at ``timers.now_ms``."""
 
-    def __init__(self, config: GroupConfig, store: GroupStore, timers: Timers) -> None:
+    def __init__(self, config: GroupConfig, store: GroupStore, timers: KeyedTimers) -> None:
         self._config = config
         self._store = store
         self._timers = timers
@@ -207,7 +207,7 @@ class Rebalancer:
     def _store_empty(self, group: Group) -> None:
         try:
             self._store.append([group.to_record()])
-        except StoreError as exc:
+        except GroupStoreError as exc:
             # Kafka only warns as well: after a restart the members of the generation before are back.
             log.warning("group %s became empty, which was not stored: %s", group.group_id, exc)
 
@@ -249,7 +249,7 @@ class Rebalancer:
             member.assignment = assignment.get(member.member_id, b"")
         try:
             self._store.append([group.to_record()])
-        except StoreError as exc:
+        except GroupStoreError as exc:
             log.warning("group %s: assignment not stored: %s", group.group_id, exc)
             self.revoke_assignment(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             self.prepare(group, "the assignment could not be stored")

@@ -142,7 +142,7 @@ _COMPACT_RATIO = 4
 _COMPACT_CHUNK = 1_000
 
 
-class StoreError(Exception):
+class GroupStoreError(Exception):
     """Storing records failed: none of them is stored, and the caller must report it."""
 
 
@@ -152,7 +152,7 @@ class GroupStore(Protocol):
     image: StoreImage
 
     def append(self, records: Sequence[Record]) -> None:
-        """Stores all the records or none; raises :class:`StoreError` when none."""
+        """Stores all the records or none; raises :class:`GroupStoreError` when none."""
 
     def close(self) -> None:
         """Closes the store. Nothing can be appended afterwards."""
@@ -176,7 +176,7 @@ class FileGroupStore:
     """Keeps records in the file at ``path``, created if missing.
 
     Opening replays the file, truncates it at the first damaged frame (``truncated_bytes``) and
-    rewrites it in its shortest form. Raises :class:`StoreError` if the file cannot be opened or
+    rewrites it in its shortest form. Raises :class:`GroupStoreError` if the file cannot be opened or
     is not a group store.
     """
 
@@ -193,12 +193,12 @@ class FileGroupStore:
             self._compact()
         except OSError as exc:
             self.close()
-            raise StoreError(f"group store {path}: {exc.strerror or exc}") from exc
+            raise GroupStoreError(f"group store {path}: {exc.strerror or exc}") from exc
 
     def append(self, records: Sequence[Record]) -> None:
-        """Writes the records as one frame. Raises :class:`StoreError`; the file then ends where it did."""
+        """Writes the records as one frame. Raises :class:`GroupStoreError`; the file then ends as before."""
         if self._fd < 0:
-            raise StoreError(f"group store {self.path} is closed")
+            raise GroupStoreError(f"group store {self.path} is closed")
         if not records:
             return
         try:
@@ -207,7 +207,7 @@ class FileGroupStore:
         except OSError as exc:
             with contextlib.suppress(OSError):
                 self._trim()
-            raise StoreError(f"group store {self.path}: {exc.strerror or exc}") from exc
+            raise GroupStoreError(f"group store {self.path}: {exc.strerror or exc}") from exc
         self.image.apply(records)
         if self._size_bytes > max(_COMPACT_FROM_BYTES, _COMPACT_RATIO * self._compacted_bytes):
             self._compact_if_possible()
@@ -238,7 +238,9 @@ class FileGroupStore:
     def _recover(self) -> None:
         data = self.path.read_bytes() if self.path.exists() else b""
         if data[: len(_MAGIC)] != _MAGIC[: len(data)]:
-            raise StoreError(f"{self.path} is not a group store: move it away or name another data directory")
+            raise GroupStoreError(
+                f"{self.path} is not a group store: move it away or name another data directory"
+            )
         good = min(len(_MAGIC), len(data))
         for end, records in _frames(data):
             self.image.apply(records)

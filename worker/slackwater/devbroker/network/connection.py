@@ -36,7 +36,7 @@ class Exchange:
 
     __slots__ = ("_connection", "_done", "header", "on_reply")
 
-    def __init__(self, connection: Connection, header: RequestHeader) -> None:
+    def __init__(self, connection: ClientConnection, header: RequestHeader) -> None:
         self.header = header
         self.on_reply: Callable[[Response], Response | None] | None = None
         self._connection = connection
@@ -98,10 +98,10 @@ class Exchange:
 class RequestHandler(Protocol):
     """Receives the requests of a broker's connections."""
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: ClientConnection) -> None:
         """A client has connected."""
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: ClientConnection) -> None:
         """A client's connection has ended."""
 
     def handle(self, exchange: Exchange, reader: Reader) -> None:
@@ -109,7 +109,7 @@ class RequestHandler(Protocol):
         valid until the exchange is done. Raises :class:`BadRequest` or WireError to close the connection."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class ClientConnection(asyncio.BufferedProtocol):
     """Reads frames into a reused buffer and handles its client's requests in order."""
 
     def __init__(self, handler: RequestHandler, max_frame_bytes: int) -> None:

@@ -14,7 +14,7 @@ from slackwater.devbroker.storage.producer_states import ProducerError, Producer
 from slackwater.devbroker.storage.segment import NO_TIMESTAMP, SUFFIX, Segment, segment_path
 from slackwater.kafka.records import (
     BatchHeader,
-    CorruptRecordError,
+    CorruptBatchError,
     RecordError,
     decode,
     iter_batches,
@@ -43,17 +43,17 @@ class AppendResult:
     appended_bytes: int = 0
 
 
-class Waiter(Protocol):
+class ParkedFetch(Protocol):
     """Waits for a partition to grow (a parked Fetch)."""
 
-    def grown(self, partition: Partition, appended_bytes: int) -> None:
+    def grown(self, partition: PartitionLog, appended_bytes: int) -> None:
         """Batches of ``appended_bytes`` were appended."""
 
     def gone(self) -> None:
         """The partition was deleted."""
 
 
-class Partition:
+class PartitionLog:
     """The log of one partition in ``folder``. Not loaded until :meth:`load` was called."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Partition:
         self.folder = folder
         self.topic = topic
         self.index = index
-        self.waiters: dict[Waiter, None] = {}
+        self.waiters: dict[ParkedFetch, None] = {}
         self.producers = ProducerStates()
         self.deleted = False
         self._segment_bytes = segment_bytes
@@ -236,7 +236,7 @@ def _only_batch(data: memoryview, produce_version: int, max_batch_bytes: int) ->
     """The header of the one batch that ``data`` must be, checked as a broker checks it."""
     try:
         batches = list(iter_batches(data))
-    except CorruptRecordError as exc:
+    except CorruptBatchError as exc:
         raise _Refused(ErrorCode.CORRUPT_MESSAGE, exc.reason) from exc
     if len(batches) != 1:
         raise _Refused(

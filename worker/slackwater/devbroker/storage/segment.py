@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from slackwater.kafka.records import HEADER_BYTES, BatchHeader, CorruptRecordError, iter_batches, verify_crc
+from slackwater.kafka.records import HEADER_BYTES, BatchHeader, CorruptBatchError, iter_batches, verify_crc
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ class Segment:
                     return reason
                 visit(header)
                 self._index(header.base_offset, header.last_offset, header.size, header.max_timestamp_ms)
-        except CorruptRecordError as exc:
+        except CorruptBatchError as exc:
             return exc.reason
         return "an incomplete batch" if self.size == before else ""
 

@@ -22,7 +22,7 @@ from typing import Any
 from uuid import UUID
 
 from slackwater.devbroker.options import BrokerOptions
-from slackwater.devbroker.storage.partition import Partition
+from slackwater.devbroker.storage.partition import PartitionLog
 from slackwater.kafka.wire.primitives import ZERO_UUID
 
 log = logging.getLogger(__name__)
@@ -43,15 +43,15 @@ def is_legal_topic_name(name: str) -> bool:
 
 
 @dataclass(slots=True)
-class Topic:
+class StoredTopic:
     """One topic with its own settings (Kafka's names, as text) and its partitions in order."""
 
     name: str
     topic_id: UUID
     configs: dict[str, str]
-    partitions: list[Partition] = field(default_factory=list)
+    partitions: list[PartitionLog] = field(default_factory=list)
 
-    def partition(self, index: int) -> Partition | None:
+    def partition(self, index: int) -> PartitionLog | None:
         """The partition of that number, if there is one."""
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
@@ -65,21 +65,21 @@ class TopicStore:
         self._options = options
         self._make_uuid = make_uuid
         self.on_delete: Callable[[str], None] = lambda name: None
-        self._by_name: dict[str, Topic] = {}
-        self._by_id: dict[UUID, Topic] = {}
+        self._by_name: dict[str, StoredTopic] = {}
+        self._by_id: dict[UUID, StoredTopic] = {}
         self._lock_fd = -1
         self._same_boot = False
         self._next_producer_id = 0
         self._producer_block_end = 0
 
-    def __iter__(self) -> Iterator[Topic]:
+    def __iter__(self) -> Iterator[StoredTopic]:
         return iter(sorted(self._by_name.values(), key=lambda topic: topic.name))
 
-    def by_name(self, name: str) -> Topic | None:
+    def by_name(self, name: str) -> StoredTopic | None:
         """The topic of that name."""
         return self._by_name.get(name)
 
-    def by_id(self, topic_id: UUID) -> Topic | None:
+    def by_id(self, topic_id: UUID) -> StoredTopic | None:
         """The topic of that id."""
         return self._by_id.get(topic_id)
 
@@ -163,7 +163,7 @@ class TopicStore:
 
     def _load_topics(self) -> None:
         for entry in (self._read_json("topics.json") or {"topics": []})["topics"]:
-            topic = Topic(entry["name"], UUID(entry["id"]), dict(entry["configs"]))
+            topic = StoredTopic(entry["name"], UUID(entry["id"]), dict(entry["configs"]))
             self._open_partitions(topic, entry["partitions"])
             self._add(topic)
         for folder in (self.data / "topics").iterdir():
@@ -189,9 +189,9 @@ class TopicStore:
 
     # -- topics -------------------------------------------------------------------------------
 
-    def create(self, name: str, partitions: int, configs: dict[str, str]) -> Topic:
+    def create(self, name: str, partitions: int, configs: dict[str, str]) -> StoredTopic:
         """Creates a topic; its name must be legal and unused. Raises OSError if it was not created."""
-        topic = Topic(name, self._make_uuid(), configs)
+        topic = StoredTopic(name, self._make_uuid(), configs)
         try:
             self._open_partitions(topic, partitions)
             self._save([*self, topic])
@@ -201,7 +201,7 @@ class TopicStore:
         self._add(topic)
         return topic
 
-    def delete(self, topic: Topic) -> None:
+    def delete(self, topic: StoredTopic) -> None:
         """Removes a topic and its data and calls ``on_delete``.
 
         Raises OSError if the deletion cannot be recorded, and then nothing was deleted.
@@ -212,28 +212,28 @@ class TopicStore:
         self._remove_folders(topic)
         self.on_delete(topic.name)
 
-    def _remove_folders(self, topic: Topic) -> None:
+    def _remove_folders(self, topic: StoredTopic) -> None:
         for partition in topic.partitions:
             partition.mark_deleted()
             shutil.rmtree(partition.folder, ignore_errors=True)
 
-    def _add(self, topic: Topic) -> None:
+    def _add(self, topic: StoredTopic) -> None:
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
 
-    def _save(self, topics: list[Topic]) -> None:
+    def _save(self, topics: list[StoredTopic]) -> None:
         entries = [
             {"name": t.name, "id": str(t.topic_id), "partitions": len(t.partitions), "configs": t.configs}
             for t in topics
         ]
         self._write_json("topics.json", {"topics": entries})
 
-    def _open_partitions(self, topic: Topic, count: int) -> None:
+    def _open_partitions(self, topic: StoredTopic, count: int) -> None:
         segment_bytes = int(topic.configs.get("segment.bytes", self._options.log_segment_bytes))
         for index in range(count):
             folder = self.data / "topics" / f"{topic.name}-{index}"
             self._claim_folder(folder, topic.topic_id)
-            partition = Partition(
+            partition = PartitionLog(
                 folder,
                 topic.name,
                 index,

@@ -86,7 +86,7 @@ async def committed(
     return await attempts.by_coordinator(cluster, group_ids, ask)
 
 
-def _offsets(group_id: str, committed: o.GroupOffsets) -> Committed | KafkaError:
+def _offsets(group_id: str, committed: o.FetchedGroupOffsets) -> Committed | KafkaError:
     if committed.error_code:
         return for_code(committed.error_code, f"committed offsets of group {group_id!r}")
     outcomes = Committed({tp: offset for tp, offset in committed.offsets.items() if offset is not None})

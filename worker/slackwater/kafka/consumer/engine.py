@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from slackwater.kafka.consumer.background import BackgroundTasks
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
-from slackwater.kafka.consumer.coordinator import Group
+from slackwater.kafka.consumer.coordinator import ConsumerCoordinator
 from slackwater.kafka.consumer.fetch.buffer import FetchBuffer
 from slackwater.kafka.consumer.fetch.fetcher import Fetcher
 from slackwater.kafka.consumer.metrics.consumer_metrics import ConsumerMetrics
@@ -30,9 +30,9 @@ from slackwater.kafka.net import Cluster
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.membership.notices import Notice, NoticeKind, NoticeQueue
-from slackwater.kafka.protocol.membership.states import State
+from slackwater.kafka.protocol.membership.states import MembershipState
 from slackwater.kafka.protocol.metadata import ClusterMetadata
-from slackwater.kafka.protocol.subscription import Mode, Subscription
+from slackwater.kafka.protocol.subscription import Subscription, SubscriptionMode
 from slackwater.kafka.structs import MembershipSnapshot, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Engine:
+class ConsumerCore:
     """One consumer on one loop. Its methods are called on the loop, unless they say otherwise.
 
     ``on_news`` is called (on the loop) whenever a waiting ``poll()`` should look again. The loop keeps the
@@ -96,9 +96,9 @@ class Engine:
             on_room=self._room_from_any_thread,
             metrics=self.metrics.fetch,
         )
-        self.group: Group | None = None
+        self.group: ConsumerCoordinator | None = None
         if config.group_id is not None:
-            self.group = Group(
+            self.group = ConsumerCoordinator(
                 self.cluster, config, self.subscription, self.backoff,
                 on_news=self._on_news, stats=self.metrics.group,
             )  # fmt: skip
@@ -193,7 +193,9 @@ class Engine:
             self._join()
 
     def _join(self) -> None:
-        if self.group is not None and (self.subscription.topics or self.subscription.mode is Mode.TOPICS):
+        if self.group is not None and (
+            self.subscription.topics or self.subscription.mode is SubscriptionMode.TOPICS
+        ):
             self.group.membership.subscribe(self.subscription.topics, self.group.now_ms())
             self.group.touch()
 
@@ -218,7 +220,7 @@ class Engine:
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Reads partitions outside of group management."""
-        if self.subscription.mode is Mode.ASSIGNED and self.committer.auto_commits_now:
+        if self.subscription.mode is SubscriptionMode.ASSIGNED and self.committer.auto_commits_now:
             self.committer.auto_commit(self.committer.consumed())
         self.subscription.assign_by_user(partitions)
         if self.cluster.track_also(self.subscription.topics):
@@ -227,7 +229,10 @@ class Engine:
 
     async def unsubscribe(self) -> None:
         """Reads nothing; a dynamic member leaves the group."""
-        if self.group is not None and self.group.membership.state not in (State.OUT, State.DEAD):
+        if self.group is not None and self.group.membership.state not in (
+            MembershipState.OUT,
+            MembershipState.DEAD,
+        ):
             await self.group.leave("unsubscribed", tell=self.config.group_instance_id is None)
         self.read_nothing()
 
@@ -355,7 +360,7 @@ class Engine:
     def _is_dead(self) -> bool:
         """Whether the membership has ended for good (fenced, for example): no requests follow."""
         group = self.group if self.subscription.by_group else None
-        return group is not None and group.membership.state is State.DEAD
+        return group is not None and group.membership.state is MembershipState.DEAD
 
     def _may_fetch(self) -> bool:
         if self.group is None or not self.subscription.by_group:
@@ -398,7 +403,7 @@ class Engine:
     def membership(self) -> MembershipSnapshot:
         """A snapshot; outside of group management, of a member that never joined."""
         if self.group is None:
-            return MembershipSnapshot(State.OUT.value, -1, "", None, False)
+            return MembershipSnapshot(MembershipState.OUT.value, -1, "", None, False)
         return self.group.membership.snapshot()
 
     # -- events ----------------------------------------------------------------------------------
@@ -452,7 +457,7 @@ class Engine:
         self._on_news()
 
     def _on_error(self, error: KafkaError) -> None:
-        if self.subscription.mode is Mode.STANDBY:
+        if self.subscription.mode is SubscriptionMode.STANDBY:
             # Nobody polls. What is still wrong when the partitions are here is met again, and raised.
             log.warning("in standby: %s", error)
             return

@@ -36,7 +36,7 @@ class ConsumerInterceptor:
         """The consumer is closed."""
 
 
-class Interceptors(Chain):
+class ConsumerInterceptors(Chain):
     """The interceptors of one consumer."""
 
     def on_consume(self, records: Records) -> Records:

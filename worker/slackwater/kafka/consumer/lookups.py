@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from slackwater.kafka.consumer.engine import Engine
+from slackwater.kafka.consumer.engine import ConsumerCore
 from slackwater.kafka.consumer.offsets.positions import offsets_only, same_time
 from slackwater.kafka.errors import IllegalStateError, KafkaError, KafkaTimeoutError, raise_for_code
 from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition, check_partitions
@@ -33,7 +33,7 @@ async def within(timeout_ms: int, what: str, work: Coroutine[Any, Any, T]) -> T:
 class Lookups:
     """All run on the client's loop, and raise :class:`KafkaTimeoutError` after ``timeout_ms``."""
 
-    def __init__(self, core: Engine) -> None:
+    def __init__(self, core: ConsumerCore) -> None:
         self._core = core
 
     async def committed(

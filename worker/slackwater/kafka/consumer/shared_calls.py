@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeVar, overload
 from uuid import UUID
 
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
-from slackwater.kafka.consumer.engine import Engine
-from slackwater.kafka.consumer.interceptors import Interceptors
+from slackwater.kafka.consumer.engine import ConsumerCore
+from slackwater.kafka.consumer.interceptors import ConsumerInterceptors
 from slackwater.kafka.consumer.iteration import RecordIterator, Records, Stuck, all_records
 from slackwater.kafka.consumer.listener import callback_for, check_listener
 from slackwater.kafka.consumer.offsets.committer import CommitQueue, Offsets, check_offsets
@@ -21,7 +21,7 @@ from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.metrics.raw import KafkaMetric, MetricName
 from slackwater.kafka.net.security.connect import kept_by_client
 from slackwater.kafka.net.threads import MADE_BEFORE_FORK, tell_of_fork
-from slackwater.kafka.protocol.membership.states import State
+from slackwater.kafka.protocol.membership.states import MembershipState
 from slackwater.kafka.protocol.subscription import EARLIEST, LATEST, FetchState
 from slackwater.kafka.records import RecordColumns
 from slackwater.kafka.serializers import closing
@@ -49,17 +49,17 @@ class ConsumerBase(ABC):
 
     def __init__(self, config: ConsumerConfig) -> None:
         self.config = config.loaded()
-        self._opened: Engine | None = None
-        self._of_parent: Engine | None = None
+        self._opened: ConsumerCore | None = None
+        self._of_parent: ConsumerCore | None = None
         """The engine, in a process that was forked afterwards."""
         self._listener: Any = None
         self._iterator = RecordIterator()
         self._stuck = Stuck()
         self._commits = CommitQueue()
-        self._interceptors = Interceptors(self.config.interceptor_classes, self.config)
+        self._interceptors = ConsumerInterceptors(self.config.interceptor_classes, self.config)
 
     @property
-    def _core(self) -> Engine:
+    def _core(self) -> ConsumerCore:
         if self._opened is None:
             raise IllegalStateError("call start() first" if self._of_parent is None else MADE_BEFORE_FORK)
         return self._opened
@@ -68,7 +68,7 @@ class ConsumerBase(ABC):
         """Called in a process that was forked: every call raises; closing does nothing."""
         self._opened, self._of_parent = None, self._opened
 
-    def _engine(self, on_news: Callable[[], None]) -> Engine:
+    def _engine(self, on_news: Callable[[], None]) -> ConsumerCore:
         """An engine on the running loop, without what is the application's and may refer to this client."""
         config = replace(
             self.config,
@@ -78,7 +78,7 @@ class ConsumerBase(ABC):
             interceptor_classes=(),
             default_offset_commit_callback=None,
         )
-        return Engine(config, on_news)
+        return ConsumerCore(config, on_news)
 
     @abstractmethod
     def _call(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -88,7 +88,7 @@ class ConsumerBase(ABC):
     def _nudge(self) -> None:
         """Has a waiting ``poll()`` look again."""
 
-    def _attach(self, core: Engine) -> None:
+    def _attach(self, core: ConsumerCore) -> None:
         self._opened = core
         tell_of_fork(self)
         if self._interceptors:
@@ -313,9 +313,9 @@ class ConsumerBase(ABC):
     def group_metadata(self) -> ConsumerGroupMetadata:
         """What fences this member's commits (KIP-447), and how far it is. Sends nothing; from any thread."""
         snapshot = self._core.membership()
-        if snapshot.state == State.STABLE.value:
+        if snapshot.state == MembershipState.STABLE.value:
             state = MemberState.STABLE
-        elif snapshot.state in (State.OUT.value, State.DEAD.value):
+        elif snapshot.state in (MembershipState.OUT.value, MembershipState.DEAD.value):
             state = MemberState.UNJOINED
         else:
             state = MemberState.REBALANCING

@@ -12,14 +12,14 @@ from uuid import UUID
 
 from slackwater.kafka.consumer.background import BackgroundTasks
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
-from slackwater.kafka.consumer.coordinator import Group
+from slackwater.kafka.consumer.coordinator import ConsumerCoordinator
 from slackwater.kafka.consumer.fetch.buffer import FetchBuffer
 from slackwater.kafka.errors import IllegalStateError, KafkaError, KafkaTimeoutError, for_code
 from slackwater.kafka.net import Cluster, Purpose
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.membership.notices import Notice, NoticeKind
-from slackwater.kafka.protocol.subscription import Mode, PartitionState, Subscription
+from slackwater.kafka.protocol.subscription import PartitionState, Subscription, SubscriptionMode
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.primitives import ZERO_UUID
@@ -129,7 +129,7 @@ class Takeover:
 
 def refuse_in_standby(subscription: Subscription, call: str) -> None:
     """Raises :class:`IllegalStateError` in standby, which names the call to make first. From any thread."""
-    if subscription.mode is Mode.STANDBY:
+    if subscription.mode is SubscriptionMode.STANDBY:
         raise IllegalStateError(
             f"{call}: this consumer is in standby and reads nothing yet: take_over() joins the group, "
             "unsubscribe() ends the standby"
@@ -148,7 +148,7 @@ class Standby:
         cluster: Cluster,
         subscription: Subscription,
         buffer: FetchBuffer,
-        group: Group | None,
+        group: ConsumerCoordinator | None,
         backoff: Backoff,
         background: BackgroundTasks,
     ) -> None:
@@ -191,7 +191,7 @@ class Standby:
             why = f": {connections.last_error}" if connections.last_error else ""
             raise KafkaTimeoutError(f"stand_by(): not ready within {timeout_ms} ms{why}") from None
 
-    def _static_group(self) -> Group:
+    def _static_group(self) -> ConsumerCoordinator:
         if self._group is None:
             raise IllegalStateError(
                 "stand_by(): this needs a group_id, and a group_instance_id: that of the member to take over"
@@ -214,7 +214,7 @@ class Standby:
 
     def prefetch(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Fetches these partitions ahead from these offsets on, and no others."""
-        if self._subscription.mode is not Mode.STANDBY:
+        if self._subscription.mode is not SubscriptionMode.STANDBY:
             raise IllegalStateError("prefetch(): this is for a consumer in standby; call stand_by() first")
         wanted = self._of_ours(offsets)
         self._subscription.keep_ahead(wanted)

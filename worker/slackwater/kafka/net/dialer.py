@@ -79,7 +79,7 @@ STAGGER_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ResolvedAddress:
     """One address of a name. ``sockaddr`` is what ``connect`` takes."""
 
     family: int
@@ -89,11 +89,11 @@ class Endpoint:
         return str(self.sockaddr[0])
 
 
-Resolve = Callable[[str, int], Awaitable[list[Endpoint]]]
+Resolve = Callable[[str, int], Awaitable[list[ResolvedAddress]]]
 """Gives the addresses of a name in the system's order, at least one. Raises ``OSError``."""
 
 
-async def resolve(host: str, port: int) -> list[Endpoint]:
+async def resolve(host: str, port: int) -> list[ResolvedAddress]:
     """Looks a name up with the system's resolver. An IP address is returned as it is."""
     try:
         literal = ipaddress.ip_address(host)
@@ -101,11 +101,13 @@ async def resolve(host: str, port: int) -> list[Endpoint]:
         pass
     else:
         if literal.version == 4:
-            return [Endpoint(socket.AF_INET, (host, port))]
+            return [ResolvedAddress(socket.AF_INET, (host, port))]
         if not getattr(literal, "scope_id", None):
-            return [Endpoint(socket.AF_INET6, (host, port, 0, 0))]
+            return [ResolvedAddress(socket.AF_INET6, (host, port, 0, 0))]
     resolved = await look_up(host, port)
-    return list(dict.fromkeys(Endpoint(int(family), sockaddr) for family, _, _, _, sockaddr in resolved))
+    return list(
+        dict.fromkeys(ResolvedAddress(int(family), sockaddr) for family, _, _, _, sockaddr in resolved)
+    )
 
 
 @dataclass(slots=True)
@@ -115,38 +117,38 @@ class AddressBook:
     ``reached``: whether any address has accepted a connection, be it to a broker or not."""
 
     reached: bool = False
-    _good: dict[tuple[str, int], Endpoint] = field(default_factory=dict)
+    _good: dict[tuple[str, int], ResolvedAddress] = field(default_factory=dict)
 
-    def in_order(self, host: str, port: int, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+    def in_order(self, host: str, port: int, endpoints: Sequence[ResolvedAddress]) -> list[ResolvedAddress]:
         """``endpoints`` with the one that worked last in front."""
         good = self._good.get((host, port))
         return [endpoint for endpoint in endpoints if endpoint == good] + [
             endpoint for endpoint in endpoints if endpoint != good
         ]
 
-    def worked(self, host: str, port: int, endpoint: Endpoint) -> None:
+    def worked(self, host: str, port: int, endpoint: ResolvedAddress) -> None:
         """Records that a broker answered at this address."""
         self._good[host, port] = endpoint
 
-    def failed(self, host: str, port: int, endpoint: Endpoint) -> None:
+    def failed(self, host: str, port: int, endpoint: ResolvedAddress) -> None:
         """Records that the address did not connect, or did not answer as a broker."""
         if self._good.get((host, port)) == endpoint:
             del self._good[host, port]
 
 
 async def dial(
-    endpoints: Sequence[Endpoint],
+    endpoints: Sequence[ResolvedAddress],
     *,
     receive_buffer_bytes: int | None = None,
     send_buffer_bytes: int | None = None,
-) -> tuple[socket.socket, Endpoint]:
+) -> tuple[socket.socket, ResolvedAddress]:
     """Connects to one of the endpoints; returns the socket and the endpoint.
 
     The sizes are those of the socket's buffers; ``None``: the system's. Raises the ``OSError`` of the only
     endpoint, or one that lists the error of each.
     """
 
-    async def attempt(endpoint: Endpoint) -> socket.socket:
+    async def attempt(endpoint: ResolvedAddress) -> socket.socket:
         sock = socket.socket(endpoint.family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             sock.setblocking(False)
@@ -212,7 +214,7 @@ async def first_of(
     return None, failed
 
 
-def _all_failed(failed: list[tuple[Endpoint, OSError]]) -> OSError:
+def _all_failed(failed: list[tuple[ResolvedAddress, OSError]]) -> OSError:
     if len(failed) == 1:
         return failed[0][1]
     return OSError("; ".join(f"{endpoint}: {reason(exc)}" for endpoint, exc in failed))

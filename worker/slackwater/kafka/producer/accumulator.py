@@ -9,7 +9,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from slackwater.kafka.producer.batch import Batch
+from slackwater.kafka.producer.batch import ProducerBatch
 from slackwater.kafka.producer.config import ProducerConfig
 from slackwater.kafka.producer.queue import PartitionQueue
 from slackwater.kafka.records import BatchBuilder
@@ -43,7 +43,7 @@ class Accumulator:
         *,
         send_by_ms: float = math.inf,
         only_open: bool = False,
-    ) -> tuple[Batch, int, bool] | None:
+    ) -> tuple[ProducerBatch, int, bool] | None:
         """Adds a record; returns its batch, its index in the batch, and whether to wake the sender.
 
         ``None``: there is no room in ``buffer_memory``; or, with ``only_open``, it does not fit the
@@ -86,9 +86,9 @@ class Accumulator:
             max_in_flight=self._config.max_in_flight_requests_per_connection,
         )
 
-    def _new_batch(self, tp: TopicPartition, now_ms: float) -> Batch:
+    def _new_batch(self, tp: TopicPartition, now_ms: float) -> ProducerBatch:
         builder = BatchBuilder(self._config.codec, self._config.batch_size)
-        return Batch(tp, builder, now_ms, now_ms + self._config.delivery_timeout_ms)
+        return ProducerBatch(tp, builder, now_ms, now_ms + self._config.delivery_timeout_ms)
 
     def wait_for_room(self, timeout_s: float) -> bool:
         """Blocks the calling thread until there may be room; False when ``timeout_s`` passes first."""
@@ -106,7 +106,7 @@ class Accumulator:
     def _has_room(self) -> bool:
         return self.used_bytes < self._config.buffer_memory
 
-    def incomplete(self) -> list[Batch]:
+    def incomplete(self) -> list[ProducerBatch]:
         """All batches whose outcome is not known; closes them to new records."""
         with self.lock:
             batches = [b for queue in self.queues.values() for b in queue.batches()]
@@ -125,19 +125,19 @@ class Accumulator:
         """The queues that hold something. Only under the lock."""
         return (queue for queue in self.queues.values() if queue)
 
-    def expire(self, now_ms: float) -> list[Batch]:
+    def expire(self, now_ms: float) -> list[ProducerBatch]:
         """Gives up and returns the batches whose delivery deadline has passed."""
         with self.lock:
             late = [batch for queue in list(self.active()) for batch in queue.expire(now_ms)]
             self._free(batch for batch in late if not batch.in_flight)
             return late
 
-    def done(self, batch: Batch) -> None:
+    def done(self, batch: ProducerBatch) -> None:
         """Frees the memory of a batch that has left its queue."""
         with self.lock:
             self._free([batch])
 
-    def _free(self, batches: Iterable[Batch]) -> None:
+    def _free(self, batches: Iterable[ProducerBatch]) -> None:
         for batch in batches:
             self.used_bytes -= batch.reserved_bytes
             batch.reserved_bytes = 0

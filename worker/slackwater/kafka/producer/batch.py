@@ -33,19 +33,19 @@ class RecordMetadata(NamedTuple):
     serialized_value_size: int
 
 
-class Identity(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """A producer's id and epoch (KIP-98); -1 without idempotence."""
 
     producer_id: int = -1
     epoch: int = -1
 
 
-NO_IDENTITY = Identity()
+NO_IDENTITY = ProducerIdAndEpoch()
 
 _callbacks_lock = threading.Lock()
 
 
-class Batch:
+class ProducerBatch:
     """Records of one partition that are sent, stored and answered together. Times in monotonic ms."""
 
     __slots__ = (
@@ -74,7 +74,7 @@ class Batch:
         self.base_offset = -1
         self.log_append_ms = -1
         self.error: KafkaError | None = None
-        self.parts: list[Batch] = []
+        self.parts: list[ProducerBatch] = []
         """What is sent in its place; see :meth:`split`."""
         self.finished = threading.Event()
         """Set when the outcome is known."""
@@ -86,7 +86,7 @@ class Batch:
         """How many records it holds."""
         return self.builder.count
 
-    def number(self, identity: Identity, base_sequence: int) -> None:
+    def number(self, identity: ProducerIdAndEpoch, base_sequence: int) -> None:
         """Gives the batch its place in the producer's sequence. Its bytes stay the same from then on."""
         self.closed = True
         self.identity, self.base_sequence = identity, base_sequence
@@ -102,13 +102,13 @@ class Batch:
             )
         return self._payload
 
-    def split(self) -> list[Batch]:
+    def split(self) -> list[ProducerBatch]:
         """Two batches with half of the records each, which are sent in place of this one.
 
         This one has its outcome when both have theirs, and :meth:`holder` says which of them has a record.
         """
         for builder in self.builder.split():
-            part = Batch(self.tp, builder, self.created_ms, self.deadline_ms)
+            part = ProducerBatch(self.tp, builder, self.created_ms, self.deadline_ms)
             part.send_by_ms, part.closed = self.send_by_ms, True
             part.reserved_bytes = self.reserved_bytes // 2
             self.parts.append(part)
@@ -123,7 +123,7 @@ class Batch:
         if all(part.finished.is_set() for part in self.parts):
             self.finish(error=next((part.error for part in self.parts if part.error is not None), None))
 
-    def holder(self, index: int) -> tuple[Batch, int]:
+    def holder(self, index: int) -> tuple[ProducerBatch, int]:
         """The batch that record ``index`` is sent in, and its index there: this one, unless it was split."""
         batch = self
         while batch.parts:
@@ -178,7 +178,9 @@ class FutureRecordMetadata:
 
     __slots__ = ("_batch", "_index", "_key_size", "_timestamp_ms", "_value_size")
 
-    def __init__(self, batch: Batch, index: int, timestamp_ms: int, key_size: int, value_size: int) -> None:
+    def __init__(
+        self, batch: ProducerBatch, index: int, timestamp_ms: int, key_size: int, value_size: int
+    ) -> None:
         self._batch = batch
         self._index = index
         self._timestamp_ms = timestamp_ms

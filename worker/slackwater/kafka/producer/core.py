@@ -27,7 +27,7 @@ from slackwater.kafka.net.connection import Connect
 from slackwater.kafka.net.security.connect import kept_by_client
 from slackwater.kafka.net.threads import MADE_BEFORE_FORK, tell_of_fork
 from slackwater.kafka.producer.accumulator import Accumulator, Headers
-from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata
+from slackwater.kafka.producer.batch import FutureRecordMetadata, ProducerBatch
 from slackwater.kafka.producer.config import ProducerConfig
 from slackwater.kafka.producer.metrics import ProducerMetrics
 from slackwater.kafka.producer.partitioner import next_sticky, partition_for_key
@@ -116,7 +116,7 @@ class ProducerCore:
         """Called in a process that was forked: every call raises; closing does nothing."""
         self._task, self._of_parent, self.closed = None, self._task, True
 
-    def incomplete(self) -> list[Batch]:
+    def incomplete(self) -> list[ProducerBatch]:
         """The batches without an outcome. Raises :class:`IllegalStateError` in a forked process: they are the
         parent's."""
         if self._of_parent is not None:
@@ -224,7 +224,7 @@ class ProducerCore:
         stamp = self.clock.wall_ms() if timestamp_ms is None else timestamp_ms
         now_ms = self.clock.mono_ms()
         send_by = math.inf if send_by_ms is None else send_by_ms
-        put: tuple[Batch, int, bool] | None
+        put: tuple[ProducerBatch, int, bool] | None
         if partition is None and key is None:
             put = self._put_sticky(topic, now_ms, stamp, value, headers, send_by)
         else:
@@ -258,7 +258,7 @@ class ProducerCore:
         value: bytes | None,
         headers: Headers | None,
         send_by: float,
-    ) -> tuple[Batch, int, bool] | None:
+    ) -> tuple[ProducerBatch, int, bool] | None:
         """Uses one partition until its batch is full, then another (KIP-480)."""
         append = partial(self.accumulator.append, send_by_ms=send_by)
         with self.accumulator.lock:

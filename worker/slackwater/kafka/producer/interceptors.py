@@ -42,7 +42,7 @@ class ProducerInterceptor:
         """The producer is closed."""
 
 
-class Interceptors(Chain):
+class ProducerInterceptors(Chain):
     """The interceptors of one producer."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:

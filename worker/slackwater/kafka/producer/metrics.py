@@ -19,7 +19,7 @@ from slackwater.kafka.metrics.sensors import (
     average_and_maximum,
     meter_of_values,
 )
-from slackwater.kafka.producer.batch import Batch
+from slackwater.kafka.producer.batch import ProducerBatch
 
 _TOPICS = "producer-topic-metrics"
 
@@ -53,7 +53,7 @@ class ProducerMetrics:
         self._topics: SensorsByKey[str, _Records] = SensorsByKey(partial(_Records, make))
         self._batch_size, self._queue_time, self._per_request = make(), make(), make()
 
-    def sent(self, batches: list[Batch]) -> None:
+    def sent(self, batches: list[ProducerBatch]) -> None:
         """These batches are written in one request."""
         now = self._now()
         self._per_request.record(sum(batch.count for batch in batches), now)
@@ -65,17 +65,17 @@ class ProducerMetrics:
                 records.sent.record(batch.count, now)
                 records.size.record(size, now)
 
-    def sending_again(self, batch: Batch) -> None:
+    def sending_again(self, batch: ProducerBatch) -> None:
         """An attempt has failed, and another one follows."""
         for records in self._of(batch):
             records.again.record(batch.count, self._now())
 
-    def failed(self, batch: Batch) -> None:
+    def failed(self, batch: ProducerBatch) -> None:
         """The records of a batch are given up."""
         for records in self._of(batch):
             records.failed.record(batch.count, self._now())
 
-    def _of(self, batch: Batch) -> tuple[_Records, _Records]:
+    def _of(self, batch: ProducerBatch) -> tuple[_Records, _Records]:
         return self._all, self._topics.of(batch.tp.topic)
 
     def values(self) -> dict[str, Values]:

@@ -17,17 +17,17 @@ from slackwater.kafka.metrics.raw import KafkaMetric, MetricName
 from slackwater.kafka.net.connection import Connect
 from slackwater.kafka.net.threads import LoopThread, warn_unclosed
 from slackwater.kafka.producer.accumulator import Headers
-from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata, RecordMetadata
+from slackwater.kafka.producer.batch import FutureRecordMetadata, ProducerBatch, RecordMetadata
 from slackwater.kafka.producer.config import ProducerConfig
 from slackwater.kafka.producer.core import ProducerCore, chosen_partition, serialize
-from slackwater.kafka.producer.interceptors import Interceptors, ProducerRecord
+from slackwater.kafka.producer.interceptors import ProducerInterceptors, ProducerRecord
 from slackwater.kafka.serializers import closing
 
 
 class _Shared:
     config: ProducerConfig
     _core: ProducerCore
-    _interceptors: Interceptors
+    _interceptors: ProducerInterceptors
 
     @overload
     def metrics(self, raw: Literal[False] = False) -> dict[str, dict[str, float]]: ...
@@ -59,7 +59,7 @@ class AsyncProducer(_Shared):
         **options: Any,
     ) -> None:
         self.config = ProducerConfig.from_keywords(options).loaded()
-        self._interceptors = Interceptors(self.config.interceptor_classes, self.config)
+        self._interceptors = ProducerInterceptors(self.config.interceptor_classes, self.config)
         self._core = ProducerCore(self.config, clock, rng or random.Random(), connect)
 
     @classmethod
@@ -191,7 +191,7 @@ class KafkaProducer(_Shared):
         **options: Any,
     ) -> None:
         self.config = ProducerConfig.from_keywords(options).loaded()
-        self._interceptors = Interceptors(self.config.interceptor_classes, self.config)
+        self._interceptors = ProducerInterceptors(self.config.interceptor_classes, self.config)
         self._thread = LoopThread("slackwater-producer")
         try:
             self._core = self._thread.run(_start(self.config, clock, rng or random.Random(), connect))
@@ -358,6 +358,6 @@ def _no_room(config: ProducerConfig) -> KafkaTimeoutError:
     )
 
 
-def _not_flushed(batches: Iterable[Batch], timeout: float | None) -> KafkaTimeoutError:
+def _not_flushed(batches: Iterable[ProducerBatch], timeout: float | None) -> KafkaTimeoutError:
     left = sum(batch.count for batch in batches if not batch.finished.is_set())
     return KafkaTimeoutError(f"{left} record(s) are not acknowledged after {timeout} s")

@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from slackwater.kafka.errors import KafkaError, KafkaTimeoutError
-from slackwater.kafka.producer.batch import NO_IDENTITY, NO_SEQUENCE, Batch, Identity
+from slackwater.kafka.producer.batch import NO_IDENTITY, NO_SEQUENCE, ProducerBatch, ProducerIdAndEpoch
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire.errors import ErrorCode
 
@@ -46,9 +46,9 @@ class PartitionQueue:
 
     def __init__(self, tp: TopicPartition, *, idempotent: bool, max_in_flight: int) -> None:
         self.tp = tp
-        self.waiting: deque[Batch] = deque()
+        self.waiting: deque[ProducerBatch] = deque()
         """Not numbered yet, oldest first; the last one may still be open."""
-        self.under_way: deque[Batch] = deque()
+        self.under_way: deque[ProducerBatch] = deque()
         """Sent at least once and without an outcome, by sequence."""
         self.identity = NO_IDENTITY
         self.next_sequence = 0
@@ -56,12 +56,12 @@ class PartitionQueue:
         self._max_in_flight = max_in_flight
         self._begun = not idempotent
         self._gap = False
-        self._renumber: list[Batch] = []
+        self._renumber: list[ProducerBatch] = []
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.under_way or self._renumber)
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[ProducerBatch]:
         """All batches without an outcome, oldest first."""
         yield from self._renumber
         yield from self.under_way
@@ -72,7 +72,7 @@ class PartitionQueue:
         """Whether it needs a (new) producer id before anything new can be sent."""
         return self._idempotent and self.identity == NO_IDENTITY
 
-    def set_identity(self, identity: Identity) -> None:
+    def set_identity(self, identity: ProducerIdAndEpoch) -> None:
         """Gives the partition a producer id, whose sequence starts at 0."""
         self.identity, self.next_sequence = identity, 0
         self._begun = False
@@ -93,7 +93,7 @@ class PartitionQueue:
             return head.retry_at_ms
         return max(head.retry_at_ms, head.created_ms + linger_ms)
 
-    def take(self, now_ms: float, linger_ms: float, *, at_once: bool) -> Batch | None:
+    def take(self, now_ms: float, linger_ms: float, *, at_once: bool) -> ProducerBatch | None:
         """The batch to send now, marked as in flight; ``None`` if there is none."""
         due = self.due_ms(linger_ms, at_once=at_once)
         if due is None or due > now_ms:
@@ -113,14 +113,14 @@ class PartitionQueue:
 
     # -- outcomes --------------------------------------------------------------------------------
 
-    def succeeded(self, batch: Batch) -> None:
+    def succeeded(self, batch: ProducerBatch) -> None:
         """Removes a batch that the broker has stored (or had stored before)."""
         batch.in_flight = False
         self._begun = True
         self._remove(batch)
         self._close_gap()
 
-    def to_retry(self, batch: Batch, error: KafkaError, retry_at_ms: float) -> None:
+    def to_retry(self, batch: ProducerBatch, error: KafkaError, retry_at_ms: float) -> None:
         """Keeps a batch for another attempt; whether the failed one was stored may be unknown."""
         batch.in_flight = False
         batch.last_error = error
@@ -128,7 +128,7 @@ class PartitionQueue:
         if batch.finished.is_set():
             self.given_up(batch)
 
-    def gap(self, batch: Batch, code: int, error: KafkaError, retry_at_ms: float) -> bool:
+    def gap(self, batch: ProducerBatch, code: int, error: KafkaError, retry_at_ms: float) -> bool:
         """Handles an answer with a code of :data:`_GAP`; returns False for any other code."""
         if not self._idempotent or code not in _GAP:
             return False
@@ -144,7 +144,7 @@ class PartitionQueue:
         self._close_gap()
         return True
 
-    def split(self, batch: Batch, error: KafkaError, retry_at_ms: float) -> None:
+    def split(self, batch: ProducerBatch, error: KafkaError, retry_at_ms: float) -> None:
         """Has the records of a batch that the broker refuses as too large sent in two."""
         if batch.finished.is_set() or batch is not self.under_way[0]:
             self.to_retry(batch, error, retry_at_ms)
@@ -157,7 +157,7 @@ class PartitionQueue:
         else:
             self.waiting.extendleft(reversed(batch.split()))
 
-    def given_up(self, batch: Batch) -> None:
+    def given_up(self, batch: ProducerBatch) -> None:
         """Removes a batch for good. After a numbered batch the partition continues in the next epoch."""
         batch.in_flight = False
         numbered = batch.base_sequence != NO_SEQUENCE
@@ -166,7 +166,7 @@ class PartitionQueue:
             self._gap = True
         self._close_gap()
 
-    def expire(self, now_ms: float) -> list[Batch]:
+    def expire(self, now_ms: float) -> list[ProducerBatch]:
         """Fails and returns the batches whose delivery deadline has passed.
 
         A batch in flight stays until its answer arrives (its number is still in use), the others are
@@ -190,7 +190,7 @@ class PartitionQueue:
         """The earliest delivery deadline among batches whose senders still wait."""
         return min((b.deadline_ms for b in self.batches() if not b.finished.is_set()), default=None)
 
-    def _remove(self, batch: Batch) -> None:
+    def _remove(self, batch: ProducerBatch) -> None:
         for place in (self.under_way, self.waiting, self._renumber):
             if batch in place:
                 place.remove(batch)
@@ -205,4 +205,4 @@ class PartitionQueue:
             self.waiting.appendleft(batch)
         self._renumber = []
         producer_id, epoch = self.identity
-        self.set_identity(Identity(producer_id, epoch + 1) if epoch < _MAX_EPOCH else NO_IDENTITY)
+        self.set_identity(ProducerIdAndEpoch(producer_id, epoch + 1) if epoch < _MAX_EPOCH else NO_IDENTITY)

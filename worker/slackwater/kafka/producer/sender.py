@@ -22,7 +22,7 @@ from slackwater.kafka.net.cluster import Cluster
 from slackwater.kafka.net.connection import Connection
 from slackwater.kafka.net.pool import Purpose
 from slackwater.kafka.producer.accumulator import Accumulator
-from slackwater.kafka.producer.batch import Batch, Identity
+from slackwater.kafka.producer.batch import ProducerBatch, ProducerIdAndEpoch
 from slackwater.kafka.producer.config import ProducerConfig
 from slackwater.kafka.producer.metrics import ProducerMetrics
 from slackwater.kafka.producer.queue import PartitionQueue
@@ -69,7 +69,7 @@ class Sender:
         self._changed = asyncio.Event()
         self._wake_pending = False
         self._tasks: dict[object, asyncio.Task[None]] = {}
-        self._identity: Identity | None = None
+        self._identity: ProducerIdAndEpoch | None = None
         self._leaders_wanted = False
         self.last_problem: KafkaError | None = None
         """Why nothing could be sent lately."""
@@ -216,7 +216,7 @@ class Sender:
                 answer = await self._cluster.send_any(request)
                 if answer.error_code:
                     raise for_code(answer.error_code, api="InitProducerId")
-                self._identity = Identity(answer.producer_id, answer.producer_epoch)
+                self._identity = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
                 return
             except KafkaError as exc:
                 if not _worth_repeating(exc):
@@ -241,9 +241,11 @@ class Sender:
                 self._send(connection, batches)
         # Batches beyond the limit are sent after the next answer, which wakes the sender.
 
-    def _collect(self, queues: list[PartitionQueue], start: int, now_ms: float) -> tuple[list[Batch], int]:
+    def _collect(
+        self, queues: list[PartitionQueue], start: int, now_ms: float
+    ) -> tuple[list[ProducerBatch], int]:
         """One batch of each queue from ``start`` on, as many as fit a request; and the next start."""
-        batches: list[Batch] = []
+        batches: list[ProducerBatch] = []
         size = 0
         for index in range(start, len(queues)):
             with self._accumulator.lock:
@@ -257,7 +259,7 @@ class Sender:
                 return batches, index + 1
         return batches, len(queues)
 
-    def _send(self, connection: Connection, batches: list[Batch]) -> None:
+    def _send(self, connection: Connection, batches: list[ProducerBatch]) -> None:
         batches = self._not_late(batches)
         if not batches:
             return
@@ -281,7 +283,7 @@ class Sender:
             return
         answer.add_done_callback(partial(self._answered, batches))
 
-    def _not_late(self, batches: list[Batch]) -> list[Batch]:
+    def _not_late(self, batches: list[ProducerBatch]) -> list[ProducerBatch]:
         """Gives up the batches that may not be sent any more; returns the others."""
         # The clock is read here, directly before the write: this process may have been suspended meanwhile.
         now_ms = self._clock.mono_ms()
@@ -290,7 +292,7 @@ class Sender:
                 self._give_up(batch, _too_late(batch))
         return [batch for batch in batches if batch.send_by_ms >= now_ms]
 
-    def _request(self, batches: list[Batch]) -> tuple[m.ProduceRequest, int | None]:
+    def _request(self, batches: list[ProducerBatch]) -> tuple[m.ProduceRequest, int | None]:
         topics: dict[str, m.ProduceRequestTopic] = {}
         cap: int | None = None
         for batch in batches:
@@ -310,14 +312,14 @@ class Sender:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def _answered(self, batches: list[Batch], answer: asyncio.Future[m.ProduceResponse]) -> None:
+    def _answered(self, batches: list[ProducerBatch], answer: asyncio.Future[m.ProduceResponse]) -> None:
         self.wake()
         try:
             self._take_answers(batches, answer)
         except Exception as exc:
             self._failed(exc)
 
-    def _take_answers(self, batches: list[Batch], answer: asyncio.Future[m.ProduceResponse]) -> None:
+    def _take_answers(self, batches: list[ProducerBatch], answer: asyncio.Future[m.ProduceResponse]) -> None:
         if answer.cancelled():
             self._all_failed(batches, KafkaConnectionError("the request was cancelled"))
             return
@@ -350,7 +352,7 @@ class Sender:
             metadata.learn_broker(Broker(node.node_id, node.host, node.port, node.rack))
         return outcomes
 
-    def _take_answer(self, batch: Batch, outcome: m.ProduceResponsePartition) -> None:
+    def _take_answer(self, batch: ProducerBatch, outcome: m.ProduceResponsePartition) -> None:
         code = outcome.error_code
         if code == ErrorCode.NONE:
             self._succeed(batch, outcome.base_offset, outcome.log_append_time_ms)
@@ -385,11 +387,11 @@ class Sender:
         else:
             self._give_up(batch, error)
 
-    def _all_failed(self, batches: list[Batch], error: KafkaError) -> None:
+    def _all_failed(self, batches: list[ProducerBatch], error: KafkaError) -> None:
         for batch in batches:
             self._retry_or_give_up(batch, error)
 
-    def _retry_or_give_up(self, batch: Batch, error: KafkaError) -> None:
+    def _retry_or_give_up(self, batch: ProducerBatch, error: KafkaError) -> None:
         self._leaders_wanted = self._leaders_wanted or error.invalid_metadata
         if not error.retriable or batch.attempts > self._config.retries:
             self._give_up(batch, error)
@@ -403,7 +405,7 @@ class Sender:
                 self._accumulator.done(batch)
         self.wake()
 
-    def _give_up(self, batch: Batch, error: KafkaError) -> None:
+    def _give_up(self, batch: ProducerBatch, error: KafkaError) -> None:
         with self._accumulator.lock:
             self._accumulator.queues[batch.tp].given_up(batch)
             self._accumulator.done(batch)
@@ -411,7 +413,7 @@ class Sender:
             self._metrics.failed(batch)
         self.wake()
 
-    def _succeed(self, batch: Batch, offset: int, log_append_ms: int) -> None:
+    def _succeed(self, batch: ProducerBatch, offset: int, log_append_ms: int) -> None:
         with self._accumulator.lock:
             self._accumulator.queues[batch.tp].succeeded(batch)
             self._accumulator.done(batch)
@@ -432,7 +434,7 @@ class Sender:
             batch.finish(error=error)
 
 
-def _explain(batch: Batch, outcome: m.ProduceResponsePartition) -> str:
+def _explain(batch: ProducerBatch, outcome: m.ProduceResponsePartition) -> str:
     """Describes a failed batch, with the broker's errors of single records (KIP-467)."""
     text = f"{batch.count} record(s) to {batch.tp}"
     if outcome.error_message:
@@ -445,7 +447,7 @@ def _explain(batch: Batch, outcome: m.ProduceResponsePartition) -> str:
     return text
 
 
-def _too_late(batch: Batch) -> SendDeadlineError:
+def _too_late(batch: ProducerBatch) -> SendDeadlineError:
     if batch.attempts > 1:  # this one has been counted
         sent = f"{batch.attempts - 1} attempt(s) before may have stored it; last error: {batch.last_error}"
     else:

@@ -29,7 +29,7 @@ _OFTEN_WINDOW_MS = 60_000
 _MEMBERS_NAMED = 10
 
 
-class Kind(Enum):
+class FindingKind(Enum):
     """The kinds of findings. The values are stable, so that logs can be searched for them."""
 
     POLL_TOO_LATE = "poll-too-late"
@@ -51,7 +51,7 @@ class Kind(Enum):
 class Finding:
     """One message. ``level``: of :mod:`logging`."""
 
-    kind: Kind
+    kind: FindingKind
     at_ms: int
     level: int
     text: str
@@ -65,7 +65,7 @@ class Diagnostics:
         self.findings: deque[Finding] = deque(maxlen=_FINDINGS_KEPT)
         self.why_out = ""
         """Why the member is not in the group, for an error that says so; empty while it is, or never was."""
-        self._open: set[Kind] = set()
+        self._open: set[FindingKind] = set()
         self._late_polls = 0
         self._longest_gap_ms = 0
         self._resumed_at = 0
@@ -74,12 +74,12 @@ class Diagnostics:
         self._rebalances: deque[int] = deque(maxlen=_OFTEN)
         self._returned_at: int | None = None
 
-    def _say(self, kind: Kind, now_ms: int, text: str, level: int = logging.WARNING) -> None:
+    def _say(self, kind: FindingKind, now_ms: int, text: str, level: int = logging.WARNING) -> None:
         finding = Finding(kind, now_ms, level, f"group {self.config.group_id}: {text}")
         self.findings.append(finding)
         log.log(level, "%s", finding.text)
 
-    def _once(self, kind: Kind, now_ms: int, text: str, level: int = logging.WARNING) -> None:
+    def _once(self, kind: FindingKind, now_ms: int, text: str, level: int = logging.WARNING) -> None:
         if kind not in self._open:
             self._open.add(kind)
             self._say(kind, now_ms, text, level)
@@ -108,7 +108,7 @@ class Diagnostics:
             "another thread and pause() meanwhile, or raise max.poll.interval.ms."
         )
         self.why_out = f"poll() was not called within max.poll.interval.ms={self.config.max_poll_interval_ms}"
-        self._say(Kind.POLL_TOO_LATE, now_ms, text)
+        self._say(FindingKind.POLL_TOO_LATE, now_ms, text)
 
     def _again(self) -> bool:
         return self._late_polls > 1
@@ -128,13 +128,13 @@ class Diagnostics:
             f"late; joining again.{often} max.poll.interval.ms above {self._longest_gap_ms} would have been "
             "enough."
         )
-        self._say(Kind.POLL_RESUMED, now_ms, text, logging.WARNING if often else logging.INFO)
+        self._say(FindingKind.POLL_RESUMED, now_ms, text, logging.WARNING if often else logging.INFO)
 
     # -- heartbeats -------------------------------------------------------------------------------
 
     def heard(self, now_ms: int) -> None:
         """The coordinator answered a heartbeat, Join or Sync."""
-        self._open -= {Kind.COORDINATOR_SILENT}
+        self._open -= {FindingKind.COORDINATOR_SILENT}
 
     def silent(self, how_long: str, now_ms: int) -> None:
         """The coordinator does not answer."""
@@ -143,7 +143,7 @@ class Diagnostics:
             "given this member's partitions to others. Looking for the coordinator until one answers. If "
             "other clients are fine, look at this host's network."
         )
-        self._once(Kind.COORDINATOR_SILENT, now_ms, text)
+        self._once(FindingKind.COORDINATOR_SILENT, now_ms, text)
 
     def taken_out(self, member: str, code: str, silent_ms: int | None, now_ms: int) -> None:
         """The coordinator knows the member no more (UNKNOWN_MEMBER_ID), or has another generation.
@@ -157,21 +157,21 @@ class Diagnostics:
             "interpreter's lock) or cut off"
         )
         if code == ErrorCode.ILLEGAL_GENERATION.name:
-            kind = Kind.LEFT_BEHIND
+            kind = FindingKind.LEFT_BEHIND
             why = (
                 f"the group has completed a rebalance without it{heard}, or the coordinator moved during "
                 f"one. In the first case: {held_up[0].lower()}{held_up[1:]} for longer than the rebalance "
                 f"waits (max.poll.interval.ms={self.config.max_poll_interval_ms})"
             )
         elif silent_ms is not None and silent_ms >= session:
-            kind = Kind.SESSION_EXPIRED
+            kind = FindingKind.SESSION_EXPIRED
             why = (
                 f"its session expired: the coordinator had heard nothing for {silent_ms} ms, and "
                 f"session.timeout.ms is {session}. {held_up}. If that is to be expected, raise "
                 "session.timeout.ms"
             )
         else:
-            kind = Kind.REMOVED
+            kind = FindingKind.REMOVED
             why = (
                 f"its session was not over{heard}, so somebody removed it (remove_members, a tool or "
                 "operator that scales the group down) or the coordinator moved during a rebalance. To take a "
@@ -190,19 +190,19 @@ class Diagnostics:
             f"{self.config.name} was fenced, but the coordinator moved before its join was stored, so this "
             "is most likely no second consumer: joining once more. If it is fenced again, there is one."
         )
-        self._say(Kind.FENCE_FORGIVEN, now_ms, text)
+        self._say(FindingKind.FENCE_FORGIVEN, now_ms, text)
 
     def throttled(self, what: str, throttle_ms: int, now_ms: int) -> None:
         """An answer said ``throttle_time_ms``; 0 ends the occurrence."""
         if throttle_ms <= 0:
-            self._open -= {Kind.THROTTLED}
+            self._open -= {FindingKind.THROTTLED}
             return
         text = (
             f"the broker's quota holds this client back ({what}: throttle_time_ms={throttle_ms}); requests "
             "wait as long. Raise request_percentage for its user or client.id, or send less often (commits)."
         )
         # The connection has warned of it.
-        self._once(Kind.THROTTLED, now_ms, text, logging.DEBUG)
+        self._once(FindingKind.THROTTLED, now_ms, text, logging.DEBUG)
 
     # -- rebalances -------------------------------------------------------------------------------
 
@@ -221,17 +221,17 @@ class Diagnostics:
             "max.poll.interval.ms is how long others may wait for it), and for one whose process is gone: "
             f"start it, or KafkaAdmin.remove_members({self.config.group_id!r}, [its group.instance.id])."
         )
-        self._once(Kind.REBALANCE_WAITS, now_ms, text)
+        self._once(FindingKind.REBALANCE_WAITS, now_ms, text)
 
     def joined(self, now_ms: int) -> None:
         """A Join succeeded."""
         self.heard(now_ms)
-        self._open -= {Kind.REBALANCE_WAITS}
+        self._open -= {FindingKind.REBALANCE_WAITS}
         self.why_out = ""
 
     def _often(self, now_ms: int) -> None:
         if len(self._rebalances) < _OFTEN or now_ms - self._rebalances[0] > _OFTEN_WINDOW_MS:
-            self._open -= {Kind.REBALANCES_OFTEN}
+            self._open -= {FindingKind.REBALANCES_OFTEN}
             return
         text = (
             f"{_OFTEN} rebalances within {now_ms - self._rebalances[0]} ms. Usual reasons: members that "
@@ -240,7 +240,7 @@ class Diagnostics:
             "stall, or a topic pattern that matches other topics all the time. The broker's log names the "
             "reason of each join."
         )
-        self._once(Kind.REBALANCES_OFTEN, now_ms, text)
+        self._once(FindingKind.REBALANCES_OFTEN, now_ms, text)
 
     def sync_unanswered(self, waited_ms: int, now_ms: int) -> None:
         """A Sync's own time limit is over, while heartbeats are answered."""
@@ -248,7 +248,7 @@ class Diagnostics:
             f"no answer to SyncGroup for {waited_ms} ms: the leader has not sent its plan yet, or this "
             "member was removed meanwhile. Sending it again; heartbeats tell which."
         )
-        self._once(Kind.SYNC_UNANSWERED, now_ms, text, logging.INFO)
+        self._once(FindingKind.SYNC_UNANSWERED, now_ms, text, logging.INFO)
 
     def sync_failed(self, code: str, took_ms: int, now_ms: int) -> None:
         """A Sync was answered with an error; ``took_ms``: after how long."""
@@ -273,7 +273,7 @@ class Diagnostics:
             f"the group does not become Stable: {self._failed_syncs} times in a row SyncGroup has failed, "
             f"once with {code} after {took_ms} ms. {why}."
         )
-        self._once(Kind.SYNC_FAILS, now_ms, text)
+        self._once(FindingKind.SYNC_FAILS, now_ms, text)
 
     def synced(
         self, *, returned: bool, follow_up: bool, changed: bool, same_members: bool, now_ms: int
@@ -285,7 +285,7 @@ class Diagnostics:
         """
         self.heard(now_ms)
         self._failed_syncs, self._slowest_sync = 0, ("", 0)
-        self._open -= {Kind.SYNC_FAILS, Kind.SYNC_UNANSWERED}
+        self._open -= {FindingKind.SYNC_FAILS, FindingKind.SYNC_UNANSWERED}
         if returned:
             self._returned_at = now_ms
             return
@@ -302,4 +302,4 @@ class Diagnostics:
             "rebalances once more, one rebalance timeout (max.poll.interval.ms) later. It comes once, and "
             "nothing is to be done. To avoid it, restart members only while the group is Stable."
         )
-        self._say(Kind.ECHO, now_ms, text, logging.INFO)
+        self._say(FindingKind.ECHO, now_ms, text, logging.INFO)

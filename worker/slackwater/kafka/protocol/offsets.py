@@ -117,7 +117,7 @@ def offset_fetch_of_groups(
 
 
 @dataclass(frozen=True, slots=True)
-class GroupOffsets:
+class FetchedGroupOffsets:
     """What a broker said of one group: an error of the group, or for each partition an offset or an error.
 
     ``offsets``: ``None`` where nothing is committed. ``errors``: of partitions, as UNSTABLE_OFFSET_COMMIT.
@@ -130,7 +130,7 @@ class GroupOffsets:
     topic_ids: dict[TopicPartition, UUID] = field(default_factory=dict)
 
 
-def read_offset_fetch(response: m.OffsetFetchResponse, topic_ids: TopicIds) -> GroupOffsets:
+def read_offset_fetch(response: m.OffsetFetchResponse, topic_ids: TopicIds) -> FetchedGroupOffsets:
     """The only group of an answer; ``topic_ids`` of the request."""
     [group] = read_offset_fetch_of_groups(response, "", topic_ids).values()
     return group
@@ -138,7 +138,7 @@ def read_offset_fetch(response: m.OffsetFetchResponse, topic_ids: TopicIds) -> G
 
 def read_offset_fetch_of_groups(
     response: m.OffsetFetchResponse, only: str, topic_ids: TopicIds = BY_NAME
-) -> dict[str, GroupOffsets]:
+) -> dict[str, FetchedGroupOffsets]:
     """The groups of an answer. ``only``: the group asked for, which answers before version 8 do not name."""
     if not response.groups:
         older = ((topic.name, ZERO_UUID, topic.partitions) for topic in response.topics)
@@ -156,8 +156,8 @@ def read_offset_fetch_of_groups(
 _Fetched = Sequence[m.OffsetFetchResponsePartitions] | Sequence[m.OffsetFetchResponsePartition]
 
 
-def _group_offsets(error_code: int, topics: Iterable[tuple[str, UUID, _Fetched]]) -> GroupOffsets:
-    result = GroupOffsets(error_code)
+def _group_offsets(error_code: int, topics: Iterable[tuple[str, UUID, _Fetched]]) -> FetchedGroupOffsets:
+    result = FetchedGroupOffsets(error_code)
     for name, topic_id, partitions in topics:
         for partition in partitions:
             tp = TopicPartition(name, partition.partition_index)

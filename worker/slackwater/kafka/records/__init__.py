@@ -17,7 +17,7 @@ from slackwater.kafka.records.batch import (
 )
 from slackwater.kafka.records.builder import BatchBuilder, record_size, stamp_crc
 from slackwater.kafka.records.columns import DEFAULT_MAX_DECOMPRESSED_BYTES, RecordColumns, concat, decode
-from slackwater.kafka.records.errors import CorruptRecordError, RecordError, UnsupportedRecordFormatError
+from slackwater.kafka.records.errors import CorruptBatchError, RecordError, UnsupportedRecordFormatError
 
 __all__ = [
     "COMPILED",
@@ -26,7 +26,7 @@ __all__ = [
     "BatchBuilder",
     "BatchHeader",
     "ConsumerRecord",
-    "CorruptRecordError",
+    "CorruptBatchError",
     "Extent",
     "RecordColumns",
     "RecordError",

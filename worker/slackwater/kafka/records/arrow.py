@@ -28,7 +28,7 @@ ARROW_SCHEMA = pa.schema(
 """The columns of a poll."""
 
 
-class Columns(Protocol):
+class ArrowBuffers(Protocol):
     """Buffers in Arrow's layout: :class:`~slackwater.kafka.records.RecordColumns`."""
 
     def __len__(self) -> int: ...
@@ -46,14 +46,14 @@ class Columns(Protocol):
     def records(self, topic: str, partition: int) -> Sequence[Any]: ...
 
 
-def to_arrow(columns: Columns, topic: str, partition: int) -> pa.RecordBatch:
+def to_arrow(columns: ArrowBuffers, topic: str, partition: int) -> pa.RecordBatch:
     """``columns`` as a batch of :data:`ARROW_SCHEMA`. Raises OverflowError beyond 2 GiB of keys or values."""
     return pa.RecordBatch.from_arrays(
         [column(columns, name, topic, partition) for name in ARROW_SCHEMA.names], schema=ARROW_SCHEMA
     )
 
 
-def column(columns: Columns, name: str, topic: str, partition: int) -> pa.Array:
+def column(columns: ArrowBuffers, name: str, topic: str, partition: int) -> pa.Array:
     """One column of :data:`ARROW_SCHEMA`, or ``timestampType`` (int32: -1 none, 0 the producer's time, 1 the
     broker's). Raises OverflowError as :func:`to_arrow` does."""
     rows = len(columns)
@@ -71,11 +71,11 @@ def column(columns: Columns, name: str, topic: str, partition: int) -> pa.Array:
     return _binary(columns, name)
 
 
-def _int64(columns: Columns, name: str, type_: pa.DataType, rows: int) -> pa.Array:
+def _int64(columns: ArrowBuffers, name: str, type_: pa.DataType, rows: int) -> pa.Array:
     return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(columns.int64_column(name))])
 
 
-def _binary(columns: Columns, name: str) -> pa.Array:
+def _binary(columns: ArrowBuffers, name: str) -> pa.Array:
     chunks = [
         pa.Array.from_buffers(
             pa.binary(),
@@ -89,7 +89,7 @@ def _binary(columns: Columns, name: str) -> pa.Array:
     return pa.concat_arrays(chunks) if chunks else pa.array([], pa.binary())
 
 
-def _headers(columns: Columns, topic: str, partition: int, rows: int) -> pa.Array:
+def _headers(columns: ArrowBuffers, topic: str, partition: int, rows: int) -> pa.Array:
     if not columns.has_headers():
         return pa.ListArray.from_arrays(
             pa.repeat(pa.scalar(0, pa.int32()), rows + 1), pa.array([], HEADERS_TYPE.value_type)

@@ -15,7 +15,7 @@ import crc32c
 
 from slackwater.kafka.records._implementation import ColumnBuffers, parse_batches, parse_records, scan_batches
 from slackwater.kafka.records.compression import DecompressionError, decompress
-from slackwater.kafka.records.errors import CorruptRecordError
+from slackwater.kafka.records.errors import CorruptBatchError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -99,7 +99,7 @@ def iter_batches(data: Buffer, *, start: int = 0) -> Iterator[BatchHeader]:
 
     Ends quietly at an incomplete batch: a broker cuts the last batch of a fetch off wherever the
     size limit falls. Batches of an older magic come with that magic and otherwise zeros. Raises
-    :class:`CorruptRecordError` for a length or a count that cannot be.
+    :class:`CorruptBatchError` for a length or a count that cannot be.
     """
     position = start
     while (header := read_header(data, position)) is not None:
@@ -110,14 +110,14 @@ def iter_batches(data: Buffer, *, start: int = 0) -> Iterator[BatchHeader]:
 def read_header(data: Buffer, position: int) -> BatchHeader | None:
     """The header of the batch at ``position``; ``None`` where there is no whole batch.
 
-    Raises :class:`CorruptRecordError`, as :func:`iter_batches` does.
+    Raises :class:`CorruptBatchError`, as :func:`iter_batches` does.
     """
     end = len(data)
     if position + LOG_OVERHEAD_BYTES > end:
         return None
     base_offset, length = _PREFIX.unpack_from(data, position)
     if length < _MIN_OLD_SIZE:
-        raise CorruptRecordError(base_offset, f"length {length} is too small for any batch")
+        raise CorruptBatchError(base_offset, f"length {length} is too small for any batch")
     size = LOG_OVERHEAD_BYTES + length
     if position + size > end:
         return None
@@ -135,16 +135,16 @@ def next_base_offset(data: Buffer, position: int) -> int | None:
 def _header(data: Buffer, position: int, size: int, base_offset: int) -> BatchHeader:
     magic = data[position + _MAGIC_POSITION]
     if base_offset == MAX_OFFSET:
-        raise CorruptRecordError(base_offset, "there is no offset behind it")
+        raise CorruptBatchError(base_offset, "there is no offset behind it")
     if magic < MAGIC:
         return BatchHeader(position, size, base_offset, -1, magic, 0, 0, 0, -1, -1, -1, -1, -1, 0)
     if size - LOG_OVERHEAD_BYTES < _MIN_SIZE:
-        raise CorruptRecordError(base_offset, f"batch of {size} bytes is smaller than its header")
+        raise CorruptBatchError(base_offset, f"batch of {size} bytes is smaller than its header")
     (_, _, epoch, _, crc, attributes, last_delta, base_ts, max_ts, pid, pepoch, seq, count) = (
         HEADER.unpack_from(data, position)
     )
     if count < 0 or last_delta < 0 or base_offset + last_delta >= MAX_OFFSET:
-        raise CorruptRecordError(base_offset, f"{count} records, last offset delta {last_delta}")
+        raise CorruptBatchError(base_offset, f"{count} records, last offset delta {last_delta}")
     return BatchHeader(
         position, size, base_offset, epoch, magic, crc, attributes, last_delta, base_ts, max_ts,
         pid, pepoch, seq, count,
@@ -199,7 +199,7 @@ def measure_within(data: Buffer, fetch_offset: int, steps: int) -> Extent | None
                 epochs[-1] = (end, epoch)
             else:
                 epochs.append((end, epoch))
-    except CorruptRecordError:
+    except CorruptBatchError:
         return Extent(end, False, epochs)
     return Extent(end, end > fetch_offset, epochs)
 
@@ -317,7 +317,7 @@ def open_run(data: Buffer, header: BatchHeader, *, transactional: bool, check_cr
 def open_batch(data: Buffer, header: BatchHeader, limit_bytes: int) -> OpenBatch:
     """The batch at ``header.position``, decompressed to at most ``limit_bytes``.
 
-    Raises :class:`CorruptRecordError`, :class:`UnsupportedRecordFormatError`.
+    Raises :class:`CorruptBatchError`, :class:`UnsupportedRecordFormatError`.
     """
     start, end = header.position + HEADER_BYTES, header.position + header.size
     payload = data
@@ -325,11 +325,11 @@ def open_batch(data: Buffer, header: BatchHeader, limit_bytes: int) -> OpenBatch
         try:
             payload = decompress(header.compression, memoryview(data)[start:end], limit_bytes)
         except DecompressionError as exc:
-            raise CorruptRecordError(header.base_offset, str(exc)) from exc
+            raise CorruptBatchError(header.base_offset, str(exc)) from exc
         start, end = 0, len(payload)
     # Before any memory is taken for it: a header may claim two thousand million records.
     if header.record_count * _MIN_RECORD_BYTES > end - start:
-        raise CorruptRecordError(
+        raise CorruptBatchError(
             header.base_offset, f"{header.record_count} records cannot fit {end - start} bytes"
         )
     return OpenBatch(header, payload, start, end)

@@ -30,7 +30,7 @@ from slackwater.kafka.records.batch import (
     verify_crc,
 )
 from slackwater.kafka.records.compression import too_large
-from slackwater.kafka.records.errors import CorruptRecordError, RecordError, UnsupportedRecordFormatError
+from slackwater.kafka.records.errors import CorruptBatchError, RecordError, UnsupportedRecordFormatError
 from slackwater.kafka.records.legacy import OpenMessages, open_messages
 from slackwater.kafka.records.transactions import AbortedTransactions
 
@@ -244,7 +244,7 @@ def decode(
 
     A batch that decompresses to more than ``max_decompressed_bytes`` counts as unreadable. Where a
     batch cannot be read, the records before it are returned; if there are none,
-    :class:`CorruptRecordError` or :class:`UnsupportedRecordFormatError` is raised, with its place.
+    :class:`CorruptBatchError` or :class:`UnsupportedRecordFormatError` is raised, with its place.
     """
     reading = _Reading(fetch_offset, check_crc, max_decompressed_bytes, aborted)
     try:
@@ -330,7 +330,7 @@ class _Reading:
 
     def _take_batch(self, data: Buffer, header: BatchHeader) -> None:
         if self._check_crc and not verify_crc(data, header):
-            raise CorruptRecordError(header.base_offset, "its checksum does not match its content")
+            raise CorruptBatchError(header.base_offset, "its checksum does not match its content")
         dropped = self._transactions is not None and self._transactions.drops(data, header, self._room)
         wanted = header.last_offset >= self._fetch_offset and not header.control and not dropped
         if wanted and header.record_count:  # compaction may leave an empty batch of a producer's last one
@@ -348,7 +348,7 @@ class _Reading:
         if batch.decompressed_bytes:
             needed = batch.decompressed_bytes + ROW_BYTES * batch.count
             if needed > self._room:
-                raise CorruptRecordError(batch.base_offset, str(too_large(self._limit)))
+                raise CorruptBatchError(batch.base_offset, str(too_large(self._limit)))
             self._room -= needed
         self.ready.append((self.position, batch))
 
@@ -365,7 +365,7 @@ def _parse(batches: list[tuple[int, _Open]], fetch_offset: int, next_offset: int
             if isinstance(batch, OpenRun):
                 return _parse(_batch_by_batch(batches, fetch_offset), fetch_offset, next_offset)
             if first == 0:
-                error = CorruptRecordError(batch.base_offset, str(exc))
+                error = CorruptBatchError(batch.base_offset, str(exc))
                 error.last_offset = max(batch.base_offset, batch.next_offset - 1)
                 raise error from exc
             return RecordColumns(columns, segments, 0, first, max(before, batch.base_offset))

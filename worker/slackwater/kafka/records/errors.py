@@ -23,7 +23,7 @@ class RecordError(Exception):
         return reduce_error(self)
 
 
-class CorruptRecordError(RecordError):
+class CorruptBatchError(RecordError):
     """A batch whose bytes are not what they should be."""
 
     def __init__(self, offset: int, reason: str) -> None:

@@ -21,7 +21,7 @@ from slackwater.kafka.records.compression import (
     decompress,
     with_right_lz4_checksum,
 )
-from slackwater.kafka.records.errors import CorruptRecordError
+from slackwater.kafka.records.errors import CorruptBatchError
 
 _CRC = struct.Struct(">I")
 _INT32 = struct.Struct(">i")
@@ -68,7 +68,7 @@ class OpenMessages:
 def open_messages(data: Buffer, header: BatchHeader, check_crc: bool, limit_bytes: int) -> OpenMessages:
     """The messages at ``header.position``: a run of uncompressed ones, or the content of one wrapper.
 
-    The wrapper may decompress to ``limit_bytes``. Raises :class:`CorruptRecordError`.
+    The wrapper may decompress to ``limit_bytes``. Raises :class:`CorruptBatchError`.
     """
     if data[header.position + _ATTRIBUTES_POSITION] & _CODEC_MASK:
         return _open_wrapper(data, header, check_crc, limit_bytes)
@@ -76,7 +76,7 @@ def open_messages(data: Buffer, header: BatchHeader, check_crc: bool, limit_byte
     stop = end_of_run(data, header)
     count, end, last_offset, wrong = scan_messages(data, header.position, stop, mask, check_crc)
     if not count or last_offset >= MAX_OFFSET:
-        raise CorruptRecordError(header.base_offset, wrong or f"it goes on to offset {last_offset}")
+        raise CorruptBatchError(header.base_offset, wrong or f"it goes on to offset {last_offset}")
     return OpenMessages(
         header.base_offset, last_offset + 1, end - header.position,
         data, header.position, end, count, _timestamp_type(data, header),
@@ -96,9 +96,9 @@ def _open_wrapper(data: Buffer, header: BatchHeader, check_crc: bool, limit_byte
     count, end, last_inner, wrong = scan_messages(payload, 0, len(payload), _CODEC_MASK, check_crc)
     wrong = wrong or _stopped_by(payload, end)
     if wrong or not count:
-        raise CorruptRecordError(header.base_offset, f"inside of it, {wrong or 'there is no message'}")
+        raise CorruptBatchError(header.base_offset, f"inside of it, {wrong or 'there is no message'}")
     if len(payload) and payload[_MAGIC_POSITION] != header.magic:
-        raise CorruptRecordError(header.base_offset, "it holds messages of another magic than its own")
+        raise CorruptBatchError(header.base_offset, "it holds messages of another magic than its own")
     timestamp_type = _timestamp_type(data, header)
     appended = _INT64.unpack_from(view, _BODY_POSITION)[0] if timestamp_type == 1 else None
     return OpenMessages(
@@ -110,32 +110,32 @@ def _open_wrapper(data: Buffer, header: BatchHeader, check_crc: bool, limit_byte
 def _wrapper_value(view: memoryview, header: BatchHeader, check_crc: bool) -> memoryview:
     """The compressed bytes of a wrapper, after checking its size and checksum."""
     if check_crc and zlib.crc32(view[_MAGIC_POSITION:]) != _CRC.unpack_from(view, _CRC_POSITION)[0]:
-        raise CorruptRecordError(header.base_offset, "its checksum does not match its content")
+        raise CorruptBatchError(header.base_offset, "its checksum does not match its content")
     at = _BODY_POSITION + (_TIMESTAMP_BYTES if header.magic else 0)
     fields = []
     for _ in range(2):
         size = _INT32.unpack_from(view, at)[0] if at + _INT32.size <= len(view) else -2
         at += _INT32.size
         if size < -1 or size > len(view) - at:
-            raise CorruptRecordError(header.base_offset, "a message's key and value do not fit it")
+            raise CorruptBatchError(header.base_offset, "a message's key and value do not fit it")
         fields.append(view[at : at + size] if size >= 0 else None)
         at += max(size, 0)
     if fields[1] is None:
-        raise CorruptRecordError(header.base_offset, "a compressed message without a value")
+        raise CorruptBatchError(header.base_offset, "a compressed message without a value")
     if at != len(view):
-        raise CorruptRecordError(header.base_offset, "a message's key and value do not fit it")
+        raise CorruptBatchError(header.base_offset, "a message's key and value do not fit it")
     return fields[1]
 
 
 def _unfold(value: memoryview, header: BatchHeader, codec: int, limit_bytes: int) -> bytes | bytearray:
     if codec == CODECS["zstd"]:
-        raise CorruptRecordError(header.base_offset, f"magic {header.magic} knows no zstd")
+        raise CorruptBatchError(header.base_offset, f"magic {header.magic} knows no zstd")
     try:
         if codec == CODECS["lz4"] and header.magic == 0:
             return decompress(codec, with_right_lz4_checksum(value), limit_bytes)
         return decompress(codec, value, limit_bytes)
     except DecompressionError as exc:
-        raise CorruptRecordError(header.base_offset, str(exc)) from exc
+        raise CorruptBatchError(header.base_offset, str(exc)) from exc
 
 
 def _stopped_by(payload: Buffer, end: int) -> str:
@@ -158,7 +158,7 @@ def _relative_to(header: BatchHeader, last_inner: int) -> int:
     if header.magic == 0 or header.base_offset == 0:
         return 0
     if not 0 <= last_inner <= header.base_offset:
-        raise CorruptRecordError(
+        raise CorruptBatchError(
             header.base_offset, f"it holds a message with the relative offset {last_inner}"
         )
     return header.base_offset - last_inner

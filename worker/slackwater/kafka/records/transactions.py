@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from slackwater.kafka.records._implementation import ColumnBuffers, make_records, parse_records
 from slackwater.kafka.records.batch import BatchHeader, Buffer, open_batch
-from slackwater.kafka.records.errors import CorruptRecordError
+from slackwater.kafka.records.errors import CorruptBatchError
 
 _CONTROL_KEY = struct.Struct(">hh")
 """Version and type: what the key of a transaction marker begins with."""
@@ -36,7 +36,7 @@ class AbortedTransactions:
     def drops(self, data: Buffer, header: BatchHeader, limit_bytes: int) -> bool:
         """Whether the records of this batch must be left out.
 
-        ``limit_bytes`` limits a decompressed transaction marker. Raises :class:`CorruptRecordError` for a
+        ``limit_bytes`` limits a decompressed transaction marker. Raises :class:`CorruptBatchError` for a
         marker that cannot be read.
         """
         self.reach(header.last_offset)
@@ -61,11 +61,11 @@ def is_abort_marker(data: Buffer, header: BatchHeader, limit_bytes: int) -> bool
             header.base_offset, 0, None, header.base_offset, columns, 0,
         )  # fmt: skip
     except ValueError as exc:
-        raise CorruptRecordError(header.base_offset, str(exc)) from exc
+        raise CorruptBatchError(header.base_offset, str(exc)) from exc
     key = make_records("", 0, -1, 0, batch.payload, columns, 0, 1)[0].key
     if key is None or len(key) < _CONTROL_KEY.size:
-        raise CorruptRecordError(header.base_offset, "a transaction marker says neither COMMIT nor ABORT")
+        raise CorruptBatchError(header.base_offset, "a transaction marker says neither COMMIT nor ABORT")
     version, kind = _CONTROL_KEY.unpack_from(key)
     if version < 0:
-        raise CorruptRecordError(header.base_offset, f"a transaction marker has version {version}")
+        raise CorruptBatchError(header.base_offset, f"a transaction marker has version {version}")
     return bool(kind == _ABORT)

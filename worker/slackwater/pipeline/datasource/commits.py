@@ -30,7 +30,7 @@ class GroupCommits:
         self,
         group: str,
         properties: Mapping[str, str],
-        open_client: Callable[..., Client] = open_consumer,
+        open_client: Callable[..., CommitClient] = open_consumer,
     ) -> None:
         self._group, self._properties = group, properties
         self._consumer = open_client(properties, group_id=group)
@@ -62,7 +62,7 @@ class GroupCommits:
         self._consumer.close(autocommit=False, timeout_ms=1_000)
 
 
-class Client(Protocol):
+class CommitClient(Protocol):
     """What commits take of a :class:`~slackwater.kafka.KafkaConsumer`."""
 
     def commit(

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.datasource.offsets import Log, OffsetRange
+from slackwater.pipeline.datasource.offsets import TopicOffsetRange, TopicOffsets
 
 _NEVER_NULL = ("topic", "partition", "offset", "timestamp")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -106,7 +106,7 @@ class Bounds:
     def _until(self, offset: int) -> None:
         self.stop = offset if self.stop is None else min(self.stop, offset)
 
-    def narrow(self, ranges: Iterable[OffsetRange], log_: Log) -> list[OffsetRange]:
+    def narrow(self, ranges: Iterable[TopicOffsetRange], log_: TopicOffsets) -> list[TopicOffsetRange]:
         """What is left of ``ranges``. Raises KafkaError."""
         left = [self._narrowed(part) for part in ranges if self._has(part.partition)]
         left = [part for part in left if part.start < part.stop]
@@ -125,6 +125,6 @@ class Bounds:
             self.partitions is None or partition.partition in self.partitions
         )
 
-    def _narrowed(self, part: OffsetRange) -> OffsetRange:
+    def _narrowed(self, part: TopicOffsetRange) -> TopicOffsetRange:
         start = part.start if self.first is None else max(part.start, self.first)
         return replace(part, start=start, stop=part.stop if self.stop is None else min(part.stop, self.stop))

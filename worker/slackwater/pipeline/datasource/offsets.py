@@ -46,7 +46,7 @@ class Admin(Protocol):
 
 
 @dataclass(frozen=True)
-class OffsetRange:
+class TopicOffsetRange:
     """The offsets ``start`` to ``stop`` (not included) of a partition. ``topic_id``: of the topic that they
     belong to; "": not known."""
 
@@ -112,7 +112,7 @@ def offset_of(document: Mapping[str, Any]) -> StreamOffset:
     )
 
 
-class Log:
+class TopicOffsets:
     """The partitions of the options' topics, as the brokers have them now.
 
     ``isolation_level``: with ``read_committed`` a log ends at its first open transaction.
@@ -203,7 +203,7 @@ class Log:
         return listed
 
 
-def ranges_of(log_: Log, options: SourceOptions) -> list[OffsetRange]:
+def ranges_of(log_: TopicOffsets, options: SourceOptions) -> list[TopicOffsetRange]:
     """What a batch query reads, one range a partition. Empty ranges are among them.
 
     Raises OptionError, KafkaError, and DataLossError where the start is no longer in the log.
@@ -213,12 +213,12 @@ def ranges_of(log_: Log, options: SourceOptions) -> list[OffsetRange]:
     end = options.end or Position("endingOffsets", end=LATEST)
     starts, stops = starting(log_, start, now, options), ending(log_, end, now, options)
     return [
-        OffsetRange(tp, starts[tp], max(starts[tp], stops[tp]), now.topic_ids.get(tp.topic, ""))
+        TopicOffsetRange(tp, starts[tp], max(starts[tp], stops[tp]), now.topic_ids.get(tp.topic, ""))
         for tp in now.first
     ]
 
 
-def starting(log_: Log, position: Position, now: LogEnds, options: SourceOptions) -> Offsets:
+def starting(log_: TopicOffsets, position: Position, now: LogEnds, options: SourceOptions) -> Offsets:
     """The offset of each partition of ``now`` where reading begins.
 
     Raises OptionError, KafkaError, DataLossError.
@@ -239,7 +239,7 @@ def starting(log_: Log, position: Position, now: LogEnds, options: SourceOptions
     return starts
 
 
-def ending(log_: Log, position: Position, now: LogEnds, options: SourceOptions) -> Offsets:
+def ending(log_: TopicOffsets, position: Position, now: LogEnds, options: SourceOptions) -> Offsets:
     """The offset of each partition of ``now`` before which reading ends. Raises as :func:`starting`."""
     replaced, stops = _replaced(position, now, options), {}
     for tp, offset in _resolved(log_, position, now).items():
@@ -264,7 +264,7 @@ def _replaced(position: Position, now: LogEnds, options: SourceOptions) -> set[s
 
 
 def ids_by_topic(partitions: Mapping[TopicPartition, str]) -> dict[str, str]:
-    """The topics' ids that are known. ``partitions``: as of :meth:`Log.partitions`."""
+    """The topics' ids that are known. ``partitions``: as of :meth:`TopicOffsets.partitions`."""
     return {tp.topic: topic_id for tp, topic_id in partitions.items() if topic_id}
 
 
@@ -281,7 +281,7 @@ def recreated(topic: str, before: str, now: str) -> str:
     )
 
 
-def _resolved(log_: Log, position: Position, now: LogEnds) -> Mapping[TopicPartition, int | None]:
+def _resolved(log_: TopicOffsets, position: Position, now: LogEnds) -> Mapping[TopicPartition, int | None]:
     """The offset that ``position`` is in each partition of ``now``; None: no record is that late."""
     first, ends = now.first, {EARLIEST: now.first, LATEST: now.last}
     if position.end is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from slackwater.kafka.errors import IllegalArgumentError
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.topic_pattern import TopicPattern
-from slackwater.runtime.config.fields import Fault
+from slackwater.runtime.config.fields import FieldFault
 from slackwater.runtime.config.value_config import check_value, value_section
 
 if TYPE_CHECKING:
@@ -360,7 +360,7 @@ def _value(given: Mapping[str, str]) -> ValueConfig | None:
     try:
         config: ValueConfig = value_section(section, "value")
         check_value(config)
-    except Fault as fault:
+    except FieldFault as fault:
         raise OptionError(fault.path, fault.problem) from None
     return config
 

@@ -8,10 +8,10 @@ from itertools import pairwise
 from math import ceil, floor
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.datasource.offsets import OffsetRange, Offsets
+from slackwater.pipeline.datasource.offsets import Offsets, TopicOffsetRange
 
 
-def split(ranges: Iterable[OffsetRange], least: int) -> list[OffsetRange]:
+def split(ranges: Iterable[TopicOffsetRange], least: int) -> list[TopicOffsetRange]:
     """The ranges that are not empty, cut into at least ``least`` pieces of similar size.
 
     There are fewer where there are fewer offsets.

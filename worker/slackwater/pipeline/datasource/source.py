@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from slackwater.pipeline.datasource.client import config_of, open_admin, without_secrets
 from slackwater.pipeline.datasource.filters import Bounds
-from slackwater.pipeline.datasource.offsets import Log, ranges_of
+from slackwater.pipeline.datasource.offsets import TopicOffsets, ranges_of
 from slackwater.pipeline.datasource.options import SourceOptions, parse
 from slackwater.pipeline.datasource.schema import arrow_schema, check_schema, spark_schema
 from slackwater.pipeline.datasource.stream import StreamReader
@@ -36,7 +36,7 @@ class BatchReader(DataSourceReader):
         """
         properties = self._options.properties
         with open_admin(properties) as admin, without_secrets(properties):
-            log = Log(admin, config_of(properties).isolation_level)
+            log = TopicOffsets(admin, config_of(properties).isolation_level)
             ranges = self._bounds.narrow(ranges_of(log, self._options), log)
         return tasks(ranges, self._options.min_partitions)
 

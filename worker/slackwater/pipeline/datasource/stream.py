@@ -24,10 +24,10 @@ from slackwater.pipeline.datasource.client import config_of, open_admin, without
 from slackwater.pipeline.datasource.commits import GroupCommits
 from slackwater.pipeline.datasource.offsets import (
     Document,
-    Log,
-    OffsetRange,
     Offsets,
     StreamOffset,
+    TopicOffsetRange,
+    TopicOffsets,
     document_of,
     ids_by_topic,
     is_other,
@@ -46,7 +46,7 @@ from slackwater.pipeline.datasource.tasks import RangePartition, read_task, task
 class StreamPlanner:
     """Decides what a stream's batches read. Raises OptionError, KafkaError, DataLossError."""
 
-    def __init__(self, log_: Log, options: SourceOptions) -> None:
+    def __init__(self, log_: TopicOffsets, options: SourceOptions) -> None:
         self._log, self._options = log_, options
         self._target: StreamOffset | None = None
         self._told: set[str] = set()
@@ -123,7 +123,7 @@ class StreamPlanner:
         starts = {**known, **self._log.ends(new, EARLIEST, existing=True)}
         return sum(max(0, offset - starts[tp]) for tp, offset in ends.items() if tp in starts)
 
-    def ranges(self, begun: StreamOffset, ended: StreamOffset) -> list[OffsetRange]:
+    def ranges(self, begun: StreamOffset, ended: StreamOffset) -> list[TopicOffsetRange]:
         """What the batch between the two reads: of each partition that has something."""
         before = {tp: offset for tp, offset in begun.offsets.items() if tp in ended.offsets}
         known = self._kept(replace(begun, offsets=before), ended)
@@ -133,7 +133,7 @@ class StreamPlanner:
         stops = self._kept(replace(ended, offsets=unread), now)
         starts, ids = self._starts(known, now.offsets, stops), {**now.topic_ids, **ended.topic_ids}
         return [
-            OffsetRange(tp, start, stops[tp], ids.get(tp.topic, ""))
+            TopicOffsetRange(tp, start, stops[tp], ids.get(tp.topic, ""))
             for tp, start in starts.items()
             if start < stops[tp]
         ]
@@ -221,7 +221,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._made is None:
                 self._admin = open_admin(properties)
                 self._made = StreamPlanner(
-                    Log(self._admin, config_of(properties).isolation_level), self._options
+                    TopicOffsets(self._admin, config_of(properties).isolation_level), self._options
                 )
                 if self._options.commit_group is not None:
                     self._commits = GroupCommits(self._options.commit_group, properties)

@@ -18,7 +18,7 @@ from slackwater.kafka.errors import (
 )
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.datasource.client import task_consumer
-from slackwater.pipeline.datasource.offsets import OffsetRange, is_other, lost, recreated
+from slackwater.pipeline.datasource.offsets import TopicOffsetRange, is_other, lost, recreated
 from slackwater.pipeline.datasource.options import SourceOptions
 from slackwater.pipeline.datasource.planning import split
 from slackwater.pipeline.datasource.rows import batches
@@ -36,11 +36,11 @@ POLL_MS = 100
 class RangePartition(InputPartition):
     """One task's part of a partition's log."""
 
-    def __init__(self, part: OffsetRange) -> None:
+    def __init__(self, part: TopicOffsetRange) -> None:
         super().__init__(part)
 
 
-def tasks(ranges: Iterable[OffsetRange], least: int) -> list[RangePartition]:
+def tasks(ranges: Iterable[TopicOffsetRange], least: int) -> list[RangePartition]:
     """The tasks that read ``ranges``."""
     return [RangePartition(part) for part in split(ranges, least)]
 
@@ -62,7 +62,7 @@ def read_task(task: InputPartition, options: SourceOptions, schema: pa.Schema) -
             yield from batches(columns, part.partition, schema, decoder)
 
 
-class Consumer(Protocol):
+class ReadingConsumer(Protocol):
     """What reading takes of a :class:`~slackwater.kafka.KafkaConsumer`."""
 
     def assign(self, partitions: list[TopicPartition]) -> None: ...
@@ -83,7 +83,12 @@ class Consumer(Protocol):
 
 
 def read_range(
-    consumer: Consumer, part: OffsetRange, clock: Clock, *, fail_on_data_loss: bool, silence_ms: int
+    consumer: ReadingConsumer,
+    part: TopicOffsetRange,
+    clock: Clock,
+    *,
+    fail_on_data_loss: bool,
+    silence_ms: int,
 ) -> Iterator[RecordColumns]:
     """The records of ``part``, in order and in pieces that are not empty.
 
@@ -124,17 +129,21 @@ def read_range(
             yield inside
 
 
-def _is_other_topic(consumer: Consumer, part: OffsetRange) -> bool:
+def _is_other_topic(consumer: ReadingConsumer, part: TopicOffsetRange) -> bool:
     return is_other(part.topic_id, id_text(consumer.topic_id(part.partition)))
 
 
-def _recreated(consumer: Consumer, part: OffsetRange) -> str:
+def _recreated(consumer: ReadingConsumer, part: TopicOffsetRange) -> str:
     now = id_text(consumer.topic_id(part.partition))
     return recreated(part.partition.topic, part.topic_id or "not known", now)
 
 
 def _after_loss(
-    consumer: Consumer, part: OffsetRange, at: int, error: OffsetOutOfRangeNoResetError, fail: bool
+    consumer: ReadingConsumer,
+    part: TopicOffsetRange,
+    at: int,
+    error: OffsetOutOfRangeNoResetError,
+    fail: bool,
 ) -> int:
     """Where to go on behind records that are no longer in the log."""
     tp = part.partition
@@ -147,7 +156,7 @@ def _after_loss(
     return behind
 
 
-def _lost(part: OffsetRange, at: int, why: str, fail: bool, behind: int | None = None) -> None:
+def _lost(part: TopicOffsetRange, at: int, why: str, fail: bool, behind: int | None = None) -> None:
     """Says that the records from ``at`` up to ``behind`` (None: the end of ``part``) are not there."""
     end = part.stop if behind is None else behind
     lost(fail, f"{part.partition}: offsets {at} to {end - 1} cannot be read any more: {why}")

@@ -10,7 +10,7 @@ import pyarrow as pa
 from slackwater import extras
 from slackwater.pipeline.values.ddl import SchemaTextError
 from slackwater.pipeline.values.registry.client import Registered, Registry, SchemasById, serialized
-from slackwater.pipeline.values.registry.wire import WireError, message_indexes, schema_ids
+from slackwater.pipeline.values.registry.wire import WireFormatError, message_indexes, schema_ids
 from slackwater.pipeline.values.settings import schema_bytes
 from slackwater.pipeline.values.types import array_of
 from slackwater.runtime.errors import ConfigError
@@ -144,7 +144,7 @@ class ProtobufDecoder:
         indexes, start = message_indexes(value)
         name = message_name(written, indexes)
         if name != self._name:
-            raise WireError(f"is a message {name}, not {self._name}")
+            raise WireFormatError(f"is a message {name}, not {self._name}")
         return start
 
     def _row(self, row: int, value: bytes, start: int, rejected: dict[int, str]) -> Any:

@@ -1,5 +1,5 @@
 """How fields of the worker's configuration file are read: a parser takes a value and its dotted path, and
-gives what is meant, or raises :class:`Fault`.
+gives what is meant, or raises :class:`FieldFault`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 Parser = Callable[[Any, str], Any]
 
 
-class Fault(Exception):
+class FieldFault(Exception):
     """A fault at a dotted path; becomes a ConfigError with the file's name."""
 
     def __init__(self, path: str, problem: str) -> None:
@@ -34,14 +34,14 @@ def kind_of(value: Any) -> str:
 def text_of(value: Any, path: str) -> str:
     """Text, which may be empty."""
     if not isinstance(value, str):
-        raise Fault(path, f"must be text, not {kind_of(value)} ({value!r}); put it in quotes")
+        raise FieldFault(path, f"must be text, not {kind_of(value)} ({value!r}); put it in quotes")
     return value
 
 
 def name_of(value: Any, path: str) -> str:
     """Text that is not empty."""
     if not text_of(value, path).strip():
-        raise Fault(path, "must not be empty")
+        raise FieldFault(path, "must not be empty")
     return str(value)
 
 
@@ -50,9 +50,9 @@ def number(low: int, high: int = 2**31 - 1) -> Parser:
 
     def parse(value: Any, path: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise Fault(path, f"must be a whole number, not {kind_of(value)} ({value!r})")
+            raise FieldFault(path, f"must be a whole number, not {kind_of(value)} ({value!r})")
         if not low <= value <= high:
-            raise Fault(path, f"must be from {low} to {high}, not {value}")
+            raise FieldFault(path, f"must be from {low} to {high}, not {value}")
         return value
 
     return parse
@@ -61,9 +61,9 @@ def number(low: int, high: int = 2**31 - 1) -> Parser:
 def share_of(value: Any, path: str) -> float:
     """A number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Fault(path, f"must be a number from 0 to 1, not {kind_of(value)} ({value!r})")
+        raise FieldFault(path, f"must be a number from 0 to 1, not {kind_of(value)} ({value!r})")
     if not 0 <= value <= 1:
-        raise Fault(path, f"must be from 0 to 1, not {value}")
+        raise FieldFault(path, f"must be from 0 to 1, not {value}")
     return float(value)
 
 
@@ -73,7 +73,7 @@ def one_of(*choices: str) -> Parser:
     def parse(value: Any, path: str) -> str:
         if value not in choices:
             hint = _nearest(value, choices) if isinstance(value, str) else ""
-            raise Fault(path, f"must be {' or '.join(choices)}, not {value!r}{hint}")
+            raise FieldFault(path, f"must be {' or '.join(choices)}, not {value!r}{hint}")
         return str(value)
 
     return parse
@@ -84,12 +84,14 @@ def list_of_names(*, may_be_empty: bool) -> Parser:
 
     def parse(value: Any, path: str) -> tuple[str, ...]:
         if not isinstance(value, list):
-            raise Fault(path, f"must be a list of names, not {kind_of(value)} ({value!r}); write [{value}]")
+            raise FieldFault(
+                path, f"must be a list of names, not {kind_of(value)} ({value!r}); write [{value}]"
+            )
         if not value and not may_be_empty:
-            raise Fault(path, "must contain at least one name")
+            raise FieldFault(path, "must contain at least one name")
         names = tuple(name_of(item, f"{path}[{i}]") for i, item in enumerate(value))
         if len(set(names)) != len(names):
-            raise Fault(path, f"contains duplicates: {', '.join(names)}")
+            raise FieldFault(path, f"contains duplicates: {', '.join(names)}")
         return names
 
     return parse
@@ -104,17 +106,17 @@ def pattern_of(value: Any, path: str) -> str:
     try:
         return TopicPattern(name_of(value, path)).text
     except IllegalArgumentError as exc:
-        raise Fault(path, f"{exc}; for example, topics-.* matches topics-eu and topics-us") from None
+        raise FieldFault(path, f"{exc}; for example, topics-.* matches topics-eu and topics-us") from None
 
 
 def settings_of(value: Any, path: str) -> dict[str, str]:
     """A mapping of dotted names to text; numbers and true/false are taken as they are written."""
     if not isinstance(value, dict):
-        raise Fault(path, f"must be a mapping of names to text, not {kind_of(value)}")
+        raise FieldFault(path, f"must be a mapping of names to text, not {kind_of(value)}")
     settings = {}
     for key, item in value.items():
         if not isinstance(item, (str, int, float)):
-            raise Fault(f"{path}.{key}", f"must be text, not {kind_of(item)}")
+            raise FieldFault(f"{path}.{key}", f"must be text, not {kind_of(item)}")
         settings[str(key)] = str(item).lower() if isinstance(item, bool) else str(item)
     return settings
 
@@ -124,14 +126,14 @@ def section(kind: type, fields: Mapping[str, tuple[str, Parser]], required: tupl
 
     def parse(value: Any, path: str) -> Any:
         if not isinstance(value, dict):
-            raise Fault(path, f"must be a mapping with {', '.join(fields)}; it is {kind_of(value)}")
+            raise FieldFault(path, f"must be a mapping with {', '.join(fields)}; it is {kind_of(value)}")
         inside = f"{path}." if path else ""
         for key in value:
             if key not in fields:
-                raise Fault(f"{inside}{key}", f"unknown field{_nearest(str(key), tuple(fields))}")
+                raise FieldFault(f"{inside}{key}", f"unknown field{_nearest(str(key), tuple(fields))}")
         for key in required:
             if value.get(key) is None:
-                raise Fault(f"{inside}{key}", "is missing; add it")
+                raise FieldFault(f"{inside}{key}", "is missing; add it")
         given = {key: item for key, item in value.items() if item is not None}
         return kind(**{fields[key][0]: fields[key][1](item, f"{inside}{key}") for key, item in given.items()})
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from slackwater.runtime.config.fields import Fault, Parser, name_of, number, one_of, section
+from slackwater.runtime.config.fields import FieldFault, Parser, name_of, number, one_of, section
 
 MAX_URLS = 10
 LATEST = "latest"
@@ -59,15 +59,15 @@ def _urls(value: Any, path: str) -> tuple[str, ...]:
         except ValueError:
             usable = False
         if not usable or parts.query or parts.fragment or not url.isascii() or not url.isprintable():
-            raise Fault(
+            raise FieldFault(
                 path,
                 f"must be http://HOST:PORT or https://HOST:PORT, several separated by commas; "
                 f"{_safe(url)} is not",
             )
         if parts.username is not None or parts.password is not None:
-            raise Fault(path, "must have no user name and password; set usernameFile and passwordFile")
+            raise FieldFault(path, "must have no user name and password; set usernameFile and passwordFile")
     if len(urls) > MAX_URLS:
-        raise Fault(path, f"has {len(urls)} addresses; at most {MAX_URLS} are possible")
+        raise FieldFault(path, f"has {len(urls)} addresses; at most {MAX_URLS} are possible")
     return urls
 
 
@@ -81,7 +81,7 @@ def _version(value: Any, path: str) -> str:
         return str(value)
     if isinstance(value, str) and value.isascii() and value.isdigit() and 0 < int(value[:11]) < 2**31:
         return value
-    raise Fault(path, f"must be latest or a version from 1, not {value!r}")
+    raise FieldFault(path, f"must be latest or a version from 1, not {value!r}")
 
 
 _REGISTRY_FIELDS: dict[str, tuple[str, Parser]] = {
@@ -112,27 +112,27 @@ def check_value(value: ValueConfig) -> None:
     registry = value.registry
     given = value.schema is not None or value.schema_file is not None
     if value.schema is not None and value.schema_file is not None:
-        raise Fault("value.schemaFile", "cannot be combined with schema; remove one of them")
+        raise FieldFault("value.schemaFile", "cannot be combined with schema; remove one of them")
     if value.reader_schema is not None and value.format != "avro":
-        raise Fault("value.readerSchema", "is for format avro; remove it")
+        raise FieldFault("value.readerSchema", "is for format avro; remove it")
     if value.message is not None and value.format != "protobuf":
-        raise Fault("value.message", "is for format protobuf; remove it")
+        raise FieldFault("value.message", "is for format protobuf; remove it")
     if registry is None:
         if not given:
-            raise Fault("value.schema", "is missing; add it, or registry")
+            raise FieldFault("value.schema", "is missing; add it, or registry")
         return
     if value.format == "avro" and given:
-        raise Fault(
+        raise FieldFault(
             "value.schema" if value.schema is not None else "value.schemaFile",
             "cannot be combined with registry, which has the schemas of the values; for what "
             "the handler sees, set readerSchema",
         )
     fixed = given or value.reader_schema is not None
     if fixed and registry.subject is not None:
-        raise Fault("value.registry.subject", "cannot be combined with a schema; remove one of them")
+        raise FieldFault("value.registry.subject", "cannot be combined with a schema; remove one of them")
     if not fixed and registry.subject is None:
         field = "readerSchema" if value.format == "avro" else "schema"
-        raise Fault("value.registry.subject", f"is missing; add it, or value.{field}")
+        raise FieldFault("value.registry.subject", f"is missing; add it, or value.{field}")
     _check_access(registry)
 
 
@@ -144,12 +144,12 @@ def _check_access(registry: RegistryConfig) -> None:
     for name, (one, other, needed) in pairs.items():
         if (one is None) != (other is None):
             missing, there = (needed, name) if other is None else (name, needed)
-            raise Fault(f"value.registry.{missing}", f"is missing; {there} needs it")
+            raise FieldFault(f"value.registry.{missing}", f"is missing; {there} needs it")
     secure = all(url.startswith("https://") for url in registry.urls)
     if not secure:
         for name, given in (("caFile", registry.ca_file), ("certFile", registry.cert_file)):
             if given is not None:
-                raise Fault(f"value.registry.{name}", "is for https; write url with https://")
+                raise FieldFault(f"value.registry.{name}", "is for https; write url with https://")
 
 
 def value_document(value: ValueConfig) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.extras import CLI
 from slackwater.runtime.config.fields import (
-    Fault,
+    FieldFault,
     Parser,
     list_of_names,
     name_of,
@@ -297,13 +297,13 @@ def _properties(value: Any, path: str) -> dict[str, str]:
     settings = settings_of(value, path)
     for name, instead in RESERVED_PROPERTIES.items():
         if name in settings:
-            raise Fault(f"{path}.{name}", f"cannot be set here; {instead}")
+            raise FieldFault(f"{path}.{name}", f"cannot be set here; {instead}")
     for name in settings:
         if name.startswith(("security.", "sasl.", "ssl.")):
-            raise Fault(f"{path}.{name}", "cannot be set here; set the field security instead")
+            raise FieldFault(f"{path}.{name}", "cannot be set here; set the field security instead")
     for name in ("session.timeout.ms", "max.poll.interval.ms", "max.poll.records"):
         if name in settings and not (settings[name].isdigit() and int(settings[name]) > 0):
-            raise Fault(f"{path}.{name}", f"must be a whole number above 0, not {settings[name]!r}")
+            raise FieldFault(f"{path}.{name}", f"must be a whole number above 0, not {settings[name]!r}")
     return settings
 
 
@@ -313,7 +313,7 @@ def _code(form: str, example: str) -> Parser:
     def parse(value: Any, path: str) -> str:
         module, _, name = text_of(value, path).partition(":")
         if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-            raise Fault(path, f"must be {form}, for example {example}, not {value!r}")
+            raise FieldFault(path, f"must be {form}, for example {example}, not {value!r}")
         return str(value)
 
     return parse
@@ -321,7 +321,7 @@ def _code(form: str, example: str) -> Parser:
 
 def _remote(value: Any, path: str) -> str:
     if text_of(value, path) and not value.startswith("sc://"):
-        raise Fault(path, f"must be empty (Spark in the worker) or sc://host:port, not {value!r}")
+        raise FieldFault(path, f"must be empty (Spark in the worker) or sc://host:port, not {value!r}")
     return str(value)
 
 
@@ -329,13 +329,15 @@ def _servers(value: Any, path: str) -> str:
     for server in name_of(value, path).split(","):
         host, _, port = server.strip().rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise Fault(path, f"must be host:port, several separated by commas; {server.strip()!r} is not")
+            raise FieldFault(
+                path, f"must be host:port, several separated by commas; {server.strip()!r} is not"
+            )
     return str(value)
 
 
 def _collector(value: Any, path: str) -> str:
     if not is_endpoint(text_of(value, path)):
-        raise Fault(
+        raise FieldFault(
             path,
             "must be the http or https URL of a collector that accepts OTLP over HTTP, for "
             f"example http://otel-collector:4318, not {value!r}",
@@ -476,7 +478,7 @@ def parse(document: Any, file: str = "") -> WorkerConfig:
     try:
         config: WorkerConfig = _WORKER(document, "")
         _check_together(config)
-    except Fault as fault:
+    except FieldFault as fault:
         raise ConfigError(fault.problem, file=file, field=fault.path) from None
     if config.handler_timeout_ms:
         return config
@@ -487,29 +489,31 @@ def parse(document: Any, file: str = "") -> WorkerConfig:
 
 def _check_together(config: WorkerConfig) -> None:
     if BACKFILL in config.group_id:
-        raise Fault("groupId", f"{config.group_id} is the name of a backfill; choose one without {BACKFILL}")
+        raise FieldFault(
+            "groupId", f"{config.group_id} is the name of a backfill; choose one without {BACKFILL}"
+        )
     _check_topics(config)
     _check_security(config.security)
     _check_sink(config.sink)
     _check_sink_topic(config)
     if config.sink.format == "spark" and config.engine != "spark":
-        raise Fault(
+        raise FieldFault(
             "sink.format", "spark writes in the session of engine spark; set engine, or choose another"
         )
     if not config.by_record and config.sink.mode == "upsert":
-        raise Fault(
+        raise FieldFault(
             "lineage",
             "batch is not for sink.mode upsert, which needs the rows' positions to know the last of a key; "
             "use mode merge or append, or lineage record",
         )
     if not config.by_record and config.sink.max_age_ms:
-        raise Fault(
+        raise FieldFault(
             "sink.maxAgeMs", "is not for lineage batch, whose batches are written one by one; remove it"
         )
     if config.value is not None:
         check_value(config.value)
     if config.handler_timeout_ms >= config.max_poll_interval_ms:
-        raise Fault(
+        raise FieldFault(
             "handlerTimeoutMs",
             f"must be below max.poll.interval.ms ({config.max_poll_interval_ms}), "
             f"not {config.handler_timeout_ms}",
@@ -527,10 +531,12 @@ def _check_sink(sink: SinkConfig) -> None:
         "sparkFormat": sink.spark_format,
     }
     if not places[wanted]:
-        raise Fault(f"sink.{wanted}", f"is missing; format {sink.format} needs it")
+        raise FieldFault(f"sink.{wanted}", f"is missing; format {sink.format} needs it")
     for other, given_place in places.items():
         if other != wanted and given_place:
-            raise Fault(f"sink.{other}", f"is not for format {sink.format}, which has {wanted}; remove it")
+            raise FieldFault(
+                f"sink.{other}", f"is not for format {sink.format}, which has {wanted}; remove it"
+            )
     if sink.format in _PLACES:
         for name, is_given in (
             ("partitionBy", bool(sink.partition_by) and sink.format != "spark"),
@@ -538,23 +544,23 @@ def _check_sink(sink: SinkConfig) -> None:
             ("schema", bool(sink.schema)),
         ):
             if is_given:
-                raise Fault(f"sink.{name}", f"is not for format {sink.format}; remove it")
+                raise FieldFault(f"sink.{name}", f"is not for format {sink.format}; remove it")
     in_store = "://" in sink.path and not sink.path.startswith("file:")
     if sink.options and sink.format == "parquet" and not in_store:
-        raise Fault("sink.options", "are not for format parquet with a folder; remove them")
+        raise FieldFault("sink.options", "are not for format parquet with a folder; remove them")
     if sink.partition_by and is_postgres:
-        raise Fault("sink.partitionBy", "is not for format postgres; remove it")
+        raise FieldFault("sink.partitionBy", "is not for format postgres; remove it")
     for name, given in (
         ("mode", sink.mode != "append"),
         ("key", sink.key),
         ("aggregates", sink.aggregates),
     ):
         if given and sink.format not in _KEYED:
-            raise Fault(f"sink.{name}", f"is for formats {' and '.join(_KEYED)}; remove it")
+            raise FieldFault(f"sink.{name}", f"is for formats {' and '.join(_KEYED)}; remove it")
     if sink.schema and sink.mode == "merge":
-        raise Fault("sink.schema", "is not for mode merge; remove it")
+        raise FieldFault("sink.schema", "is not for mode merge; remove it")
     if not sink.max_age_ms and sink.target_file_bytes != SinkConfig(sink.format).target_file_bytes:
-        raise Fault("sink.targetFileBytes", "requires sink.maxAgeMs: how long rows may wait for others")
+        raise FieldFault("sink.targetFileBytes", "requires sink.maxAgeMs: how long rows may wait for others")
     _check_mode(sink)
 
 
@@ -562,7 +568,7 @@ def _check_sink_topic(config: WorkerConfig) -> None:
     """In another cluster the name may be the same; the sink compares the clusters."""
     topic = config.sink.topic
     if topic and "bootstrap.servers" not in config.sink.options and config.uses_topic(topic):
-        raise Fault(
+        raise FieldFault(
             "sink.topic",
             f"{topic} is also a topic that the group reads, or its dead-letter topic; choose another topic",
         )
@@ -570,37 +576,39 @@ def _check_sink_topic(config: WorkerConfig) -> None:
 
 def _check_mode(sink: SinkConfig) -> None:
     if sink.mode == "append" and sink.key:
-        raise Fault("sink.key", "is for modes upsert and merge; remove it, or set sink.mode")
+        raise FieldFault("sink.key", "is for modes upsert and merge; remove it, or set sink.mode")
     if sink.mode != "append" and not sink.key:
-        raise Fault("sink.key", f"is missing; mode {sink.mode} needs the columns by which rows are the same")
+        raise FieldFault(
+            "sink.key", f"is missing; mode {sink.mode} needs the columns by which rows are the same"
+        )
     if sink.mode != "merge" and sink.aggregates:
-        raise Fault("sink.aggregates", "are for mode merge; remove them, or set sink.mode")
+        raise FieldFault("sink.aggregates", "are for mode merge; remove them, or set sink.mode")
     if sink.mode == "merge" and not sink.aggregates:
-        raise Fault("sink.aggregates", "is missing; mode merge needs at least one column")
+        raise FieldFault("sink.aggregates", "is missing; mode merge needs at least one column")
     for name in sink.aggregates:
         if name in sink.key:
-            raise Fault(f"sink.aggregates.{name}", "is in sink.key, too; remove it from one of them")
+            raise FieldFault(f"sink.aggregates.{name}", "is in sink.key, too; remove it from one of them")
     for name in sink.partition_by:
         if sink.mode == "merge" and name not in sink.key:
-            raise Fault(
+            raise FieldFault(
                 "sink.partitionBy", f"has {name}, which mode merge needs in sink.key, too; add it there"
             )
 
 
 def _check_topics(config: WorkerConfig) -> None:
     if not config.topics and config.topic_pattern is None:
-        raise Fault("topics", "is missing; name at least one, or set topicPattern")
+        raise FieldFault("topics", "is missing; name at least one, or set topicPattern")
     if config.topics and config.topic_pattern is not None:
-        raise Fault("topicPattern", "cannot be combined with topics; remove one of them")
+        raise FieldFault("topicPattern", "cannot be combined with topics; remove one of them")
     letters = config.dead_letter_topic
     if letters in config.topics:
-        raise Fault("deadLetterTopic", f"{letters} is also a consumed topic; choose another topic")
+        raise FieldFault("deadLetterTopic", f"{letters} is also a consumed topic; choose another topic")
     if letters and config.topic_pattern is not None:
         # Here: most workers have no pattern.
         from slackwater.kafka.topic_pattern import TopicPattern
 
         if TopicPattern(config.topic_pattern).matches(letters):
-            raise Fault(
+            raise FieldFault(
                 "deadLetterTopic",
                 f"topicPattern {config.topic_pattern} also matches {letters}; choose another topic",
             )
@@ -617,13 +625,13 @@ def _check_security(security: SecurityConfig) -> None:
         }
         for name, value in given.items():
             if value is None:
-                raise Fault(f"security.{name}", f"is missing; {security.protocol} needs it")
+                raise FieldFault(f"security.{name}", f"is missing; {security.protocol} needs it")
     from slackwater.kafka.errors import KafkaConfigurationError
 
     try:
         security.client()
     except KafkaConfigurationError as exc:
-        raise Fault("security", str(exc)) from None
+        raise FieldFault("security", str(exc)) from None
 
 
 def load(path: Path) -> WorkerConfig:

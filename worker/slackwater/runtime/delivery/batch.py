@@ -74,7 +74,7 @@ _WORK = {stage.name.lower() for stage in Stage} - {
 
 
 @dataclass
-class Part:
+class BatchPart:
     """One partition's part. It covers the offsets from ``start`` up to ``end`` (not included)."""
 
     owned: OwnedPartition
@@ -129,16 +129,16 @@ class GatheredRows(Protocol):
     rows_bytes: int
     memory_bytes: int
 
-    def add(self, transformed: Transformed, partitions: Mapping[TopicPartition, Part]) -> bool: ...
+    def add(self, transformed: Transformed, partitions: Mapping[TopicPartition, BatchPart]) -> bool: ...
 
     def transformed(self) -> Transformed: ...
 
 
 @dataclass
-class Batch:
+class DeliveryBatch:
     """``parts`` holds those that are still to be committed; what was given up is taken out of it."""
 
-    parts: dict[TopicPartition, Part]
+    parts: dict[TopicPartition, BatchPart]
     stage: Stage
     task: Task | None
     since_ms: float
@@ -199,7 +199,7 @@ class Batch:
         )
         self.stage, self.task, self.since_ms = stage, task, now_ms
 
-    def give_up(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Part]:
+    def give_up(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, BatchPart]:
         """Takes the parts of ``partitions`` out, and out of what is staged. Returns them.
 
         A commit of the sink that is under way cannot be stopped. It is left alone: the marks keep it right.
@@ -217,7 +217,7 @@ class Batch:
         return describe(self.parts)
 
 
-def describe(parts: Mapping[TopicPartition, Part], most: int = 3) -> str:
+def describe(parts: Mapping[TopicPartition, BatchPart], most: int = 3) -> str:
     """The batch for a message: ``flights-3 offsets 100 to 199, flights-5 ...``."""
     named = [f"{tp} offsets {part.start} to {part.end - 1}" for tp, part in sorted(parts.items())]
     more = f" and {len(named) - most} more partitions" if len(named) > most else ""
@@ -242,7 +242,7 @@ class Transformed:
 
 
 def info_of(
-    batch: Batch, assignment: Collection[TopicPartition], group_id: str, instance: str
+    batch: DeliveryBatch, assignment: Collection[TopicPartition], group_id: str, instance: str
 ) -> handler.Batch:
     """What the handler is told of ``batch``."""
     ranges = {tp: handler.OffsetRange(part.start, part.end) for tp, part in sorted(batch.parts.items())}
@@ -250,7 +250,7 @@ def info_of(
 
 
 def transform(
-    batch: Batch,
+    batch: DeliveryBatch,
     info: handler.Batch,
     engine: AnyEngine,
     clock: Clock,
@@ -315,7 +315,7 @@ class Handled:
 
 
 def stage(
-    batch: Batch,
+    batch: DeliveryBatch,
     transformed: Transformed,
     sink: Sink,
     reached: Reached,
@@ -351,7 +351,7 @@ def stage(
     )
 
 
-def try_to_stage(batch: Batch, transformed: Transformed, sink: Sink, reached: Reached) -> None:
+def try_to_stage(batch: DeliveryBatch, transformed: Transformed, sink: Sink, reached: Reached) -> None:
     """As :func:`stage`, and nothing stays staged: shows whether the sink takes the rows."""
     handled = stage(batch, transformed, sink, reached)
     if handled.staged is not None:
@@ -372,7 +372,7 @@ def rows_of(rows: pa.Table, partitions: Collection[TopicPartition]) -> pa.Table:
     return rows.filter(mask)
 
 
-def _check_marks(parts: Mapping[TopicPartition, Part]) -> None:
+def _check_marks(parts: Mapping[TopicPartition, BatchPart]) -> None:
     """Raises SinkFencedError where a part begins below its mark: its start was handed over, and its mark was
     read after that."""
     for tp, part in parts.items():
@@ -383,7 +383,10 @@ def _check_marks(parts: Mapping[TopicPartition, Part]) -> None:
 
 
 def _call(
-    engine: AnyEngine, batch: Batch, info: handler.Batch, inputs: Mapping[TopicPartition, pa.RecordBatch]
+    engine: AnyEngine,
+    batch: DeliveryBatch,
+    info: handler.Batch,
+    inputs: Mapping[TopicPartition, pa.RecordBatch],
 ) -> Callable[[], pa.Table]:
     """The engine's call, with what it takes made ready."""
     if isinstance(engine, RecordEngine):
@@ -397,7 +400,7 @@ def _call(
     return partial(engine.transform, pa.Table.from_batches(inputs.values()), info)
 
 
-def publish(batch: Batch, clock: Clock) -> float:
+def publish(batch: DeliveryBatch, clock: Clock) -> float:
     """Writes what is staged. On the sink's thread. Returns when that was done (monotonic clock): the main
     thread may learn of it later. Raises SinkFencedError, SinkError or RecordsError."""
     assert batch.staged is not None

@@ -24,7 +24,7 @@ ALWAYS = 10
 
 
 @dataclass(frozen=True)
-class Fault:
+class SelectionFault:
     """Why a selection failed.
 
     ``reason``: in one line. ``by_value``: whether it is of a kind that records cause by what is in them (a
@@ -42,7 +42,7 @@ class Fault:
 class TooManyFaultsError(Exception):
     """More records fail than may be at fault: it is the handler. ``first`` is one of the faults."""
 
-    def __init__(self, most: int, first: Fault) -> None:
+    def __init__(self, most: int, first: SelectionFault) -> None:
         self.most, self.first = most, first
         super().__init__(f"more than {most} records fail")
 
@@ -51,7 +51,7 @@ class SizeFaultError(Exception):
     """The batch fails for its size: its parts pass. No record is at fault."""
 
 
-Search = Generator[Sequence[int], Fault | None, dict[int, Fault]]
+Search = Generator[Sequence[int], SelectionFault | None, dict[int, SelectionFault]]
 """Yields the numbers of the records to try together, in order; is sent the fault, or None where they pass.
 Returns the records at fault. All others passed together."""
 
@@ -61,7 +61,7 @@ def limit(count: int) -> int:
     return max(ALWAYS, min(MOST, int(count * MOST_SHARE)))
 
 
-def search(count: int, fault: Fault, most: int, key: Callable[[int], Any] = int) -> Search:
+def search(count: int, fault: SelectionFault, most: int, key: Callable[[int], Any] = int) -> Search:
     """The records at fault in a batch of ``count``, which failed with ``fault``.
 
     ``key``: the record with this number in the ``reasons`` of faults.
@@ -76,7 +76,7 @@ def search(count: int, fault: Fault, most: int, key: Callable[[int], Any] = int)
         if again is None:
             return {}
         fault = again
-    named: dict[int, Fault] = {}
+    named: dict[int, SelectionFault] = {}
     bad, pieces = yield from _failing_alone(range(count), fault, most, key, named)
     for record in sorted(bad):  # once more: what the handler works with may have been away for a moment
         again = yield [record]
@@ -94,14 +94,14 @@ def search(count: int, fault: Fault, most: int, key: Callable[[int], Any] = int)
 
 def _failing_alone(
     records: Sequence[int],
-    fault: Fault,
+    fault: SelectionFault,
     most: int,
     key: Callable[[int], Any],
-    named: dict[int, Fault],
-) -> Generator[Sequence[int], Fault | None, tuple[dict[int, Fault], list[Sequence[int]]]]:
+    named: dict[int, SelectionFault],
+) -> Generator[Sequence[int], SelectionFault | None, tuple[dict[int, SelectionFault], list[Sequence[int]]]]:
     """The records that fail by themselves, and the pieces of the batch that pass by themselves. Those that a
     fault names are added to ``named``, and are in neither."""
-    bad: dict[int, Fault] = {}
+    bad: dict[int, SelectionFault] = {}
     passing: list[Sequence[int]] = []
     failing = deque([(records, fault)])
     while failing:
@@ -126,23 +126,29 @@ def _failing_alone(
     return bad, passing
 
 
-def _named(records: Sequence[int], fault: Fault, key: Callable[[int], Any]) -> dict[int, Fault]:
+def _named(
+    records: Sequence[int], fault: SelectionFault, key: Callable[[int], Any]
+) -> dict[int, SelectionFault]:
     """Those of ``records`` that ``fault`` names."""
     if not fault.reasons:
         return {}
     named = {record: fault.reasons.get(key(record)) for record in records}
-    return {record: Fault(reason) for record, reason in named.items() if reason is not None}
+    return {record: SelectionFault(reason) for record, reason in named.items() if reason is not None}
 
 
 def _failing_together(
-    pieces: list[Sequence[int]], rest: list[int], fault: Fault, bad: dict[int, Fault], most: int
-) -> Generator[Sequence[int], Fault | None, None]:
+    pieces: list[Sequence[int]],
+    rest: list[int],
+    fault: SelectionFault,
+    bad: dict[int, SelectionFault],
+    most: int,
+) -> Generator[Sequence[int], SelectionFault | None, None]:
     """Adds to ``bad`` the records of ``pieces`` that fail with the largest piece, which counts as good."""
     sizes = [len(piece) for piece in pieces]
     good = list(pieces[sizes.index(max(sizes))])
     known = set(good)
     others = [record for record in rest if record not in known]
-    failing: deque[tuple[Sequence[int], Fault]] = deque([(others, fault)])
+    failing: deque[tuple[Sequence[int], SelectionFault]] = deque([(others, fault)])
     shown = False
     while failing:
         if len(failing) + len(bad) > most:
@@ -162,7 +168,9 @@ def _failing_together(
                 failing.append((half, fault_of_half))
 
 
-def _check_not_size(record: int, good: Sequence[int]) -> Generator[Sequence[int], Fault | None, None]:
+def _check_not_size(
+    record: int, good: Sequence[int]
+) -> Generator[Sequence[int], SelectionFault | None, None]:
     """Raises SizeFaultError where ``record``, which fails with all of ``good``, passes with either half."""
     for half in _halves(good):
         fault = yield sorted([*half, record])

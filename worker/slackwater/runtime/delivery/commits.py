@@ -23,7 +23,7 @@ from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.delivery.partition import OwnedPartition, Signature
 from slackwater.runtime.errors import FencedError, WorkerError
 from slackwater.runtime.interfaces import Consumer
-from slackwater.runtime.telemetry.events import Log
+from slackwater.runtime.telemetry.events import StderrLog
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.worker_context import WorkerContext
 
@@ -36,7 +36,7 @@ SIGN_CHECKS = 4
 """How often, in the time between two notes, the worker checks whether a sign of life is due."""
 
 
-class Outcome(Enum):
+class CommitOutcome(Enum):
     """``DONE``: stored, but for offsets of a topic that was recreated, which have no place any more.
     ``AGAIN``: not known to be stored; poll, then repeat. ``GONE``: not ours any more."""
 
@@ -45,7 +45,7 @@ class Outcome(Enum):
     GONE = "gone"
 
 
-class Committer:
+class DeliveryCommitter:
     """Commits through ``consumer``. Raises FencedError, or WorkerError for what no repetition mends."""
 
     def __init__(
@@ -53,14 +53,14 @@ class Committer:
         consumer: Consumer,
         clock: Clock,
         metrics: Metrics,
-        log: Log,
+        log: StderrLog,
         settled: Callable[[float, str], None] = lambda seconds, error: None,
     ) -> None:
         """``settled``: told how long each commit took, and of what kind its error was; "": none."""
         self._consumer, self._clock, self._metrics, self._log = consumer, clock, metrics, log
         self._settled = settled
 
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Outcome:
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> CommitOutcome:
         """Commits ``offsets`` and waits for the answer."""
         before = self._clock.mono_ms()
 
@@ -76,26 +76,26 @@ class Committer:
         except (CommitFailedError, IllegalGenerationError, UnknownMemberIdError) as exc:
             failed("rebalanced")
             self._log.seldom("gone", f"the commit was refused: {exc}")
-            return Outcome.GONE
+            return CommitOutcome.GONE
         except RebalanceInProgressError:
             # CompletingRebalance: the broker takes commits again after this member's poll has synced
             failed("rebalancing")
-            return Outcome.AGAIN
+            return CommitOutcome.AGAIN
         except TopicRecreatedError as exc:
             # The others' offsets are stored. poll() raises it too, and the partition is stopped there.
             failed("recreated")
             self._log.seldom("recreated", str(exc))
-            return Outcome.DONE
+            return CommitOutcome.DONE
         except KafkaError as exc:
             failed("other")
             if not exc.retriable:
                 raise WorkerError(f"the broker refuses the commit: {exc}") from exc
             self._log.seldom("commit", f"the commit is not confirmed yet and will be retried: {exc}")
-            return Outcome.AGAIN
+            return CommitOutcome.AGAIN
         seconds = (self._clock.mono_ms() - before) / 1000
         self._metrics.observe("commit_seconds", seconds)
         self._settled(seconds, "")
-        return Outcome.DONE
+        return CommitOutcome.DONE
 
 
 def fenced() -> FencedError:
@@ -115,7 +115,7 @@ class PositionCommits:
     def __init__(
         self,
         consumer: Consumer,
-        committer: Committer,
+        committer: DeliveryCommitter,
         context: WorkerContext,
         owned: Mapping[TopicPartition, OwnedPartition],
     ) -> None:
@@ -145,7 +145,7 @@ class PositionCommits:
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commits ``offsets``, which stand for no records; the next try mends what fails here."""
-        if offsets and self._committer.commit(offsets) is Outcome.DONE:
+        if offsets and self._committer.commit(offsets) is CommitOutcome.DONE:
             self.stored(offsets)
 
     # ---- service
@@ -273,7 +273,7 @@ class PositionCommits:
         False: it does not say. Raises FencedError if it is not.
         """
         offsets = self.left()
-        return not offsets or self._committer.commit(offsets) is Outcome.DONE
+        return not offsets or self._committer.commit(offsets) is CommitOutcome.DONE
 
 
 class HandedOverOffsets:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.delivery.batch import (
-    Batch,
+    BatchPart,
+    DeliveryBatch,
     Handled,
     Output,
-    Part,
     Released,
     Transformed,
     rows_of,
@@ -88,7 +88,7 @@ class GatheredOutput:
         self._input_bytes = 0
         self._ms: dict[str, float] = {}
 
-    def add(self, transformed: Transformed, partitions: Mapping[TopicPartition, Part]) -> bool:
+    def add(self, transformed: Transformed, partitions: Mapping[TopicPartition, BatchPart]) -> bool:
         """Adds the output of the next batch, of ``partitions`` alone: others were given up. False if its
         columns have other types; nothing is added then."""
         import pyarrow as pa
@@ -150,7 +150,7 @@ class Gathering:
         self.urgent = False
         """Whether what is there is to be written at once."""
 
-    def takes(self, batch: Batch) -> bool:
+    def takes(self, batch: DeliveryBatch) -> bool:
         """Whether ``batch``, which was handled, may wait for others."""
         if not self._max_age_ms or self.urgent or not batch.parts:
             return False
@@ -162,14 +162,14 @@ class Gathering:
             self._alone.pop(tp, None)
         return True
 
-    def begin(self, batch: Batch, transformed: Transformed) -> None:
+    def begin(self, batch: DeliveryBatch, transformed: Transformed) -> None:
         """``batch`` is the first of those that are written together."""
         batch.output = GatheredOutput()
         batch.output.add(transformed, batch.parts)
         _count_in(batch, transformed)
         batch.parts.update({tp: replace(part, columns=_released(part)) for tp, part in batch.parts.items()})
 
-    def join(self, first: Batch, batch: Batch, transformed: Transformed) -> bool:
+    def join(self, first: DeliveryBatch, batch: DeliveryBatch, transformed: Transformed) -> bool:
         """Adds ``batch``, which follows ``first``. False if the two cannot be one: nothing is added then, and
         nothing more may be."""
         output = first.output
@@ -188,7 +188,7 @@ class Gathering:
         first.gathered += 1
         return True
 
-    def full(self, batch: Batch) -> bool:
+    def full(self, batch: DeliveryBatch) -> bool:
         """Whether ``batch``, which is gathered, may get nothing more."""
         output = batch.output
         return output is None or (
@@ -197,30 +197,30 @@ class Gathering:
             or output.memory_bytes >= MEMORY_FACTOR * self._target_bytes
         )
 
-    def due_in_ms(self, batch: Batch, now_ms: float) -> float:
+    def due_in_ms(self, batch: DeliveryBatch, now_ms: float) -> float:
         """How long ``batch``, which is gathered, may wait; 0: it is to be written."""
         if self.urgent or not batch.parts or self.full(batch):
             return 0.0
         return max(0.0, batch.began_ms + self._max_age_ms - now_ms)
 
-    def write_alone(self, batch: Batch) -> None:
+    def write_alone(self, batch: DeliveryBatch) -> None:
         """The table cannot hold a value of ``batch``, which was gathered. Its records are not kept: they are
         read again, and each of their batches is written alone, so that the records at fault are found."""
         self._alone.update({tp: part.end for tp, part in batch.parts.items()})
 
-    def stage(self, batch: Batch, transformed: Transformed, sink: Sink, reached: Reached) -> Handled:
+    def stage(self, batch: DeliveryBatch, transformed: Transformed, sink: Sink, reached: Reached) -> Handled:
         """As ``stage`` of :mod:`slackwater.runtime.delivery.batch`, and samples the rows. On the sink's
         thread."""
         self._file_size.sample(transformed.output.rows)
         return stage(batch, transformed, sink, reached)
 
 
-def _count_in(batch: Batch, transformed: Transformed) -> None:
+def _count_in(batch: DeliveryBatch, transformed: Transformed) -> None:
     batch.bytes, batch.gathered = transformed.bytes, 1
     batch.ms.update(transformed.ms)
 
 
-def _follows(first: Batch, batch: Batch) -> bool:
+def _follows(first: DeliveryBatch, batch: DeliveryBatch) -> bool:
     """Whether each part continues where ``first`` ends."""
     common = first.parts.keys() & batch.parts.keys()
     return all(
@@ -229,11 +229,11 @@ def _follows(first: Batch, batch: Batch) -> bool:
     )
 
 
-def _released(part: Part) -> Released:
+def _released(part: BatchPart) -> Released:
     return Released(len(part.columns), part.start, part.end)
 
 
-def _joined(before: Part, part: Part) -> Part:
+def _joined(before: BatchPart, part: BatchPart) -> BatchPart:
     return replace(
         before,
         columns=Released(len(before.columns) + len(part.columns), before.start, part.end),

@@ -25,9 +25,9 @@ from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.call_threads import Runner
 from slackwater.runtime.delivery.batch import (
-    Batch,
+    BatchPart,
+    DeliveryBatch,
     Handled,
-    Part,
     Stage,
     Transformed,
     TransformError,
@@ -38,8 +38,13 @@ from slackwater.runtime.delivery.batch import (
     transform,
     try_to_stage,
 )
-from slackwater.runtime.delivery.bisection import ALWAYS, Fault
-from slackwater.runtime.delivery.commits import HANDLED_EVERY_MS, Committer, Outcome, PositionCommits
+from slackwater.runtime.delivery.bisection import ALWAYS, SelectionFault
+from slackwater.runtime.delivery.commits import (
+    HANDLED_EVERY_MS,
+    CommitOutcome,
+    DeliveryCommitter,
+    PositionCommits,
+)
 from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError, LetterRate
 from slackwater.runtime.delivery.ended_processes import (
     ENDED_THE_PROCESS,
@@ -93,16 +98,16 @@ class InFlight:
     def __init__(
         self,
         context: WorkerContext,
-        committer: Committer,
+        committer: DeliveryCommitter,
         position_commits: PositionCommits,
         *,
         assignment: Callable[[], Collection[TopicPartition]],
         seek_back: Callable[[Mapping[TopicPartition, int]], None],
         marks_moved: Callable[[Collection[TopicPartition]], None],
         stop: Callable[[Mapping[TopicPartition, str]], None],
-        handled: Callable[[Batch], None],
+        handled: Callable[[DeliveryBatch], None],
         written: Callable[[Collection[TopicPartition], float], None],
-        ended: Callable[[Batch | None], None],
+        ended: Callable[[DeliveryBatch | None], None],
         too_large: Callable[[int], None],
         found: Callable[[], None],
     ) -> None:
@@ -123,8 +128,8 @@ class InFlight:
         client = context.pod or context.instance
         self._traces = BatchTraces(lambda: context.tracing, context.clock, self._config.group_id, client)
         self._gathering = Gathering(self._config.sink.max_age_ms, self._config.sink.target_file_bytes)
-        self.batch: Batch | None = None
-        self._following: list[Batch] = []
+        self.batch: DeliveryBatch | None = None
+        self._following: list[DeliveryBatch] = []
         """Handled beside ``batch``, and written after it, in order. Empty without ``batch``."""
         self._isolation: Isolation | None = None
         """Of this batch, when it has failed as a whole."""
@@ -133,7 +138,7 @@ class InFlight:
         batch yet."""
 
     @property
-    def next(self) -> Batch | None:
+    def next(self) -> DeliveryBatch | None:
         """The batch that is written after the first."""
         return self._following[0] if self._following else None
 
@@ -163,7 +168,7 @@ class InFlight:
             return room and (last is batch or self._is_written(batch))
         return self._is_written(batch) and not self._following
 
-    def _is_written(self, batch: Batch) -> bool:
+    def _is_written(self, batch: DeliveryBatch) -> bool:
         """Whether the handler is done with the first batch."""
         handled = batch.stage in _WRITING and batch.attempt > 0 and self._isolation is None
         return handled and bool(batch.parts) and not batch.noted
@@ -201,13 +206,15 @@ class InFlight:
         if refresher is not None and (refresher.running or (begins and self._handler_free)):
             refresher.advance()
 
-    def begin(self, parts: dict[TopicPartition, Part], *, control_for: OwnedPartition | None = None) -> None:
+    def begin(
+        self, parts: dict[TopicPartition, BatchPart], *, control_for: OwnedPartition | None = None
+    ) -> None:
         """Hands ``parts`` to the handler, after reading back which of their records are dead letters.
-        ``control_for``: see :class:`~slackwater.runtime.delivery.batch.Batch`."""
+        ``control_for``: see :class:`~slackwater.runtime.delivery.batch.DeliveryBatch`."""
         assert self.takes
         now = self._clock.mono_ms()
         trace = self._traces.begin(parts, now)
-        batch = Batch(parts, Stage.HANDLING, None, now, now, trace=trace, control_for=control_for)
+        batch = DeliveryBatch(parts, Stage.HANDLING, None, now, now, trace=trace, control_for=control_for)
         if self.batch is None:
             self.batch = batch
             self._start(batch)
@@ -219,13 +226,13 @@ class InFlight:
         else:
             self._hand_over(batch)
 
-    def _start(self, batch: Batch) -> None:
+    def _start(self, batch: DeliveryBatch) -> None:
         if self._context.letters is not None and (unread := self._unread_letters(batch)):
             self._enter(batch, Stage.READING, partial(self._context.letters.read_back, unread))
         else:
             self._hand_over(batch)
 
-    def _unread_letters(self, batch: Batch) -> list[OwnedPartition]:
+    def _unread_letters(self, batch: DeliveryBatch) -> list[OwnedPartition]:
         """The partitions of which it is not known which records are dead letters already."""
         return [part.owned for part in batch.parts.values() if part.owned.may_have_letters(part.start)]
 
@@ -237,7 +244,7 @@ class InFlight:
         """Where what is in flight begins, by partition."""
         return {tp: part.start for batch in reversed(self._batches()) for tp, part in batch.parts.items()}
 
-    def _batches(self) -> list[Batch]:
+    def _batches(self) -> list[DeliveryBatch]:
         """In the order in which they are written."""
         return [self.batch, *self._following] if self.batch is not None else []
 
@@ -287,7 +294,9 @@ class InFlight:
             self._seek_back(again)
 
     @staticmethod
-    def _inseparable(batch: Batch, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def _inseparable(
+        batch: DeliveryBatch, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
         """The starts of the other parts of ``batch`` that must be given up with ``partitions``, where rows
         are of a whole batch: all, unless the sink commits them already."""
         if batch.stage in (Stage.PUBLISHING, Stage.PUBLISHED) or batch.parts.keys().isdisjoint(partitions):
@@ -306,7 +315,7 @@ class InFlight:
         while self.batch is not None and self._advance_traced(self.batch):
             pass
 
-    def _look_at_next(self, batch: Batch) -> None:
+    def _look_at_next(self, batch: DeliveryBatch) -> None:
         """Notes when the handler has returned; what it returned is taken in when the first batch is
         committed."""
         if batch.stage is Stage.HANDLING and batch.task is not None:
@@ -315,7 +324,7 @@ class InFlight:
             else:
                 self._check_time(batch)
 
-    def _advance_traced(self, batch: Batch) -> bool:
+    def _advance_traced(self, batch: DeliveryBatch) -> bool:
         """As :meth:`_advance_once`, in the batch's trace."""
         with batch.trace.current():
             try:
@@ -324,7 +333,7 @@ class InFlight:
                 batch.trace.end(self._clock.mono_ms(), "failed", error=exc)
                 raise
 
-    def _advance_once(self, batch: Batch) -> bool:
+    def _advance_once(self, batch: DeliveryBatch) -> bool:
         """One step; False where something must be waited for."""
         if batch.task is not None:
             if batch.task.wait(0):
@@ -350,7 +359,7 @@ class InFlight:
 
     def _enter(
         self,
-        batch: Batch,
+        batch: DeliveryBatch,
         stage: Stage,
         call: Callable[[], object] | None = None,
         runner: Runner | None = None,
@@ -360,7 +369,7 @@ class InFlight:
         if call:
             batch.task = (runner or self._context.writer).submit(batch.trace.inside(call))
 
-    def _end(self, committed: Batch | None) -> None:
+    def _end(self, committed: DeliveryBatch | None) -> None:
         self.batch, self._isolation = self._following.pop(0) if self._following else None, None
         self._ended(committed)
         if self.batch is not None and self.batch.stage is Stage.WAITING and self.batch.parts:
@@ -381,7 +390,7 @@ class InFlight:
             else:
                 before = batch
 
-    def _gather(self, before: Batch, batch: Batch) -> bool:
+    def _gather(self, before: DeliveryBatch, batch: DeliveryBatch) -> bool:
         """Whether ``batch`` was added to the one before it, if that gathers, or has begun to gather."""
         assert batch.task is not None
         try:
@@ -401,12 +410,12 @@ class InFlight:
         self._handled(batch)
         return True
 
-    def _begin_to_gather(self, batch: Batch, transformed: Transformed) -> None:
+    def _begin_to_gather(self, batch: DeliveryBatch, transformed: Transformed) -> None:
         self._gathering.begin(batch, transformed)
         self._enter(batch, Stage.GATHERING)
         self._handled(batch)
 
-    def _write_gathered(self, batch: Batch) -> bool:
+    def _write_gathered(self, batch: DeliveryBatch) -> bool:
         """Writes what was gathered, if it is due."""
         if self._gathering.due_in_ms(batch, self._clock.mono_ms()) > 0:
             return False
@@ -415,12 +424,12 @@ class InFlight:
         self._stage(batch, transformed)
         return True
 
-    def _read_alone(self, batch: Batch, failure: str) -> None:
+    def _read_alone(self, batch: DeliveryBatch, failure: str) -> None:
         """Reads again what was gathered, and writes each of its batches alone."""
         self._gathering.write_alone(batch)
         self._read_again(batch, f"{failure}; reading its records again, to find those at fault")
 
-    def _read_again(self, batch: Batch, why: str) -> None:
+    def _read_again(self, batch: DeliveryBatch, why: str) -> None:
         self._context.log.line(why)
         if batch.stage is Stage.PUBLISHING:
             batch.staged = None
@@ -428,7 +437,7 @@ class InFlight:
 
     # ---- the handler
 
-    def _hand_over(self, batch: Batch) -> None:
+    def _hand_over(self, batch: DeliveryBatch) -> None:
         if not batch.attempt:
             for part in batch.parts.values():
                 part.leave_out_stored_letters()
@@ -443,7 +452,7 @@ class InFlight:
         else:
             self._transform(batch, Stage.HANDLING, batch)
 
-    def _note_begun(self, batch: Batch) -> bool:
+    def _note_begun(self, batch: DeliveryBatch) -> bool:
         """Commits that the batch is begun, where that is needed; False where the broker has not taken it yet,
         or will not."""
         begun = [] if batch.noted else begin_notes(batch)
@@ -464,7 +473,7 @@ class InFlight:
         self._reached(Step.BEGUN)
         return True
 
-    def _transform(self, batch: Batch, stage: Stage, records: Batch) -> None:
+    def _transform(self, batch: DeliveryBatch, stage: Stage, records: DeliveryBatch) -> None:
         """Calls the handler for ``records``, which are those of ``batch`` or some of them."""
         engine = self._context.engine
         assert engine is not None, "records are taken after the warm-up only"
@@ -473,7 +482,7 @@ class InFlight:
         call = partial(transform, records, info, engine, self._clock, self._reached, by_record=by_record)
         self._enter(batch, stage, call, self._context.runner)
 
-    def _stage(self, batch: Batch, transformed: Transformed) -> None:
+    def _stage(self, batch: DeliveryBatch, transformed: Transformed) -> None:
         """What the handler has returned goes to the sink."""
         if not batch.parts:
             return
@@ -489,13 +498,13 @@ class InFlight:
         else:
             self._enter(batch, Stage.STAGING, partial(stage, batch, transformed, sink, self._reached))
 
-    def _retry(self, batch: Batch) -> bool:
+    def _retry(self, batch: DeliveryBatch) -> bool:
         if self._clock.mono_ms() < batch.retry_at_ms:
             return False
         self._hand_over(batch)
         return True
 
-    def _check_time(self, batch: Batch) -> None:
+    def _check_time(self, batch: DeliveryBatch) -> None:
         limit, since_ms = self._config.handler_timeout_ms, batch.since_ms
         if batch is self.batch and self._following and batch.stage in (Stage.HANDLING, Stage.ISOLATING):
             # The handler is called for the last batch first: that was there when this one failed.
@@ -527,7 +536,7 @@ class InFlight:
                 f"the batch ({batch}) is not committed"
             )
 
-    def _task_ended(self, batch: Batch) -> None:
+    def _task_ended(self, batch: DeliveryBatch) -> None:
         task, batch.task = batch.task, None
         assert task is not None
         try:
@@ -567,7 +576,7 @@ class InFlight:
             self._reached(Step.LETTERS_WRITTEN)
             self._enter(batch, Stage.READY)
 
-    def _task_failed(self, batch: Batch, error: Exception) -> None:
+    def _task_failed(self, batch: DeliveryBatch, error: Exception) -> None:
         """Goes on after ``error``. Raises where the worker must end."""
         try:
             raise error
@@ -592,7 +601,7 @@ class InFlight:
             topic = self._config.dead_letter_topic
             raise DeadLetterError(f"dead letters of {batch} cannot be stored in {topic}: {exc}") from exc
 
-    def _handler_raised(self, batch: Batch, error: TransformError) -> None:
+    def _handler_raised(self, batch: DeliveryBatch, error: TransformError) -> None:
         self._context.metrics.count("handler_failures")
         batch.failures += 1
         if not batch.parts:
@@ -607,7 +616,7 @@ class InFlight:
             return
         self._back_off(batch, error, batch.attempt - batch.transient_failures)
 
-    def _wait_for_others(self, batch: Batch, error: TransformError) -> None:
+    def _wait_for_others(self, batch: DeliveryBatch, error: TransformError) -> None:
         """Has the handler called again with the whole batch, unless what it needs is away for too long. That
         is no fault of records, so the search for some that are at fault ends."""
         now, limit = self._clock.mono_ms(), self._config.transient_error_timeout_ms
@@ -622,7 +631,7 @@ class InFlight:
             ) from error
         self._back_off(batch, error, batch.transient_failures)
 
-    def _back_off(self, batch: Batch, error: TransformError, failures: int) -> None:
+    def _back_off(self, batch: DeliveryBatch, error: TransformError, failures: int) -> None:
         """Has the handler called again later: after ``failures``, each twice as long as after the one before,
         up to :data:`LONGEST_BACKOFF_MS`."""
         first = self._config.retry_backoff_ms
@@ -633,7 +642,7 @@ class InFlight:
 
     # ---- batches that are too large
 
-    def _shrink(self, batch: Batch, failure: str) -> None:
+    def _shrink(self, batch: DeliveryBatch, failure: str) -> None:
         """Reads the batch's records again, in smaller batches."""
         if not batch.parts:
             return
@@ -645,7 +654,7 @@ class InFlight:
 
     # ---- the records at fault
 
-    def _isolate(self, batch: Batch, error: Exception, failure: str) -> None:
+    def _isolate(self, batch: DeliveryBatch, error: Exception, failure: str) -> None:
         """Looks for the records that the batch fails with. Raises HandlerError where ``error`` is not theirs,
         or they have been looked for already."""
         if not batch.parts:
@@ -661,11 +670,11 @@ class InFlight:
         self._context.log.line(f"{failure}; searching for the records at fault")
         self._try_next(batch, self._isolation)
 
-    def _try_next(self, batch: Batch, isolation: Isolation) -> None:
+    def _try_next(self, batch: DeliveryBatch, isolation: Isolation) -> None:
         stage = Stage.HANDLING if isolation.done else Stage.ISOLATING
         self._transform(batch, stage, isolation.batch)
 
-    def _try_to_stage(self, batch: Batch, transformed: Transformed) -> None:
+    def _try_to_stage(self, batch: DeliveryBatch, transformed: Transformed) -> None:
         """The handler takes the records of a trial; whether the sink does is to be seen."""
         sink, isolation = self._context.sink, self._isolation
         assert sink is not None
@@ -674,7 +683,7 @@ class InFlight:
             trial = partial(try_to_stage, isolation.batch, transformed, sink, self._reached)
             self._enter(batch, Stage.TRIAL_STAGING, trial)
 
-    def _judge(self, batch: Batch, fault: Fault | None) -> None:
+    def _judge(self, batch: DeliveryBatch, fault: SelectionFault | None) -> None:
         """Takes in the end of a trial."""
         isolation = self._isolation
         assert isolation is not None
@@ -691,7 +700,7 @@ class InFlight:
             self._reject(batch, isolation)
         self._try_next(batch, isolation)
 
-    def _rejected_before(self, batch: Batch) -> int | None:
+    def _rejected_before(self, batch: DeliveryBatch) -> int | None:
         """How many records were rejected in a row before this batch: by this process or, where it has
         committed no batch yet, by those that have committed the partitions before; None: nobody has."""
         if self._rejected_in_a_row is not None:
@@ -699,7 +708,7 @@ class InFlight:
         notes = [note for part in batch.parts.values() if (note := part.owned.note) is not None]
         return max((note.rejected for note in notes if note.rejected is not None), default=None)
 
-    def _reject(self, batch: Batch, isolation: Isolation) -> None:
+    def _reject(self, batch: DeliveryBatch, isolation: Isolation) -> None:
         rejected = [
             (f"{tp} offset {offset}", reason)
             for tp, records in isolation.rejected.items()
@@ -720,7 +729,7 @@ class InFlight:
                 "no deadLetterTopic is configured; set one to reject such records"
             )
 
-    def _reject_alone(self, batch: Batch) -> None:
+    def _reject_alone(self, batch: DeliveryBatch) -> None:
         """Makes a dead letter of the batch's one record, with which processes have ended."""
         reason = ENDED_THE_PROCESS.format(ends=batch.ended_alone)
         before = self._rejected_before(batch) or 0
@@ -742,7 +751,7 @@ class InFlight:
             "it cannot take"
         )
 
-    def _take_in(self, batch: Batch, handled: Handled) -> None:
+    def _take_in(self, batch: DeliveryBatch, handled: Handled) -> None:
         """Takes in the handler's results, without those of partitions that were given up meanwhile."""
         batch.staged = handled.staged
         if handled.staged is not None and (gone := handled.rows.keys() - batch.parts.keys()):
@@ -758,7 +767,7 @@ class InFlight:
 
     # ---- dead letters
 
-    def _read_letters_back(self, batch: Batch) -> None:
+    def _read_letters_back(self, batch: DeliveryBatch) -> None:
         """Reads back which of the batch's letters are stored, unless that is known."""
         lettered = [part.owned for part in batch.parts.values() if part.letters]
         if lettered:
@@ -766,7 +775,7 @@ class InFlight:
         else:
             self._enter(batch, Stage.READY)
 
-    def _letters(self, batch: Batch) -> DeadLetters:
+    def _letters(self, batch: DeliveryBatch) -> DeadLetters:
         if self._context.letters is not None:
             return self._context.letters
         part = next(part for part in batch.parts.values() if part.letters)
@@ -776,7 +785,7 @@ class InFlight:
             "and no deadLetterTopic is configured; set one to send it to"
         )
 
-    def _write_letters(self, batch: Batch) -> bool:
+    def _write_letters(self, batch: DeliveryBatch) -> bool:
         """Announces the letters in a fence, then writes them, if that begins soon enough."""
         self._reached(Step.LETTERS_READ)
         lettered = {tp: part for tp, part in batch.parts.items() if part.letters}
@@ -801,7 +810,9 @@ class InFlight:
             self._enter(batch, Stage.READY)
         return True
 
-    def _stop_partitions(self, batch: Batch, lettered: Mapping[TopicPartition, Part], new: int) -> None:
+    def _stop_partitions(
+        self, batch: DeliveryBatch, lettered: Mapping[TopicPartition, BatchPart], new: int
+    ) -> None:
         """Reads no more of partitions whose dead letters would be too many; nothing of them is written."""
         why = {
             tp: too_many_letters(tp, part.start, new, self._letter_rate.most, part.letters[0])
@@ -815,7 +826,7 @@ class InFlight:
 
     # ---- the end
 
-    def _rejected_with(self, batch: Batch) -> int:
+    def _rejected_with(self, batch: DeliveryBatch) -> int:
         """How many records will have been rejected since the last that was handled, with this batch."""
         searched = self._isolation is not None and self._isolation.all_rejected
         if not searched and not batch.ended_alone:
@@ -823,18 +834,18 @@ class InFlight:
         rejected = sum(part.rejected for part in batch.parts.values())
         return (self._rejected_before(batch) or 0) + rejected
 
-    def _commit(self, batch: Batch, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+    def _commit(self, batch: DeliveryBatch, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Whether the broker has taken ``offsets``. Where it refuses for good, the batch is given back."""
         outcome = self._committer.commit(offsets)
-        if outcome is Outcome.DONE:
+        if outcome is CommitOutcome.DONE:
             self._position_commits.stored(offsets)
             return True
-        if outcome is Outcome.GONE:
+        if outcome is CommitOutcome.GONE:
             batch.trace.failed("the group has moved on without this member")
             self._give_back(batch, "the group has moved on without this member")
         return False
 
-    def _give_back(self, batch: Batch, why: str) -> None:
+    def _give_back(self, batch: DeliveryBatch, why: str) -> None:
         """Gives up the batch, to be read again where this member still owns its partitions: the next poll
         tells."""
         first = self.starts()  # of the batch before, too: what precedes a part is given up with it
@@ -843,7 +854,7 @@ class InFlight:
         if starts:
             self._seek_back(starts)
 
-    def _publish(self, batch: Batch) -> bool:
+    def _publish(self, batch: DeliveryBatch) -> bool:
         self._reached(Step.READY)
         fences = {
             tp: part.owned.fence_of(part.start, part.end, self._context.instance)
@@ -855,7 +866,7 @@ class InFlight:
         self._enter(batch, Stage.PUBLISHING, partial(publish, batch, self._clock))
         return True
 
-    def _published(self, batch: Batch, at_ms: float) -> None:
+    def _published(self, batch: DeliveryBatch, at_ms: float) -> None:
         batch.staged = None
         for part in batch.parts.values():
             part.owned.written_to(part.end, at_ms)
@@ -863,7 +874,7 @@ class InFlight:
         self._reached(Step.PUBLISHED)
         self._enter(batch, Stage.PUBLISHED)
 
-    def _commit_ends(self, batch: Batch) -> bool:
+    def _commit_ends(self, batch: DeliveryBatch) -> bool:
         rejected_in_a_row = self._rejected_with(batch)
         ends = {
             tp: self._position_commits.served(part.owned, part.end, rejected_in_a_row)
@@ -882,7 +893,7 @@ class InFlight:
             return True
         return False
 
-    def _end_trace(self, batch: Batch) -> None:
+    def _end_trace(self, batch: DeliveryBatch) -> None:
         parts = batch.parts.values()
         counts = {
             "records": batch.records,
@@ -894,12 +905,12 @@ class InFlight:
         batch.trace.end(self._clock.mono_ms(), "committed", counts=counts)
 
 
-def _can_shrink(batch: Batch, error: Exception) -> bool:
+def _can_shrink(batch: DeliveryBatch, error: Exception) -> bool:
     """Whether the batch has failed for its size, and a smaller one may not."""
     return isinstance(error, BatchTooLargeError) and batch.records > 1
 
 
-def _new_letters(part: Part) -> int:
+def _new_letters(part: BatchPart) -> int:
     """How many of its dead letters, which were read back, are not stored yet."""
     stored = part.owned.letters or ()
     return sum(letter.offset not in stored for letter in part.letters)

@@ -10,7 +10,7 @@ from functools import cached_property
 from slackwater.handler import Retry
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.delivery.batch import (
-    Batch,
+    DeliveryBatch,
     Handled,
     Selected,
     Stage,
@@ -21,7 +21,7 @@ from slackwater.runtime.delivery.batch import (
 )
 from slackwater.runtime.delivery.bisection import (
     ALWAYS,
-    Fault,
+    SelectionFault,
     SizeFaultError,
     TooManyFaultsError,
     limit,
@@ -48,11 +48,11 @@ class BatchSizeError(IsolationError):
     """The batch's parts succeed alone and fail together."""
 
 
-def fault_of(exc: BaseException) -> Fault | None:
+def fault_of(exc: BaseException) -> SelectionFault | None:
     """The fault in records that ``exc`` may show; None where the handler's surroundings have failed: memory,
     files, connections, an end that the handler itself has asked for."""
     if isinstance(exc, RecordsError):
-        return Fault(str(exc), reasons=exc.reasons)
+        return SelectionFault(str(exc), reasons=exc.reasons)
     if not isinstance(exc, TransformError):
         return None
     import pyarrow as pa
@@ -67,7 +67,7 @@ def fault_of(exc: BaseException) -> Fault | None:
             return None
         by_value = by_value or isinstance(cause, (*_BY_VALUE, QueryFailed))
     stack = "".join(traceback.format_exception(raised_by_handler(exc)))
-    return Fault(str(exc), by_value, shortened(stack, MAX_STACK_CHARS))
+    return SelectionFault(str(exc), by_value, shortened(stack, MAX_STACK_CHARS))
 
 
 def raised_by_handler(exc: TransformError) -> BaseException:
@@ -81,7 +81,7 @@ def raised_by_handler(exc: TransformError) -> BaseException:
 class Isolation:
     """The search for the records at fault in ``batch``, one trial after another."""
 
-    def __init__(self, batch: Batch, fault: Fault, failure: str) -> None:
+    def __init__(self, batch: DeliveryBatch, fault: SelectionFault, failure: str) -> None:
         """``failure``: what the batch has failed with, for a message."""
         self.failure = failure
         self.rejected: dict[TopicPartition, list[tuple[int, str]]] = {}
@@ -107,7 +107,7 @@ class Isolation:
         return not self._left
 
     @property
-    def batch(self) -> Batch:
+    def batch(self) -> DeliveryBatch:
         """What is to be tried next; when done, what is left of the batch."""
         parts: dict[TopicPartition, list[int]] = {}
         for record in self._left if self._trial is None else self._trial:
@@ -117,9 +117,9 @@ class Isolation:
             tp: replace(self._parts[tp], columns=Selected(self._parts[tp].columns, rows))
             for tp, rows in parts.items()
         }
-        return Batch(selected, Stage.ISOLATING, None, 0.0, attempt=self._attempt)
+        return DeliveryBatch(selected, Stage.ISOLATING, None, 0.0, attempt=self._attempt)
 
-    def judge(self, fault: Fault | None, rejected_before: int | None) -> None:
+    def judge(self, fault: SelectionFault | None, rejected_before: int | None) -> None:
         """Takes in how the trial ended. ``rejected_before``: how many records in a row were rejected in the
         batches before, with none handled in between; None where no batch was handled before.
 
@@ -153,7 +153,7 @@ class Isolation:
             for offset in part.columns.to_arrow(tp.topic, tp.partition).column("offset").to_pylist()
         ]
 
-    def _finish(self, faults: Mapping[int, Fault], rejected_before: int | None) -> None:
+    def _finish(self, faults: Mapping[int, SelectionFault], rejected_before: int | None) -> None:
         self._trial = None
         self._left = [record for record in range(len(self._rows)) if record not in faults]
         if not self._left:
@@ -165,7 +165,7 @@ class Isolation:
             )
             self._stacks.setdefault(tp, {})[offset] = fault.stack
 
-    def _check_all(self, faults: Mapping[int, Fault], rejected_before: int | None) -> None:
+    def _check_all(self, faults: Mapping[int, SelectionFault], rejected_before: int | None) -> None:
         """Raises IsolationError if the handler may be at fault: no record passed, so nothing shows that it
         works."""
         other = next((fault for fault in faults.values() if not fault.by_value), None)

@@ -25,8 +25,8 @@ from slackwater.kafka.errors import (
     TopicRecreatedError,
 )
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from slackwater.runtime.delivery.batch import Batch, Part, Stage, Unreadable, describe
-from slackwater.runtime.delivery.commits import Committer, HandedOverOffsets, PositionCommits, fenced
+from slackwater.runtime.delivery.batch import BatchPart, DeliveryBatch, Stage, Unreadable, describe
+from slackwater.runtime.delivery.commits import DeliveryCommitter, HandedOverOffsets, PositionCommits, fenced
 from slackwater.runtime.delivery.dead_letters import unreadable
 from slackwater.runtime.delivery.ended_processes import control_of, narrowed
 from slackwater.runtime.delivery.in_flight import InFlight
@@ -46,7 +46,7 @@ from slackwater.runtime.delivery.stopped_partitions import (
 from slackwater.runtime.errors import WorkerError
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.interfaces import Columns, Consumer
-from slackwater.runtime.telemetry.report import SETTLED, Report
+from slackwater.runtime.telemetry.report import SETTLED, WorkerReport
 from slackwater.runtime.telemetry.timings import IDLE_MS, TakeoverRecord
 from slackwater.runtime.worker_context import WorkerContext
 
@@ -74,7 +74,7 @@ class Delivery:
         self._consumer, self._context, self._give_up = consumer, context, give_up
         self._clock, self._config = context.clock, context.config
         self._owned: dict[TopicPartition, OwnedPartition] = {}
-        self._report = Report(consumer, context, self._owned)
+        self._report = WorkerReport(consumer, context, self._owned)
         self._held = held
         self._identities = TopicIdentities(consumer)
         self._pace = BatchInterval(context.config.batch_interval_ms)
@@ -91,7 +91,7 @@ class Delivery:
         """
         self._polled_at_ms: float | None = None
         self._handed_over = HandedOverOffsets()
-        committer = Committer(
+        committer = DeliveryCommitter(
             consumer,
             context.clock,
             context.metrics,
@@ -590,7 +590,7 @@ class Delivery:
             # Not the first record's offset: compaction may remove records in between.
             before = ends.get(tp, owned.start)
             start = first if before is None else min(before, first)
-            parts[tp] = Part(owned, columns, start, columns.next_offset)
+            parts[tp] = BatchPart(owned, columns, start, columns.next_offset)
         parts, control_for = self._cautiously(parts)
         if not parts:
             return
@@ -608,8 +608,8 @@ class Delivery:
         self._report.show()
 
     def _cautiously(
-        self, parts: dict[TopicPartition, Part]
-    ) -> tuple[dict[TopicPartition, Part], OwnedPartition | None]:
+        self, parts: dict[TopicPartition, BatchPart]
+    ) -> tuple[dict[TopicPartition, BatchPart], OwnedPartition | None]:
         """Of records with which processes have ended, half, and nothing else; or all of ``parts``. What is
         left out is read again. Nothing where the batch in flight is to be committed first. And the partition
         that it is a control for."""
@@ -637,7 +637,7 @@ class Delivery:
         for owned in self._owned.values():
             owned.suspect = None
 
-    def _is_pressing(self, parts: Mapping[TopicPartition, Part], now: float) -> bool:
+    def _is_pressing(self, parts: Mapping[TopicPartition, BatchPart], now: float) -> bool:
         """Whether what comes after ``parts`` is not to be kept waiting: the first records of a partition are
         still to come, or there is as much left to read as they have, as far as the client knows. A few
         records always come meanwhile."""
@@ -667,18 +667,18 @@ class Delivery:
             if tp in assigned and tp not in stopped:
                 self._consumer.seek(tp, start)
 
-    def _batch_handled(self, batch: Batch) -> None:
+    def _batch_handled(self, batch: DeliveryBatch) -> None:
         """A batch is gathered: its size was right for the handler alone."""
         self._measure(batch)
         self._report.show()
 
-    def _measure(self, batch: Batch) -> None:
+    def _measure(self, batch: DeliveryBatch) -> None:
         if batch.failures:
             self._size.failed()
         else:
             self._size.committed(batch.records, batch.bytes, batch.work_ms)
 
-    def _batch_ended(self, committed: Batch | None) -> None:
+    def _batch_ended(self, committed: DeliveryBatch | None) -> None:
         if self.closing:
             return
         if committed is not None:

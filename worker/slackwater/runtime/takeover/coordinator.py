@@ -15,10 +15,10 @@ from slackwater.runtime.takeover.group_observer import GroupObserver
 from slackwater.runtime.takeover.http_handler import TakeoverHandler, TakeoverRequests
 from slackwater.runtime.takeover.messages import join_address
 from slackwater.runtime.takeover.predecessor import Handover
-from slackwater.runtime.takeover.roles import Event, Role, Roles
+from slackwater.runtime.takeover.roles import Role, RoleEvent, Roles
 from slackwater.runtime.takeover.signing import Verifier
-from slackwater.runtime.takeover.standby import FormerMembership, Standby, StandbyEnd
-from slackwater.runtime.takeover.successor import Outcome, TakeoverAttempt
+from slackwater.runtime.takeover.standby import FormerMembership, StandbyEnd, WorkerStandby
+from slackwater.runtime.takeover.successor import TakeoverAttempt, TakeoverOutcome
 from slackwater.runtime.telemetry.timings import TakeoverRecord
 from slackwater.runtime.worker_context import MainLoop, TakeoverContext, WorkerContext
 
@@ -55,7 +55,7 @@ class TakeoverCoordinator:
         )
         self._address = ""
         self._former: FormerMembership | None = None
-        self._standby: Standby | None = None
+        self._standby: WorkerStandby | None = None
         self._record: TakeoverRecord | None = None
         self._attempt: TakeoverAttempt | None = None
 
@@ -86,7 +86,7 @@ class TakeoverCoordinator:
         make_delivery: Callable[[StandbyConsumer], Delivery],
     ) -> None:
         """Makes all ready to take over."""
-        self._standby = Standby(
+        self._standby = WorkerStandby(
             self._context,
             self._takeover_context,
             self._requests,
@@ -110,13 +110,13 @@ class TakeoverCoordinator:
         while True:
             end = standby.wait()
             self._roles.take(end.event)
-            if end.event is Event.GONE:
+            if end.event is RoleEvent.GONE:
                 self._requests.refuse_orders(IS_MEMBER)
                 return False
             outcome = self._carry_out(standby, end)
             if not outcome.refused:
                 break
-            self._roles.take(Event.REFUSED)
+            self._roles.take(RoleEvent.REFUSED)
             if self._record is not None:
                 self._record.refused(outcome.refused)
             self._context.metrics.count("takeovers", ("refused",))
@@ -128,17 +128,17 @@ class TakeoverCoordinator:
     def _new_record(self) -> TakeoverRecord:
         return TakeoverRecord(self._context, self._context.status.holder or "", self._requests.trace)
 
-    def _carry_out(self, standby: Standby, end: StandbyEnd) -> Outcome:
+    def _carry_out(self, standby: WorkerStandby, end: StandbyEnd) -> TakeoverOutcome:
         record = self._record = self._new_record()
         self._attempt = None
         standby.order_taken()
         self._loop.enter("taking-over")
-        if end.event is Event.SUCCESSOR_GONE:
+        if end.event is RoleEvent.SUCCESSOR_GONE:
             self._context.events.emit("took_back", reason=end.reason)
             self._context.log.line(f"resumes its membership: {end.reason}")
-            return Outcome()
+            return TakeoverOutcome()
         if not end.predecessor:
-            return Outcome()
+            return TakeoverOutcome()
         self._attempt = TakeoverAttempt(
             self._context,
             self._takeover_context,
@@ -151,7 +151,9 @@ class TakeoverCoordinator:
         )
         return self._attempt.run()
 
-    def _join(self, outcome: Outcome, end: StandbyEnd, adopt: Callable[[Consumer, Delivery], None]) -> None:
+    def _join(
+        self, outcome: TakeoverOutcome, end: StandbyEnd, adopt: Callable[[Consumer, Delivery], None]
+    ) -> None:
         """Begins the join first; everything that can wait comes after it."""
         standby, record = self._standby, self._record
         assert standby is not None
@@ -168,7 +170,7 @@ class TakeoverCoordinator:
             standby.consumer.take_over({})
         self._standby = None
         adopt(standby.consumer, standby.delivery)
-        taken_back = end.event is Event.SUCCESSOR_GONE
+        taken_back = end.event is RoleEvent.SUCCESSOR_GONE
         how = "taken_back" if taken_back else "asked" if answer is not None else "forced"
         self._context.metrics.count("takeovers", (how,))
         self._requests.refuse_orders(IS_MEMBER)

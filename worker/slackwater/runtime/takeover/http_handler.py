@@ -171,7 +171,7 @@ GRACE_MS = 1_000
 """How long a request for the handover is kept beyond its deadline: who asked has given up by then."""
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """A status, a body, and headers beside the usual ones."""
 
     status: int
@@ -197,7 +197,7 @@ class TakeoverHandler:
 
     def answer(
         self, method: str, path: str, body: bytes, authorization: str | None, peer: str, trace: str = ""
-    ) -> Answer:
+    ) -> HttpResponse:
         """The answer to a request from the host ``peer`` with ``trace`` as its header ``traceparent``: 401
         where it is not signed, 400 where its body is wrong, 409 where it is not the time for it.
         """
@@ -206,7 +206,9 @@ class TakeoverHandler:
         except Unauthorized as exc:
             # Who has the key, and did not know this process, signs for it once more.
             pod = self._status.pod or self._status.instance
-            return Answer(401, encode({"error": str(exc), "pod": pod, "process": self._status.process}), {})
+            return HttpResponse(
+                401, encode({"error": str(exc), "pod": pod, "process": self._status.process}), {}
+            )
         try:
             code, document = self._routes[method, path](body, peer, trace)
         except Refused as exc:
@@ -214,7 +216,7 @@ class TakeoverHandler:
         except ValueError as exc:
             code, document = 400, {"error": str(exc)}
         answer = encode(document)
-        return Answer(code, answer, {ANSWER_HEADER: sign_answer(self._key, nonce, code, answer)})
+        return HttpResponse(code, answer, {ANSWER_HEADER: sign_answer(self._key, nonce, code, answer)})
 
     def _join(self, _: bytes, __: str, ___: str) -> tuple[int, dict[str, Any]]:
         self._status.gate.set()

@@ -14,7 +14,7 @@ from slackwater.runtime.errors import FencedError
 from slackwater.runtime.shutdown import Stopping
 from slackwater.runtime.takeover.http_handler import PendingHandover, TakeoverRequests
 from slackwater.runtime.takeover.messages import HandedOver, HandoverAnswer
-from slackwater.runtime.takeover.roles import PROBE_EVERY_MS, Event, Roles, Unfenced
+from slackwater.runtime.takeover.roles import PROBE_EVERY_MS, RoleEvent, Roles, Unfenced
 from slackwater.runtime.telemetry.takeover_trace import HandoverTrace
 from slackwater.runtime.worker_context import MainLoop, TakeoverContext, WorkerContext
 
@@ -56,7 +56,7 @@ class Handover:
             self._requests.accept_handovers()
             return False
         self.given = HandedOver(asked.request.by, asked.request.address)
-        self._roles.take(Event.ASKED)
+        self._roles.take(RoleEvent.ASKED)
         self._loop.enter("handing-over")
         trace = HandoverTrace(
             self._context.tracing,
@@ -135,7 +135,7 @@ class Handover:
     def _go_on(self, delivery: Delivery, reason: str) -> bool:
         """The successor has not joined: resumes work."""
         self.given = None
-        self._roles.take(Event.KEPT)
+        self._roles.take(RoleEvent.KEPT)
         delivery.release()
         self._loop.enter("running")
         self._requests.accept_handovers()

@@ -29,7 +29,7 @@ class Role(Enum):
     HANDING_OVER = "handing over"
 
 
-class Event(Enum):
+class RoleEvent(Enum):
     """What changes a role."""
 
     ABSENT = "the group does not know the member"
@@ -46,27 +46,27 @@ class Event(Enum):
     FENCED = "another pod has joined as the member"
 
 
-TABLE: dict[tuple[Role, Event], Role] = {
-    (Role.STARTING, Event.ABSENT): Role.NEW,
-    (Role.STARTING, Event.OWN): Role.RETURNING,
-    (Role.STARTING, Event.OTHERS): Role.SUCCESSOR,
-    (Role.NEW, Event.JOINED): Role.RUNNING,
-    (Role.RETURNING, Event.JOINED): Role.RUNNING,
-    (Role.SUCCESSOR, Event.WARM): Role.STANDBY,
-    (Role.SUCCESSOR, Event.ORDERED): Role.TAKING_OVER,
-    (Role.STANDBY, Event.ORDERED): Role.TAKING_OVER,
-    (Role.STANDBY, Event.SUCCESSOR_GONE): Role.TAKING_OVER,
-    (Role.STANDBY, Event.GONE): Role.NEW,
-    (Role.TAKING_OVER, Event.REFUSED): Role.STANDBY,
-    (Role.TAKING_OVER, Event.JOINED): Role.RUNNING,
-    (Role.RUNNING, Event.ASKED): Role.HANDING_OVER,
-    (Role.HANDING_OVER, Event.KEPT): Role.RUNNING,
+TABLE: dict[tuple[Role, RoleEvent], Role] = {
+    (Role.STARTING, RoleEvent.ABSENT): Role.NEW,
+    (Role.STARTING, RoleEvent.OWN): Role.RETURNING,
+    (Role.STARTING, RoleEvent.OTHERS): Role.SUCCESSOR,
+    (Role.NEW, RoleEvent.JOINED): Role.RUNNING,
+    (Role.RETURNING, RoleEvent.JOINED): Role.RUNNING,
+    (Role.SUCCESSOR, RoleEvent.WARM): Role.STANDBY,
+    (Role.SUCCESSOR, RoleEvent.ORDERED): Role.TAKING_OVER,
+    (Role.STANDBY, RoleEvent.ORDERED): Role.TAKING_OVER,
+    (Role.STANDBY, RoleEvent.SUCCESSOR_GONE): Role.TAKING_OVER,
+    (Role.STANDBY, RoleEvent.GONE): Role.NEW,
+    (Role.TAKING_OVER, RoleEvent.REFUSED): Role.STANDBY,
+    (Role.TAKING_OVER, RoleEvent.JOINED): Role.RUNNING,
+    (Role.RUNNING, RoleEvent.ASKED): Role.HANDING_OVER,
+    (Role.HANDING_OVER, RoleEvent.KEPT): Role.RUNNING,
     # Whoever is fenced gets ready to succeed its successor; what is loaded stays loaded.
-    (Role.NEW, Event.FENCED): Role.SUCCESSOR,
-    (Role.RETURNING, Event.FENCED): Role.SUCCESSOR,
-    (Role.TAKING_OVER, Event.FENCED): Role.SUCCESSOR,
-    (Role.RUNNING, Event.FENCED): Role.SUCCESSOR,
-    (Role.HANDING_OVER, Event.FENCED): Role.SUCCESSOR,
+    (Role.NEW, RoleEvent.FENCED): Role.SUCCESSOR,
+    (Role.RETURNING, RoleEvent.FENCED): Role.SUCCESSOR,
+    (Role.TAKING_OVER, RoleEvent.FENCED): Role.SUCCESSOR,
+    (Role.RUNNING, RoleEvent.FENCED): Role.SUCCESSOR,
+    (Role.HANDING_OVER, RoleEvent.FENCED): Role.SUCCESSOR,
 }
 
 
@@ -76,7 +76,7 @@ class Roles:
     def __init__(self) -> None:
         self.role = Role.STARTING
 
-    def take(self, event: Event) -> Role:
+    def take(self, event: RoleEvent) -> Role:
         """Changes the role. An event that it has no row for is a fault of the worker: RuntimeError."""
         try:
             self.role = TABLE[self.role, event]
@@ -85,13 +85,13 @@ class Roles:
         return self.role
 
 
-def at_start(member: MemberView, pod: str, *, takes_over: bool) -> Event:
+def at_start(member: MemberView, pod: str, *, takes_over: bool) -> RoleEvent:
     """What the group says to a worker that starts in ``pod``. Without a key for takeovers
     (``takes_over``) the process before is gone whatever its pod was called.
     """
     if not member.taken:
-        return Event.ABSENT
-    return Event.OTHERS if takes_over and member.holder != pod else Event.OWN
+        return RoleEvent.ABSENT
+    return RoleEvent.OTHERS if takes_over and member.holder != pod else RoleEvent.OWN
 
 
 TRIES = 3

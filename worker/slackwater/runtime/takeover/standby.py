@@ -18,7 +18,7 @@ from slackwater.runtime.interfaces import StandbyConsumer
 from slackwater.runtime.takeover.group_observer import GroupObserver, MemberView
 from slackwater.runtime.takeover.http_handler import TakeoverRequests
 from slackwater.runtime.takeover.messages import HandedOver
-from slackwater.runtime.takeover.roles import PROBE_EVERY_MS, Event, TakeBack
+from slackwater.runtime.takeover.roles import PROBE_EVERY_MS, RoleEvent, TakeBack
 from slackwater.runtime.worker_context import MainLoop, TakeoverContext, WorkerContext
 
 OBSERVE_EVERY_MS = 1_000.0
@@ -41,12 +41,12 @@ class FormerMembership:
 class StandbyEnd:
     """The event that ends a standby. ``predecessor``: of an order: its address, or "" for nobody."""
 
-    event: Event
+    event: RoleEvent
     predecessor: str = ""
     reason: str = ""
 
 
-class Standby:
+class WorkerStandby:
     """A worker's time as a standby. Its consumer and delivery are those that will take over."""
 
     def __init__(
@@ -154,7 +154,7 @@ class Standby:
         while True:
             order = self._requests.next_order()
             if order is not None:
-                return StandbyEnd(Event.ORDERED, order)
+                return StandbyEnd(RoleEvent.ORDERED, order)
             self._watch_group()
             self._watch_successor()
             if (end := self._end()) is not None:
@@ -168,11 +168,11 @@ class Standby:
 
     def _end(self) -> StandbyEnd | None:
         if not self.member.taken and not self._take_back.silence.answered:
-            return StandbyEnd(Event.GONE)
+            return StandbyEnd(RoleEvent.GONE)
         if self._former is None or self._former.to is None or not self.member.taken:
             return None
         reason = self._take_back.due(self._clock.mono_ms())
-        return StandbyEnd(Event.SUCCESSOR_GONE, reason=reason) if reason else None
+        return StandbyEnd(RoleEvent.SUCCESSOR_GONE, reason=reason) if reason else None
 
     def _watch_group(self) -> None:
         now = self._clock.mono_ms()

@@ -19,7 +19,7 @@ LOOK_AGAIN_MS = 200.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TakeoverOutcome:
     """``answer``: the predecessor's; ``refused``: why there is no takeover; neither: take over without."""
 
     answer: HandoverAnswer | None = None
@@ -57,11 +57,11 @@ class TakeoverAttempt:
         self._may_wait = False
         """Whether the predecessor may be waiting for this worker's join."""
 
-    def run(self) -> Outcome:
+    def run(self) -> TakeoverOutcome:
         """Requests the handover, in twice the deadline at most. An exception withdraws the request."""
         try:
             unsettled = self._until_stable()
-            outcome = Outcome(refused=unsettled) if unsettled else self._ask()
+            outcome = TakeoverOutcome(refused=unsettled) if unsettled else self._ask()
         except BaseException:
             self.withdraw()
             raise
@@ -100,7 +100,7 @@ class TakeoverAttempt:
 
     # ---- the request
 
-    def _ask(self) -> Outcome:
+    def _ask(self) -> TakeoverOutcome:
         began = self._clock.mono_ms()
         self._request = replace(self._request, trace=self._record.asked())
         while True:
@@ -110,7 +110,7 @@ class TakeoverAttempt:
                     raise NoAnswer(f"{self._predecessor} has not answered within {self._deadline_ms} ms")
                 return self._read(self._post(left))
             except Unsigned as exc:
-                return Outcome(refused=str(exc))
+                return TakeoverOutcome(refused=str(exc))
             except NoAnswer as exc:
                 return self._without(exc)
             except Unreachable as exc:
@@ -126,18 +126,20 @@ class TakeoverAttempt:
         reply: Reply = self._loop.wait_for(self._takeover_context.caller.submit(post))
         return reply
 
-    def _read(self, reply: Reply) -> Outcome:
+    def _read(self, reply: Reply) -> TakeoverOutcome:
         if reply.status == 503:
             raise NoAnswer(f"{self._predecessor}: {reply.document.get('error')}")
         if reply.status != 200:
-            return Outcome(refused=f"{self._predecessor}: {reply.document.get('error') or reply.status}")
+            return TakeoverOutcome(
+                refused=f"{self._predecessor}: {reply.document.get('error') or reply.status}"
+            )
         try:
             answer = HandoverAnswer.parse(reply.document)
         except ValueError as exc:
-            return Outcome(refused=f"{self._predecessor} sent an invalid response: {exc}")
+            return TakeoverOutcome(refused=f"{self._predecessor} sent an invalid response: {exc}")
         self._record.answered(answer)
-        return Outcome(answer)
+        return TakeoverOutcome(answer)
 
-    def _without(self, why: Exception) -> Outcome:
+    def _without(self, why: Exception) -> TakeoverOutcome:
         self._context.log.line(f"takes over without a response: {why}")
-        return Outcome()
+        return TakeoverOutcome()

@@ -148,7 +148,7 @@ NO_BATCH_TRACE = BatchTrace(NO_TRACING, NO_SPAN, 0.0)
 """Of a batch that is not traced."""
 
 
-class Columns(Protocol):
+class TracedColumns(Protocol):
     """One partition's records."""
 
     def __len__(self) -> int: ...
@@ -156,11 +156,11 @@ class Columns(Protocol):
     def header_values(self, name: str, rows: Iterable[int]) -> list[bytes]: ...
 
 
-class Part(Protocol):
+class TracedPart(Protocol):
     """One partition's part of a batch."""
 
     @property
-    def columns(self) -> Columns: ...
+    def columns(self) -> TracedColumns: ...
 
     @property
     def start(self) -> int: ...
@@ -183,7 +183,7 @@ class BatchTraces:
             "messaging.client.id": client,
         }
 
-    def begin(self, parts: Mapping[TopicPartition, Part], now_ms: float) -> BatchTrace:
+    def begin(self, parts: Mapping[TopicPartition, TracedPart], now_ms: float) -> BatchTrace:
         """The trace of a batch of ``parts`` that was polled ``now_ms`` (monotonic)."""
         tracing = self._tracing()
         if not tracing.on:
@@ -198,7 +198,7 @@ class BatchTraces:
         return BatchTrace(tracing, span, to_wall_ms)
 
     @staticmethod
-    def _link(span: Span, parts: Mapping[TopicPartition, Part]) -> None:
+    def _link(span: Span, parts: Mapping[TopicPartition, TracedPart]) -> None:
         contexts = producers(parts)
         for context in contexts[:MOST_LINKS]:
             span.link(context)
@@ -206,7 +206,7 @@ class BatchTraces:
             span.set({"slackwater.batch.links_left_out": len(contexts) - MOST_LINKS})
 
 
-def _described(parts: Mapping[TopicPartition, Part], topics: list[str]) -> Attributes:
+def _described(parts: Mapping[TopicPartition, TracedPart], topics: list[str]) -> Attributes:
     ranges = [f"{tp} {part.start}..{part.end - 1}" for tp, part in sorted(parts.items())]
     attributes: dict[str, Value] = {
         "messaging.batch.message_count": sum(len(part.columns) for part in parts.values()),
@@ -219,7 +219,7 @@ def _described(parts: Mapping[TopicPartition, Part], topics: list[str]) -> Attri
     return attributes
 
 
-def producers(parts: Mapping[TopicPartition, Part]) -> list[TraceContext]:
+def producers(parts: Mapping[TopicPartition, TracedPart]) -> list[TraceContext]:
     """The distinct contexts of the records of ``parts``, first those that are sampled: others lead to nothing
     that was recorded."""
     total = sum(len(part.columns) for part in parts.values())

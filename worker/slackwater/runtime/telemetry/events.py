@@ -46,7 +46,7 @@ class EventLog:
                 self._broken = True
 
 
-class Log:
+class StderrLog:
     """Lines for people, to stderr. ``seldom`` keeps a lasting trouble from filling it."""
 
     def __init__(

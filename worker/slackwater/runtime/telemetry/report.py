@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, SkippedRecords, TopicPartition
-from slackwater.runtime.delivery.batch import Batch
+from slackwater.runtime.delivery.batch import DeliveryBatch
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.interfaces import Columns, Consumer
 from slackwater.runtime.telemetry.takeover_trace import trace_return
@@ -24,7 +24,7 @@ RETENTION = "retention"
 """Why records are skipped: the log begins behind them, by retention or DeleteRecords."""
 
 
-class Report:
+class WorkerReport:
     """Reads the consumer and ``owned``, which its delivery keeps."""
 
     def __init__(
@@ -188,7 +188,7 @@ class Report:
             if end is not None and (owned.committed is None or end <= owned.committed):
                 self.first_records(owned, end, quiet=True)
 
-    def batch(self, batch: Batch) -> None:
+    def batch(self, batch: DeliveryBatch) -> None:
         """A batch was committed."""
         parts, metrics = batch.parts, self._context.metrics
         for tp, part in parts.items():

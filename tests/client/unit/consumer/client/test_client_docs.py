@@ -8,8 +8,8 @@ from dataclasses import fields
 from slackwater.kafka import errors
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.net.security import options as security_options
-from slackwater.kafka.protocol.diagnostics import Kind
-from slackwater.kafka.protocol.membership.states import TRANSITIONS, Event, State
+from slackwater.kafka.protocol.diagnostics import FindingKind
+from slackwater.kafka.protocol.membership.states import TRANSITIONS, MembershipEvent, MembershipState
 from slackwater.kafka.protocol.subscription import MOVES, FetchState
 from tools.client_docs import PAGE, PAGES, PARTS, fetch_picture, membership_picture, render
 from tools.client_docs.described import DESCRIBED, SECURITY
@@ -36,7 +36,9 @@ def test_the_diagrams_have_every_state_and_every_transition() -> None:
     for state, following, events in re.findall(r"^    (\w+) --> (\w+) : (.+)$", drawn, re.MULTILINE):
         drawn_moves |= {(state, event, following) for event in events.split(", ")}
     assert drawn_moves == moves
-    assert {state.name for state in State} | {event.name for event in Event} <= set(re.findall(r"\w+", drawn))
+    assert {state.name for state in MembershipState} | {event.name for event in MembershipEvent} <= set(
+        re.findall(r"\w+", drawn)
+    )
     steps = set(re.findall(r"^    (\w+) --> (\w+)$", fetch_picture(), re.MULTILINE))
     assert steps == {(state.name, to.name) for state, row in MOVES.items() for to in row}
     assert {state.name for state in FetchState} <= {name for step in steps for name in step}
@@ -45,7 +47,7 @@ def test_the_diagrams_have_every_state_and_every_transition() -> None:
 def test_every_diagnostic_is_explained() -> None:
     page = PAGE.read_text(encoding="utf-8")
     explained = set(re.findall(r"^\| `([a-z-]+)` \|", page[page.index("## Diagnostics") :], re.MULTILINE))
-    assert explained == {kind.value for kind in Kind}
+    assert explained == {kind.value for kind in FindingKind}
 
 
 def test_every_error_that_the_page_names_exists() -> None:

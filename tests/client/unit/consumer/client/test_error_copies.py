@@ -24,7 +24,7 @@ SPECIAL: list[Exception] = [
     errors.KafkaTimeoutError("not in time"),
     RequestTimeoutError("not answered"),
     TlsFailure("no TLS", ValueError("why")),
-    records.CorruptRecordError(7, "cut off"),
+    records.CorruptBatchError(7, "cut off"),
     records.UnsupportedRecordFormatError("magic 9"),
     DecodeError("too short"),
 ]

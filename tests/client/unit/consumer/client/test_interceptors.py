@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slackwater.kafka.consumer import ConsumerConfig, ConsumerInterceptor, KafkaConsumer
-from slackwater.kafka.consumer.interceptors import Interceptors, Records
+from slackwater.kafka.consumer.interceptors import ConsumerInterceptors, Records
 from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -55,7 +55,7 @@ def test_each_interceptor_gets_the_result_of_the_previous_one(caplog: pytest.Log
     calls.clear()
     given = (Adds("one"), Fails(), Forgets())
     config = ConsumerConfig(client_id="c", interceptor_classes=(Adds, Fails()))
-    interceptors = Interceptors(given, config)
+    interceptors = ConsumerInterceptors(given, config)
     records: Any = {A: ["x"], B: ["y"]}
     with caplog.at_level(logging.WARNING):
         result: Any = interceptors.on_consume(records)
@@ -68,7 +68,7 @@ def test_each_interceptor_gets_the_result_of_the_previous_one(caplog: pytest.Log
         ("one", {A: OffsetAndMetadata(1)}),
         ("one", "closed"),
     ]
-    filtered: Any = Interceptors((Filters,), config).on_consume(records)
+    filtered: Any = ConsumerInterceptors((Filters,), config).on_consume(records)
     assert filtered == {A: ["x"]}
 
 

@@ -13,14 +13,14 @@ from unittest.mock import patch
 import pytest
 
 from slackwater.kafka.consumer.async_consumer import AsyncConsumer
-from slackwater.kafka.consumer.coordinator import Group
-from slackwater.kafka.consumer.engine import Engine
+from slackwater.kafka.consumer.coordinator import ConsumerCoordinator
+from slackwater.kafka.consumer.engine import ConsumerCore
 from slackwater.kafka.consumer.fetch.buffer import Chunk
 from slackwater.kafka.consumer.sync_consumer import KafkaConsumer
 from slackwater.kafka.errors import FencedInstanceIdError, KafkaConnectionError
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.protocol.consumer_protocol import decode_subscription, encode_assignment
-from slackwater.kafka.protocol.membership.states import State
+from slackwater.kafka.protocol.membership.states import MembershipState
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
@@ -47,7 +47,7 @@ def no_network() -> Iterator[None]:
     with (
         patch.object(Cluster, "start", start),
         patch.object(Cluster, "refresh", start),
-        patch.object(Group, "touch", lambda self: None),
+        patch.object(ConsumerCoordinator, "touch", lambda self: None),
     ):
         yield
 
@@ -55,7 +55,7 @@ def no_network() -> Iterator[None]:
 class Coordinator:
     """Answers a member, on its loop."""
 
-    def __init__(self, core: Engine) -> None:
+    def __init__(self, core: ConsumerCore) -> None:
         assert core.group is not None
         self.core, self.group, self.member = core, core.group, core.group.membership
 
@@ -170,7 +170,7 @@ async def test_a_member_removed_while_its_listener_runs_loses_its_partitions(fac
         assert await made.poll() == set(), "records of partitions that are gone"
         assert made.consumer.assignment() == set()
         assert listener.notices[1:] == [("revoked", [B]), ("lost", [A, C])]
-        assert coordinator.member.state is State.JOINING
+        assert coordinator.member.state is MembershipState.JOINING
     finally:
         await made.close()
 
@@ -234,7 +234,7 @@ async def test_all_repetitions_of_a_consumer_take_their_jitter_from_one_place() 
         await made.close()
 
 
-def lead(core: Engine, epoch: int) -> None:
+def lead(core: ConsumerCore, epoch: int) -> None:
     """Broker 1 leads all partitions; the consumer hears of it."""
     partitions = [
         m.MetadataResponsePartition(partition_index=tp.partition, leader_id=1, leader_epoch=epoch)
@@ -254,7 +254,7 @@ async def test_a_member_keeps_its_partitions_when_nothing_happens_meanwhile(face
         assert await made.poll() <= {A, C}
         assert made.consumer.assignment() == {A, C}
         assert listener.notices[1:] == [("revoked", [B])]
-        assert coordinator.member.state is State.JOINING
+        assert coordinator.member.state is MembershipState.JOINING
     finally:
         await made.close()
 

@@ -12,19 +12,19 @@ from slackwater.kafka.errors import (
     InconsistentGroupProtocolError,
     InvalidSessionTimeoutError,
 )
-from slackwater.kafka.protocol.diagnostics import Diagnostics, Finding, Kind
-from slackwater.kafka.protocol.membership.states import MembershipConfig, State
+from slackwater.kafka.protocol.diagnostics import Diagnostics, Finding, FindingKind
+from slackwater.kafka.protocol.membership.states import MembershipConfig, MembershipState
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.client.unit.protocol.membership.test_membership import Bench, tps
 from tests.client.unit.protocol.membership.test_membership_returns import TWO, described
 
 
-def findings(bench: Bench, kind: Kind) -> list[Finding]:
+def findings(bench: Bench, kind: FindingKind) -> list[Finding]:
     return [finding for finding in bench.member.diagnostics.findings if finding.kind is kind]
 
 
-def the(bench: Bench, kind: Kind) -> str:
+def the(bench: Bench, kind: FindingKind) -> str:
     (finding,) = findings(bench, kind)
     assert finding.text.startswith("group g: ")
     return finding.text
@@ -63,14 +63,14 @@ def test_a_late_poll_is_explained(static: bool) -> None:
     left = bench.now
     for later in range(10_000, 40_000, 1_000):
         bench.poll(left + later)
-    text = the(bench, Kind.POLL_TOO_LATE)
+    text = the(bench, FindingKind.POLL_TOO_LATE)
     says(text, "max.poll.interval.ms=10000", "max.poll.records", "pause()", "joins again by itself")
     if static:
         says(text, "so i-0 stops", "stand still", "session.timeout.ms=45000", "remove_members('g', ['i-0'])")
     else:
         says(text, "so m-1 stops", "it leaves the group")
     bench.member.caller_polls(bench.now)
-    says(the(bench, Kind.POLL_RESUMED), "after 39000 ms, 29000 ms too late", "above 39000")
+    says(the(bench, FindingKind.POLL_RESUMED), "after 39000 ms, 29000 ms too late", "above 39000")
 
 
 def test_poll_too_late_again_and_again_names_what_would_do() -> None:
@@ -81,16 +81,16 @@ def test_poll_too_late_again_and_again_names_what_would_do() -> None:
         bench.join(generation, member_id=f"m-{gap}")
         bench.sync(*tps(0))
         bench.tell()
-    first, second, third = findings(bench, Kind.POLL_RESUMED)
+    first, second, third = findings(bench, FindingKind.POLL_RESUMED)
     assert "rebalanced" not in first.text
     assert (first.level, third.level) == (logging.INFO, logging.WARNING)
     says(second.text, "rebalanced 2 times for this", "up to 17000 ms")
     says(third.text, "rebalanced 3 times for this", "above 17000")
-    says(findings(bench, Kind.POLL_TOO_LATE)[2].text, "time 3 without a quiet interval")
+    says(findings(bench, FindingKind.POLL_TOO_LATE)[2].text, "time 3 without a quiet interval")
     # After two intervals without lateness it is counted anew.
     bench.now += 20_000
     exceed(bench)
-    assert "This is time" not in findings(bench, Kind.POLL_TOO_LATE)[3].text
+    assert "This is time" not in findings(bench, FindingKind.POLL_TOO_LATE)[3].text
 
 
 # -- taken out of the group ----------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def test_a_removal_is_explained() -> None:
     bench.calm()
     bench.poll()
     bench.beat(E.UNKNOWN_MEMBER_ID)
-    text = the(bench, Kind.REMOVED)
+    text = the(bench, FindingKind.REMOVED)
     says(text, "i-0 was taken out", "UNKNOWN_MEMBER_ID", "heard of it 3000 ms ago", "remove_members")
     says(text, "stop its process first")
     # The Join after it may meet the same code; that is no removal more.
@@ -121,7 +121,7 @@ def test_an_expired_session_is_explained() -> None:
     bench.member.timers.session_ends_at = bench.now + 1
     bench.beat(E.UNKNOWN_MEMBER_ID)
     says(
-        the(bench, Kind.SESSION_EXPIRED),
+        the(bench, FindingKind.SESSION_EXPIRED),
         "heard nothing for 25000 ms",
         "session.timeout.ms is 10000",
         "suspended",
@@ -135,7 +135,7 @@ def test_a_missed_rebalance_is_explained() -> None:
     bench.now += 12_000
     bench.wake_at = bench.now
     bench.beat(E.ILLEGAL_GENERATION)
-    text = the(bench, Kind.LEFT_BEHIND)
+    text = the(bench, FindingKind.LEFT_BEHIND)
     says(text, "completed a rebalance without it (the coordinator heard of it 12000 ms ago)")
     says(text, "max.poll.interval.ms=10000", "the process was held up")
 
@@ -163,12 +163,16 @@ def test_a_silent_coordinator_is_told_of_once_until_it_speaks() -> None:
         bench.poll(bench.now + 1_000)
         for send in list(bench.member._machine.in_flight):
             bench.member.on_failure(send, bench.now)
-    says(the(bench, Kind.COORDINATOR_SILENT), "nothing for session.timeout.ms=10000", "cannot be reached")
+    says(
+        the(bench, FindingKind.COORDINATOR_SILENT),
+        "nothing for session.timeout.ms=10000",
+        "cannot be reached",
+    )
     bench.poll(bench.now + 1_000)
     bench.answer(bench.sent[-1], m.HeartbeatResponse())
     bench.poll(bench.now + 3_000)
     bench.poll(bench.now + 10_000)
-    assert len(findings(bench, Kind.COORDINATOR_SILENT)) == 2
+    assert len(findings(bench, FindingKind.COORDINATOR_SILENT)) == 2
 
 
 def test_a_forgiven_fence_is_explained() -> None:
@@ -178,7 +182,7 @@ def test_a_forgiven_fence_is_explained() -> None:
     bench.member.on_failure(bench.take(m.SyncGroupRequest), bench.now)
     bench.now += 100
     bench.answer(bench.take(m.SyncGroupRequest), m.SyncGroupResponse(error_code=E.FENCED_INSTANCE_ID))
-    says(the(bench, Kind.FENCE_FORGIVEN), "coordinator moved", "If it is fenced again")
+    says(the(bench, FindingKind.FENCE_FORGIVEN), "coordinator moved", "If it is fenced again")
 
 
 def test_a_quota_is_told_of_once() -> None:
@@ -188,7 +192,7 @@ def test_a_quota_is_told_of_once() -> None:
         bench.poll()
         bench.poll(bench.wake_at)
         bench.answer(bench.sent[-1], m.HeartbeatResponse(throttle_time_ms=throttle_ms))
-    first, _ = findings(bench, Kind.THROTTLED)
+    first, _ = findings(bench, FindingKind.THROTTLED)
     says(first.text, "Heartbeat: throttle_time_ms=5000", "request_percentage")
 
 
@@ -214,7 +218,7 @@ def test_a_rebalance_that_does_not_end_names_the_members() -> None:
     group = m.DescribeGroupsResponseGroup(group_id="g", group_state="PreparingRebalance", members=members)
     bench.now += 5
     bench.answer(ask, m.DescribeGroupsResponse(groups=[group]))
-    text = the(bench, Kind.REBALANCE_WAITS)
+    text = the(bench, FindingKind.REBALANCE_WAITS)
     says(text, "not ended for 10005 ms", "i-7 (client c7, /10.0.0.7), dyn-1 (client c8, /10.0.0.8)")
     says(text, "of this one: 60000", "remove_members('g', [its group.instance.id])")
     says(text, "static member that is away")
@@ -233,7 +237,7 @@ def test_where_the_coordinator_does_not_answer_that_is_said() -> None:
     (ask,) = bench.poll(bench.now + 10_000)
     bench.member.on_failure(ask, bench.now)
     (finding,) = bench.member.diagnostics.findings
-    assert finding.kind is Kind.COORDINATOR_SILENT
+    assert finding.kind is FindingKind.COORDINATOR_SILENT
     says(finding.text, "nothing for 15000 ms during a rebalance")
 
 
@@ -251,10 +255,10 @@ def test_a_group_that_never_becomes_stable_because_nothing_is_stored() -> None:
     bench.subscribe()
     fail_sync(bench, 5_000)
     fail_sync(bench, 200)  # so it is with Kafka 4.3: a Sync that waits for the replicas, one that does not
-    assert findings(bench, Kind.SYNC_FAILS) == []
+    assert findings(bench, FindingKind.SYNC_FAILS) == []
     for _ in range(5):
         fail_sync(bench, 200)
-    text = the(bench, Kind.SYNC_FAILS)
+    text = the(bench, FindingKind.SYNC_FAILS)
     says(text, "3 times in a row", "REBALANCE_IN_PROGRESS after 5000 ms")
     says(text, "__consumer_offsets", "min.insync.replicas")
     bench.join(20)
@@ -263,7 +267,7 @@ def test_a_group_that_never_becomes_stable_because_nothing_is_stored() -> None:
     bench.member.request_rejoin("test", bench.now)
     for _ in range(3):
         fail_sync(bench, 5_000)
-    assert len(findings(bench, Kind.SYNC_FAILS)) == 2, "an occurrence ends when a Sync succeeds"
+    assert len(findings(bench, FindingKind.SYNC_FAILS)) == 2, "an occurrence ends when a Sync succeeds"
 
 
 def test_a_group_that_never_becomes_stable_because_members_come_and_go() -> None:
@@ -271,7 +275,7 @@ def test_a_group_that_never_becomes_stable_because_members_come_and_go() -> None
     bench.subscribe()
     for _ in range(3):
         fail_sync(bench, 200)
-    says(the(bench, Kind.SYNC_FAILS), "after 200 ms", "restarted all the time")
+    says(the(bench, FindingKind.SYNC_FAILS), "after 200 ms", "restarted all the time")
 
 
 def test_many_rebalances_in_a_short_time() -> None:
@@ -284,7 +288,12 @@ def test_many_rebalances_in_a_short_time() -> None:
         bench.join(generation)
         bench.sync(*tps(0))
         bench.tell()
-    says(the(bench, Kind.REBALANCES_OFTEN), "5 rebalances within 16000 ms", "crashes", "max.poll.interval.ms")
+    says(
+        the(bench, FindingKind.REBALANCES_OFTEN),
+        "5 rebalances within 16000 ms",
+        "crashes",
+        "max.poll.interval.ms",
+    )
 
 
 def test_the_halves_of_cooperative_rebalances_count_once() -> None:
@@ -299,12 +308,12 @@ def test_the_halves_of_cooperative_rebalances_count_once() -> None:
         bench.join(generation)
         bench.sync(*tps(turn % 2))
         bench.tell()
-        if bench.state() is State.JOINING:
+        if bench.state() is MembershipState.JOINING:
             generation += 1
             bench.join(generation)
             bench.sync(*tps(0, 1))
             bench.tell()
-    assert findings(bench, Kind.REBALANCES_OFTEN) == []
+    assert findings(bench, FindingKind.REBALANCES_OFTEN) == []
 
 
 def returned(bench: Bench) -> None:
@@ -329,7 +338,7 @@ def test_the_echo_of_a_return_is_explained() -> None:
     returned(bench)
     bench.member.caller_polls(bench.now)
     rebalance(bench, 60_000, 0, 1)
-    text = the(bench, Kind.ECHO)
+    text = the(bench, FindingKind.ECHO)
     says(text, "60000 ms after this member's return", "comes once", "while the group is Stable")
 
 
@@ -342,7 +351,7 @@ def test_a_rebalance_at_another_time_is_not_called_an_echo(
     bench = Bench(max_poll_interval_ms=60_000, session_timeout_ms=1_000_000)
     returned(bench)
     rebalance(bench, after_ms, *partitions)
-    assert findings(bench, Kind.ECHO) == []
+    assert findings(bench, FindingKind.ECHO) == []
 
 
 # -- errors that end the member ------------------------------------------------------------------------------

@@ -13,16 +13,16 @@ from slackwater.kafka.protocol.assignors import (
     GroupSubscription,
 )
 from slackwater.kafka.protocol.consumer_protocol import MemberSubscription, encode_subscription
-from slackwater.kafka.protocol.diagnostics import Kind
+from slackwater.kafka.protocol.diagnostics import FindingKind
 from slackwater.kafka.protocol.membership.requests import Lane
-from slackwater.kafka.protocol.membership.states import JOIN_MARGIN_MS, State
+from slackwater.kafka.protocol.membership.states import JOIN_MARGIN_MS, MembershipState
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.client.unit.protocol.membership.test_membership import Bench, tps
 
 
-def kinds(bench: Bench) -> list[Kind]:
+def kinds(bench: Bench) -> list[FindingKind]:
     return [finding.kind for finding in bench.member.diagnostics.findings]
 
 
@@ -55,7 +55,7 @@ def test_heartbeats_do_not_wait_for_the_application() -> None:
             beats += 1
             bench.poll()
     assert beats == 6
-    assert bench.state() is State.STABLE
+    assert bench.state() is MembershipState.STABLE
 
 
 def test_session() -> None:
@@ -66,7 +66,7 @@ def test_session() -> None:
     bench.poll(start + 9_999)
     assert (bench.member.coordinator_lost, kinds(bench)) == (False, [])
     bench.poll(start + 10_000)
-    assert (bench.member.coordinator_lost, kinds(bench)) == (True, [Kind.COORDINATOR_SILENT])
+    assert (bench.member.coordinator_lost, kinds(bench)) == (True, [FindingKind.COORDINATOR_SILENT])
 
 
 @pytest.mark.parametrize("accepted", [m.HeartbeatResponse(), m.HeartbeatResponse(error_code=E.NONE)])
@@ -102,9 +102,9 @@ def test_poll(static: bool) -> None:
     bench.member.caller_leaves(bench.now)
     left = bench.now
     bench.poll(left + 9_999)
-    assert (bench.state(), bench.member.poll_expired) == (State.STABLE, False)
+    assert (bench.state(), bench.member.poll_expired) == (MembershipState.STABLE, False)
     bench.poll(left + 10_000)
-    assert (bench.state(), bench.member.poll_expired) == (State.PREPARING, True)
+    assert (bench.state(), bench.member.poll_expired) == (MembershipState.PREPARING, True)
     assert bench.member.departed_member_id == ("" if static else "m-1")
 
 
@@ -148,10 +148,10 @@ def test_sync_while_the_coordinator_lives() -> None:
     (again,) = bench.poll(end)
     assert again.request == parked.request
     assert not bench.member.coordinator_lost, "an answered heartbeat shows that it lives"
-    assert kinds(bench) == [Kind.SYNC_UNANSWERED]
+    assert kinds(bench) == [FindingKind.SYNC_UNANSWERED]
     # A fence now is that of another consumer, and not the fault of a coordinator that moved.
     bench.answer(again, m.SyncGroupResponse(error_code=E.FENCED_INSTANCE_ID))
-    assert bench.state() is State.DEAD
+    assert bench.state() is MembershipState.DEAD
 
 
 def test_sync_while_the_coordinator_is_silent() -> None:
@@ -190,7 +190,7 @@ def test_a_parked_join_does_not_wait_for_a_coordinator_that_has_vanished(static:
     bench.now += 100
     again = bench.take(m.JoinGroupRequest)
     assert again.request == parked.request
-    assert kinds(bench) == [Kind.COORDINATOR_SILENT]
+    assert kinds(bench) == [FindingKind.COORDINATOR_SILENT]
 
 
 def test_a_coordinator_that_lives_is_asked_again_and_left_alone() -> None:
@@ -204,7 +204,7 @@ def test_a_coordinator_that_lives_is_asked_again_and_left_alone() -> None:
         assert bench.poll(bench.now + expected - 1) == []
         (ask,) = bench.poll(bench.now + 1)
         bench.answer(ask, m.DescribeGroupsResponse(groups=[group]))
-    assert (bench.member.coordinator_lost, kinds(bench)) == (False, [Kind.REBALANCE_WAITS])
+    assert (bench.member.coordinator_lost, kinds(bench)) == (False, [FindingKind.REBALANCE_WAITS])
 
 
 def test_a_coordinator_that_is_none_any_more_says_so() -> None:
@@ -284,7 +284,7 @@ def test_a_leader_asks_for_the_rebalance_that_its_assignor_delayed() -> None:
     bench.poll()
     assert bench.wake_at == due
     assert bench.poll(due - 1) == []
-    assert bench.state() is State.STABLE
+    assert bench.state() is MembershipState.STABLE
     (send,) = bench.poll(due)
     assert "held back are due" in send.request.reason
 
@@ -313,7 +313,7 @@ def test_one_who_leads_no_more_does_not_wait_for_the_delay() -> None:
     bench.tell()
     bench.calm()
     assert bench.poll(bench.now + 6_000) == []
-    assert bench.state() is State.STABLE
+    assert bench.state() is MembershipState.STABLE
 
 
 # -- a partition that is to change hands ---------------------------------------------------------------
@@ -351,7 +351,7 @@ def test_a_leader_asks_for_the_next_rebalance_when_nobody_has_for_a_poll_interva
     bench.poll()
     assert bench.wake_at == due
     assert bench.poll(due - 1) == []
-    assert bench.state() is State.STABLE
+    assert bench.state() is MembershipState.STABLE
     (send,) = bench.poll(due)
     assert isinstance(send.request, m.JoinGroupRequest)
 
@@ -367,7 +367,7 @@ def test_a_leader_asks_for_no_rebalance_when_another_member_has() -> None:
     assert bench.owned == set(tps(1))
     assert bench.poll(due) == []
     assert bench.poll(due + 120_000) == []
-    assert bench.state() is State.STABLE
+    assert bench.state() is MembershipState.STABLE
 
 
 def test_a_delayed_assignor_is_not_made_to_wait_for_the_poll_interval() -> None:
@@ -402,7 +402,7 @@ def test_a_throttled_heartbeat_holds_the_next_one_back() -> None:
     assert bench.poll(until - 1) == []
     (again,) = bench.poll(until)
     assert isinstance(again.request, m.HeartbeatRequest)
-    assert kinds(bench) == [Kind.THROTTLED]
+    assert kinds(bench) == [FindingKind.THROTTLED]
 
 
 def test_a_throttled_join_holds_the_sync_back_but_no_heartbeat() -> None:

@@ -81,7 +81,7 @@ def test_offset_fetch_answers_of_each_form(version: int) -> None:
     back = m.OffsetFetchResponse.decode(response.encode(version), version)
     third = TopicPartition("t", 2)
     topic_ids = dict.fromkeys([A, B, third], T_ID) if version >= 10 else {}
-    assert o.read_offset_fetch(back, IDS) == o.GroupOffsets(
+    assert o.read_offset_fetch(back, IDS) == o.FetchedGroupOffsets(
         0, {A: OffsetAndMetadata(7), B: None}, {third: 88}, topic_ids
     )
 
@@ -129,8 +129,8 @@ def test_each_group_of_an_answer_has_its_own_errors() -> None:
         ]
     )
     assert o.read_offset_fetch_of_groups(response, "") == {
-        "g": o.GroupOffsets(0, {A: OffsetAndMetadata(7, "", -1)}, {B: 88}),
-        "h": o.GroupOffsets(15, {}, {}),
+        "g": o.FetchedGroupOffsets(0, {A: OffsetAndMetadata(7, "", -1)}, {B: 88}),
+        "h": o.FetchedGroupOffsets(15, {}, {}),
     }
 
 

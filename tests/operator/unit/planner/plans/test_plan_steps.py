@@ -10,7 +10,7 @@ from slackwater_operator.api.v1alpha1.spec.prometheus import PrometheusSecurity
 from slackwater_operator.controller.group_metrics import figures
 from slackwater_operator.planner.actions import DeletePod
 from slackwater_operator.policies.explanations import explain
-from slackwater_operator.policies.rollout.analysis import Measured
+from slackwater_operator.policies.rollout.analysis import MetricValue
 from slackwater_operator.specs.revision_record import HISTORY_LIMIT
 from slackwater_operator.telemetry.metrics import GroupFigures
 from tests.operator.unit.planner.simulation.simulated_cluster import Simulation
@@ -129,7 +129,7 @@ async def test_a_revision_that_dead_letters_is_rolled_back(strategy: str, replic
 @restart_first
 async def test_a_revision_whose_metrics_hold_is_rolled_out(strategy: str) -> None:
     simulation, operator = await group(strategy, ANALYSED, LETTERS, QUERY)
-    simulation.answer = Measured(0.0)
+    simulation.answer = MetricValue(0.0)
     simulation.change(pipeline=image("letters"))
     begun = simulation.now_ms
     await operator.run(lambda: rolled(simulation, "letters"))
@@ -151,7 +151,7 @@ async def test_a_prometheus_that_is_away_never_lets_it_go_on(strategy: str) -> N
     operator.die()
     await operator.pass_time(30_000)
     assert served_by(simulation, "v2") == 1
-    simulation.answer = Measured(0.0)
+    simulation.answer = MetricValue(0.0)
     await operator.run(lambda: rolled(simulation, "v2"))
     assert simulation.condition("Degraded")["status"] == "False"
 
@@ -159,18 +159,18 @@ async def test_a_prometheus_that_is_away_never_lets_it_go_on(strategy: str) -> N
 async def test_prometheus_is_asked_with_the_secrets_of_the_group() -> None:
     simulation, operator = await group("Restart", ANALYSED, QUERY, LETTERS, prometheus={"tokenSecret": "t"})
     assert simulation.asked == []
-    simulation.answer = Measured(None, "Prometheus is not asked: Secret default/t does not exist")
+    simulation.answer = MetricValue(None, "Prometheus is not asked: Secret default/t does not exist")
     simulation.change(pipeline=image("v2"))
     await operator.run(lambda: "default/t" in simulation.status["rollout"].get("reason", ""))
     assert set(simulation.asked) == {("default", PrometheusSecurity(token_secret="t"), ("sum(errors)",))}
-    simulation.answer = Measured(0.0)
+    simulation.answer = MetricValue(0.0)
     await operator.run(lambda: rolled(simulation, "v2"))
 
 
 @both
 async def test_an_operator_that_dies_after_each_action_rolls_back_by_the_analysis(strategy: str) -> None:
     simulation, operator = await group(strategy, ANALYSED, QUERY)
-    simulation.answer = Measured(3.0)
+    simulation.answer = MetricValue(3.0)
     simulation.change(pipeline=image("v2"))
     await operator.run(lambda: (simulation.status["rollout"].get("step") or {}).get("index") == 1)
     operator.dies = lambda action, number: True

@@ -28,7 +28,7 @@ from slackwater_operator.model.worker_status import (
     WorkerCounts,
     WorkerStatus,
 )
-from slackwater_operator.policies.rollout.analysis import Measured
+from slackwater_operator.policies.rollout.analysis import MetricValue
 from slackwater_operator.workers.client import PodAddress
 from tests.operator.unit.planner.simulation.simulated_kafka_group import SimulatedKafkaGroup
 
@@ -314,7 +314,7 @@ class Simulation:
         self.dead = 0.0  # the share of records that workers with the image :letters dead-letter
         self.counted: dict[str, tuple[int, int]] = {}
         """By process, how many records it has committed, and how many of them it has dead-lettered."""
-        self.answer: Measured = Measured(None, "Prometheus: away")  # to every query
+        self.answer: MetricValue = MetricValue(None, "Prometheus: away")  # to every query
         self.asked: list[tuple[str, object, tuple[str, ...]]] = []  # namespace, settings and queries
         self.each_tick: list[Callable[[Simulation], None]] = []
         self.pods_ever: list[str] = []
@@ -849,7 +849,7 @@ class Simulation:
         for name in self.group.members:
             self.unserved_ms[name] = 0 if name in served else self.unserved_ms[name] + TICK_MS
 
-    async def prometheus(self, namespace: str, security: object, queries: Sequence[str]) -> list[Measured]:
+    async def prometheus(self, namespace: str, security: object, queries: Sequence[str]) -> list[MetricValue]:
         """Prometheus, as the operator asks it."""
         self.asked.append((namespace, security, tuple(queries)))
         return [self.answer for _ in queries]

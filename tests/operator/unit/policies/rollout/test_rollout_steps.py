@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_operator.policies.rollout.analysis import Measured, Measurement, MetricRule
+from slackwater_operator.policies.rollout.analysis import Measurement, MetricRule, MetricValue
 from slackwater_operator.policies.rollout.steps import (
     StepRule,
     StepsDecision,
@@ -48,7 +48,7 @@ class Rollout:
 
     def measure(self, value: float | None, *, after_ms: int = 30_000) -> StepsDecision:
         at_ms = self.observed.now_ms + after_ms
-        measured = Measured(value, "" if value is not None else "Prometheus: away")
+        measured = MetricValue(value, "" if value is not None else "Prometheus: away")
         return self.after(after_ms, measurement=Measurement(self.state.key, at_ms, {"letters": measured}))
 
 
@@ -175,7 +175,7 @@ def test_a_measurement_counts_once_and_only_for_its_step() -> None:
     rollout.measure(0.5)
     rollout.after(1)
     assert rollout.state.failures == 1
-    other = Measurement("r1/v1/1/1000", rollout.observed.now_ms + 1, {"letters": Measured(0.5)})
+    other = Measurement("r1/v1/1/1000", rollout.observed.now_ms + 1, {"letters": MetricValue(0.5)})
     rollout.after(1, measurement=other)
     assert rollout.state.failures == 1
 
@@ -184,7 +184,7 @@ def test_a_failed_metric_counts_even_beside_one_without_a_value() -> None:
     other = MetricRule("errors", query="up", least=1)
     rollout = Rollout(ONE, ANALYSIS, metrics=(RATE, other))
     rollout.decide(updated=1)
-    values = {"letters": Measured(None, "no records"), "errors": Measured(0.0)}
+    values = {"letters": MetricValue(None, "no records"), "errors": MetricValue(0.0)}
     decision = rollout.after(30_000, measurement=Measurement(rollout.state.key, 31_000, values))
     assert decision.failed.endswith("errors is 0, less than 1")
 

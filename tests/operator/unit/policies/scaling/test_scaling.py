@@ -20,7 +20,7 @@ from slackwater_operator.policies.scaling.types import (
     ScalingDecision,
     ScalingInput,
     ScalingPolicy,
-    Step,
+    ScalingStep,
 )
 
 STABLE = GroupView("Stable")
@@ -177,7 +177,7 @@ def test_a_step_up_that_lowered_the_throughput_is_taken_back() -> None:
         6,
         *[100_000] * 12,
         consumed_per_s=800.0,
-        last_step=Step(before=3, after=6, consumed_per_s_before=1_000.0),
+        last_step=ScalingStep(before=3, after=6, consumed_per_s_before=1_000.0),
     )
     decision = decide(BY_LAG, slower)
     assert (decision.applied, decision.takes_back) == (3, True)
@@ -632,7 +632,7 @@ def test_a_partition_that_is_behind_gets_a_worker_with_fewer_others(
 
 
 def test_a_step_is_not_blamed_where_nothing_at_all_is_read() -> None:
-    step = Step(2, 4, 500.0)
+    step = ScalingStep(2, 4, 500.0)
     observed = scaling_input(4, *[400] * 12, last_step=step, consumed_per_s=100.0)
     assert decide(BY_LAG, observed).takes_back
     assert not decide(BY_LAG, replace(observed, consumed_per_s=0.0)).takes_back

@@ -10,7 +10,7 @@ import pytest
 
 from slackwater.runtime.delivery.bisection import (
     ALWAYS,
-    Fault,
+    SelectionFault,
     SizeFaultError,
     TooManyFaultsError,
     limit,
@@ -23,8 +23,8 @@ Fails = Callable[[Sequence[int]], bool]
 def run(count: int, fails: Fails, most: int | None = None) -> tuple[list[int], int]:
     """The records at fault, and how many trials it took to find them."""
     assert fails(range(count))
-    steps = search(count, Fault("the batch"), limit(count) if most is None else most)
-    verdict: Fault | None = None
+    steps = search(count, SelectionFault("the batch"), limit(count) if most is None else most)
+    verdict: SelectionFault | None = None
     trials = 0
     passed: Sequence[int] = []
     while True:
@@ -37,7 +37,7 @@ def run(count: int, fails: Fails, most: int | None = None) -> tuple[list[int], i
             return bad, trials
         trials += 1
         assert list(tried) == sorted(set(tried)), "in the batch's order, each once"
-        verdict = Fault(f"of {len(tried)}") if fails(tried) else None
+        verdict = SelectionFault(f"of {len(tried)}") if fails(tried) else None
         passed = passed if verdict else tried
 
 
@@ -102,11 +102,11 @@ def test_a_handler_that_always_fails_is_found_out_soon(count: int, most: int) ->
 
 def test_records_that_a_fault_names_are_rejected_with_their_own_reasons_however_many() -> None:
     named, other = {record: f"reason {record}" for record in range(0, 1000, 2)}, 501
-    steps = search(1000, Fault("the batch", reasons=named), limit(1000))
+    steps = search(1000, SelectionFault("the batch", reasons=named), limit(1000))
     tried, trials = next(steps), 1
     try:
         while True:
-            tried, trials = steps.send(Fault("not named") if other in tried else None), trials + 1
+            tried, trials = steps.send(SelectionFault("not named") if other in tried else None), trials + 1
     except StopIteration as end:
         faults = end.value
     assert {record: fault.reason for record, fault in faults.items()} == named | {other: "not named"}
@@ -115,7 +115,7 @@ def test_records_that_a_fault_names_are_rejected_with_their_own_reasons_however_
 
 @pytest.mark.parametrize("fails_again", [True, False])
 def test_records_that_are_all_named_at_once_are_tried_once_more(fails_again: bool) -> None:
-    fault = Fault("the batch", reasons={0: "zero", 1: "one"})
+    fault = SelectionFault("the batch", reasons={0: "zero", 1: "one"})
     steps = search(2, fault, limit(2))
     assert list(next(steps)) == [0, 1]
     with pytest.raises(StopIteration) as end:

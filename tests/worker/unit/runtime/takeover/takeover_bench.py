@@ -19,7 +19,7 @@ from slackwater.runtime.takeover.group_observer import STABLE, MemberView
 from slackwater.runtime.takeover.http_client import Reply
 from slackwater.runtime.takeover.http_handler import PendingHandover
 from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
-from slackwater.runtime.telemetry.events import EventLog, Log
+from slackwater.runtime.telemetry.events import EventLog, StderrLog
 from slackwater.runtime.telemetry.messaging_metrics import NO_MESSAGING_METRICS, MessagingMetrics
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.worker import Surroundings, Worker
@@ -321,7 +321,7 @@ class Scene:
         around = Surroundings(
             self.clock,
             self.events_log,
-            Log(POD, self.clock, self.stderr),
+            StderrLog(POD, self.clock, self.stderr),
             self.runner,
             self.writer,
             VirtualRunner(self.clock),

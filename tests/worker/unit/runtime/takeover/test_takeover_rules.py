@@ -18,7 +18,16 @@ from slackwater.runtime.takeover.messages import (
     read_order,
     split_address,
 )
-from slackwater.runtime.takeover.roles import TABLE, Event, Role, Roles, Silence, TakeBack, Unfenced, at_start
+from slackwater.runtime.takeover.roles import (
+    TABLE,
+    Role,
+    RoleEvent,
+    Roles,
+    Silence,
+    TakeBack,
+    Unfenced,
+    at_start,
+)
 from tests.support.workers.fakes import VirtualClock
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights.all-2", 1)
@@ -36,12 +45,12 @@ def committed(
 def test_each_role_can_be_come_to_and_left() -> None:
     assert {role for role, _ in TABLE} == set(Role)
     assert set(TABLE.values()) == set(Role) - {Role.STARTING}
-    assert {event for _, event in TABLE} == set(Event)
+    assert {event for _, event in TABLE} == set(RoleEvent)
 
 
 @pytest.mark.parametrize("role", list(Role))
-@pytest.mark.parametrize("event", list(Event))
-def test_a_role_changes_by_the_table_alone(role: Role, event: Event) -> None:
+@pytest.mark.parametrize("event", list(RoleEvent))
+def test_a_role_changes_by_the_table_alone(role: Role, event: RoleEvent) -> None:
     roles = Roles()
     roles.role = role
     if (role, event) in TABLE:
@@ -55,23 +64,23 @@ def test_a_role_changes_by_the_table_alone(role: Role, event: Event) -> None:
 def test_the_roles_lead_to_standby_and_back() -> None:
     roles = Roles()
     way = [
-        (Event.OTHERS, Role.SUCCESSOR),
-        (Event.WARM, Role.STANDBY),
-        (Event.ORDERED, Role.TAKING_OVER),
-        (Event.REFUSED, Role.STANDBY),
-        (Event.ORDERED, Role.TAKING_OVER),
-        (Event.JOINED, Role.RUNNING),
-        (Event.ASKED, Role.HANDING_OVER),
-        (Event.KEPT, Role.RUNNING),
-        (Event.ASKED, Role.HANDING_OVER),
-        (Event.FENCED, Role.SUCCESSOR),
-        (Event.WARM, Role.STANDBY),
-        (Event.SUCCESSOR_GONE, Role.TAKING_OVER),
-        (Event.JOINED, Role.RUNNING),
-        (Event.FENCED, Role.SUCCESSOR),
-        (Event.WARM, Role.STANDBY),
-        (Event.GONE, Role.NEW),
-        (Event.JOINED, Role.RUNNING),
+        (RoleEvent.OTHERS, Role.SUCCESSOR),
+        (RoleEvent.WARM, Role.STANDBY),
+        (RoleEvent.ORDERED, Role.TAKING_OVER),
+        (RoleEvent.REFUSED, Role.STANDBY),
+        (RoleEvent.ORDERED, Role.TAKING_OVER),
+        (RoleEvent.JOINED, Role.RUNNING),
+        (RoleEvent.ASKED, Role.HANDING_OVER),
+        (RoleEvent.KEPT, Role.RUNNING),
+        (RoleEvent.ASKED, Role.HANDING_OVER),
+        (RoleEvent.FENCED, Role.SUCCESSOR),
+        (RoleEvent.WARM, Role.STANDBY),
+        (RoleEvent.SUCCESSOR_GONE, Role.TAKING_OVER),
+        (RoleEvent.JOINED, Role.RUNNING),
+        (RoleEvent.FENCED, Role.SUCCESSOR),
+        (RoleEvent.WARM, Role.STANDBY),
+        (RoleEvent.GONE, Role.NEW),
+        (RoleEvent.JOINED, Role.RUNNING),
     ]
     for event, role in way:
         assert roles.take(event) is role
@@ -79,14 +88,14 @@ def test_the_roles_lead_to_standby_and_back() -> None:
 
 def test_who_is_what_at_the_start() -> None:
     absent = MemberView("flights-3", "Stable")
-    assert at_start(absent, "flights-b-3", takes_over=True) is Event.ABSENT
+    assert at_start(absent, "flights-b-3", takes_over=True) is RoleEvent.ABSENT
     first = MemberView("flights-3", "Stable", "id", "flights-a-3")
-    assert at_start(first, "flights-a-3", takes_over=True) is Event.OWN
-    assert at_start(first, "flights-b-3", takes_over=True) is Event.OTHERS
-    assert at_start(first, "flights-b-3", takes_over=False) is Event.OWN
+    assert at_start(first, "flights-a-3", takes_over=True) is RoleEvent.OWN
+    assert at_start(first, "flights-b-3", takes_over=True) is RoleEvent.OTHERS
+    assert at_start(first, "flights-b-3", takes_over=False) is RoleEvent.OWN
     signed = MemberView("flights-3", "Stable", "id", "flights-a-3", (A,), {A: committed(5, "flights-b-3", 7)})
-    assert at_start(signed, "flights-a-3", takes_over=True) is Event.OTHERS
-    assert at_start(signed, "flights-b-3", takes_over=True) is Event.OWN
+    assert at_start(signed, "flights-a-3", takes_over=True) is RoleEvent.OTHERS
+    assert at_start(signed, "flights-b-3", takes_over=True) is RoleEvent.OWN
 
 
 def test_the_holder_is_who_signed_last_as_this_member() -> None:

@@ -31,7 +31,7 @@ from slackwater.runtime.errors import (
 from slackwater.runtime.interfaces import StandbyConsumer
 from slackwater.runtime.shutdown import Stopping
 from slackwater.runtime.takeover.group_observer import MemberView
-from slackwater.runtime.telemetry.events import EventLog, Log
+from slackwater.runtime.telemetry.events import EventLog, StderrLog
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.messaging_metrics import NO_MESSAGING_METRICS, MessagingMetrics
 from slackwater.runtime.telemetry.metrics import Metrics
@@ -174,7 +174,7 @@ class Stage:
         self.runner, self.writer = VirtualRunner(self.clock), VirtualRunner(self.clock)
         self.stopping = Stopping()
         self.stdout, self.stderr = io.StringIO(), io.StringIO()
-        events, log = EventLog("w-0", self.clock, self.stdout), Log("w-0", self.clock, self.stderr)
+        events, log = EventLog("w-0", self.clock, self.stdout), StderrLog("w-0", self.clock, self.stderr)
         closer = VirtualRunner(self.clock)
         self.journal_when_loaded: list[list[Any]] = []
         around = Surroundings(

@@ -12,12 +12,12 @@ from typing import Any
 
 from slackwater.kafka.consumer.background import BackgroundTasks
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
-from slackwater.kafka.consumer.coordinator import Group
+from slackwater.kafka.consumer.coordinator import ConsumerCoordinator
 from slackwater.kafka.consumer.standby import refuse_in_standby
 from slackwater.kafka.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from slackwater.kafka.net.outages import Outages
 from slackwater.kafka.net.threads import CALLBACK_ERRORS
-from slackwater.kafka.protocol.membership.states import State
+from slackwater.kafka.protocol.membership.states import MembershipState
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition, check_partitions
 
@@ -35,7 +35,7 @@ class Committer:
         self,
         config: ConsumerConfig,
         subscription: Subscription,
-        group: Group | None,
+        group: ConsumerCoordinator | None,
         background: BackgroundTasks,
         outages: Outages,
     ) -> None:
@@ -117,7 +117,7 @@ class Committer:
 
     def auto_commit_due(self) -> bool:
         """Whether the interval has passed. From any thread."""
-        dead = self._group is not None and self._group.membership.state is State.DEAD
+        dead = self._group is not None and self._group.membership.state is MembershipState.DEAD
         return self._config.auto_commits and not dead and self._loop.time() >= self._next_auto_commit
 
     def auto_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

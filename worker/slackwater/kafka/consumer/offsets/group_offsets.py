@@ -23,8 +23,8 @@ from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol import offsets as o
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.membership.member import Membership
-from slackwater.kafka.protocol.membership.requests import Identity, Lane
-from slackwater.kafka.protocol.membership.states import State
+from slackwater.kafka.protocol.membership.requests import Lane, MemberIdentity
+from slackwater.kafka.protocol.membership.states import MembershipState
 from slackwater.kafka.protocol.subscription import PartitionState, Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -35,7 +35,7 @@ R = TypeVar("R", bound=Response)
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Committed = Mapping[TopicPartition, tuple[OffsetAndMetadata | None, UUID]]
 """What is committed, and the id of the topic for which it is; zero: it was asked for by name."""
-_NOBODY = Identity(-1, "", 0)
+_NOBODY = MemberIdentity(-1, "", 0)
 """Who a commit outside of group management speaks for."""
 
 
@@ -294,7 +294,7 @@ class GroupOffsets:
         if recreated := self._order.left(offsets, number):
             raise self._recreated(recreated)
 
-    def _identity(self) -> Identity:
+    def _identity(self) -> MemberIdentity:
         return self.membership.identity if self._subscription.by_group else _NOBODY
 
     def _still_held(self, offsets: Offsets, had: Mapping[TopicPartition, PartitionState]) -> bool:
@@ -311,7 +311,7 @@ class GroupOffsets:
         member = self.membership
         if not self._subscription.by_group:
             return
-        if member.state is State.DEAD and member.error is not None:
+        if member.state is MembershipState.DEAD and member.error is not None:
             raise member.error
         if not member.in_group:
             raise self._commit_failed()
@@ -323,7 +323,7 @@ class GroupOffsets:
             )
 
     def _commit_request(
-        self, offsets: Offsets, topic_ids: o.TopicIds, identity: Identity, number: int
+        self, offsets: Offsets, topic_ids: o.TopicIds, identity: MemberIdentity, number: int
     ) -> ByVersion[m.OffsetCommitResponse]:
         """The request; it is built when it is written, which is when its place among others is known, and
         whether the member is still who it was when it began to look for the coordinator."""
@@ -349,7 +349,7 @@ class GroupOffsets:
         self,
         offsets: Offsets,
         errors: dict[TopicPartition, int],
-        identity: Identity,
+        identity: MemberIdentity,
         failures: int,
         deadline: int,
     ) -> None:
@@ -405,28 +405,33 @@ class GroupOffsets:
             "poll()."
         )
 
-    async def _next_generation(self, identity: Identity, deadline: int, error: KafkaError) -> None:
+    async def _next_generation(self, identity: MemberIdentity, deadline: int, error: KafkaError) -> None:
         """Waits until this member has synced, is out of the group, or the time is over."""
         member = self.membership
-        waits = (State.JOINING, State.SYNCING, State.PREPARING, State.STABLE)
+        waits = (
+            MembershipState.JOINING,
+            MembershipState.SYNCING,
+            MembershipState.PREPARING,
+            MembershipState.STABLE,
+        )
         member_was = member.state
         # A heartbeat detects the rebalance; do not wait for it longer than a back-off.
         settled_at = self.now_ms() + self._config.retry_backoff_max_ms
         while member.in_group and member.state in waits:
             now = self.now_ms()
-            if member.state is State.STABLE and (
-                member.identity != identity or member_was is not State.STABLE or now >= settled_at
+            if member.state is MembershipState.STABLE and (
+                member.identity != identity or member_was is not MembershipState.STABLE or now >= settled_at
             ):
                 return
             left = deadline - now
             if left <= 0:
                 raise error
-            limit = min(left, settled_at - now) if member.state is State.STABLE else left
+            limit = min(left, settled_at - now) if member.state is MembershipState.STABLE else left
             try:
                 async with asyncio.timeout(limit / 1000):
                     await asyncio.shield(self._changed())
             except TimeoutError:
-                if member.state is State.STABLE:
+                if member.state is MembershipState.STABLE:
                     return
 
 

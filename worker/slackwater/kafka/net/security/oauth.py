@@ -34,7 +34,7 @@ from slackwater.kafka.net.security.tls import TlsContexts
 from slackwater.kafka.untrusted import json_object, one_line
 
 
-class Endpoint(NamedTuple):
+class TokenEndpoint(NamedTuple):
     """A token endpoint. ``target``: path and query, as the request has it. As text it is without the query,
     which may have something secret in it.
     """
@@ -55,7 +55,7 @@ class Endpoint(NamedTuple):
         return f"http{'s' if self.tls else ''}://{host}{port}{self.target.partition('?')[0]}"
 
 
-def endpoint_of(url: str) -> Endpoint:
+def endpoint_of(url: str) -> TokenEndpoint:
     """Parses a URL. Raises :class:`SecurityProblem`, without the URL in it, if the URL must not be used."""
     if not url.isascii() or any(c <= " " or c == "\x7f" for c in url):
         raise SecurityProblem(
@@ -81,7 +81,7 @@ def endpoint_of(url: str) -> Endpoint:
         )
     tls = parts.scheme == "https"
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Endpoint(tls, host, port or (443 if tls else 80), target)
+    return TokenEndpoint(tls, host, port or (443 if tls else 80), target)
 
 
 def _is_this_machine(host: str) -> bool:
@@ -235,7 +235,7 @@ class ClientCredentials:
     retry_backoff_max_ms: float = 10_000
     rng: random.Random = field(default_factory=random.Random, repr=False, compare=False)
     clock: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
-    _endpoint: Endpoint = field(init=False, repr=False, compare=False)
+    _endpoint: TokenEndpoint = field(init=False, repr=False, compare=False)
     _state: _State = field(init=False, repr=False, compare=False, default_factory=_State)
 
     def __post_init__(self) -> None:
@@ -438,7 +438,7 @@ class _NotNowError(Exception):
         self.again = again
 
 
-def _connection(endpoint: Endpoint, timeout_ms: float) -> http.client.HTTPConnection:
+def _connection(endpoint: TokenEndpoint, timeout_ms: float) -> http.client.HTTPConnection:
     connection = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=timeout_ms / 1000)
     try:
         connection.connect()

@@ -16,7 +16,7 @@ NOBODY = -1
 
 
 @dataclass(slots=True)
-class Kind:
+class PartitionClass:
     """Partitions that are alike.
 
     ``far``: the readers for which they are in another rack. ``at``: member -> owner -> the partitions of
@@ -34,7 +34,7 @@ class Board:
     def __init__(self, racks: Sequence[str | None]) -> None:
         self._racks = racks
         self.load = [0] * len(racks)
-        self.kinds: list[Kind] = []
+        self.kinds: list[PartitionClass] = []
         self.free: list[tuple[int, TopicPartition, int]] = []
         """(kind, partition, owner) of the partitions that have no member yet."""
         self._numbers: dict[tuple[str, frozenset[str]], int] = {}
@@ -45,7 +45,7 @@ class Board:
         number = self._numbers.get((tp.topic, racks))
         if number is None:
             number = self._numbers[tp.topic, racks] = len(self.kinds)
-            self.kinds.append(Kind(readers, self._find_far(readers, racks)))
+            self.kinds.append(PartitionClass(readers, self._find_far(readers, racks)))
         kind = self.kinds[number]
         if owner != NOBODY and owner in kind.readers:
             if owner not in kind.far or len(kind.far) == len(kind.readers):
@@ -62,12 +62,12 @@ class Board:
             self._far[key] = frozenset(m for m in readers if self._racks[m] and self._racks[m] not in racks)
         return self._far[key]
 
-    def place(self, kind: Kind, tp: TopicPartition, owner: int, member: int) -> None:
+    def place(self, kind: PartitionClass, tp: TopicPartition, owner: int, member: int) -> None:
         """Puts a partition to a member."""
         kind.at.setdefault(member, {}).setdefault(owner, []).append(tp)
         self.load[member] += 1
 
-    def move(self, kind: Kind, giver: int, owner: int, taker: int) -> None:
+    def move(self, kind: PartitionClass, giver: int, owner: int, taker: int) -> None:
         """Moves one of the owner's partitions that lie with ``giver``."""
         piles = kind.at[giver]
         tp = piles[owner].pop()

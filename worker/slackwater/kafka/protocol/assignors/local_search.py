@@ -13,7 +13,7 @@ Negative cycles are found by Bellman and Ford's passes, in the graph of predeces
 
 from __future__ import annotations
 
-from slackwater.kafka.protocol.assignors.assignment_state import NOBODY, Board, Kind
+from slackwater.kafka.protocol.assignors.assignment_state import NOBODY, Board, PartitionClass
 
 MAX_STEPS = 1_500_000
 """How many arcs may be looked at: what bounds the time for large groups, at less than the optimum."""
@@ -78,7 +78,7 @@ class _Search:
                 dist[member], via[member], changed = distance, hub, True
         return changed
 
-    def _through_kind(self, number: int, kind: Kind, dist: list[int], via: list[int]) -> bool:
+    def _through_kind(self, number: int, kind: PartitionClass, dist: list[int], via: list[int]) -> bool:
         """Members give a partition of the kind, members take one; or it goes back to its owner."""
         far, far_cost = kind.far, self._far_cost
         here, giver = dist[number], -1

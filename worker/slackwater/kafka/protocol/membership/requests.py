@@ -25,7 +25,7 @@ class Lane(Enum):
     COORDINATOR = auto()
 
 
-class Identity(NamedTuple):
+class MemberIdentity(NamedTuple):
     """Who a request speaks for: generation and member.id as they are sent, and which Join gave them.
 
     A coordinator stores a generation with the leader's Sync. If it moves after the Joins and before that, the
@@ -48,11 +48,11 @@ class Send:
     request: Request[Any]
     lane: Lane
     timeout_ms: int
-    identity: Identity
+    identity: MemberIdentity
     ahead: Request[Any] | None = None
 
 
-class InFlight:
+class InFlightRequests:
     """The requests that are sent and not answered: at most one on each lane."""
 
     def __init__(self) -> None:

@@ -13,9 +13,14 @@ from slackwater.kafka.errors import IllegalStateError, KafkaError
 from slackwater.kafka.protocol.membership.fatal_errors import Fence
 from slackwater.kafka.protocol.membership.leader import Lead
 from slackwater.kafka.protocol.membership.notices import Notice, NoticeKind, NoticeQueue
-from slackwater.kafka.protocol.membership.requests import REASON_LIMIT, Identity, InFlight, Lane
-from slackwater.kafka.protocol.membership.states import TRANSITIONS, Event, MembershipConfig, State
-from slackwater.kafka.protocol.membership.timers import PollInterval, Timers
+from slackwater.kafka.protocol.membership.requests import REASON_LIMIT, InFlightRequests, Lane, MemberIdentity
+from slackwater.kafka.protocol.membership.states import (
+    TRANSITIONS,
+    MembershipConfig,
+    MembershipEvent,
+    MembershipState,
+)
+from slackwater.kafka.protocol.membership.timers import MemberTimers, PollInterval
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 
@@ -33,7 +38,7 @@ class StateMachine:
         self,
         config: MembershipConfig,
         owned: Callable[[], Collection[TopicPartition]],
-        timers: Timers,
+        timers: MemberTimers,
         *,
         cooperative: bool,
     ) -> None:
@@ -41,7 +46,7 @@ class StateMachine:
         self.owned = owned
         self.timers = timers
         self.cooperative = cooperative
-        self.state = State.OUT
+        self.state = MembershipState.OUT
         self.error: KafkaError | None = None
         """Why the member is dead."""
         self.member_id = ""
@@ -65,7 +70,7 @@ class StateMachine:
         self.follow_up_generation = -1
         """The generation that is such a second half by this leader's own plan; -1: none."""
         self.notices = NoticeQueue()
-        self.in_flight = InFlight()
+        self.in_flight = InFlightRequests()
         self.poll_interval = PollInterval(config.max_poll_interval_ms)
         self.fence = Fence()
         self._joins = 0
@@ -83,21 +88,21 @@ class StateMachine:
         return self.generation >= 0 and bool(self.member_id)
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> MemberIdentity:
         """The identity that commits and heartbeats are sent with."""
-        return Identity(self.generation, self.member_id, self._joins)
+        return MemberIdentity(self.generation, self.member_id, self._joins)
 
     @property
     def join_is_under_way(self) -> bool:
         """Whether a Join is sent and not answered: the broker may be a generation ahead of this member."""
-        return self.state is State.JOINING and self.in_flight.has(m.JoinGroupRequest)
+        return self.state is MembershipState.JOINING and self.in_flight.has(m.JoinGroupRequest)
 
     @property
     def lost(self) -> frozenset[TopicPartition]:
         """Partitions that other members may own by now, and that the application still holds."""
         return frozenset(self.owned()) if self.missed_a_generation else self.notices.lost
 
-    def move(self, event: Event) -> None:
+    def move(self, event: MembershipEvent) -> None:
         """Changes the state. Raises :class:`IllegalStateError` for an event that the state does not allow."""
         following = TRANSITIONS[self.state].get(event)
         if following is None:
@@ -146,10 +151,10 @@ class StateMachine:
     def subscribe(self, topics: frozenset[str], now_ms: int) -> None:
         """The application subscribes to these topics, instead of those before."""
         changed, self.topics = topics != self.topics, topics
-        if self.state is State.OUT:
+        if self.state is MembershipState.OUT:
             if self.poll_interval.away:
                 self.poll_interval.leave(now_ms)
-            self.move(Event.WANT)
+            self.move(MembershipEvent.WANT)
             self._prepare(lost=False, now_ms=now_ms)
         elif changed:
             self.request_rejoin("the subscription has changed", now_ms)
@@ -158,9 +163,11 @@ class StateMachine:
 
     def request_rejoin(self, reason: str, now_ms: int) -> None:
         """Joins again now, or when the rebalance under way is over."""
-        if self.state is State.STABLE:
+        if self.state is MembershipState.STABLE:
             self.start_rejoin(reason, now_ms)
-        elif self.state in (State.SYNCING, State.ASSIGNING) or self.in_flight.has(m.JoinGroupRequest):
+        elif self.state in (MembershipState.SYNCING, MembershipState.ASSIGNING) or self.in_flight.has(
+            m.JoinGroupRequest
+        ):
             self.rejoin_after(reason)
 
     def rejoin_after(self, reason: str) -> None:
@@ -172,7 +179,7 @@ class StateMachine:
         self.join_reason, self.rejoin_reason = reason[:REASON_LIMIT], None
         self.drop_request(Lane.GROUP)
         log.info("group %s: joining again: %s", self.config.group_id, reason)
-        self.move(Event.REJOIN)
+        self.move(MembershipEvent.REJOIN)
         self._prepare(lost=False, now_ms=now_ms)
 
     def reset(self, reason: str, now_ms: int, *, drop_id: bool) -> None:
@@ -182,13 +189,13 @@ class StateMachine:
         self._drop_requests()
         self.notices.clear()
         self._leave_generation(drop_id=drop_id)
-        self.move(Event.RESET)
+        self.move(MembershipEvent.RESET)
         self._prepare(lost=True, now_ms=now_ms)
 
     def leave(self) -> str:
         """Ends the membership. Returns the member.id to send a LeaveGroup for, empty if there is none."""
-        member_id = self.member_id if self.state is not State.DEAD else ""
-        self.move(Event.LEAVE)
+        member_id = self.member_id if self.state is not MembershipState.DEAD else ""
+        self.move(MembershipEvent.LEAVE)
         self._leave_generation(drop_id=True)
         self._drop_requests()
         self.notices.clear()
@@ -196,7 +203,7 @@ class StateMachine:
 
     def die(self, error: KafkaError) -> None:
         """Ends the membership for good; the application gets ``error``."""
-        self.move(Event.DIE)
+        self.move(MembershipEvent.DIE)
         self.error = error
         self._drop_requests()
         self.notices.clear()
@@ -222,10 +229,10 @@ class StateMachine:
         """Goes on if neither a notice nor the poll interval holds the member back."""
         if self.poll_interval.exceeded or self.notices.is_blocking:
             return
-        if self.state is State.PREPARING:
-            self.move(Event.PREPARED)
-        elif self.state is State.ASSIGNING:
-            self.move(Event.APPLIED)
+        if self.state is MembershipState.PREPARING:
+            self.move(MembershipEvent.PREPARED)
+        elif self.state is MembershipState.ASSIGNING:
+            self.move(MembershipEvent.APPLIED)
             if self.rejoin_reason is not None:
                 self.start_rejoin(self.rejoin_reason, now_ms)
 

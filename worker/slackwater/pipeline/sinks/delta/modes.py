@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from slackwater.pipeline.sinks.aggregates import added_up, addends, sum_fits
 from slackwater.pipeline.sinks.delta.constraints import quoted
-from slackwater.pipeline.sinks.delta.table import SOURCE, TARGET, MarkedTable
+from slackwater.pipeline.sinks.delta.table import SOURCE, TARGET, MarkedDeltaTable
 from slackwater.pipeline.sinks.delta.types import check_key_types, with_delta_types
 from slackwater.pipeline.sinks.keys import check_key, last_rows
 from slackwater.runtime.errors import RecordsError
@@ -21,7 +21,7 @@ _MOST_DIGITS = 38
 _INTEGERS = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INT", "int64": "BIGINT"}
 
 
-class Mode(Protocol):
+class DeltaMode(Protocol):
     """How rows get into the table.
 
     ``name``: of the mode. ``key``: the columns by which rows are the same; empty: none are. ``is_whole``:
@@ -38,14 +38,14 @@ class Mode(Protocol):
     def reduced(self, rows: pa.Table) -> pa.Table:
         """What is to be fitted to the table, for typed rows. Raises RecordsError."""
 
-    def write(self, table: MarkedTable, rows: pa.Table, versions: Mapping[str, int], batch: str) -> None:
-        """Commits fitted rows and versions of transactions. Raises what :class:`MarkedTable` raises."""
+    def write(self, table: MarkedDeltaTable, rows: pa.Table, versions: Mapping[str, int], batch: str) -> None:
+        """Commits fitted rows and versions of transactions. Raises what :class:`MarkedDeltaTable` raises."""
 
-    def check(self, table: MarkedTable, typed: pa.Table, fitted: pa.Table) -> None:
-        """Raises RecordsError where the table does not take the rows, or what :class:`MarkedTable` raises."""
+    def check(self, table: MarkedDeltaTable, typed: pa.Table, fitted: pa.Table) -> None:
+        """Raises RecordsError where the table does not take the rows, or what ``table`` raises."""
 
 
-class Append:
+class DeltaAppend:
     """Each row is a new one."""
 
     name, is_whole = "append", True
@@ -59,14 +59,14 @@ class Append:
     def reduced(self, rows: pa.Table) -> pa.Table:
         return rows
 
-    def write(self, table: MarkedTable, rows: pa.Table, versions: Mapping[str, int], batch: str) -> None:
+    def write(self, table: MarkedDeltaTable, rows: pa.Table, versions: Mapping[str, int], batch: str) -> None:
         table.append(rows, versions, batch)
 
-    def check(self, table: MarkedTable, typed: pa.Table, fitted: pa.Table) -> None:
+    def check(self, table: MarkedDeltaTable, typed: pa.Table, fitted: pa.Table) -> None:
         table.check(fitted)
 
 
-class Upsert:
+class DeltaUpsert:
     """A row replaces the one with the same key. Of a batch's rows the last one counts: by topic, partition
     and offset."""
 
@@ -85,15 +85,15 @@ class Upsert:
         """All rows: one that does not fit the table is an error, also if another one replaces it."""
         return rows
 
-    def write(self, table: MarkedTable, rows: pa.Table, versions: Mapping[str, int], batch: str) -> None:
+    def write(self, table: MarkedDeltaTable, rows: pa.Table, versions: Mapping[str, int], batch: str) -> None:
         changes = {name: f"{SOURCE}.{quoted(name)}" for name in rows.column_names if name not in self.key}
         table.merge(last_rows(rows, self.key), self.key, changes, versions, batch)
 
-    def check(self, table: MarkedTable, typed: pa.Table, fitted: pa.Table) -> None:
+    def check(self, table: MarkedDeltaTable, typed: pa.Table, fitted: pa.Table) -> None:
         table.check(fitted)
 
 
-class Merge:
+class DeltaMerge:
     """Rows are added up by key, with each other and with the row that is there. Nulls count for nothing, and
     neither does NaN in a minimum or maximum."""
 
@@ -124,16 +124,16 @@ class Merge:
                 rows = rows.set_column(at, name, _narrowed(rows.column(at), name))
         return rows
 
-    def write(self, table: MarkedTable, rows: pa.Table, versions: Mapping[str, int], batch: str) -> None:
+    def write(self, table: MarkedDeltaTable, rows: pa.Table, versions: Mapping[str, int], batch: str) -> None:
         """The rows, as they were fitted, also have the table's other columns."""
         rows = rows.select([name for name in rows.column_names if self._is_written(name)])
         table.merge(rows, self.key, self._changes(table, rows), versions, batch)
 
-    def check(self, table: MarkedTable, typed: pa.Table, fitted: pa.Table) -> None:
+    def check(self, table: MarkedDeltaTable, typed: pa.Table, fitted: pa.Table) -> None:
         for rows in (typed, fitted):  # one that alone breaks a rule is named
             table.check_merged(rows, self.key, self._changes(table, rows))
 
-    def _changes(self, table: MarkedTable, rows: pa.Table) -> dict[str, str]:
+    def _changes(self, table: MarkedDeltaTable, rows: pa.Table) -> dict[str, str]:
         kept = set() if table.schema is None else set(table.schema.names)
         return {
             name: _added(name, rows.schema.field(name).type, function)

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING
 from slackwater import extras
 from slackwater.pipeline.sinks.delta.constraints import generated
 from slackwater.pipeline.sinks.delta.marks import GroupMarks
-from slackwater.pipeline.sinks.delta.modes import Append, Merge, Mode, Upsert
+from slackwater.pipeline.sinks.delta.modes import DeltaAppend, DeltaMerge, DeltaMode, DeltaUpsert
 from slackwater.pipeline.sinks.delta.store import DeltaStore
-from slackwater.pipeline.sinks.delta.table import MarkedTable
+from slackwater.pipeline.sinks.delta.table import MarkedDeltaTable
 from slackwater.pipeline.sinks.delta.types import (
     LONGEST_FILE_NAME,
     check_key_types,
@@ -93,9 +93,13 @@ class DeltaSink:
             # Until the batch is committed, they say which partition a row is of.
             raise ConfigError("cannot be a count: choose another name", field=f"sink.aggregates.{counted[0]}")
         self._store = DeltaStore(path, options or {})
-        self._table = MarkedTable(self._store)
-        self._mode: Mode = (
-            Merge(key, aggregates or {}) if mode == "merge" else Upsert(key) if mode == "upsert" else Append()
+        self._table = MarkedDeltaTable(self._store)
+        self._mode: DeltaMode = (
+            DeltaMerge(key, aggregates or {})
+            if mode == "merge"
+            else DeltaUpsert(key)
+            if mode == "upsert"
+            else DeltaAppend()
         )
         self._marks = GroupMarks(group_id, self._store.uri)
         self._by, self._new_columns = list(partition_by), new_columns

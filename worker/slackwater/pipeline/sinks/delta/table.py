@@ -36,7 +36,7 @@ SOURCE, TARGET = "source", "target"
 """In the expressions of a merge, the batch's rows and the table."""
 
 
-class MarkedTable:
+class MarkedDeltaTable:
     """The table in ``store``, as of the last :meth:`refresh`. Its other methods raise deltalake's errors and
     OSError."""
 

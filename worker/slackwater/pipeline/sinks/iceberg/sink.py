@@ -26,7 +26,7 @@ from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
 from slackwater.pipeline.sinks.iceberg.data_files import DataFiles
 from slackwater.pipeline.sinks.iceberg.marks import Place
 from slackwater.pipeline.sinks.iceberg.probe import write_a_file
-from slackwater.pipeline.sinks.iceberg.table import MarkedTable
+from slackwater.pipeline.sinks.iceberg.table import MarkedIcebergTable
 from slackwater.pipeline.sinks.iceberg.types import iceberg_schema, with_iceberg_types
 from slackwater.pipeline.sinks.ranges import check_mark
 from slackwater.pipeline.sinks.staged import StagedRows
@@ -72,7 +72,7 @@ class IcebergSink:
         self._by, self._new_columns = partitions.parsed(partition_by), new_columns
         self._group_id = group_id
         self._catalog = IcebergCatalog(table, options or {})
-        self._table = MarkedTable(self._catalog)
+        self._table = MarkedIcebergTable(self._catalog)
         self._unsaved: dict[TopicPartition, tuple[str, int]] = {}
         """Topic ids and ends of batches without rows, as long as only rows can tell the columns of the table
         that is to be created."""

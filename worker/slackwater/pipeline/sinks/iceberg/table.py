@@ -37,7 +37,7 @@ _PROPERTIES = {
 """Properties of a table that the sink creates."""
 
 
-class MarkedTable:
+class MarkedIcebergTable:
     """The table in ``catalog``, as of the last :meth:`refresh`. Its other methods raise pyiceberg's errors
     and OSError."""
 

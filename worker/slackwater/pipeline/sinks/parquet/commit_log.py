@@ -34,7 +34,7 @@ class LogError(Exception):
 
 
 @dataclass
-class State:
+class CommitState:
     """What ``version`` commits come to."""
 
     version: int = 0
@@ -53,7 +53,7 @@ class CommitLog:
 
     def __init__(self, files: LogFiles) -> None:
         self._files = files
-        self.state = State()
+        self.state = CommitState()
         """As of the last :meth:`refresh` or :meth:`append`."""
 
     def refresh(self) -> list[Commit]:
@@ -72,13 +72,13 @@ class CommitLog:
                 return commits
         raise LogError(f"{self._files.address} could not be read: commits disappear while they are read")
 
-    def _read(self) -> tuple[State, list[Commit]]:
+    def _read(self) -> tuple[CommitState, list[Commit]]:
         """The state of the last checkpoint, or the present one if that is newer, and the commits after it."""
         numbers, checkpoint = self._list()
         base = self.state
         if checkpoint > base.version:
             document = self._load(_checkpoint(checkpoint))
-            base = State(checkpoint, _marks(document), document["schema"])
+            base = CommitState(checkpoint, _marks(document), document["schema"])
         commits: list[Commit] = []
         while (number := base.version + len(commits) + 1) in numbers:
             document = self._load(_entry(number))

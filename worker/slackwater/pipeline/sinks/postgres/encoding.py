@@ -15,7 +15,7 @@ _PIECE_BYTES = 1 << 18
 
 
 def pieces(rows: pa.Table) -> Iterator[memoryview]:
-    """The rows, which have types of :class:`~slackwater.pipeline.sinks.postgres.types.Plain`, as CSV."""
+    """The rows, which have types of :class:`~slackwater.pipeline.sinks.postgres.types.ScalarRows`, as CSV."""
     import pyarrow as pa
     import pyarrow.csv
 

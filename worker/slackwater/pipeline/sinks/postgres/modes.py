@@ -18,7 +18,7 @@ ORDER = "slackwater order"
 """A column of the temporary table: the row's place in the batch."""
 
 
-class Mode(Protocol):
+class PostgresMode(Protocol):
     """How rows get from a temporary table, or by COPY, into the target.
 
     ``name``: of the mode. ``key``: the columns by which rows are the same; empty: none are. ``is_whole``: a
@@ -37,7 +37,7 @@ class Mode(Protocol):
         """The statement that takes the rows over from the table ``source``, which has ``columns``."""
 
 
-class Append:
+class PostgresAppend:
     """Each row is a new one."""
 
     name, is_whole, has_order = "append", False, False
@@ -55,7 +55,7 @@ class Append:
         return sql.SQL("insert into {} ({}) select {} from {}").format(table.sql, names, names, source)
 
 
-class Upsert:
+class PostgresUpsert:
     """A row replaces the one with the same key. Of a batch's rows the last one counts, by offset within a
     partition."""
 
@@ -85,7 +85,7 @@ class Upsert:
         ).format(table.sql, names, key, names, source, key, places, key, _action(changes))
 
 
-class Merge:
+class PostgresMerge:
     """Rows are added up by key, with each other and with the row that is there."""
 
     name, is_whole, has_order = "merge", False, False

@@ -24,10 +24,15 @@ from typing import TYPE_CHECKING, Any
 from slackwater.pipeline.sinks.postgres.connection import Database
 from slackwater.pipeline.sinks.postgres.errors import STALE, sink_error
 from slackwater.pipeline.sinks.postgres.marks import Marks
-from slackwater.pipeline.sinks.postgres.modes import Append, Merge, Mode, Upsert
+from slackwater.pipeline.sinks.postgres.modes import (
+    PostgresAppend,
+    PostgresMerge,
+    PostgresMode,
+    PostgresUpsert,
+)
 from slackwater.pipeline.sinks.postgres.table import Fitted, TableName, Target, fitted, identifiers
 from slackwater.pipeline.sinks.postgres.types import plain
-from slackwater.pipeline.sinks.postgres.writer import Writer
+from slackwater.pipeline.sinks.postgres.writer import TableWriter
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.pipeline.sinks.table_schema import reasons
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
@@ -71,13 +76,17 @@ class PostgresSink:
         new_columns: bool = True,
     ) -> None:
         self._name = TableName.of(table)
-        self._mode: Mode = (
-            Merge(key, aggregates or {}) if mode == "merge" else Upsert(key) if mode == "upsert" else Append()
+        self._mode: PostgresMode = (
+            PostgresMerge(key, aggregates or {})
+            if mode == "merge"
+            else PostgresUpsert(key)
+            if mode == "upsert"
+            else PostgresAppend()
         )
         self._new_columns = new_columns
         self._marks = Marks(self._name, group_id)
         self._database = Database(options or {}, f"slackwater {group_id}")
-        self._writer = Writer(self._name, self._mode)
+        self._writer = TableWriter(self._name, self._mode)
         self._target: Target | None = None
         self._has_marks = False
         self._knows = False

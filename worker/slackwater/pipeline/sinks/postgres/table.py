@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline.sinks.postgres.types import JSON, Column, Plain, sql_type
+from slackwater.pipeline.sinks.postgres.types import JSON, Column, ScalarRows, sql_type
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
@@ -143,7 +143,7 @@ class Target:
         return cls(oid, columns, is_plain and not indexes, keys - deferrable)
 
 
-def fitted(plain: Plain, target: Target | None, *, new_columns: bool, whole: bool) -> Fitted:
+def fitted(plain: ScalarRows, target: Target | None, *, new_columns: bool, whole: bool) -> Fitted:
     """The rows with the columns and types of ``target``; None: the table is to be created.
 
     ``whole``: the rows replace others, so that a column which they lack is null. Otherwise it is left out, as

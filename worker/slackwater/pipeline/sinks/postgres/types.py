@@ -18,7 +18,7 @@ _MOST_DIGITS = 76
 
 
 @dataclass(frozen=True)
-class Plain:
+class ScalarRows:
     """Rows with columns of scalars and lists of scalars only.
 
     ``json``: the columns that were structs, maps or nested lists, and are JSON texts now. ``given``: the
@@ -30,7 +30,7 @@ class Plain:
     given: frozenset[str]
 
 
-def plain(rows: pa.Table) -> Plain:
+def plain(rows: pa.Table) -> ScalarRows:
     """``rows`` with types that PostgreSQL has. Raises RecordsError for what none of them holds."""
     import pyarrow as pa
 
@@ -42,7 +42,7 @@ def plain(rows: pa.Table) -> Plain:
         rows = rows.set_column(
             at, pa.field(field.name, pa.string()), _json_texts(rows.column(at), field.name)
         )
-    return Plain(retyped(rows, _leaf), frozenset(field.name for field in nested), given)
+    return ScalarRows(retyped(rows, _leaf), frozenset(field.name for field in nested), given)
 
 
 def _is_json(kind: pa.DataType) -> bool:
@@ -86,7 +86,7 @@ def _leaf(kind: pa.DataType) -> pa.DataType | None:
 
 
 def sql_type(kind: pa.DataType) -> str:
-    """The type of a new column for values of ``kind``, a type of :class:`Plain` rows."""
+    """The type of a new column for values of ``kind``, a type of :class:`ScalarRows` rows."""
     import pyarrow as pa
 
     types = pa.types

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.sinks.postgres.encoding import pieces
 from slackwater.pipeline.sinks.postgres.errors import is_of_records, records_error
-from slackwater.pipeline.sinks.postgres.modes import ORDER, Mode
+from slackwater.pipeline.sinks.postgres.modes import ORDER, PostgresMode
 from slackwater.pipeline.sinks.postgres.table import Fitted, TableName, add_columns, create, identifiers
 from slackwater.runtime.errors import RecordsError
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _TEMPORARY = "slackwater_rows"
 
 
-class Writer:
+class TableWriter:
     """Writes to the table ``name`` in ``mode``. The methods raise RecordsError for what the table does not
     take, and psycopg.Error."""
 
-    def __init__(self, name: TableName, mode: Mode) -> None:
+    def __init__(self, name: TableName, mode: PostgresMode) -> None:
         self._name, self._mode = name, mode
 
     def change(self, cursor: psycopg.Cursor[Any], fitted: Fitted, *, exists: bool) -> None:

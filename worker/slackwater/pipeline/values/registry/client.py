@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
-from slackwater.pipeline.values.registry.http import Answer, RegistryAwayError, RegistryConnection
+from slackwater.pipeline.values.registry.http import RegistryAwayError, RegistryConnection, RegistryResponse
 from slackwater.runtime.config.value_config import RegistryConfig
 from slackwater.runtime.errors import ConfigError, StartError, WorkerError
 
@@ -130,7 +130,7 @@ class Registry:
             self._collect(referred, collected, open_)
             collected[key] = (name, _schema(referred, name)[1])
 
-    def _expect(self, answer: Answer, field: str) -> dict[str, Any]:
+    def _expect(self, answer: RegistryResponse, field: str) -> dict[str, Any]:
         """The object in a good answer. Raises ConfigError or WorkerError for another."""
         if answer.status in (401, 403):
             raise ConfigError(
@@ -152,7 +152,7 @@ class Registry:
             raise ConfigError(f"{answer.url} is no schema registry: its answer is no JSON object", field=_URL)
         return answer.document
 
-    def _get(self, path: str) -> Answer:
+    def _get(self, path: str) -> RegistryResponse:
         """The first answer of an address. Waits while none can answer. Raises StartError and WorkerError."""
         wait_ms = FIRST_WAIT_MS
         while True:

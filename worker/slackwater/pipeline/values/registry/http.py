@@ -28,7 +28,7 @@ class RegistryAwayError(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class RegistryResponse:
     """``url``: the one asked, for messages. ``document``: the JSON in the body; None where there is none."""
 
     url: str
@@ -59,7 +59,7 @@ class RegistryConnection:
         self._http: http.client.HTTPConnection | None = None
         self._contexts: TlsContexts | None = None
 
-    def get(self, path: str, timeout: float) -> Answer:
+    def get(self, path: str, timeout: float) -> RegistryResponse:
         """Asks for ``path`` beneath the url. ``timeout``: seconds, for each wait and for the whole body.
 
         Raises :class:`RegistryAwayError`, and ConfigError for files that cannot be read or a certificate that
@@ -84,7 +84,7 @@ class RegistryConnection:
             raise self._away(exc) from exc
         return self.get(path, timeout)  # the server has closed a connection that was kept
 
-    def _ask(self, path: str, timeout: float) -> Answer:
+    def _ask(self, path: str, timeout: float) -> RegistryResponse:
         url = f"{self._url}{path}"
         if self._http is None:
             self._http = self._connect(timeout)
@@ -99,7 +99,7 @@ class RegistryConnection:
             document = json.loads(body)
         except (ValueError, RecursionError):
             document = None
-        answer = Answer(url, response.status, document)
+        answer = RegistryResponse(url, response.status, document)
         if response.status >= 500 or response.status in _TRY_AGAIN:
             raise RegistryAwayError(f"{url} answers HTTP {response.status}{answer.said}")
         return answer

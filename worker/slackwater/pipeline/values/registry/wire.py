@@ -11,18 +11,18 @@ MAX_INDEXES = 32
 """How deeply a Protobuf message may be nested in others."""
 
 
-class WireError(ValueError):
+class WireFormatError(ValueError):
     """Bytes that are not in the wire format; the message says where."""
 
 
 def schema_id(value: bytes) -> int:
-    """The id of the schema that ``value`` was written with. Raises :class:`WireError`."""
+    """The id of the schema that ``value`` was written with. Raises :class:`WireFormatError`."""
     if len(value) < HEADER_BYTES:
-        raise WireError(
+        raise WireFormatError(
             f"has {len(value)} bytes, and the wire format of the schema registry begins with {HEADER_BYTES}"
         )
     if value[0]:
-        raise WireError(
+        raise WireFormatError(
             f"begins with byte {value[0]:#04x}, and the wire format of the schema registry with 0x00"
         )
     return int.from_bytes(value[1:HEADER_BYTES], "big", signed=True)
@@ -30,12 +30,12 @@ def schema_id(value: bytes) -> int:
 
 def message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
     """Which message of a Protobuf schema follows the header, as Confluent's serializer writes it, and where
-    the message begins. Raises :class:`WireError`."""
+    the message begins. Raises :class:`WireFormatError`."""
     count, at = _zigzag(value, HEADER_BYTES)
     if count == 0:
         return (0,), at
     if not 0 < count <= MAX_INDEXES:
-        raise WireError(
+        raise WireFormatError(
             f"has {count} message indexes at byte {HEADER_BYTES}; 1 to {MAX_INDEXES} are possible"
         )
     indexes = []
@@ -52,7 +52,7 @@ def _zigzag(value: bytes, start: int) -> tuple[int, int]:
         number |= (value[at] & 0x7F) << 7 * count
         if not value[at] & 0x80:
             return (number >> 1) ^ -(number & 1), at + 1
-    raise WireError(f"has no message index at byte {start}")
+    raise WireFormatError(f"has no message index at byte {start}")
 
 
 def schema_ids(
@@ -64,7 +64,7 @@ def schema_ids(
             continue
         try:
             yield row, schema_id(value), value
-        except WireError as exc:
+        except WireFormatError as exc:
             rejected[row] = f"{format_name} value: {exc}"
 
 
