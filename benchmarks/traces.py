@@ -27,7 +27,7 @@ from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka import KafkaProducer
 from slackwater.kafka.records import BatchBuilder, decode
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.batch import BatchPart, Stage
+from slackwater.runtime.delivery.batch import Part, Stage
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.telemetry.batch_trace import BatchTraces
 from slackwater.tracing.sdk import open_tracing
@@ -85,7 +85,7 @@ def batch_us(tracing: Tracing, records: int, turns: int) -> float:
         builder.append(row, b"", b"", [("traceparent", f"00-{made:032x}-{made:016x}-01".encode())])
     tp = TopicPartition("flights", 0)
     columns = decode(builder.build(base_offset=0), fetch_offset=0)
-    parts = {tp: BatchPart(OwnedPartition(tp), columns, 0, records)}
+    parts = {tp: Part(OwnedPartition(tp), columns, 0, records)}
     traces = BatchTraces(lambda: tracing, SYSTEM_CLOCK, "flights", "flights-0")
     began = time.process_time()
     for _ in range(turns):

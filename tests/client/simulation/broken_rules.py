@@ -17,7 +17,7 @@ from slackwater.kafka.protocol.assignors.sticky import CooperativeStickyAssignor
 from slackwater.kafka.protocol.membership.member import Membership
 from slackwater.kafka.protocol.membership.notices import NoticeQueue
 from slackwater.kafka.protocol.membership.state_machine import StateMachine
-from slackwater.kafka.protocol.membership.timers import MemberTimers
+from slackwater.kafka.protocol.membership.timers import Timers
 from slackwater.kafka.protocol.subscription import PartitionState, Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -79,7 +79,7 @@ def one_who_was_thrown_out_keeps_its_partitions() -> contextlib.AbstractContextM
 
 def failures_are_not_paced() -> contextlib.AbstractContextManager[Any]:
     """After a refusal, the same again at once."""
-    return patch.object(MemberTimers, "back_off", lambda self, *rest: None)
+    return patch.object(Timers, "back_off", lambda self, *rest: None)
 
 
 def refused_commits_are_not_paced() -> contextlib.AbstractContextManager[Any]:

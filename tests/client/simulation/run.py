@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
-from slackwater.kafka.consumer import engine as core
+from slackwater.kafka.consumer import core
 from tests.client.simulation.checks import Broken
 from tests.client.simulation.scenario import draw
 from tests.client.simulation.site import Site

@@ -582,7 +582,7 @@ class ControlPlane:
                 return {"rows": None}
             return answer
 
-        # 429 right after the kind was defined.
+        # The API server answers 429 right after the kind was defined.
         for row in until(listed, f"the groups of {namespace}")["rows"] or ():
             with contextlib.suppress(ApiError):  # it has gone meanwhile
                 self.api.request(

@@ -18,8 +18,8 @@ from slackwater.pipeline.sinks.delta.spark_sink import SparkDeltaSink
 from slackwater.pipeline.sinks.spark import append
 from slackwater.pipeline.trial import Trial
 from slackwater.runtime.delivery.batch import (
-    BatchPart,
     DeliveryBatch,
+    Part,
     Released,
     Stage,
     TransformError,
@@ -263,8 +263,8 @@ class BackfillDelivery:
         self._publish(handled.staged, part)
         return Delivered(sum(handled.rows.values()), count, 0)
 
-    def _read(self, tp: TopicPartition, span: OffsetRange) -> BatchPart:
+    def _read(self, tp: TopicPartition, span: OffsetRange) -> Part:
         pieces = list(read_log(self._consumer, tp, span.start, span.end, self._clock))
         check_topic(self._consumer, tp, {tp.topic: self._state.owned[tp].topic_id})
         columns = concat(pieces) if pieces else Released(0, span.start, span.end)
-        return BatchPart(self._state.owned[tp], columns, span.start, span.end)
+        return Part(self._state.owned[tp], columns, span.start, span.end)

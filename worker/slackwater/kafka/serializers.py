@@ -12,8 +12,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 def closing(*extensions: Any) -> ExitStack:
-    """Calls at its end ``close()`` of each that has one, the last first, whatever the others, or calls within
-    it, raise."""
+    """Closes, at its end, each extension that has a ``close()``, the last one first. None stays open because
+    another one, or a call within, raises."""
     stack = ExitStack()
     for extension in extensions:
         close = getattr(extension, "close", None)

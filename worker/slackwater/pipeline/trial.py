@@ -14,9 +14,9 @@ from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.delivery.batch import (
-    BatchPart,
     DeliveryBatch,
     Handled,
+    Part,
     Stage,
     Transformed,
     TransformError,
@@ -98,7 +98,7 @@ class Trial:
             return TrialOutcome(none, none, [])
         batch = DeliveryBatch(
             {
-                tp: BatchPart(OwnedPartition(tp, marks={}), part, part.first_offset, part.next_offset)
+                tp: Part(OwnedPartition(tp, marks={}), part, part.first_offset, part.next_offset)
                 for tp, part in columns.items()
             },
             Stage.HANDLING,

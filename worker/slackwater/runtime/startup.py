@@ -27,7 +27,7 @@ from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.tracing.spans import Tracing
 
 
-class WorkerParts(Protocol):
+class Parts(Protocol):
     """Makes the parts of a worker. Each call is made only when its part is needed."""
 
     def group_observer(self) -> GroupObserver:
@@ -73,7 +73,7 @@ class Loader:
     def __init__(
         self,
         config: WorkerConfig,
-        parts: WorkerParts,
+        parts: Parts,
         clock: Clock,
         log: StderrLog,
         quietly: Callable[[Callable[[], object]], None],

@@ -31,7 +31,7 @@ from slackwater.runtime.errors import (
 from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.interfaces import Consumer, StandbyConsumer
 from slackwater.runtime.shutdown import Stopping
-from slackwater.runtime.startup import Loaded, Loader, WorkerParts
+from slackwater.runtime.startup import Loaded, Loader, Parts
 from slackwater.runtime.takeover.group_observer import GroupObserver
 from slackwater.runtime.takeover.roles import Role, RoleEvent, Roles, at_start
 from slackwater.runtime.telemetry.events import EventLog, StderrLog
@@ -92,12 +92,7 @@ class Worker:
     """One worker; ``run`` is called once, from the thread that will poll."""
 
     def __init__(
-        self,
-        config: WorkerConfig,
-        instance: str,
-        parts: WorkerParts,
-        around: Surroundings,
-        stopping: Stopping,
+        self, config: WorkerConfig, instance: str, parts: Parts, around: Surroundings, stopping: Stopping
     ) -> None:
         self._config, self._parts, self._around, self._stopping = config, parts, around, stopping
         self._events, self._log, self._clock = around.events, around.log, around.clock

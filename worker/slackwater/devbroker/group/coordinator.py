@@ -15,7 +15,7 @@ from slackwater.devbroker.group.describe import (
     snapshot,
     tombstones,
 )
-from slackwater.devbroker.group.group import ClientInfo, Group, GroupError
+from slackwater.devbroker.group.group import Client, Group, GroupError
 from slackwater.devbroker.group.member_requests import (
     JoinHandler,
     check_protocol_named,
@@ -67,7 +67,7 @@ class GroupCoordinator:
         self._rebalancer = Rebalancer(config, store, self._timers)
         self._join = JoinHandler(config, store, self._rebalancer, self._groups, make_member_id)
         self._offsets = OffsetHandler(config, store, self._rebalancer, self._groups, topics)
-        self._handlers: dict[int, Callable[[Any, int, ClientInfo, Reply], None]] = {
+        self._handlers: dict[int, Callable[[Any, int, Client, Reply], None]] = {
             m.JoinGroupRequest.api_key: self._handle_join,
             m.SyncGroupRequest.api_key: self._handle_sync,
             m.HeartbeatRequest.api_key: self._handle_heartbeat,
@@ -109,7 +109,7 @@ class GroupCoordinator:
         handler = self._handlers[request.api_key]
         self._timers.advance(now_ms)
         host = client_host if client_host.startswith("/") else f"/{client_host}"
-        handler(request, version, ClientInfo(client_id or "", host), self._deferred(reply))
+        handler(request, version, Client(client_id or "", host), self._deferred(reply))
         self._send()
 
     def poll(self, now_ms: float) -> float | None:
@@ -155,9 +155,7 @@ class GroupCoordinator:
 
     # -- one method a request
 
-    def _handle_join(
-        self, request: m.JoinGroupRequest, version: int, client: ClientInfo, reply: Reply
-    ) -> None:
+    def _handle_join(self, request: m.JoinGroupRequest, version: int, client: Client, reply: Reply) -> None:
         def answer(response: m.JoinGroupResponse) -> None:
             if version < 7 and response.protocol_name is None:
                 response.protocol_name = ""
@@ -168,9 +166,7 @@ class GroupCoordinator:
         else:
             self._join.handle(request, version, client, answer)
 
-    def _handle_sync(
-        self, request: m.SyncGroupRequest, version: int, client: ClientInfo, reply: Reply
-    ) -> None:
+    def _handle_sync(self, request: m.SyncGroupRequest, version: int, client: Client, reply: Reply) -> None:
         try:
             check_protocol_named(request, version)
             group = self._serving(request.group_id)
@@ -179,7 +175,7 @@ class GroupCoordinator:
             reply(m.SyncGroupResponse(error_code=exc.code))
 
     def _handle_heartbeat(
-        self, request: m.HeartbeatRequest, version: int, client: ClientInfo, reply: Reply
+        self, request: m.HeartbeatRequest, version: int, client: Client, reply: Reply
     ) -> None:
         error = ErrorCode.NONE
         try:
@@ -189,9 +185,7 @@ class GroupCoordinator:
             error = ErrorCode.NONE if exc.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else exc.code
         reply(m.HeartbeatResponse(error_code=error))
 
-    def _handle_leave(
-        self, request: m.LeaveGroupRequest, version: int, client: ClientInfo, reply: Reply
-    ) -> None:
+    def _handle_leave(self, request: m.LeaveGroupRequest, version: int, client: Client, reply: Reply) -> None:
         try:
             group = self._serving(request.group_id)
         except GroupError as exc:
@@ -200,30 +194,28 @@ class GroupCoordinator:
         reply(leave(group, request, version, self._rebalancer))
 
     def _handle_commit(
-        self, request: m.OffsetCommitRequest, version: int, client: ClientInfo, reply: Reply
+        self, request: m.OffsetCommitRequest, version: int, client: Client, reply: Reply
     ) -> None:
         reply(self._offsets.commit(request, version, self._phase.value))
 
     def _handle_fetch(
-        self, request: m.OffsetFetchRequest, version: int, client: ClientInfo, reply: Reply
+        self, request: m.OffsetFetchRequest, version: int, client: Client, reply: Reply
     ) -> None:
         reply(self._offsets.fetch(request, version, self._phase.value))
 
     def _handle_describe(
-        self, request: m.DescribeGroupsRequest, version: int, client: ClientInfo, reply: Reply
+        self, request: m.DescribeGroupsRequest, version: int, client: Client, reply: Reply
     ) -> None:
         reply(describe_groups(self._groups, request, version, self._phase.value))
 
-    def _handle_list(
-        self, request: m.ListGroupsRequest, version: int, client: ClientInfo, reply: Reply
-    ) -> None:
+    def _handle_list(self, request: m.ListGroupsRequest, version: int, client: Client, reply: Reply) -> None:
         if self._phase is _Phase.LOADING:
             reply(m.ListGroupsResponse(error_code=self._phase.value))
         else:
             reply(list_groups(self._groups.values(), request))
 
     def _handle_delete(
-        self, request: m.DeleteGroupsRequest, version: int, client: ClientInfo, reply: Reply
+        self, request: m.DeleteGroupsRequest, version: int, client: Client, reply: Reply
     ) -> None:
         results = [
             m.DeleteGroupsResponseResult(

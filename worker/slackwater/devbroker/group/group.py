@@ -58,7 +58,7 @@ class JoinProtocol(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ClientInfo:
+class Client:
     """The client that sent a request. ``host`` has Java's form, with a slash in front."""
 
     client_id: str
@@ -75,7 +75,7 @@ class Member:
 
     member_id: str
     instance_id: str | None
-    client: ClientInfo
+    client: Client
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocol_type: str
@@ -352,7 +352,7 @@ def _restored(stored: StoredMember, record: GroupRecord) -> Member:
     return Member(
         member_id=stored.member_id,
         instance_id=stored.instance_id,
-        client=ClientInfo(stored.client_id, stored.client_host),
+        client=Client(stored.client_id, stored.client_host),
         session_timeout_ms=stored.session_timeout_ms,
         rebalance_timeout_ms=stored.rebalance_timeout_ms,
         protocol_type=record.protocol_type or "",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from slackwater.devbroker.group.config import GroupConfig
 from slackwater.devbroker.group.group import (
-    ClientInfo,
+    Client,
     Group,
     GroupError,
     GroupState,
@@ -41,7 +41,7 @@ class JoinHandler:
         self._groups = groups
         self._make_member_id = make_member_id
 
-    def handle(self, request: m.JoinGroupRequest, version: int, client: ClientInfo, reply: JoinReply) -> None:
+    def handle(self, request: m.JoinGroupRequest, version: int, client: Client, reply: JoinReply) -> None:
         """One JoinGroup; ``reply`` is called now or when the join phase ends."""
         try:
             self._join(_Join(request, version, client, reply))
@@ -203,9 +203,7 @@ class JoinHandler:
 class _Join:
     """A JoinGroup and the values derived from it."""
 
-    def __init__(
-        self, request: m.JoinGroupRequest, version: int, client: ClientInfo, reply: JoinReply
-    ) -> None:
+    def __init__(self, request: m.JoinGroupRequest, version: int, client: Client, reply: JoinReply) -> None:
         self.request = request
         self.version = version
         self.client = client

@@ -67,7 +67,7 @@ class AsyncConsumer(ConsumerBase):
     async def start(self) -> Self:
         """Finds a broker. Raises :class:`NoBrokersAvailable` naming every address."""
         self._loop = asyncio.get_running_loop()
-        core = self._engine(self._news.set)
+        core = self._new_core(self._news.set)
         try:
             await core.start()
         except BaseException:

@@ -22,7 +22,7 @@ from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.membership.history import MembershipStats
 from slackwater.kafka.protocol.membership.member import Membership
 from slackwater.kafka.protocol.membership.requests import Lane, Send
-from slackwater.kafka.protocol.membership.states import MembershipConfig, MembershipState
+from slackwater.kafka.protocol.membership.states import MembershipConfig, State
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import EncodeError, ErrorCode
@@ -130,7 +130,7 @@ class ConsumerCoordinator:
             self._planning = True
             self._spawn(self._plan())
         self._pulse()
-        if member.notices or member.state is MembershipState.DEAD or member.state is not before:
+        if member.notices or member.state is State.DEAD or member.state is not before:
             self._on_news()
         return wake_at
 
@@ -309,5 +309,5 @@ class ConsumerCoordinator:
 
     def require(self) -> None:
         """Raises the error that has ended the membership, if one has."""
-        if self.membership.state is MembershipState.DEAD:
+        if self.membership.state is State.DEAD:
             raise self.membership.error or IllegalStateError("the member has failed")

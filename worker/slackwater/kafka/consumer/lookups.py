@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from slackwater.kafka.consumer.engine import ConsumerCore
+from slackwater.kafka.consumer.core import ConsumerCore
 from slackwater.kafka.consumer.offsets.positions import offsets_only, same_time
 from slackwater.kafka.errors import IllegalStateError, KafkaError, KafkaTimeoutError, raise_for_code
 from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition, check_partitions

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, overload
 from uuid import UUID
 
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
-from slackwater.kafka.consumer.engine import ConsumerCore
+from slackwater.kafka.consumer.core import ConsumerCore
 from slackwater.kafka.consumer.interceptors import ConsumerInterceptors
 from slackwater.kafka.consumer.iteration import RecordIterator, Records, Stuck, all_records
 from slackwater.kafka.consumer.listener import callback_for, check_listener
@@ -21,7 +21,7 @@ from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.metrics.raw import KafkaMetric, MetricName
 from slackwater.kafka.net.security.connect import kept_by_client
 from slackwater.kafka.net.threads import MADE_BEFORE_FORK, tell_of_fork
-from slackwater.kafka.protocol.membership.states import MembershipState
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.subscription import EARLIEST, LATEST, FetchState
 from slackwater.kafka.records import RecordColumns
 from slackwater.kafka.serializers import closing
@@ -51,7 +51,7 @@ class ConsumerBase(ABC):
         self.config = config.loaded()
         self._opened: ConsumerCore | None = None
         self._of_parent: ConsumerCore | None = None
-        """The engine, in a process that was forked afterwards."""
+        """The core, in a process that was forked afterwards."""
         self._listener: Any = None
         self._iterator = RecordIterator()
         self._stuck = Stuck()
@@ -68,8 +68,8 @@ class ConsumerBase(ABC):
         """Called in a process that was forked: every call raises; closing does nothing."""
         self._opened, self._of_parent = None, self._opened
 
-    def _engine(self, on_news: Callable[[], None]) -> ConsumerCore:
-        """An engine on the running loop, without what is the application's and may refer to this client."""
+    def _new_core(self, on_news: Callable[[], None]) -> ConsumerCore:
+        """A core on the running loop, without what is the application's and may refer to this client."""
         config = replace(
             self.config,
             security=kept_by_client(self.config.security),
@@ -313,9 +313,9 @@ class ConsumerBase(ABC):
     def group_metadata(self) -> ConsumerGroupMetadata:
         """What fences this member's commits (KIP-447), and how far it is. Sends nothing; from any thread."""
         snapshot = self._core.membership()
-        if snapshot.state == MembershipState.STABLE.value:
+        if snapshot.state == State.STABLE.value:
             state = MemberState.STABLE
-        elif snapshot.state in (MembershipState.OUT.value, MembershipState.DEAD.value):
+        elif snapshot.state in (State.OUT.value, State.DEAD.value):
             state = MemberState.UNJOINED
         else:
             state = MemberState.REBALANCING

@@ -19,7 +19,7 @@ from slackwater.kafka.net import Cluster, Purpose
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.membership.notices import Notice, NoticeKind
-from slackwater.kafka.protocol.subscription import PartitionState, Subscription, SubscriptionMode
+from slackwater.kafka.protocol.subscription import Mode, PartitionState, Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.primitives import ZERO_UUID
@@ -129,7 +129,7 @@ class Takeover:
 
 def refuse_in_standby(subscription: Subscription, call: str) -> None:
     """Raises :class:`IllegalStateError` in standby, which names the call to make first. From any thread."""
-    if subscription.mode is SubscriptionMode.STANDBY:
+    if subscription.mode is Mode.STANDBY:
         raise IllegalStateError(
             f"{call}: this consumer is in standby and reads nothing yet: take_over() joins the group, "
             "unsubscribe() ends the standby"
@@ -214,7 +214,7 @@ class Standby:
 
     def prefetch(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Fetches these partitions ahead from these offsets on, and no others."""
-        if self._subscription.mode is not SubscriptionMode.STANDBY:
+        if self._subscription.mode is not Mode.STANDBY:
             raise IllegalStateError("prefetch(): this is for a consumer in standby; call stand_by() first")
         wanted = self._of_ours(offsets)
         self._subscription.keep_ahead(wanted)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, overloa
 
 from slackwater.extras import ARROW
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig, default_keywords
-from slackwater.kafka.consumer.engine import ConsumerCore
+from slackwater.kafka.consumer.core import ConsumerCore
 from slackwater.kafka.consumer.iteration import to_table
 from slackwater.kafka.consumer.listener import callback_for, listener_error
 from slackwater.kafka.consumer.lookups import Lookups
@@ -89,7 +89,7 @@ class KafkaConsumer(ConsumerBase):
             raise
 
     async def _start(self) -> ConsumerCore:
-        core = self._engine(self._news.set)
+        core = self._new_core(self._news.set)
         try:
             await core.start()
         except BaseException:

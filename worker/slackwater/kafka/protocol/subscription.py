@@ -26,10 +26,10 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.topic_pattern import TopicPattern
 from slackwater.kafka.wire.primitives import ZERO_UUID
 
-__all__ = ["EARLIEST", "LATEST", "MOVES", "FetchState", "PartitionState", "Subscription", "SubscriptionMode"]
+__all__ = ["EARLIEST", "LATEST", "MOVES", "FetchState", "Mode", "PartitionState", "Subscription"]
 
 
-class SubscriptionMode(Enum):
+class Mode(Enum):
     """How the partitions are chosen; they exclude each other until ``unsubscribe()``."""
 
     NONE = "none"
@@ -105,7 +105,7 @@ class Subscription:
     """One consumer's subscription. Changed on the client's loop, but for positions; read from anywhere."""
 
     def __init__(self) -> None:
-        self.mode = SubscriptionMode.NONE
+        self.mode = Mode.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: TopicPattern | None = None
         self.partitions: dict[TopicPartition, PartitionState] = {}
@@ -115,17 +115,17 @@ class Subscription:
 
     # -- choosing --------------------------------------------------------------------------------
 
-    def _choose(self, mode: SubscriptionMode) -> None:
-        if self.mode is SubscriptionMode.STANDBY:
+    def _choose(self, mode: Mode) -> None:
+        if self.mode is Mode.STANDBY:
             raise IllegalStateError(
                 "this consumer is in standby: take_over() joins the group with what it stands by for, "
                 "unsubscribe() ends the standby"
             )
-        if mode is SubscriptionMode.STANDBY and self.mode is not SubscriptionMode.NONE:
+        if mode is Mode.STANDBY and self.mode is not Mode.NONE:
             raise IllegalStateError(
                 f"this consumer reads {self.mode.value}; call unsubscribe() before stand_by()"
             )
-        if self.mode not in (SubscriptionMode.NONE, mode):
+        if self.mode not in (Mode.NONE, mode):
             raise IllegalStateError(
                 f"this consumer reads {self.mode.value}; call unsubscribe() before it reads by {mode.value}: "
                 "subscribe() by topics, subscribe() by pattern and assign() exclude each other"
@@ -135,26 +135,26 @@ class Subscription:
     def subscribe_topics(self, topics: Iterable[str]) -> None:
         """Reads these topics, as a member of the group."""
         names = _checked(topics)
-        self._choose(SubscriptionMode.TOPICS)
+        self._choose(Mode.TOPICS)
         self.topics = names
 
     def subscribe_pattern(self, pattern: str | re.Pattern[str]) -> None:
         """Reads the topics whose names the pattern matches from their beginning (:class:`TopicPattern`)."""
         compiled = TopicPattern(pattern)
-        self._choose(SubscriptionMode.PATTERN)
+        self._choose(Mode.PATTERN)
         self.pattern = compiled
 
     def stand_by(self, topics: Iterable[str], pattern: str | re.Pattern[str] | None) -> None:
         """Is going to read these topics, or those that the pattern matches. Nothing is assigned before."""
         names, compiled = _checked(topics), None if pattern is None else TopicPattern(pattern)
-        self._choose(SubscriptionMode.STANDBY)
+        self._choose(Mode.STANDBY)
         self.topics, self.pattern = names, compiled
 
     def end_standby(self) -> None:
         """Reads as a member of the group what it stood by for. What is prefetched stays."""
-        if self.mode is not SubscriptionMode.STANDBY:
+        if self.mode is not Mode.STANDBY:
             raise IllegalStateError("this consumer is not in standby; call stand_by() first")
-        self.mode = SubscriptionMode.TOPICS if self.pattern is None else SubscriptionMode.PATTERN
+        self.mode = Mode.TOPICS if self.pattern is None else Mode.PATTERN
 
     def match(self, topics: Iterable[str]) -> bool:
         """Takes the topics that match the pattern; true if that changes them."""
@@ -166,19 +166,19 @@ class Subscription:
     def assign_by_user(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads these partitions, outside of group management."""
         wanted = list(partitions)
-        self._choose(SubscriptionMode.ASSIGNED)
+        self._choose(Mode.ASSIGNED)
         self.topics = frozenset(tp.topic for tp in wanted)
         self._set(wanted)
 
     def unsubscribe(self) -> None:
         """Reads nothing."""
-        self.mode, self.topics, self.pattern = SubscriptionMode.NONE, frozenset(), None
+        self.mode, self.topics, self.pattern = Mode.NONE, frozenset(), None
         self.partitions, self.prefetched = {}, {}
 
     @property
     def by_group(self) -> bool:
         """Whether the group gives the partitions."""
-        return self.mode in (SubscriptionMode.TOPICS, SubscriptionMode.PATTERN)
+        return self.mode in (Mode.TOPICS, Mode.PATTERN)
 
     # -- the assignment ------------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ _WORK = {stage.name.lower() for stage in Stage} - {
 
 
 @dataclass
-class BatchPart:
+class Part:
     """One partition's part. It covers the offsets from ``start`` up to ``end`` (not included)."""
 
     owned: OwnedPartition
@@ -129,7 +129,7 @@ class GatheredRows(Protocol):
     rows_bytes: int
     memory_bytes: int
 
-    def add(self, transformed: Transformed, partitions: Mapping[TopicPartition, BatchPart]) -> bool: ...
+    def add(self, transformed: Transformed, partitions: Mapping[TopicPartition, Part]) -> bool: ...
 
     def transformed(self) -> Transformed: ...
 
@@ -138,7 +138,7 @@ class GatheredRows(Protocol):
 class DeliveryBatch:
     """``parts`` holds those that are still to be committed; what was given up is taken out of it."""
 
-    parts: dict[TopicPartition, BatchPart]
+    parts: dict[TopicPartition, Part]
     stage: Stage
     task: Task | None
     since_ms: float
@@ -199,7 +199,7 @@ class DeliveryBatch:
         )
         self.stage, self.task, self.since_ms = stage, task, now_ms
 
-    def give_up(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, BatchPart]:
+    def give_up(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Part]:
         """Takes the parts of ``partitions`` out, and out of what is staged. Returns them.
 
         A commit of the sink that is under way cannot be stopped. It is left alone: the marks keep it right.
@@ -217,7 +217,7 @@ class DeliveryBatch:
         return describe(self.parts)
 
 
-def describe(parts: Mapping[TopicPartition, BatchPart], most: int = 3) -> str:
+def describe(parts: Mapping[TopicPartition, Part], most: int = 3) -> str:
     """The batch for a message: ``flights-3 offsets 100 to 199, flights-5 ...``."""
     named = [f"{tp} offsets {part.start} to {part.end - 1}" for tp, part in sorted(parts.items())]
     more = f" and {len(named) - most} more partitions" if len(named) > most else ""
@@ -372,7 +372,7 @@ def rows_of(rows: pa.Table, partitions: Collection[TopicPartition]) -> pa.Table:
     return rows.filter(mask)
 
 
-def _check_marks(parts: Mapping[TopicPartition, BatchPart]) -> None:
+def _check_marks(parts: Mapping[TopicPartition, Part]) -> None:
     """Raises SinkFencedError where a part begins below its mark: its start was handed over, and its mark was
     read after that."""
     for tp, part in parts.items():

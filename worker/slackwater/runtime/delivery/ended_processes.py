@@ -21,9 +21,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from slackwater.runtime.delivery.batch import (
-    BatchPart,
     DeliveryBatch,
     Output,
+    Part,
     Selected,
     Transformed,
     Whole,
@@ -44,10 +44,10 @@ ENDED_THE_PROCESS = (
 )
 """The reason of such a dead letter."""
 
-Parts = dict["TopicPartition", BatchPart]
+Parts = dict["TopicPartition", Part]
 
 
-def narrowed(parts: Mapping[TopicPartition, BatchPart]) -> Parts | None:
+def narrowed(parts: Mapping[TopicPartition, Part]) -> Parts | None:
     """The first half of the records of ``parts`` with which processes have ended, or the one that is left.
     None: there are no such records. Of several ranges those that were tried last are taken."""
     suspects = {tp: Whole(part.columns, tp) for tp, part in parts.items() if _is_suspect(part)}
@@ -73,7 +73,7 @@ def narrowed(parts: Mapping[TopicPartition, BatchPart]) -> Parts | None:
     return taken
 
 
-def control_of(parts: Mapping[TopicPartition, BatchPart], taken: Parts, turn: int) -> Parts | None:
+def control_of(parts: Mapping[TopicPartition, Part], taken: Parts, turn: int) -> Parts | None:
     """Another record of ``parts``, where ``taken`` is one that has ended a process alone and is tried again:
     if that one passes, it is not the handler, or what it works with, that ends the process. ``turn``: which,
     since it may end the process itself. None: none is needed, or there is none, or so many processes have
@@ -103,7 +103,7 @@ def begin_notes(batch: DeliveryBatch) -> list[tuple[OwnedPartition, Begun]]:
     return [(part.owned, Begun(part.end, ends, 1 + _ended_alone(part) if alone else 0)) for part in noted]
 
 
-def ended_alone(parts: Mapping[TopicPartition, BatchPart]) -> int:
+def ended_alone(parts: Mapping[TopicPartition, Part]) -> int:
     """With how many processes the one record of ``parts`` has ended alone, if those are enough; else 0."""
     if sum(len(part.columns) for part in parts.values()) != 1:
         return 0
@@ -124,21 +124,21 @@ def rejected_whole(batch: DeliveryBatch, reason: str, *, by_record: bool) -> Tra
     return Transformed(Output(rows, {}, {}), letters, 0, {}, by_record)
 
 
-def _is_suspect(part: BatchPart) -> bool:
+def _is_suspect(part: Part) -> bool:
     return part.owned.suspect is not None and part.start < part.owned.suspect.end
 
 
-def _suspect(part: BatchPart) -> Begun:
+def _suspect(part: Part) -> Begun:
     assert part.owned.suspect is not None
     return part.owned.suspect
 
 
-def _ended_alone(part: BatchPart) -> int:
+def _ended_alone(part: Part) -> int:
     """With how many processes its one record has ended alone."""
     suspect = part.owned.suspect
     return suspect.alone if suspect is not None and suspect.end == part.end else 0
 
 
-def _offsets_below_end(part: BatchPart, columns: Whole) -> list[int]:
+def _offsets_below_end(part: Part, columns: Whole) -> list[int]:
     offsets = columns.to_arrow(part.owned.tp.topic, part.owned.tp.partition).column("offset").to_pylist()
     return [offset for offset in offsets if offset < _suspect(part).end]

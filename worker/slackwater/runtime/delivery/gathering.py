@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.delivery.batch import (
-    BatchPart,
     DeliveryBatch,
     Handled,
     Output,
+    Part,
     Released,
     Transformed,
     rows_of,
@@ -88,7 +88,7 @@ class GatheredOutput:
         self._input_bytes = 0
         self._ms: dict[str, float] = {}
 
-    def add(self, transformed: Transformed, partitions: Mapping[TopicPartition, BatchPart]) -> bool:
+    def add(self, transformed: Transformed, partitions: Mapping[TopicPartition, Part]) -> bool:
         """Adds the output of the next batch, of ``partitions`` alone: others were given up. False if its
         columns have other types; nothing is added then."""
         import pyarrow as pa
@@ -229,11 +229,11 @@ def _follows(first: DeliveryBatch, batch: DeliveryBatch) -> bool:
     )
 
 
-def _released(part: BatchPart) -> Released:
+def _released(part: Part) -> Released:
     return Released(len(part.columns), part.start, part.end)
 
 
-def _joined(before: BatchPart, part: BatchPart) -> BatchPart:
+def _joined(before: Part, part: Part) -> Part:
     return replace(
         before,
         columns=Released(len(before.columns) + len(part.columns), before.start, part.end),

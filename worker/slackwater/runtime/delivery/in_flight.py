@@ -25,9 +25,9 @@ from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.call_threads import Runner
 from slackwater.runtime.delivery.batch import (
-    BatchPart,
     DeliveryBatch,
     Handled,
+    Part,
     Stage,
     Transformed,
     TransformError,
@@ -206,9 +206,7 @@ class InFlight:
         if refresher is not None and (refresher.running or (begins and self._handler_free)):
             refresher.advance()
 
-    def begin(
-        self, parts: dict[TopicPartition, BatchPart], *, control_for: OwnedPartition | None = None
-    ) -> None:
+    def begin(self, parts: dict[TopicPartition, Part], *, control_for: OwnedPartition | None = None) -> None:
         """Hands ``parts`` to the handler, after reading back which of their records are dead letters.
         ``control_for``: see :class:`~slackwater.runtime.delivery.batch.DeliveryBatch`."""
         assert self.takes
@@ -811,7 +809,7 @@ class InFlight:
         return True
 
     def _stop_partitions(
-        self, batch: DeliveryBatch, lettered: Mapping[TopicPartition, BatchPart], new: int
+        self, batch: DeliveryBatch, lettered: Mapping[TopicPartition, Part], new: int
     ) -> None:
         """Reads no more of partitions whose dead letters would be too many; nothing of them is written."""
         why = {
@@ -910,7 +908,7 @@ def _can_shrink(batch: DeliveryBatch, error: Exception) -> bool:
     return isinstance(error, BatchTooLargeError) and batch.records > 1
 
 
-def _new_letters(part: BatchPart) -> int:
+def _new_letters(part: Part) -> int:
     """How many of its dead letters, which were read back, are not stored yet."""
     stored = part.owned.letters or ()
     return sum(letter.offset not in stored for letter in part.letters)

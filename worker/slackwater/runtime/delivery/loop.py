@@ -25,7 +25,7 @@ from slackwater.kafka.errors import (
     TopicRecreatedError,
 )
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from slackwater.runtime.delivery.batch import BatchPart, DeliveryBatch, Stage, Unreadable, describe
+from slackwater.runtime.delivery.batch import DeliveryBatch, Part, Stage, Unreadable, describe
 from slackwater.runtime.delivery.commits import DeliveryCommitter, HandedOverOffsets, PositionCommits, fenced
 from slackwater.runtime.delivery.dead_letters import unreadable
 from slackwater.runtime.delivery.ended_processes import control_of, narrowed
@@ -590,7 +590,7 @@ class Delivery:
             # Not the first record's offset: compaction may remove records in between.
             before = ends.get(tp, owned.start)
             start = first if before is None else min(before, first)
-            parts[tp] = BatchPart(owned, columns, start, columns.next_offset)
+            parts[tp] = Part(owned, columns, start, columns.next_offset)
         parts, control_for = self._cautiously(parts)
         if not parts:
             return
@@ -608,8 +608,8 @@ class Delivery:
         self._report.show()
 
     def _cautiously(
-        self, parts: dict[TopicPartition, BatchPart]
-    ) -> tuple[dict[TopicPartition, BatchPart], OwnedPartition | None]:
+        self, parts: dict[TopicPartition, Part]
+    ) -> tuple[dict[TopicPartition, Part], OwnedPartition | None]:
         """Of records with which processes have ended, half, and nothing else; or all of ``parts``. What is
         left out is read again. Nothing where the batch in flight is to be committed first. And the partition
         that it is a control for."""
@@ -637,7 +637,7 @@ class Delivery:
         for owned in self._owned.values():
             owned.suspect = None
 
-    def _is_pressing(self, parts: Mapping[TopicPartition, BatchPart], now: float) -> bool:
+    def _is_pressing(self, parts: Mapping[TopicPartition, Part], now: float) -> bool:
         """Whether what comes after ``parts`` is not to be kept waiting: the first records of a partition are
         still to come, or there is as much left to read as they have, as far as the client knows. A few
         records always come meanwhile."""

@@ -9,7 +9,7 @@ from slackwater.kafka import errors
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.net.security import options as security_options
 from slackwater.kafka.protocol.diagnostics import FindingKind
-from slackwater.kafka.protocol.membership.states import TRANSITIONS, MembershipEvent, MembershipState
+from slackwater.kafka.protocol.membership.states import TRANSITIONS, Event, State
 from slackwater.kafka.protocol.subscription import MOVES, FetchState
 from tools.client_docs import PAGE, PAGES, PARTS, fetch_picture, membership_picture, render
 from tools.client_docs.described import DESCRIBED, SECURITY
@@ -36,9 +36,7 @@ def test_the_diagrams_have_every_state_and_every_transition() -> None:
     for state, following, events in re.findall(r"^    (\w+) --> (\w+) : (.+)$", drawn, re.MULTILINE):
         drawn_moves |= {(state, event, following) for event in events.split(", ")}
     assert drawn_moves == moves
-    assert {state.name for state in MembershipState} | {event.name for event in MembershipEvent} <= set(
-        re.findall(r"\w+", drawn)
-    )
+    assert {state.name for state in State} | {event.name for event in Event} <= set(re.findall(r"\w+", drawn))
     steps = set(re.findall(r"^    (\w+) --> (\w+)$", fetch_picture(), re.MULTILINE))
     assert steps == {(state.name, to.name) for state, row in MOVES.items() for to in row}
     assert {state.name for state in FetchState} <= {name for step in steps for name in step}

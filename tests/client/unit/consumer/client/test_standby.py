@@ -12,7 +12,7 @@ import pytest
 
 from slackwater.kafka.consumer.async_consumer import AsyncConsumer
 from slackwater.kafka.consumer.coordinator import ConsumerCoordinator
-from slackwater.kafka.consumer.engine import ConsumerCore
+from slackwater.kafka.consumer.core import ConsumerCore
 from slackwater.kafka.consumer.fetch.buffer import Chunk
 from slackwater.kafka.consumer.fetch.fetcher import Fetcher
 from slackwater.kafka.consumer.offsets.group_offsets import GroupOffsets
@@ -27,8 +27,8 @@ from slackwater.kafka.errors import (
 )
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.protocol.consumer_protocol import encode_assignment
-from slackwater.kafka.protocol.membership.states import MembershipState
-from slackwater.kafka.protocol.subscription import FetchState, SubscriptionMode
+from slackwater.kafka.protocol.membership.states import State
+from slackwater.kafka.protocol.subscription import FetchState, Mode
 from slackwater.kafka.records import measure, set_base_offset
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -247,7 +247,7 @@ async def test_a_standby_has_the_coordinator_and_both_connections_and_joins_noth
         assert (membership.state, membership.generation, membership.member_id) == ("out", -1, "")
         assert (made.consumer.assignment(), made.consumer.subscription()) == (set(), None)
         assert made.core.group.membership.poll(0)[0] == []
-        assert made.core.subscription.mode is SubscriptionMode.STANDBY
+        assert made.core.subscription.mode is Mode.STANDBY
     finally:
         await made.close()
     assert made.listener.notices == []
@@ -263,7 +263,7 @@ async def test_a_standby_needs_a_group_and_an_instance(face: Any, missing: Any, 
     try:
         with pytest.raises(IllegalStateError, match=rf"stand_by\(\).*{named}"):
             await made.stand_by()
-        assert made.core.subscription.mode is SubscriptionMode.NONE
+        assert made.core.subscription.mode is Mode.NONE
     finally:
         await made.close()
 
@@ -281,7 +281,7 @@ async def test_what_reads_or_commits_is_refused_in_standby_and_says_what_to_do(f
                 await made.call(name, *how)
         with pytest.raises(IllegalStateError, match="standby"):
             await anext(made.consumer) if made.is_async else await asyncio.to_thread(next, made.consumer)
-        assert made.core.subscription.mode is SubscriptionMode.STANDBY
+        assert made.core.subscription.mode is Mode.STANDBY
     finally:
         await made.close()
 
@@ -366,7 +366,7 @@ async def test_a_wakeup_ends_the_wait_and_leaves_no_standby(face: Any, wire: Wir
         made.consumer.wakeup()
         with pytest.raises(WakeupError):
             await waiting
-        assert (made.core.subscription.mode, made.core.standby.active) == (SubscriptionMode.NONE, False)
+        assert (made.core.subscription.mode, made.core.standby.active) == (Mode.NONE, False)
         wire.hangs = False
         await made.call("stand_by", ["t"])
     finally:
@@ -699,7 +699,7 @@ async def test_a_member_that_dies_before_it_is_assigned_anything_fetches_no_more
             made.core._on_news()
 
         await made.on_loop(fence)
-        assert made.core.group.membership.state is MembershipState.DEAD
+        assert made.core.group.membership.state is State.DEAD
         assert (made.core.subscription.prefetched, made.core.buffer.total_bytes) == ({}, 0)
         with pytest.raises(FencedInstanceIdError):
             await made.poll()

@@ -14,13 +14,13 @@ import pytest
 
 from slackwater.kafka.consumer.async_consumer import AsyncConsumer
 from slackwater.kafka.consumer.coordinator import ConsumerCoordinator
-from slackwater.kafka.consumer.engine import ConsumerCore
+from slackwater.kafka.consumer.core import ConsumerCore
 from slackwater.kafka.consumer.fetch.buffer import Chunk
 from slackwater.kafka.consumer.sync_consumer import KafkaConsumer
 from slackwater.kafka.errors import FencedInstanceIdError, KafkaConnectionError
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.protocol.consumer_protocol import decode_subscription, encode_assignment
-from slackwater.kafka.protocol.membership.states import MembershipState
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
@@ -170,7 +170,7 @@ async def test_a_member_removed_while_its_listener_runs_loses_its_partitions(fac
         assert await made.poll() == set(), "records of partitions that are gone"
         assert made.consumer.assignment() == set()
         assert listener.notices[1:] == [("revoked", [B]), ("lost", [A, C])]
-        assert coordinator.member.state is MembershipState.JOINING
+        assert coordinator.member.state is State.JOINING
     finally:
         await made.close()
 
@@ -254,7 +254,7 @@ async def test_a_member_keeps_its_partitions_when_nothing_happens_meanwhile(face
         assert await made.poll() <= {A, C}
         assert made.consumer.assignment() == {A, C}
         assert listener.notices[1:] == [("revoked", [B])]
-        assert coordinator.member.state is MembershipState.JOINING
+        assert coordinator.member.state is State.JOINING
     finally:
         await made.close()
 

@@ -11,7 +11,7 @@ from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.offsets.group_offsets import GroupOffsets
 from slackwater.kafka.errors import CommitFailedError, KafkaConnectionError
 from slackwater.kafka.net import ByVersion
-from slackwater.kafka.protocol.membership.states import MembershipState
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
@@ -52,7 +52,7 @@ class Committing(Bench):
 
     def hold(self, *numbers: int, generation: int) -> None:
         """A generation in which the member has these; the listener has been told."""
-        if self.state() is MembershipState.OUT:
+        if self.state() is State.OUT:
             self.subscribe()
         else:
             self.member.request_rejoin("test", self.now)
@@ -60,11 +60,11 @@ class Committing(Bench):
         self.sync(*tps(*numbers))
         self.tell()
         # A revocation brings a rejoin by itself; that one is of no interest here.
-        if self.state() is MembershipState.JOINING:
+        if self.state() is State.JOINING:
             self.join(generation + 1)
             self.sync(*tps(*numbers))
             self.tell()
-        assert self.state() is MembershipState.STABLE
+        assert self.state() is State.STABLE
         assert set(self.subscription.partitions) == set(tps(*numbers))
         moved, self.moved = self.moved, asyncio.get_running_loop().create_future()
         moved.set_result(None)

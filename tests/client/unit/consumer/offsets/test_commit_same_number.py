@@ -13,7 +13,7 @@ import pytest
 
 from slackwater.kafka.errors import CommitFailedError, KafkaConnectionError
 from slackwater.kafka.net import ByVersion
-from slackwater.kafka.protocol.membership.states import MembershipState
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
@@ -27,7 +27,7 @@ def join_anew(bench: Committing, generation: int) -> None:
     """A rebalance whose Sync has not been sent; the member keeps what it has."""
     bench.member.request_rejoin("test", bench.now)
     bench.join(generation)
-    assert bench.state() is MembershipState.SYNCING
+    assert bench.state() is State.SYNCING
 
 
 def join_the_same_number(bench: Committing, *partitions: TopicPartition) -> None:
@@ -40,11 +40,7 @@ def join_the_same_number(bench: Committing, *partitions: TopicPartition) -> None
     bench.join(number)
     bench.sync(*partitions)
     bench.tell()
-    assert (bench.state(), bench.member.generation, bench.owned) == (
-        MembershipState.STABLE,
-        number,
-        set(partitions),
-    )
+    assert (bench.state(), bench.member.generation, bench.owned) == (State.STABLE, number, set(partitions))
 
 
 @pytest.mark.parametrize("has", [[A], [A, B]], ids=["gone", "gone-and-back"])
@@ -128,7 +124,7 @@ async def test_an_error_of_the_first_generation_does_not_end_the_second(code: in
     join_the_same_number(bench, A)
     assert before[:2] == bench.member.identity[:2]
     bench.member.on_commit_error(code, before, bench.now)
-    assert (bench.state(), bench.owned) == (MembershipState.STABLE, {A})
+    assert (bench.state(), bench.owned) == (State.STABLE, {A})
     answer.set_exception(KafkaConnectionError("gone"))
     with pytest.raises(CommitFailedError):
         await commit
@@ -147,4 +143,4 @@ async def test_a_late_heartbeat_of_the_first_generation_does_not_end_the_second(
     bench.sync(A, B)
     bench.tell()
     bench.answer(late, m.HeartbeatResponse(error_code=E.ILLEGAL_GENERATION))
-    assert (bench.state(), bench.owned) == (MembershipState.STABLE, {A, B})
+    assert (bench.state(), bench.owned) == (State.STABLE, {A, B})

@@ -10,7 +10,7 @@ from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.offsets.group_offsets import GroupOffsets
 from slackwater.kafka.errors import FencedInstanceIdError, KafkaConnectionError
 from slackwater.kafka.net import ByVersion
-from slackwater.kafka.protocol.membership.states import MembershipState
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.structs import TopicPartition
@@ -75,7 +75,7 @@ async def test_a_fence_after_an_offset_fetch_that_was_refused_or_lost_is_forgive
     committed = await bench.offsets.committed([A], 10_000)
     assert committed[A] is not None
     bench.fence()
-    assert bench.state() is MembershipState.JOINING
+    assert bench.state() is State.JOINING
 
 
 async def test_a_fence_by_the_coordinator_that_gave_the_member_id_is_final() -> None:

@@ -21,7 +21,7 @@ from slackwater.kafka.protocol.consumer_protocol import (
     read_assignment,
 )
 from slackwater.kafka.protocol.membership.member import Membership
-from slackwater.kafka.protocol.membership.states import MembershipConfig, MembershipState
+from slackwater.kafka.protocol.membership.states import MembershipConfig, State
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.structs import ConsumerGroupMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -115,13 +115,13 @@ def test_racks_reach_the_assignor() -> None:
 
 def test_a_leader_with_a_rack_watches_the_racks() -> None:
     moved = {"t": [frozenset("b"), frozenset("c")]}
-    for rack, state in (("a", MembershipState.JOINING), (None, MembershipState.STABLE)):
+    for rack, state in (("a", State.JOINING), (None, State.STABLE)):
         leader = Leader(RangeAssignor(), rack)
         leader.join()
         leader.member.plan({"t": 2}, 15, RACKS)
         leader.sync()
         leader.member.metadata_changed({"t": 2}, 40, {"t": list(RACKS["t"])})
-        assert leader.member.state is MembershipState.STABLE
+        assert leader.member.state is State.STABLE
         leader.member.metadata_changed({"t": 2}, 50, moved)
         assert leader.member.state is state
 
@@ -166,6 +166,6 @@ def test_user_data_is_exchanged_and_the_leader_rejoins_in_time() -> None:
     assert assignment == MemberAssignment((TP("t", 0),), b"for you")
     assert metadata_given[:4] == ("g", 1, "m-1", None)
     leader.member.poll(499)
-    assert leader.member.state is MembershipState.STABLE
+    assert leader.member.state is State.STABLE
     leader.member.poll(500)
-    assert leader.member.state is not MembershipState.STABLE
+    assert leader.member.state is not State.STABLE

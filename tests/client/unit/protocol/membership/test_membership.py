@@ -31,9 +31,9 @@ from slackwater.kafka.protocol.membership.states import (
     NET_MARGIN_MS,
     NEVER_MS,
     TRANSITIONS,
+    Event,
     MembershipConfig,
-    MembershipEvent,
-    MembershipState,
+    State,
 )
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -65,7 +65,7 @@ class Bench:
         self.sent: list[Send] = []
         self.wake_at = NEVER_MS
 
-    def state(self) -> MembershipState:
+    def state(self) -> State:
         return self.member.state
 
     def poll(self, at: int | None = None) -> list[Any]:
@@ -127,7 +127,7 @@ class Bench:
         self.join(generation)
         self.sync(*tps(*numbers))
         self.tell()
-        assert self.state() is MembershipState.STABLE
+        assert self.state() is State.STABLE
 
     def calm(self) -> None:
         """The time in which a second rebalance is expected is over: heartbeats are far apart."""
@@ -145,9 +145,9 @@ class Bench:
 
 
 def test_every_state_has_a_row_and_illegal_moves_raise() -> None:
-    assert set(TRANSITIONS) == set(MembershipState)
-    for state in MembershipState:
-        for event in MembershipEvent:
+    assert set(TRANSITIONS) == set(State)
+    for state in State:
+        for event in Event:
             machine = Bench().member._machine
             machine.state = state
             if event in TRANSITIONS[state]:
@@ -193,9 +193,9 @@ def test_follower_syncs_empty_and_is_told_its_partitions() -> None:
     assert (request.generation_id, request.member_id, request.group_instance_id) == (7, "m-1", "i-0")
     assert (request.protocol_type, request.protocol_name) == ("consumer", "cooperative-sticky")
     assert request.assignments == []
-    assert bench.state() is MembershipState.ASSIGNING
+    assert bench.state() is State.ASSIGNING
     assert bench.tell() == [(NoticeKind.ASSIGNED, tps(0, 1))]
-    assert bench.state() is MembershipState.STABLE
+    assert bench.state() is State.STABLE
 
 
 def test_leader_plans_with_the_partition_counts_it_is_given() -> None:
@@ -244,7 +244,7 @@ def test_join_errors_that_end_the_member(code: int, kind: type[Exception]) -> No
     bench = Bench()
     bench.subscribe()
     bench.answer(bench.take(m.JoinGroupRequest), m.JoinGroupResponse(error_code=code))
-    assert bench.state() is MembershipState.DEAD
+    assert bench.state() is State.DEAD
     assert isinstance(bench.member.error, kind)
     assert bench.poll() == []
     assert bench.wake_at == NEVER_MS
@@ -310,7 +310,7 @@ def test_returning_leader_sends_an_empty_sync_at_once() -> None:
     assert bench.member.is_leader
     bench.tell()
     bench.member.plan({"t": 2}, bench.now)
-    assert bench.state() is MembershipState.STABLE
+    assert bench.state() is State.STABLE
 
 
 @pytest.mark.parametrize("counts", [{"t": 3}, {"t": 1}, {}])
@@ -419,7 +419,7 @@ def test_heartbeats_go_on_while_a_sync_is_parked() -> None:
     bench.take(m.SyncGroupRequest)
     bench.poll()
     bench.beat(E.UNKNOWN_MEMBER_ID)
-    assert bench.state() is MembershipState.JOINING
+    assert bench.state() is State.JOINING
     bench.now += 100
     assert bench.take(m.JoinGroupRequest).request.member_id == ""
 
@@ -445,7 +445,7 @@ def test_session_that_ends_unanswered_looks_for_the_coordinator() -> None:
     assert not bench.member.coordinator_lost
     bench.poll(start + 10_000)
     assert bench.member.coordinator_lost
-    assert bench.state() is MembershipState.STABLE
+    assert bench.state() is State.STABLE
 
 
 def test_an_answer_to_an_older_self_is_ignored() -> None:
@@ -457,7 +457,7 @@ def test_an_answer_to_an_older_self_is_ignored() -> None:
     bench.member.request_rejoin("test", bench.now)
     bench.join(2)
     bench.answer(old, m.HeartbeatResponse(error_code=E.UNKNOWN_MEMBER_ID))
-    assert (bench.state(), bench.member.member_id) == (MembershipState.SYNCING, "m-1")
+    assert (bench.state(), bench.member.member_id) == (State.SYNCING, "m-1")
 
 
 # -- rebalances ------------------------------------------------------------------------------------
@@ -500,7 +500,7 @@ def test_eager_member_revokes_before_it_joins() -> None:
     bench.poll()
     bench.beat(E.REBALANCE_IN_PROGRESS)
     assert bench.poll() == []
-    assert bench.state() is MembershipState.PREPARING
+    assert bench.state() is State.PREPARING
     # The application may take its time: the session must not end meanwhile.
     bench.beat(E.REBALANCE_IN_PROGRESS)
     assert bench.tell() == [(NoticeKind.REVOKED, tps(0, 1))]
@@ -515,7 +515,7 @@ def test_a_rebalance_told_while_the_listener_runs_waits_for_it() -> None:
     bench.sync(*tps(0))
     bench.poll()
     bench.beat(E.REBALANCE_IN_PROGRESS)
-    assert bench.state() is MembershipState.ASSIGNING
+    assert bench.state() is State.ASSIGNING
     assert bench.poll() == []
     bench.tell()
     bench.take(m.JoinGroupRequest)
@@ -620,7 +620,7 @@ def test_what_was_asked_for_while_a_join_was_lost_is_in_the_next_one() -> None:
     bench.answer(again, answer)
     bench.sync(*tps(0))
     bench.tell()
-    assert bench.state() is MembershipState.STABLE, "no rebalance more"
+    assert bench.state() is State.STABLE, "no rebalance more"
 
 
 def test_what_is_asked_for_while_a_join_is_parked_takes_another() -> None:
@@ -647,7 +647,7 @@ def test_leader_watches_the_partition_counts() -> None:
     bench.sync(*tps(0))
     bench.tell()
     bench.member.metadata_changed({"t": 1, "other": 5}, bench.now)
-    assert bench.state() is MembershipState.STABLE
+    assert bench.state() is State.STABLE
     bench.member.metadata_changed({"t": 2}, bench.now)
     assert bench.take(m.JoinGroupRequest).request.reason == "partitions of t changed"
 
@@ -674,7 +674,7 @@ def test_fence_by_a_coordinator_that_moved_before_the_sync_is_forgiven_once() ->
     bench.now += 100
     again = bench.take(m.SyncGroupRequest)
     bench.answer(again, m.SyncGroupResponse(error_code=E.FENCED_INSTANCE_ID))
-    assert bench.state() is MembershipState.JOINING
+    assert bench.state() is State.JOINING
     bench.now += 1_000
     join = bench.take(m.JoinGroupRequest)
     assert join.request.member_id == ""
@@ -723,11 +723,11 @@ def test_max_poll_interval(static: bool, caplog: pytest.LogCaptureFixture) -> No
     bench = Bench(static=static, max_poll_interval_ms=10_000, heartbeat_interval_ms=1_000_000)
     bench.settle(0)
     bench.poll(bench.now + 20_000)
-    assert bench.state() is MembershipState.STABLE, "inside poll() there is no limit"
+    assert bench.state() is State.STABLE, "inside poll() there is no limit"
     bench.member.caller_leaves(bench.now)
     left = bench.now
     bench.poll(left + 9_999)
-    assert bench.state() is MembershipState.STABLE
+    assert bench.state() is State.STABLE
     assert bench.wake_at == left + 10_000
     assert bench.poll(left + 10_000) == []
     assert bench.member.poll_expired

@@ -11,7 +11,7 @@ from slackwater.kafka.protocol.assignors import Assignor, CooperativeStickyAssig
 from slackwater.kafka.protocol.assignors.ownership import decode_sticky
 from slackwater.kafka.protocol.consumer_protocol import decode_subscription
 from slackwater.kafka.protocol.membership.notices import NoticeKind
-from slackwater.kafka.protocol.membership.states import MembershipState
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from tests.client.unit.protocol.membership.test_membership import Bench, tps
@@ -88,9 +88,9 @@ def test_topics_dropped_between_join_and_sync_are_not_reported_as_assigned(group
 def test_where_nothing_is_left_it_joins_without_waiting_for_the_application(group: Group) -> None:
     group.enter("t", "u")
     group.sync(U0)
-    assert group.state() is MembershipState.ASSIGNING
+    assert group.state() is State.ASSIGNING
     group.member.subscribe(["t"], group.now)
-    assert (group.state(), waiting(group)) == (MembershipState.JOINING, [(ASSIGNED, [])])
+    assert (group.state(), waiting(group)) == (State.JOINING, [(ASSIGNED, [])])
     assert group.claims(("t",), CHANGED) == set()
 
 
@@ -172,7 +172,7 @@ def test_a_leader_that_plans_so_all_the_same_is_not_asked_for_ever(
         group.enter_again(generation)
         group.sync(T0, U0)
         assert U0 not in {tp for _, partitions in group.tell() for tp in partitions}
-        assert (group.state(), group.owned) == (MembershipState.STABLE, {T0})
+        assert (group.state(), group.owned) == (State.STABLE, {T0})
     assert group.poll() == []
     assert warnings(caplog.messages) == 2
 

@@ -13,7 +13,7 @@ from slackwater.kafka.errors import (
     InvalidSessionTimeoutError,
 )
 from slackwater.kafka.protocol.diagnostics import Diagnostics, Finding, FindingKind
-from slackwater.kafka.protocol.membership.states import MembershipConfig, MembershipState
+from slackwater.kafka.protocol.membership.states import MembershipConfig, State
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.client.unit.protocol.membership.test_membership import Bench, tps
@@ -308,7 +308,7 @@ def test_the_halves_of_cooperative_rebalances_count_once() -> None:
         bench.join(generation)
         bench.sync(*tps(turn % 2))
         bench.tell()
-        if bench.state() is MembershipState.JOINING:
+        if bench.state() is State.JOINING:
             generation += 1
             bench.join(generation)
             bench.sync(*tps(0, 1))

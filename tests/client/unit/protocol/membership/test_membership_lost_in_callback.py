@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slackwater.kafka.protocol.membership.notices import NoticeKind
-from slackwater.kafka.protocol.membership.states import MembershipState
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.client.unit.protocol.membership.test_membership import Bench, tps
@@ -41,9 +41,9 @@ def test_partitions_reported_as_revoked_are_not_reported_as_lost(code: int) -> N
     assert notices(bench) == [(NoticeKind.LOST, tps(0, 1, 2))]
     heard(bench, 1, 2)
     assert notices(bench) == [(NoticeKind.LOST, tps(0))]
-    assert bench.state() is MembershipState.PREPARING
+    assert bench.state() is State.PREPARING
     assert bench.tell() == [(NoticeKind.LOST, tps(0))]
-    assert bench.state() is MembershipState.JOINING
+    assert bench.state() is State.JOINING
 
 
 @pytest.mark.parametrize("code", THROWN_OUT)
@@ -52,7 +52,7 @@ def test_a_member_joins_as_soon_as_the_listener_has_run(code: int) -> None:
     bench.beat(code)
     heard(bench, 0, 1, 2)
     assert notices(bench) == []
-    assert bench.state() is MembershipState.JOINING
+    assert bench.state() is State.JOINING
 
 
 def test_a_fenced_member_reports_no_further_partitions() -> None:
@@ -60,7 +60,7 @@ def test_a_fenced_member_reports_no_further_partitions() -> None:
     bench.beat(E.FENCED_INSTANCE_ID)
     heard(bench, 1)
     assert notices(bench) == []
-    assert bench.state() is MembershipState.DEAD
+    assert bench.state() is State.DEAD
     assert bench.poll() == []
 
 
@@ -68,4 +68,4 @@ def test_an_assignment_is_reported_after_the_remaining_revocations() -> None:
     bench = telling(1, 2)
     heard(bench, 1)
     assert notices(bench) == [(NoticeKind.REVOKED, tps(2)), (NoticeKind.ASSIGNED, [])]
-    assert bench.state() is MembershipState.ASSIGNING
+    assert bench.state() is State.ASSIGNING

@@ -20,7 +20,7 @@ from slackwater.kafka.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from slackwater.kafka.protocol.membership.states import MembershipState
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
@@ -72,7 +72,7 @@ def return_as_leader(
     )  # fmt: skip
     assert bench.sync(*group["i-0"][1]).request.assignments == []
     bench.tell()
-    assert (bench.state(), bench.member.returned) == (MembershipState.STABLE, True)
+    assert (bench.state(), bench.member.returned) == (State.STABLE, True)
 
 
 TWO: Group = {"i-0": (["t"], tps(0, 1)), "i-1": (["t"], tps(2, 3))}
@@ -82,7 +82,7 @@ def test_a_returning_leader_leaves_an_unchanged_group_alone() -> None:
     bench = Bench()
     return_as_leader(bench, TWO)
     bench.member.plan({"t": 4}, bench.now)
-    assert (bench.state(), bench.poll()) == (MembershipState.STABLE, [])
+    assert (bench.state(), bench.poll()) == (State.STABLE, [])
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_returning_leader_with_an_eager_assignor_leaves_the_group_alone(
     bench = Bench(assignors=[assignor])
     return_as_leader(bench, group, name)
     bench.member.plan({"t": 4, "u": 3}, bench.now)
-    assert bench.state() is MembershipState.STABLE
+    assert bench.state() is State.STABLE
 
 
 def sub(instance: str, *topics: str) -> MemberSubscription:
@@ -144,7 +144,7 @@ def test_a_returning_leader_leaves_a_group_alone_whose_description_is_too_old() 
     bench.sync(*tps(0, 1))
     bench.tell()
     bench.member.plan({"t": 4}, bench.now)
-    assert (bench.state(), bench.poll()) == (MembershipState.STABLE, [])
+    assert (bench.state(), bench.poll()) == (State.STABLE, [])
 
 
 def test_a_returning_leader_leaves_a_group_alone_whose_members_have_joined_since() -> None:
@@ -159,7 +159,7 @@ def test_a_returning_leader_leaves_a_group_alone_whose_members_have_joined_since
     bench.sync(*tps(0, 1))
     bench.tell()
     bench.member.plan({"t": 4}, bench.now)
-    assert (bench.state(), bench.poll()) == (MembershipState.STABLE, [])
+    assert (bench.state(), bench.poll()) == (State.STABLE, [])
 
 
 class Whimsical(Assignor):
@@ -177,7 +177,7 @@ def test_an_assignor_of_the_user_is_not_asked_twice_for_the_same() -> None:
     bench = Bench(assignors=[Whimsical()])
     return_as_leader(bench, TWO, "whimsical")
     bench.member.plan({"t": 4}, bench.now)
-    assert (bench.state(), bench.member.error) == (MembershipState.STABLE, None)
+    assert (bench.state(), bench.member.error) == (State.STABLE, None)
     bench = Bench(assignors=[Whimsical()])
     return_as_leader(bench, TWO, "whimsical")
     bench.member.plan({"t": 5}, bench.now)
@@ -208,7 +208,7 @@ def test_a_leader_under_its_old_member_id_watches_the_topics() -> None:
     assert bench.member.returned
     assert bench.member.wanted_topics == {"t"}
     bench.member.plan({"t": 4}, bench.now)
-    assert bench.state() is MembershipState.STABLE
+    assert bench.state() is State.STABLE
     bench.member.metadata_changed({"t": 5}, bench.now)
     assert bench.take(m.JoinGroupRequest).request.reason == "partitions of t changed"
 
@@ -256,7 +256,7 @@ def test_unchanged_topics_ask_for_nothing() -> None:
     bench.join(4, probe=described(TWO))
     bench.sync(*tps(0, 1))
     bench.tell()
-    assert (bench.state(), bench.member.returned, bench.poll()) == (MembershipState.STABLE, True, [])
+    assert (bench.state(), bench.member.returned, bench.poll()) == (State.STABLE, True, [])
 
 
 def test_a_join_that_was_a_rebalance_asks_for_nothing_more() -> None:
@@ -266,7 +266,7 @@ def test_a_join_that_was_a_rebalance_asks_for_nothing_more() -> None:
     bench.join(5, probe=described(TWO))
     bench.sync(*tps(0), *tps(0, topic="u"))
     bench.tell()
-    assert (bench.state(), bench.member.returned) == (MembershipState.STABLE, False)
+    assert (bench.state(), bench.member.returned) == (State.STABLE, False)
 
 
 def test_topics_that_changed_within_the_process() -> None:
@@ -332,9 +332,9 @@ CHANGED: Group = {"i-0": (["t", "u"], tps(0, 1)), "i-1": (["t", "u"], tps(2, 3))
 
 def test_a_member_that_others_follow_leaves_the_rebalance_to_the_last_of_them() -> None:
     bench = return_with_more_topics(TWO)
-    assert (bench.state(), bench.poll()) == (MembershipState.STABLE, [])
+    assert (bench.state(), bench.poll()) == (State.STABLE, [])
     bench.answer(ask(bench), described(TWO))
-    assert bench.state() is MembershipState.STABLE
+    assert bench.state() is State.STABLE
     bench.answer(ask(bench), described(CHANGED))
     again = bench.take(m.JoinGroupRequest).request
     assert again.reason == "subscribed to t, u since the return, before to t"
@@ -376,7 +376,7 @@ def test_partitions_of_a_topic_that_goes_are_left_unread_until_then() -> None:
     bench.sync(*both[1])
     bench.tell()
     assert bench.owned == set(tps(0))
-    assert (bench.state(), bench.poll()) == (MembershipState.STABLE, [])
+    assert (bench.state(), bench.poll()) == (State.STABLE, [])
 
 
 def test_a_leader_that_waits_for_the_others_finds_no_fault_with_what_they_hold() -> None:
@@ -384,7 +384,7 @@ def test_a_leader_that_waits_for_the_others_finds_no_fault_with_what_they_hold()
         TWO, leader="m-1", skip_assignment=True, members=joined(TWO, **{"i-0": ("t", "u")})
     )
     bench.member.plan({"t": 4, "u": 2}, bench.now)
-    assert (bench.state(), bench.poll()) == (MembershipState.STABLE, [])
+    assert (bench.state(), bench.poll()) == (State.STABLE, [])
 
 
 # -- assignors that fail -----------------------------------------------------------------------------
@@ -395,6 +395,6 @@ def test_an_assignor_that_fails_ends_the_member_with_its_reason() -> None:
     bench.subscribe("t")
     bench.join(1, leader="m-1", protocol_name="whimsical", members=joined({"i-0": (["t"], [])}))
     bench.member.plan({"t": 1}, bench.now)
-    assert bench.state() is MembershipState.DEAD
+    assert bench.state() is State.DEAD
     assert "not asked" in str(bench.member.error)
     assert isinstance(bench.member.error.__cause__, AssertionError)  # type: ignore[union-attr]

@@ -15,7 +15,7 @@ from slackwater.kafka.protocol.assignors import (
 from slackwater.kafka.protocol.consumer_protocol import MemberSubscription, encode_subscription
 from slackwater.kafka.protocol.diagnostics import FindingKind
 from slackwater.kafka.protocol.membership.requests import Lane
-from slackwater.kafka.protocol.membership.states import JOIN_MARGIN_MS, MembershipState
+from slackwater.kafka.protocol.membership.states import JOIN_MARGIN_MS, State
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
@@ -55,7 +55,7 @@ def test_heartbeats_do_not_wait_for_the_application() -> None:
             beats += 1
             bench.poll()
     assert beats == 6
-    assert bench.state() is MembershipState.STABLE
+    assert bench.state() is State.STABLE
 
 
 def test_session() -> None:
@@ -102,9 +102,9 @@ def test_poll(static: bool) -> None:
     bench.member.caller_leaves(bench.now)
     left = bench.now
     bench.poll(left + 9_999)
-    assert (bench.state(), bench.member.poll_expired) == (MembershipState.STABLE, False)
+    assert (bench.state(), bench.member.poll_expired) == (State.STABLE, False)
     bench.poll(left + 10_000)
-    assert (bench.state(), bench.member.poll_expired) == (MembershipState.PREPARING, True)
+    assert (bench.state(), bench.member.poll_expired) == (State.PREPARING, True)
     assert bench.member.departed_member_id == ("" if static else "m-1")
 
 
@@ -151,7 +151,7 @@ def test_sync_while_the_coordinator_lives() -> None:
     assert kinds(bench) == [FindingKind.SYNC_UNANSWERED]
     # A fence now is that of another consumer, and not the fault of a coordinator that moved.
     bench.answer(again, m.SyncGroupResponse(error_code=E.FENCED_INSTANCE_ID))
-    assert bench.state() is MembershipState.DEAD
+    assert bench.state() is State.DEAD
 
 
 def test_sync_while_the_coordinator_is_silent() -> None:
@@ -284,7 +284,7 @@ def test_a_leader_asks_for_the_rebalance_that_its_assignor_delayed() -> None:
     bench.poll()
     assert bench.wake_at == due
     assert bench.poll(due - 1) == []
-    assert bench.state() is MembershipState.STABLE
+    assert bench.state() is State.STABLE
     (send,) = bench.poll(due)
     assert "held back are due" in send.request.reason
 
@@ -313,7 +313,7 @@ def test_one_who_leads_no_more_does_not_wait_for_the_delay() -> None:
     bench.tell()
     bench.calm()
     assert bench.poll(bench.now + 6_000) == []
-    assert bench.state() is MembershipState.STABLE
+    assert bench.state() is State.STABLE
 
 
 # -- a partition that is to change hands ---------------------------------------------------------------
@@ -351,7 +351,7 @@ def test_a_leader_asks_for_the_next_rebalance_when_nobody_has_for_a_poll_interva
     bench.poll()
     assert bench.wake_at == due
     assert bench.poll(due - 1) == []
-    assert bench.state() is MembershipState.STABLE
+    assert bench.state() is State.STABLE
     (send,) = bench.poll(due)
     assert isinstance(send.request, m.JoinGroupRequest)
 
@@ -367,7 +367,7 @@ def test_a_leader_asks_for_no_rebalance_when_another_member_has() -> None:
     assert bench.owned == set(tps(1))
     assert bench.poll(due) == []
     assert bench.poll(due + 120_000) == []
-    assert bench.state() is MembershipState.STABLE
+    assert bench.state() is State.STABLE
 
 
 def test_a_delayed_assignor_is_not_made_to_wait_for_the_poll_interval() -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from slackwater.kafka.errors import IllegalArgumentError, IllegalStateError
-from slackwater.kafka.protocol.subscription import EARLIEST, FetchState, Subscription, SubscriptionMode
+from slackwater.kafka.protocol.subscription import EARLIEST, FetchState, Mode, Subscription
 from slackwater.kafka.structs import TopicPartition
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
@@ -35,12 +35,12 @@ def test_in_standby_nothing_else_can_be_chosen(other: Callable[[Subscription], N
     subscription = standing_by(A)
     with pytest.raises(IllegalStateError, match=r"take_over\(\).*unsubscribe\(\)"):
         other(subscription)
-    assert (subscription.mode, set(subscription.prefetched)) == (SubscriptionMode.STANDBY, {A})
+    assert (subscription.mode, set(subscription.prefetched)) == (Mode.STANDBY, {A})
     subscription.unsubscribe()
     assert subscription.prefetched == {}
-    if subscription.mode is SubscriptionMode.NONE:
+    if subscription.mode is Mode.NONE:
         other(subscription)
-    assert subscription.mode is not SubscriptionMode.NONE
+    assert subscription.mode is not Mode.NONE
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,8 @@ def test_who_reads_cannot_stand_by(first: Callable[[Subscription], None]) -> Non
     assert subscription.mode is mode
 
 
-@pytest.mark.parametrize(
-    ("pattern", "mode"), [(None, SubscriptionMode.TOPICS), ("t.*", SubscriptionMode.PATTERN)]
-)
-def test_a_standby_ends_in_what_it_stood_by_for(pattern: str | None, mode: SubscriptionMode) -> None:
+@pytest.mark.parametrize(("pattern", "mode"), [(None, Mode.TOPICS), ("t.*", Mode.PATTERN)])
+def test_a_standby_ends_in_what_it_stood_by_for(pattern: str | None, mode: Mode) -> None:
     subscription = Subscription()
     subscription.stand_by([] if pattern else ["t"], pattern)
     assert not subscription.by_group
@@ -82,7 +80,7 @@ def test_what_cannot_be_stood_by_for_changes_nothing(topics: list[str], pattern:
     subscription = Subscription()
     with pytest.raises(IllegalArgumentError):
         subscription.stand_by(topics, pattern)
-    assert subscription.mode is SubscriptionMode.NONE
+    assert subscription.mode is Mode.NONE
 
 
 def test_what_is_prefetched_is_not_assigned() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from slackwater import handler
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.batch import BatchPart, DeliveryBatch, Output, Released, Stage, Transformed
+from slackwater.runtime.delivery.batch import DeliveryBatch, Output, Part, Released, Stage, Transformed
 from slackwater.runtime.delivery.gathering import FileSize, GatheredOutput, Gathering
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError
@@ -444,7 +444,7 @@ def test_a_batch_that_begins_elsewhere_does_not_join() -> None:
     rows = pa.table({"offset": pa.array([1], pa.int64())})
 
     def batch(start: int, end: int) -> DeliveryBatch:
-        part = BatchPart(owned, Released(end - start, start, end), start, end, bytes=100 * (end - start))
+        part = Part(owned, Released(end - start, start, end), start, end, bytes=100 * (end - start))
         return DeliveryBatch({owned.tp: part}, Stage.HANDLED, None, 0.0)
 
     def made() -> Transformed:

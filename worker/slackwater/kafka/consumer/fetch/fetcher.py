@@ -33,7 +33,7 @@ from slackwater.kafka.net.threads import record_decoder
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.fetch_session import FetchPartition, FetchSession, FetchSettings
 from slackwater.kafka.protocol.metadata import Broker
-from slackwater.kafka.protocol.subscription import FetchState, PartitionState, Subscription, SubscriptionMode
+from slackwater.kafka.protocol.subscription import FetchState, Mode, PartitionState, Subscription
 from slackwater.kafka.records import Extent, measure, measure_within
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -134,7 +134,7 @@ class Fetcher:
 
     def _is_left_alone(self, node: int, now: float) -> bool:
         rest = self._rests_until.get(node, now) - now
-        if rest > 0 and self._subscription.mode is SubscriptionMode.STANDBY:
+        if rest > 0 and self._subscription.mode is Mode.STANDBY:
             self._wake_later(rest)
             return True
         return self._targets.is_throttled(node, now)

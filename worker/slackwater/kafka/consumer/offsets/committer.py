@@ -17,7 +17,7 @@ from slackwater.kafka.consumer.standby import refuse_in_standby
 from slackwater.kafka.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from slackwater.kafka.net.outages import Outages
 from slackwater.kafka.net.threads import CALLBACK_ERRORS
-from slackwater.kafka.protocol.membership.states import MembershipState
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition, check_partitions
 
@@ -117,7 +117,7 @@ class Committer:
 
     def auto_commit_due(self) -> bool:
         """Whether the interval has passed. From any thread."""
-        dead = self._group is not None and self._group.membership.state is MembershipState.DEAD
+        dead = self._group is not None and self._group.membership.state is State.DEAD
         return self._config.auto_commits and not dead and self._loop.time() >= self._next_auto_commit
 
     def auto_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

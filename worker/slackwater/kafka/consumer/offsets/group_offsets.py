@@ -24,7 +24,7 @@ from slackwater.kafka.protocol import offsets as o
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.membership.member import Membership
 from slackwater.kafka.protocol.membership.requests import Lane, MemberIdentity
-from slackwater.kafka.protocol.membership.states import MembershipState
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.subscription import PartitionState, Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -311,7 +311,7 @@ class GroupOffsets:
         member = self.membership
         if not self._subscription.by_group:
             return
-        if member.state is MembershipState.DEAD and member.error is not None:
+        if member.state is State.DEAD and member.error is not None:
             raise member.error
         if not member.in_group:
             raise self._commit_failed()
@@ -408,30 +408,25 @@ class GroupOffsets:
     async def _next_generation(self, identity: MemberIdentity, deadline: int, error: KafkaError) -> None:
         """Waits until this member has synced, is out of the group, or the time is over."""
         member = self.membership
-        waits = (
-            MembershipState.JOINING,
-            MembershipState.SYNCING,
-            MembershipState.PREPARING,
-            MembershipState.STABLE,
-        )
+        waits = (State.JOINING, State.SYNCING, State.PREPARING, State.STABLE)
         member_was = member.state
         # A heartbeat detects the rebalance; do not wait for it longer than a back-off.
         settled_at = self.now_ms() + self._config.retry_backoff_max_ms
         while member.in_group and member.state in waits:
             now = self.now_ms()
-            if member.state is MembershipState.STABLE and (
-                member.identity != identity or member_was is not MembershipState.STABLE or now >= settled_at
+            if member.state is State.STABLE and (
+                member.identity != identity or member_was is not State.STABLE or now >= settled_at
             ):
                 return
             left = deadline - now
             if left <= 0:
                 raise error
-            limit = min(left, settled_at - now) if member.state is MembershipState.STABLE else left
+            limit = min(left, settled_at - now) if member.state is State.STABLE else left
             try:
                 async with asyncio.timeout(limit / 1000):
                     await asyncio.shield(self._changed())
             except TimeoutError:
-                if member.state is MembershipState.STABLE:
+                if member.state is State.STABLE:
                     return
 
 

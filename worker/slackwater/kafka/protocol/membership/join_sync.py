@@ -16,12 +16,7 @@ from slackwater.kafka.protocol.membership.history import MembershipStats, Rebala
 from slackwater.kafka.protocol.membership.leader import Lead, lead_from_description, lead_from_join
 from slackwater.kafka.protocol.membership.requests import Lane, Send
 from slackwater.kafka.protocol.membership.state_machine import StateMachine
-from slackwater.kafka.protocol.membership.states import (
-    NET_MARGIN_MS,
-    NEVER_MS,
-    MembershipEvent,
-    MembershipState,
-)
+from slackwater.kafka.protocol.membership.states import NET_MARGIN_MS, NEVER_MS, Event, State
 from slackwater.kafka.protocol.membership.static_return import Described, ReturnCheck, read_description
 from slackwater.kafka.structs import ConsumerGroupMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -30,7 +25,7 @@ from slackwater.kafka.wire.errors import DecodeError
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_IN_GENERATION = (MembershipState.SYNCING, MembershipState.ASSIGNING, MembershipState.STABLE)
+_IN_GENERATION = (State.SYNCING, State.ASSIGNING, State.STABLE)
 
 
 class JoinSync:
@@ -134,7 +129,7 @@ class JoinSync:
             follow_up=machine.take_follow_up(),
             reason=machine.join_reason,
         )
-        machine.move(MembershipEvent.JOINED)
+        machine.move(Event.JOINED)
         machine.lead = None
         if described is not None and old_leader:
             machine.leader_id = machine.member_id
@@ -229,7 +224,7 @@ class JoinSync:
         )
         if machine.cooperative and not self.returned:
             self._timers.rebalance_may_follow(now_ms)
-        machine.move(MembershipEvent.SYNCED)
+        machine.move(Event.SYNCED)
         machine.join_reason, self._skip_sync = "", False
         kept = self._drop_unsubscribed(assignment.partitions)
         metadata = ConsumerGroupMetadata(
@@ -237,7 +232,7 @@ class JoinSync:
         )
         mine = replace(assignment, partitions=kept)
         self._call_assignors(lambda: self._assignors[machine.protocol_name].on_assignment(mine, metadata))
-        if machine.state is MembershipState.ASSIGNING:
+        if machine.state is State.ASSIGNING:
             machine.assign(kept, now_ms)
 
     def _check_return(self, assignment: bytes, now_ms: int) -> None:

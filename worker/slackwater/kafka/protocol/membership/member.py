@@ -6,8 +6,7 @@ KIP-429 (cooperative), KIP-800 (reasons), KIP-814 (skip_assignment), KAFKA-12759
 static members, which the conformance suite holds row by row.
 
 :class:`Membership` decides when to send what, and what an answer means. It owns a ``StateMachine`` (state,
-identity, transitions), a ``JoinSync`` (the exchange that makes a generation), ``MemberTimers`` and
-``Diagnostics``.
+identity, transitions), a ``JoinSync`` (the exchange that makes a generation), ``Timers`` and ``Diagnostics``.
 
 **Exceeding max.poll.interval.ms.** As in Java, heartbeats and fetches stop and a dynamic member leaves. A
 static member does not leave: its partitions are idle until it polls again (then it joins by itself) or its
@@ -34,21 +33,16 @@ from slackwater.kafka.protocol.membership.states import (
     NEVER_MS,
     SUBSCRIPTIONS_ASKED_MS,
     MembershipConfig,
-    MembershipState,
+    State,
 )
 from slackwater.kafka.protocol.membership.static_return import read_description
-from slackwater.kafka.protocol.membership.timers import MemberTimers
+from slackwater.kafka.protocol.membership.timers import Timers
 from slackwater.kafka.structs import MembershipSnapshot, TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.schema import Request, Response
 
-_BEATING = (
-    MembershipState.PREPARING,
-    MembershipState.SYNCING,
-    MembershipState.ASSIGNING,
-    MembershipState.STABLE,
-)
+_BEATING = (State.PREPARING, State.SYNCING, State.ASSIGNING, State.STABLE)
 """States with heartbeats. While a Join is parked the session does not expire, so none are needed."""
 _MEMBER_ERRORS = (
     ErrorCode.FENCED_INSTANCE_ID,
@@ -82,7 +76,7 @@ class Membership:
         """Set when a dynamic member gave up: the owner sends LeaveGroup for it, and clears it."""
         self.diagnostics = Diagnostics(config)
         self.stats = stats or MembershipStats()
-        self.timers = MemberTimers(config, retry_delay_ms)
+        self.timers = Timers(config, retry_delay_ms)
         cooperative = common_protocol(assignors) is RebalanceProtocol.COOPERATIVE
         self._machine = StateMachine(config, owned, self.timers, cooperative=cooperative)
         self._exchange = JoinSync(self._machine, assignors, self.diagnostics, self.stats)
@@ -91,7 +85,7 @@ class Membership:
     # -- state -------------------------------------------------------------------------------------
 
     @property
-    def state(self) -> MembershipState:
+    def state(self) -> State:
         """The state of the member."""
         return self._machine.state
 
@@ -253,9 +247,9 @@ class Membership:
         if self._may_send(Lane.COORDINATOR, now_ms):
             if self._beats and now_ms >= self.timers.heartbeat_at:
                 sends += self._sent(self._heartbeat(now_ms))
-            elif self.state is MembershipState.JOINING and now_ms >= self.timers.diagnose_at:
+            elif self.state is State.JOINING and now_ms >= self.timers.diagnose_at:
                 sends += self._sent(self._ask_who_is_missing(now_ms))
-            elif self.state is MembershipState.STABLE and now_ms >= self.timers.subscriptions_at:
+            elif self.state is State.STABLE and now_ms >= self.timers.subscriptions_at:
                 sends += self._sent(self._ask_for_subscriptions(now_ms))
         return sends, self._wake_at(now_ms)
 
@@ -273,7 +267,7 @@ class Membership:
         return [send]
 
     def _wake_at(self, now_ms: int) -> int:
-        if self.state in (MembershipState.OUT, MembershipState.DEAD):
+        if self.state in (State.OUT, State.DEAD):
             return NEVER_MS
         timers, in_flight = self.timers, self._machine.in_flight
         poll_ends_at = self._machine.poll_interval.ends_at
@@ -284,11 +278,11 @@ class Membership:
             quiet = timers.quiet_until.get(Lane.COORDINATOR, 0)
             if self._beats:
                 times.append(max(timers.heartbeat_at, quiet))
-            elif self.state is MembershipState.JOINING:
+            elif self.state is State.JOINING:
                 times.append(max(timers.diagnose_at, quiet))
-            if self.state is MembershipState.STABLE:
+            if self.state is State.STABLE:
                 times.append(max(timers.subscriptions_at, quiet))
-        if self.state in (MembershipState.JOINING, MembershipState.SYNCING) and Lane.GROUP not in in_flight:
+        if self.state in (State.JOINING, State.SYNCING) and Lane.GROUP not in in_flight:
             again = max(timers.retry_at, timers.quiet_until.get(Lane.GROUP, 0))
             if again > now_ms:
                 times.append(again)
@@ -296,7 +290,7 @@ class Membership:
 
     def _check_timers(self, now_ms: int) -> None:
         timers = self.timers
-        if self.state in (MembershipState.OUT, MembershipState.DEAD):
+        if self.state in (State.OUT, State.DEAD):
             return
         if now_ms >= self._machine.poll_interval.ends_at and self._machine.poll_interval.expire():
             self._poll_expired(now_ms)
@@ -333,9 +327,9 @@ class Membership:
     # -- requests out --------------------------------------------------------------------------------
 
     def _next_group_request(self, now_ms: int) -> Send | None:
-        if self.state is MembershipState.JOINING:
+        if self.state is State.JOINING:
             return self._exchange.join(now_ms)
-        return self._exchange.sync(now_ms) if self.state is MembershipState.SYNCING else None
+        return self._exchange.sync(now_ms) if self.state is State.SYNCING else None
 
     def _send(self, request: Request[Any], timeout_ms: int) -> Send:
         return Send(request, Lane.COORDINATOR, timeout_ms, self.identity)
@@ -372,19 +366,19 @@ class Membership:
         if not self._machine.in_flight.expects(send):
             return
         self._machine.drop_request(send.lane)
-        if self.state in (MembershipState.OUT, MembershipState.DEAD):
+        if self.state in (State.OUT, State.DEAD):
             return
         self.on_throttle(type(send.request), getattr(response, "throttle_time_ms", 0), send.lane, now_ms)
         if isinstance(response, m.HeartbeatResponse):
             self._on_heartbeat(send, response.error_code, now_ms)
         elif isinstance(response, m.DescribeGroupsResponse):
             self._on_described(response, now_ms)
-        elif isinstance(response, m.JoinGroupResponse) and self.state is MembershipState.JOINING:
+        elif isinstance(response, m.JoinGroupResponse) and self.state is State.JOINING:
             if response.error_code:
                 self._on_error(send, response.error_code, now_ms, adopt=response.member_id)
             else:
                 self._exchange.on_joined(response, now_ms)
-        elif isinstance(response, m.SyncGroupResponse) and self.state is MembershipState.SYNCING:
+        elif isinstance(response, m.SyncGroupResponse) and self.state is State.SYNCING:
             if response.error_code:
                 took = now_ms - self._exchange.sync_sent_at
                 self.stats.failed(now_ms)
@@ -461,9 +455,9 @@ class Membership:
             self._on_error(send, code, now_ms)
 
     def _on_described(self, response: m.DescribeGroupsResponse, now_ms: int) -> None:
-        if self.state is MembershipState.STABLE and self._machine.delayed_reason:
+        if self.state is State.STABLE and self._machine.delayed_reason:
             self._exchange.on_subscriptions(read_description(response, self.config.instance_id), now_ms)
-        if self.state is not MembershipState.JOINING:
+        if self.state is not State.JOINING:
             return
         for group in response.groups[:1]:
             if group.error_code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
@@ -488,9 +482,9 @@ class Membership:
 
     def _on_group_rebalances(self, now_ms: int) -> None:
         reason = "the group is rebalancing"
-        if self.state in (MembershipState.STABLE, MembershipState.SYNCING):
+        if self.state in (State.STABLE, State.SYNCING):
             self._machine.start_rejoin(reason, now_ms)
-        elif self.state is MembershipState.ASSIGNING:
+        elif self.state is State.ASSIGNING:
             self._machine.rejoin_after(reason)
 
     def _on_error(self, send: Send, code: int, now_ms: int, adopt: str = "") -> None:

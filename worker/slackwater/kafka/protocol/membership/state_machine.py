@@ -14,13 +14,8 @@ from slackwater.kafka.protocol.membership.fatal_errors import Fence
 from slackwater.kafka.protocol.membership.leader import Lead
 from slackwater.kafka.protocol.membership.notices import Notice, NoticeKind, NoticeQueue
 from slackwater.kafka.protocol.membership.requests import REASON_LIMIT, InFlightRequests, Lane, MemberIdentity
-from slackwater.kafka.protocol.membership.states import (
-    TRANSITIONS,
-    MembershipConfig,
-    MembershipEvent,
-    MembershipState,
-)
-from slackwater.kafka.protocol.membership.timers import MemberTimers, PollInterval
+from slackwater.kafka.protocol.membership.states import TRANSITIONS, Event, MembershipConfig, State
+from slackwater.kafka.protocol.membership.timers import PollInterval, Timers
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 
@@ -38,7 +33,7 @@ class StateMachine:
         self,
         config: MembershipConfig,
         owned: Callable[[], Collection[TopicPartition]],
-        timers: MemberTimers,
+        timers: Timers,
         *,
         cooperative: bool,
     ) -> None:
@@ -46,7 +41,7 @@ class StateMachine:
         self.owned = owned
         self.timers = timers
         self.cooperative = cooperative
-        self.state = MembershipState.OUT
+        self.state = State.OUT
         self.error: KafkaError | None = None
         """Why the member is dead."""
         self.member_id = ""
@@ -95,14 +90,14 @@ class StateMachine:
     @property
     def join_is_under_way(self) -> bool:
         """Whether a Join is sent and not answered: the broker may be a generation ahead of this member."""
-        return self.state is MembershipState.JOINING and self.in_flight.has(m.JoinGroupRequest)
+        return self.state is State.JOINING and self.in_flight.has(m.JoinGroupRequest)
 
     @property
     def lost(self) -> frozenset[TopicPartition]:
         """Partitions that other members may own by now, and that the application still holds."""
         return frozenset(self.owned()) if self.missed_a_generation else self.notices.lost
 
-    def move(self, event: MembershipEvent) -> None:
+    def move(self, event: Event) -> None:
         """Changes the state. Raises :class:`IllegalStateError` for an event that the state does not allow."""
         following = TRANSITIONS[self.state].get(event)
         if following is None:
@@ -151,10 +146,10 @@ class StateMachine:
     def subscribe(self, topics: frozenset[str], now_ms: int) -> None:
         """The application subscribes to these topics, instead of those before."""
         changed, self.topics = topics != self.topics, topics
-        if self.state is MembershipState.OUT:
+        if self.state is State.OUT:
             if self.poll_interval.away:
                 self.poll_interval.leave(now_ms)
-            self.move(MembershipEvent.WANT)
+            self.move(Event.WANT)
             self._prepare(lost=False, now_ms=now_ms)
         elif changed:
             self.request_rejoin("the subscription has changed", now_ms)
@@ -163,11 +158,9 @@ class StateMachine:
 
     def request_rejoin(self, reason: str, now_ms: int) -> None:
         """Joins again now, or when the rebalance under way is over."""
-        if self.state is MembershipState.STABLE:
+        if self.state is State.STABLE:
             self.start_rejoin(reason, now_ms)
-        elif self.state in (MembershipState.SYNCING, MembershipState.ASSIGNING) or self.in_flight.has(
-            m.JoinGroupRequest
-        ):
+        elif self.state in (State.SYNCING, State.ASSIGNING) or self.in_flight.has(m.JoinGroupRequest):
             self.rejoin_after(reason)
 
     def rejoin_after(self, reason: str) -> None:
@@ -179,7 +172,7 @@ class StateMachine:
         self.join_reason, self.rejoin_reason = reason[:REASON_LIMIT], None
         self.drop_request(Lane.GROUP)
         log.info("group %s: joining again: %s", self.config.group_id, reason)
-        self.move(MembershipEvent.REJOIN)
+        self.move(Event.REJOIN)
         self._prepare(lost=False, now_ms=now_ms)
 
     def reset(self, reason: str, now_ms: int, *, drop_id: bool) -> None:
@@ -189,13 +182,13 @@ class StateMachine:
         self._drop_requests()
         self.notices.clear()
         self._leave_generation(drop_id=drop_id)
-        self.move(MembershipEvent.RESET)
+        self.move(Event.RESET)
         self._prepare(lost=True, now_ms=now_ms)
 
     def leave(self) -> str:
         """Ends the membership. Returns the member.id to send a LeaveGroup for, empty if there is none."""
-        member_id = self.member_id if self.state is not MembershipState.DEAD else ""
-        self.move(MembershipEvent.LEAVE)
+        member_id = self.member_id if self.state is not State.DEAD else ""
+        self.move(Event.LEAVE)
         self._leave_generation(drop_id=True)
         self._drop_requests()
         self.notices.clear()
@@ -203,7 +196,7 @@ class StateMachine:
 
     def die(self, error: KafkaError) -> None:
         """Ends the membership for good; the application gets ``error``."""
-        self.move(MembershipEvent.DIE)
+        self.move(Event.DIE)
         self.error = error
         self._drop_requests()
         self.notices.clear()
@@ -229,10 +222,10 @@ class StateMachine:
         """Goes on if neither a notice nor the poll interval holds the member back."""
         if self.poll_interval.exceeded or self.notices.is_blocking:
             return
-        if self.state is MembershipState.PREPARING:
-            self.move(MembershipEvent.PREPARED)
-        elif self.state is MembershipState.ASSIGNING:
-            self.move(MembershipEvent.APPLIED)
+        if self.state is State.PREPARING:
+            self.move(Event.PREPARED)
+        elif self.state is State.ASSIGNING:
+            self.move(Event.APPLIED)
             if self.rejoin_reason is not None:
                 self.start_rejoin(self.rejoin_reason, now_ms)
 

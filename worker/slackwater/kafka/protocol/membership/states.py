@@ -16,7 +16,7 @@ SUBSCRIPTIONS_ASKED_MS = 3_000
 """How often a member that delays its rebalance asks which topics the other members have."""
 
 
-class MembershipState(Enum):
+class State(Enum):
     """The states of a member."""
 
     OUT = "out"
@@ -28,7 +28,7 @@ class MembershipState(Enum):
     DEAD = "dead"  # fenced, or an error that a rejoin does not resolve
 
 
-class MembershipEvent(Enum):
+class Event(Enum):
     """The events that move a member from state to state."""
 
     WANT = auto()
@@ -42,8 +42,8 @@ class MembershipEvent(Enum):
     DIE = auto()
 
 
-_S, _E = MembershipState, MembershipEvent
-TRANSITIONS: dict[MembershipState, dict[MembershipEvent, MembershipState]] = {
+_S, _E = State, Event
+TRANSITIONS: dict[State, dict[Event, State]] = {
     _S.OUT: {_E.WANT: _S.PREPARING, _E.LEAVE: _S.OUT, _E.DIE: _S.DEAD},
     _S.PREPARING: {
         _E.PREPARED: _S.JOINING, _E.RESET: _S.PREPARING, _E.LEAVE: _S.OUT, _E.DIE: _S.DEAD,

@@ -54,7 +54,7 @@ class PollInterval:
 
 
 @dataclass(slots=True)
-class MemberTimers:
+class Timers:
     """The deadlines of one member; ``NEVER_MS``: not set. A deadline is over at its very millisecond.
 
     ``retry_delay_ms``: how long to wait after the n-th failure in a row, counted from 1 (KIP-580).

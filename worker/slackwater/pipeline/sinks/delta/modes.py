@@ -147,6 +147,13 @@ class DeltaMerge:
         return name in self.key or name in self._aggregates
 
 
+def mode_of(name: str, key: Sequence[str], aggregates: Mapping[str, str]) -> DeltaMode:
+    """The mode of that name in ``sink.mode``."""
+    if name == "merge":
+        return DeltaMerge(key, aggregates)
+    return DeltaUpsert(key) if name == "upsert" else DeltaAppend()
+
+
 def _widened(column: pa.ChunkedArray, function: str) -> pa.ChunkedArray:
     """The column with a type in which Arrow aggregates it rightly."""
     import pyarrow as pa

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from slackwater import extras
 from slackwater.pipeline.sinks.delta.constraints import generated
 from slackwater.pipeline.sinks.delta.marks import GroupMarks
-from slackwater.pipeline.sinks.delta.modes import DeltaAppend, DeltaMerge, DeltaMode, DeltaUpsert
+from slackwater.pipeline.sinks.delta.modes import mode_of
 from slackwater.pipeline.sinks.delta.store import DeltaStore
 from slackwater.pipeline.sinks.delta.table import MarkedDeltaTable
 from slackwater.pipeline.sinks.delta.types import (
@@ -94,13 +94,7 @@ class DeltaSink:
             raise ConfigError("cannot be a count: choose another name", field=f"sink.aggregates.{counted[0]}")
         self._store = DeltaStore(path, options or {})
         self._table = MarkedDeltaTable(self._store)
-        self._mode: DeltaMode = (
-            DeltaMerge(key, aggregates or {})
-            if mode == "merge"
-            else DeltaUpsert(key)
-            if mode == "upsert"
-            else DeltaAppend()
-        )
+        self._mode = mode_of(mode, key, aggregates or {})
         self._marks = GroupMarks(group_id, self._store.uri)
         self._by, self._new_columns = list(partition_by), new_columns
         self._suspects = False

@@ -118,6 +118,13 @@ class PostgresMerge:
         )
 
 
+def mode_of(name: str, key: Sequence[str], aggregates: Mapping[str, str]) -> PostgresMode:
+    """The mode of that name in ``sink.mode``."""
+    if name == "merge":
+        return PostgresMerge(key, aggregates)
+    return PostgresUpsert(key) if name == "upsert" else PostgresAppend()
+
+
 def _action(changes: Sequence[sql.Composed]) -> sql.Composable:
     from psycopg import sql
 

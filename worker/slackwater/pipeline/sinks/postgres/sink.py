@@ -24,12 +24,7 @@ from typing import TYPE_CHECKING, Any
 from slackwater.pipeline.sinks.postgres.connection import Database
 from slackwater.pipeline.sinks.postgres.errors import STALE, sink_error
 from slackwater.pipeline.sinks.postgres.marks import Marks
-from slackwater.pipeline.sinks.postgres.modes import (
-    PostgresAppend,
-    PostgresMerge,
-    PostgresMode,
-    PostgresUpsert,
-)
+from slackwater.pipeline.sinks.postgres.modes import mode_of
 from slackwater.pipeline.sinks.postgres.table import Fitted, TableName, Target, fitted, identifiers
 from slackwater.pipeline.sinks.postgres.types import plain
 from slackwater.pipeline.sinks.postgres.writer import TableWriter
@@ -76,13 +71,7 @@ class PostgresSink:
         new_columns: bool = True,
     ) -> None:
         self._name = TableName.of(table)
-        self._mode: PostgresMode = (
-            PostgresMerge(key, aggregates or {})
-            if mode == "merge"
-            else PostgresUpsert(key)
-            if mode == "upsert"
-            else PostgresAppend()
-        )
+        self._mode = mode_of(mode, key, aggregates or {})
         self._new_columns = new_columns
         self._marks = Marks(self._name, group_id)
         self._database = Database(options or {}, f"slackwater {group_id}")

@@ -30,9 +30,9 @@ from slackwater.kafka.net import Cluster
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.membership.notices import Notice, NoticeKind, NoticeQueue
-from slackwater.kafka.protocol.membership.states import MembershipState
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.metadata import ClusterMetadata
-from slackwater.kafka.protocol.subscription import Subscription, SubscriptionMode
+from slackwater.kafka.protocol.subscription import Mode, Subscription
 from slackwater.kafka.structs import MembershipSnapshot, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 
@@ -193,9 +193,7 @@ class ConsumerCore:
             self._join()
 
     def _join(self) -> None:
-        if self.group is not None and (
-            self.subscription.topics or self.subscription.mode is SubscriptionMode.TOPICS
-        ):
+        if self.group is not None and (self.subscription.topics or self.subscription.mode is Mode.TOPICS):
             self.group.membership.subscribe(self.subscription.topics, self.group.now_ms())
             self.group.touch()
 
@@ -220,7 +218,7 @@ class ConsumerCore:
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Reads partitions outside of group management."""
-        if self.subscription.mode is SubscriptionMode.ASSIGNED and self.committer.auto_commits_now:
+        if self.subscription.mode is Mode.ASSIGNED and self.committer.auto_commits_now:
             self.committer.auto_commit(self.committer.consumed())
         self.subscription.assign_by_user(partitions)
         if self.cluster.track_also(self.subscription.topics):
@@ -229,10 +227,7 @@ class ConsumerCore:
 
     async def unsubscribe(self) -> None:
         """Reads nothing; a dynamic member leaves the group."""
-        if self.group is not None and self.group.membership.state not in (
-            MembershipState.OUT,
-            MembershipState.DEAD,
-        ):
+        if self.group is not None and self.group.membership.state not in (State.OUT, State.DEAD):
             await self.group.leave("unsubscribed", tell=self.config.group_instance_id is None)
         self.read_nothing()
 
@@ -360,7 +355,7 @@ class ConsumerCore:
     def _is_dead(self) -> bool:
         """Whether the membership has ended for good (fenced, for example): no requests follow."""
         group = self.group if self.subscription.by_group else None
-        return group is not None and group.membership.state is MembershipState.DEAD
+        return group is not None and group.membership.state is State.DEAD
 
     def _may_fetch(self) -> bool:
         if self.group is None or not self.subscription.by_group:
@@ -403,7 +398,7 @@ class ConsumerCore:
     def membership(self) -> MembershipSnapshot:
         """A snapshot; outside of group management, of a member that never joined."""
         if self.group is None:
-            return MembershipSnapshot(MembershipState.OUT.value, -1, "", None, False)
+            return MembershipSnapshot(State.OUT.value, -1, "", None, False)
         return self.group.membership.snapshot()
 
     # -- events ----------------------------------------------------------------------------------
@@ -457,7 +452,7 @@ class ConsumerCore:
         self._on_news()
 
     def _on_error(self, error: KafkaError) -> None:
-        if self.subscription.mode is SubscriptionMode.STANDBY:
+        if self.subscription.mode is Mode.STANDBY:
             # Nobody polls. What is still wrong when the partitions are here is met again, and raised.
             log.warning("in standby: %s", error)
             return
