@@ -162,7 +162,7 @@ def test_a_record_that_ends_each_process_becomes_a_dead_letter(
 ) -> None:
     """Two processes that had it alone have ended before."""
     site.write([(0, b"poison"), (0, b"v1")])
-    before = CommitNote(None, "w-0", begun=Begun(1, ends=MOST_ENDS - 1, alone=MOST_ENDS - 1))
+    before = CommitNote(None, "w-0", begun=Begun(0, 1, ends=MOST_ENDS - 1, alone=MOST_ENDS - 1))
     with KafkaConsumer(bootstrap_servers=site.bootstrap, group_id=site.group) as consumer:
         consumer.commit({TopicPartition(site.topic, 0): OffsetAndMetadata(0, before.encode())})
     assert supervise(site, engine, end, most=1, max_records=1) == 1

@@ -14,7 +14,7 @@ from slackwater.clock import Clock
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.call_threads import Task
 from slackwater.runtime.delivery.dead_letters import Letter, letters_of
-from slackwater.runtime.delivery.partition import OwnedPartition
+from slackwater.runtime.delivery.partition import Begun, OwnedPartition
 from slackwater.runtime.errors import HandlerError, RecordsError, SinkError, WorkerError
 from slackwater.runtime.fault_points import Reached, Step
 from slackwater.runtime.interfaces import (
@@ -94,6 +94,12 @@ class Part:
     def range(self) -> Range:
         """What the sink is to know of it."""
         return Range(self.owned.topic_id, self.start, self.end, self.owned.mark)
+
+    @property
+    def suspect(self) -> Begun | None:
+        """Records with which processes have ended, if some of these are among them."""
+        suspect = self.owned.suspect
+        return suspect if suspect and self.start < suspect.end and suspect.start < self.end else None
 
     @property
     def records(self) -> int:
@@ -184,7 +190,7 @@ class DeliveryBatch:
     @property
     def suspect(self) -> bool:
         """Whether processes have ended with some of its records."""
-        return any(part.owned.suspect is not None for part in self.parts.values())
+        return any(part.suspect is not None for part in self.parts.values())
 
     @property
     def work_ms(self) -> float:

@@ -3,11 +3,13 @@
 A process that its handler kills (a crash in native code, all memory taken, a call that does not return) tells
 nobody. What it leaves is a committed offset that has not moved. So the first batch of a partition that a
 process handles is noted in the commit before (:class:`~slackwater.runtime.delivery.partition.Begun`), until
-the process has committed records of it; later batches cost no note. The next process that finds a note tries
-half of these records alone, and notes that. Where it ends too, the one after it tries half of the half. Where
-it does not, the record is in the other half. A record that has ended :data:`MOST_ENDS` processes alone is a
-dead letter. Before it is tried again, the handler gets another record: if that ends the process too,
-it is the handler or what it works with, such as a service that does not answer, and nothing is rejected.
+the process has committed records of it; later batches cost no note. Where batches are gathered, the first
+that are written together are noted one after another, since the handler has returned for those before, and
+then all of them, since a process may end with the write, too. The next process that finds a note tries half
+of these records alone, and notes that. Where it ends too, the one after it tries half of the half. Where it
+does not, the record is in the other half. A record that has ended :data:`MOST_ENDS` processes alone is a dead
+letter. Before it is tried again, the handler gets another record: if that ends the process too, it is the
+handler or what it works with, such as a service that does not answer, and nothing is rejected.
 
 A process that ends for another reason takes its note back: a stop, partitions that are revoked, a table or a
 broker that is away. One that is killed from outside (a node that fails) cannot, and has the next one try
@@ -47,11 +49,24 @@ ENDED_THE_PROCESS = (
 Parts = dict["TopicPartition", Part]
 
 
+def before_suspects(parts: Mapping[TopicPartition, Part]) -> Parts | None:
+    """Of ``parts`` what is not suspect, if some of it comes before suspect records of its partition: the
+    handler had returned for that when processes have ended. None: nothing does."""
+    taken: Parts = {}
+    for tp, part in parts.items():
+        suspect = part.owned.suspect
+        if suspect is None or part.end <= suspect.start:
+            taken[tp] = part
+        elif count := len(_offsets_below(suspect.start, columns := Whole(part.columns, tp))):
+            taken[tp] = replace(part, columns=Selected(columns, range(count)), end=suspect.start)
+    return taken if any(part.owned.suspect for part in taken.values()) else None
+
+
 def narrowed(parts: Mapping[TopicPartition, Part]) -> Parts | None:
     """The first half of the records of ``parts`` with which processes have ended, or the one that is left.
     None: there are no such records. Of several ranges those that were tried last are taken."""
-    suspects = {tp: Whole(part.columns, tp) for tp, part in parts.items() if _is_suspect(part)}
-    offsets = {tp: _offsets_below_end(parts[tp], columns) for tp, columns in suspects.items()}
+    suspects = {tp: Whole(part.columns, tp) for tp, part in parts.items() if part.suspect}
+    offsets = {tp: _offsets_below(_suspect(parts[tp]).end, columns) for tp, columns in suspects.items()}
     for tp in [
         tp for tp, suspected in offsets.items() if not suspected
     ]:  # retention has removed them meanwhile
@@ -92,15 +107,21 @@ def control_of(parts: Mapping[TopicPartition, Part], taken: Parts, turn: int) ->
     return {tp: replace(parts[tp], columns=columns, end=columns.first_offset + 1)}
 
 
-def begin_notes(batch: DeliveryBatch) -> list[tuple[OwnedPartition, Begun]]:
-    """What is to be noted before the handler gets ``batch``, of partitions that need it."""
+def begin_notes(
+    batch: DeliveryBatch, ends: Mapping[TopicPartition, int]
+) -> list[tuple[OwnedPartition, Begun]]:
+    """What is to be noted before the handler or the table gets ``batch``, of partitions that need it.
+    ``ends``: up to where batches are in flight."""
     if batch.control_for is not None:
         suspect = batch.control_for.suspect
         return [(batch.control_for, replace(suspect, ends=suspect.ends + 1))] if suspect else []
     noted = [part for part in batch.parts.values() if part.owned.needs_note]
-    ends = 1 + max((part.owned.suspect.ends for part in noted if part.owned.suspect), default=0)
+    count = 1 + max((part.suspect.ends for part in noted if part.suspect), default=0)
     alone = sum(len(part.columns) for part in batch.parts.values()) == 1
-    return [(part.owned, Begun(part.end, ends, 1 + _ended_alone(part) if alone else 0)) for part in noted]
+    return [
+        (part.owned, Begun(part.start, ends[part.owned.tp], count, 1 + _ended_alone(part) if alone else 0))
+        for part in noted
+    ]
 
 
 def ended_alone(parts: Mapping[TopicPartition, Part]) -> int:
@@ -124,21 +145,17 @@ def rejected_whole(batch: DeliveryBatch, reason: str, *, by_record: bool) -> Tra
     return Transformed(Output(rows, {}, {}), letters, 0, {}, by_record)
 
 
-def _is_suspect(part: Part) -> bool:
-    return part.owned.suspect is not None and part.start < part.owned.suspect.end
-
-
 def _suspect(part: Part) -> Begun:
-    assert part.owned.suspect is not None
-    return part.owned.suspect
+    assert part.suspect is not None
+    return part.suspect
 
 
 def _ended_alone(part: Part) -> int:
     """With how many processes its one record has ended alone."""
-    suspect = part.owned.suspect
+    suspect = part.suspect
     return suspect.alone if suspect is not None and suspect.end == part.end else 0
 
 
-def _offsets_below_end(part: Part, columns: Whole) -> list[int]:
-    offsets = columns.to_arrow(part.owned.tp.topic, part.owned.tp.partition).column("offset").to_pylist()
-    return [offset for offset in offsets if offset < _suspect(part).end]
+def _offsets_below(end: int, columns: Whole) -> list[int]:
+    offsets = columns.to_arrow("", 0).column("offset").to_pylist()
+    return [offset for offset in offsets if offset < end]

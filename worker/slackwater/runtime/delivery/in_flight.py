@@ -410,12 +410,15 @@ class InFlight:
 
     def _begin_to_gather(self, batch: DeliveryBatch, transformed: Transformed) -> None:
         self._gathering.begin(batch, transformed)
+        batch.noted = False
         self._enter(batch, Stage.GATHERING)
         self._handled(batch)
 
     def _write_gathered(self, batch: DeliveryBatch) -> bool:
-        """Writes what was gathered, if it is due."""
+        """Writes what was gathered, if it is due. The process may end with that, too: of memory."""
         if self._gathering.due_in_ms(batch, self._clock.mono_ms()) > 0:
+            return False
+        if not self._gathering.urgent and not self._note_begun(batch):
             return False
         assert batch.output is not None
         transformed, batch.output = batch.output.transformed(), None
@@ -441,6 +444,8 @@ class InFlight:
                 part.leave_out_stored_letters()
             batch.ended_alone = 0 if batch.control_for else ended_alone(batch.parts)
         if not batch.ended_alone and not self._note_begun(batch):
+            if batch.parts:
+                self._enter(batch, Stage.WAITING)
             return
         batch.attempt += 1
         if batch is self.batch:
@@ -451,9 +456,9 @@ class InFlight:
             self._transform(batch, Stage.HANDLING, batch)
 
     def _note_begun(self, batch: DeliveryBatch) -> bool:
-        """Commits that the batch is begun, where that is needed; False where the broker has not taken it yet,
-        or will not."""
-        begun = [] if batch.noted else begin_notes(batch)
+        """Commits that the batch is begun, where that is needed, and that those which wait for the write are
+        not any more; False where the broker has not taken it yet, or will not."""
+        begun = [] if batch.noted else begin_notes(batch, self.ends())
         if not begun:
             return True
         starts = self.starts()
@@ -461,11 +466,14 @@ class InFlight:
         for owned, note in begun:
             start = starts.get(owned.tp, owned.committed or 0)
             offsets[owned.tp] = owned.begun_of(start, note, self._context.instance)
+        waiting = [part.owned for other in self._batches() if other.output for part in other.parts.values()]
+        handled = [owned for owned in waiting if owned.tp not in batch.parts]
+        offsets |= {owned.tp: offset for owned in handled if (offset := owned.not_begun_of())}
         if not self._commit(batch, offsets):
-            if batch.parts:
-                self._enter(batch, Stage.WAITING)
             return False
         batch.noted = True
+        for owned in handled:
+            owned.begun = None
         for owned, note in begun:
             owned.begun = note
         self._reached(Step.BEGUN)
@@ -553,7 +561,8 @@ class InFlight:
         if batch.control_for and batch.stage is Stage.HANDLING:
             self._give_back(batch, CONTROLLED)
         elif batch.stage in (Stage.HANDLING, Stage.HANDLED):
-            if self._isolation is None and not batch.suspect and self._gathering.takes(batch):
+            alone = batch.suspect or batch.ended_alone or self._isolation is not None
+            if not alone and self._gathering.takes(batch):
                 self._begin_to_gather(batch, result)
             else:
                 self._stage(batch, result)

@@ -28,7 +28,7 @@ from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.delivery.batch import DeliveryBatch, Part, Stage, Unreadable, describe
 from slackwater.runtime.delivery.commits import DeliveryCommitter, HandedOverOffsets, PositionCommits, fenced
 from slackwater.runtime.delivery.dead_letters import unreadable
-from slackwater.runtime.delivery.ended_processes import control_of, narrowed
+from slackwater.runtime.delivery.ended_processes import before_suspects, control_of, narrowed
 from slackwater.runtime.delivery.in_flight import InFlight
 from slackwater.runtime.delivery.marks import MarkReader
 from slackwater.runtime.delivery.pace import BatchInterval, BatchSize
@@ -610,26 +610,35 @@ class Delivery:
     def _cautiously(
         self, parts: dict[TopicPartition, Part]
     ) -> tuple[dict[TopicPartition, Part], OwnedPartition | None]:
-        """Of records with which processes have ended, half, and nothing else; or all of ``parts``. What is
-        left out is read again. Nothing where the batch in flight is to be committed first. And the partition
-        that it is a control for."""
-        taken, control_for = narrowed(parts), None
+        """What is taken of ``parts``, and the partition that it is a control for: what is before records with
+        which processes have ended; or of those half; or all. What is left out is read again."""
+        taken, control_for = before_suspects(parts), None
+        if taken is None:
+            taken, control_for = self._trial(parts)
+        again = [tp for tp, part in parts.items() if taken.get(tp) is not part]
+        self._seek_back(
+            {tp: taken[tp].end if tp in taken else parts[tp].columns.first_offset for tp in again}
+        )
+        return taken, control_for
+
+    def _trial(
+        self, parts: dict[TopicPartition, Part]
+    ) -> tuple[dict[TopicPartition, Part], OwnedPartition | None]:
+        """As :meth:`_cautiously`. Nothing where the batch in flight is to be committed first."""
+        taken = narrowed(parts)
         if taken is None:
             return parts, None
         if self.in_flight.batch is not None:
-            taken = {}
             self.in_flight.gather_no_more()
             self._consumer.pause(*parts)  # until the end of that batch
-        else:
-            self._size.too_large(max(LEAST_TOO_LARGE, 2 * sum(len(part.columns) for part in taken.values())))
-            line = f"a process has ended before it has committed these records; tries {describe(taken)}"
-            if control := control_of(parts, taken, self._clock.wall_ms()):
-                line += f", and before them {describe(control)}, to see whether the handler works"
-                control_for, taken = next(iter(taken.values())).owned, control
-            self._context.log.line(line)
-        self._seek_back(
-            {tp: taken[tp].end if tp in taken else part.columns.first_offset for tp, part in parts.items()}
-        )
+            return {}, None
+        self._size.too_large(max(LEAST_TOO_LARGE, 2 * sum(len(part.columns) for part in taken.values())))
+        control_for = None
+        line = f"a process has ended before it has committed these records; tries {describe(taken)}"
+        if control := control_of(parts, taken, self._clock.wall_ms()):
+            line += f", and before them {describe(control)}, to see whether the handler works"
+            control_for, taken = next(iter(taken.values())).owned, control
+        self._context.log.line(line)
         return taken, control_for
 
     def _found(self) -> None:

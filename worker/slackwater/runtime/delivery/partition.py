@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.untrusted import json_object, whole
@@ -15,12 +15,14 @@ _MAX_MS = 10**15
 
 @dataclass(frozen=True)
 class Begun:
-    """Records that a process has begun to handle, from the committed offset up to ``end`` (not included).
+    """Records that a process has begun to handle, from ``start`` up to ``end`` (not included). The handler
+    has returned for those from the committed offset up to ``start``.
 
     ``ends``: how many processes in a row have begun these, or more with these among them, and committed
     nothing. ``alone``: with how many of them it was one record alone, the same each time.
     """
 
+    start: int
     end: int
     ends: int = 1
     alone: int = 0
@@ -88,7 +90,7 @@ class CommitNote:
         if self.cluster_id:
             document["cluster"] = self.cluster_id
         if self.begun is not None:
-            document["begun"] = (self.begun.end, self.begun.ends, self.begun.alone)
+            document["begun"] = astuple(self.begun)
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -119,7 +121,7 @@ class CommitNote:
 
 def _begun(value: object) -> Begun | None:
     numbers = [_whole(number) for number in value] if isinstance(value, list) else []
-    if len(numbers) != 3 or None in numbers:
+    if len(numbers) != 4 or None in numbers:
         return None
     return Begun(*(number for number in numbers if number is not None))
 
@@ -312,13 +314,13 @@ class OwnedPartition:
 
     def handled_of(self, start: int, handled: int, now_ms: int, instance: str) -> OffsetAndMetadata:
         """The commit that moves nothing beyond ``start`` and says that records up to ``handled`` are handled,
-        and that the partition was served until now."""
+        and that the partition was served until now. What is begun of it stays noted unless it is handled: a
+        process that ends then does not end with it."""
         commit = self.commit_of(start, now_ms, instance)
         note = CommitNote.decode(commit.metadata)
         assert note is not None
-        return OffsetAndMetadata(
-            start, replace(note, handled=handled, begun=self.begun or note.begun).encode()
-        )
+        begun = self.begun if self.begun is not None and self.begun.end > handled else note.begun
+        return OffsetAndMetadata(start, replace(note, handled=handled, begun=begun).encode())
 
     def begun_of(self, offset: int, begun: Begun, instance: str) -> OffsetAndMetadata:
         """The commit that moves nothing beyond ``offset`` and says what is ``begun``."""

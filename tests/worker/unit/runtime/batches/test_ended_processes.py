@@ -17,6 +17,9 @@ from slackwater.runtime.errors import HandlerError, HandlerTimeoutError, SinkErr
 from tests.support.workers.disturbances import seeds
 from tests.support.workers.fakes import Bench, VirtualRunner, VirtualTask
 
+SINK = {"format": "parquet", "path": "out"}
+GATHERING = {**SINK, "maxAgeMs": 10_000}
+
 
 class ProcessEnded(BaseException):
     """The process is gone."""
@@ -98,7 +101,9 @@ def test_a_record_after_which_the_process_has_worked_for_long_is_found(bench: Fr
     assert bench.sink.rows(0) == [i for i in range(250) if i != 203]
 
 
-def test_several_records_are_found_one_after_another(bench: FragileBench) -> None:
+@pytest.mark.parametrize("sink", [SINK, GATHERING], ids=["written", "gathered"])
+def test_several_records_are_found_one_after_another(sink: dict[str, object]) -> None:
+    bench = FragileBench(sink=sink)
     tp = bench.produce(0, *values(60, 7, 8, 33))
     bench.ends(tp)
     assert sorted(reasons(bench)) == ["0@33", "0@7", "0@8"]
@@ -162,8 +167,9 @@ def test_processes_that_are_killed_from_outside_cost_no_record(seed: int) -> Non
 
 @pytest.mark.parametrize("seed", seeds(10, 60))
 def test_each_record_is_stored_once_whatever_ends_the_processes(seed: int) -> None:
-    """Records that end it, and kills from outside, with batches of random sizes and rebalances."""
-    rng, bench = random.Random(seed), FragileBench()
+    """Records that end it, and kills from outside, with batches of random sizes and rebalances. Every fourth
+    time the batches are gathered."""
+    rng, bench = random.Random(seed), FragileBench(sink=GATHERING if seed % 4 == 1 else SINK)
     tps = [
         bench.produce(
             number, *(rng.choice(["v"] * 15 + ["poison"]) + str(i) for i in range(rng.randrange(1, 30)))
@@ -186,6 +192,63 @@ def test_each_record_is_stored_once_whatever_ends_the_processes(seed: int) -> No
         assert all(logged[at].startswith(b"poison") for at in lost)
 
 
+# ---- with batches that are gathered
+
+
+def gathered(bench: FragileBench) -> TopicPartition:
+    """A partition with 50 records that the handler has returned for, batch by batch, and that wait."""
+    tp = bench.produce(0, *values(50))
+    bench.restart(max_records=5)
+    bench.assign(tp)
+    while bench.engine.calls < 10 or not bench.delivery.in_flight.idle:
+        bench.steps(1)
+    assert bench.sink.commits == 0
+    return tp
+
+
+def files_after_an_end(bench: FragileBench, tp: TopicPartition) -> list[int]:
+    """How many rows are in each file that the process writes that follows one that ended."""
+    bench.restart(max_records=5)
+    bench.assign(tp)
+    bench.until_idle()
+    return [event["records"] for event in bench.events("batch")]
+
+
+def test_records_that_wait_do_not_end_the_process() -> None:
+    bench = FragileBench(sink=GATHERING)
+    tp = gathered(bench)
+    bench.steps(3, timeout_ms=1_000)
+    assert "begun" not in bench.note(tp)
+    assert files_after_an_end(bench, tp) == [50]
+
+
+def test_those_are_tried_in_pieces_that_the_handler_has_not_returned_for() -> None:
+    bench = FragileBench(sink=GATHERING)
+    tp = gathered(bench)
+    bench.runner.durations.append(100_000)
+    bench.produce(0, *values(4))
+    bench.steps(60)
+    assert bench.note(tp)["begun"] == [50, 54, 1, 0]
+    assert files_after_an_end(bench, tp) == [50, 2, 1, 1]
+
+
+def test_all_are_tried_in_pieces_where_the_process_ends_while_it_writes_them() -> None:
+    bench = FragileBench(sink=GATHERING)
+    tp = gathered(bench)
+    bench.writer.durations.append(100_000)
+    bench.steps(20, timeout_ms=1_000)
+    assert bench.note(tp)["begun"] == [0, 50, 1, 0]
+    assert files_after_an_end(bench, tp)[0] == 2
+
+
+def test_a_stop_that_writes_them_notes_nothing() -> None:
+    bench = FragileBench(sink=GATHERING)
+    tp = gathered(bench)
+    bench.writer.durations.append(100_000)
+    bench.delivery.drain(1_000)
+    assert "begun" not in bench.note(tp)
+
+
 # ---- what is noted
 
 
@@ -205,7 +268,7 @@ def slow(bench: FragileBench) -> TopicPartition:
     bench.runner.durations.append(100_000)
     bench.assign(tp)
     bench.steps(3)
-    assert bench.note(tp)["begun"] == [4, 1, 0]
+    assert bench.note(tp)["begun"] == [0, 4, 1, 0]
     return tp
 
 
@@ -237,9 +300,9 @@ def test_what_earlier_processes_have_ended_with_stays_noted(bench: FragileBench)
     bench.runner.durations.append(100_000)
     bench.assign(tp)
     bench.steps(3)
-    assert bench.note(tp)["begun"] == [2, 2, 0]
+    assert bench.note(tp)["begun"] == [0, 2, 2, 0]
     bench.delivery.drain(1_000)
-    assert bench.note(tp)["begun"] == [4, 1, 0]
+    assert bench.note(tp)["begun"] == [0, 4, 1, 0]
 
 
 def test_nothing_is_handled_before_the_note_is_stored(bench: FragileBench) -> None:
@@ -253,9 +316,9 @@ def test_nothing_is_handled_before_the_note_is_stored(bench: FragileBench) -> No
 
 
 def test_the_note_is_read_and_written_by_any_version() -> None:
-    note = CommitNote(1, "w-0", begun=Begun(10, 3, 1))
+    note = CommitNote(1, "w-0", begun=Begun(7, 10, 3, 1))
     assert CommitNote.decode(note.encode()) == note
-    for begun in ('"x"', "[1,2]", "[1,2,-3]", "null", "{}"):
+    for begun in ('"x"', "[1,2,3]", "[1,2,3,-4]", "null", "{}"):
         read = CommitNote.decode(f'{{"at":1,"instance":"w-0","begun":{begun}}}')
         assert read == CommitNote(1, "w-0")
 
