@@ -20,7 +20,11 @@ from slackwater_operator.controller.group_metrics import figures
 from slackwater_operator.controller.operation_traces import OperationTraces
 from slackwater_operator.controller.prometheus import Prometheus
 from slackwater_operator.controller.session import Session, new_session
-from slackwater_operator.controller.session_update import learn, new_rebalances, unowned_partition_seconds
+from slackwater_operator.controller.session_update import (
+    new_rebalances,
+    record_outcome,
+    unowned_partition_seconds,
+)
 from slackwater_operator.controller.settings import Settings
 from slackwater_operator.controller.snapshots.builder import SnapshotBuilder, version_of
 from slackwater_operator.controller.snapshots.observation_changes import take_observation
@@ -260,7 +264,7 @@ class Controller:
         """Reconciles one group, again and again, until it is gone."""
         session = self._sessions[key]
         with contextlib.suppress(Exception):  # the reconciliation fails as well, and reports why
-            self._snapshots.introduce(session)
+            self._snapshots.preload(session)
         self._changed.set()  # its cluster may be a new one
         await self._first_observation(session)
         last: tuple[GroupSnapshot, Plan] | None = None
@@ -383,7 +387,7 @@ class Controller:
     def _after(self, session: Session, snapshot: GroupSnapshot, plan: Plan, *, done: int) -> None:
         """Updates the session and the metrics after a reconciliation."""
         key = Key(*session.key)
-        learn(session, snapshot, plan, done=done)
+        record_outcome(session, snapshot, plan, done=done)
         self._traces.observe(snapshot, session.workers, plan.taken_over)
         for rebalance in new_rebalances(session, snapshot):
             seconds = rebalance.took_ms / 1000 if rebalance.took_ms is not None else None

@@ -14,7 +14,7 @@ from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.tracing.context import parse
 from slackwater.tracing.spans import CLIENT, NO_TRACING, Span, Tracing, Value
 from slackwater_operator.model.worker_status import WorkerStatus
-from slackwater_operator.planner.actions import TellTakeover
+from slackwater_operator.planner.actions import RequestTakeover
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import UnderWay
 
@@ -40,7 +40,7 @@ class OperationTraces:
         self._takeovers: dict[GroupKey, dict[str, _Takeover]] = {}
         self._restarts: dict[GroupKey, dict[str, UnderWay]] = {}
 
-    def order(self, snapshot: GroupSnapshot, action: TellTakeover) -> Span:
+    def order(self, snapshot: GroupSnapshot, action: RequestTakeover) -> Span:
         """Begins the span of an order, in the trace of the takeover, which a repeated order continues."""
         now_ms = self._clock.wall_ms()
         key = (snapshot.namespace, snapshot.name)

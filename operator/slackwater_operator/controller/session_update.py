@@ -8,7 +8,7 @@ from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.snapshot import GroupSnapshot
 
 
-def learn(session: Session, snapshot: GroupSnapshot, plan: Plan, *, done: int) -> None:
+def record_outcome(session: Session, snapshot: GroupSnapshot, plan: Plan, *, done: int) -> None:
     """Notes a step that has begun, and whether the group is settled.
 
     Args:

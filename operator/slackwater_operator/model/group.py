@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from slackwater.kafka.group_states import DEAD, EMPTY, REBALANCING, STABLE
 from slackwater.kafka.structs import TopicPartition
 
+GROUP_UNKNOWN = "the group's state is unknown: the broker did not describe it"
+"""What is said where there is no :class:`GroupView`."""
+
 
 @dataclass(frozen=True)
 class MemberView:

@@ -50,7 +50,7 @@ class CreateSecret:
 
 
 @dataclass(frozen=True)
-class TellTakeover:
+class RequestTakeover:
     """Tells a standby to take over (POST /takeover, signed with the key of the group's takeover Secret).
 
     Attributes:
@@ -196,7 +196,7 @@ Action = (
     | AdoptObject
     | SetReplicas
     | CreateSecret
-    | TellTakeover
+    | RequestTakeover
     | DeleteObject
     | DeletePod
     | WriteStatus

@@ -23,12 +23,12 @@ def report_lost_records(context: PlanningContext) -> None:
     reported = [skip for worker in snapshot.workers.values() if worker is not None for skip in worker.skipped]
     context.skipped, new = take_skips(context.skipped, reported, snapshot.now_ms)
     if new:
-        context.report(RECORDS_SKIPPED, skips_text(new), warning=True)
+        context.emit_before(RECORDS_SKIPPED, skips_text(new), warning=True)
     before = snapshot.memory.conditions.get("Degraded", {})
     known = str(before.get("message", "")) if before.get("status") == "True" else ""
     for trouble in stopped_troubles(snapshot):
         if trouble.message not in known:
-            context.report(trouble.reason, trouble.message, warning=True)
+            context.emit_before(trouble.reason, trouble.message, warning=True)
 
 
 def stopped_partitions(snapshot: GroupSnapshot) -> list[StoppedPartition]:

@@ -39,7 +39,7 @@ def note_group_id(context: PlanningContext) -> bool:
     why = leaves or in_use(snapshot)
     if not why:
         return False
-    context.trouble(GROUP_ID_IN_USE, why, stalls=bool(leaves or snapshot.sharing.ahead))
+    context.needs_attention(GROUP_ID_IN_USE, why, stalls=bool(leaves or snapshot.sharing.ahead))
     context.decided("membership", "wait", why)
     context.hindered, context.gives_way = True, bool(leaves)
     if leaves or snapshot.group.spec.suspend:
@@ -49,7 +49,7 @@ def note_group_id(context: PlanningContext) -> bool:
 
 def _stop_workers(context: PlanningContext) -> None:
     if context.gives_way and any(span.replicas for span in context.spans.values()):
-        context.report(GROUP_ID_IN_USE, context.troubles[-1].message, warning=True)
+        context.emit_before(GROUP_ID_IN_USE, context.troubles[-1].message, warning=True)
     context.spans = {suffix: Ordinals(span.start, 0) for suffix, span in context.spans.items()}
     context.change_rollout(under_way=(), moving=None, ended_ms=None)
     context.acts += apply_sets(context, None)
@@ -145,7 +145,7 @@ def remove_orphans(context: PlanningContext, replicas: int) -> RemovalDecision:
         return decision
     context.acts.append(RemoveMembers(decision.remove, snapshot.member_ids(decision.remove)))
     context.decided("membership", f"remove {', '.join(decision.remove)}", decision.reason)
-    context.tell("MembersRemoved", decision.reason)
+    context.emit_after("MembersRemoved", decision.reason)
     return decision
 
 
@@ -164,7 +164,7 @@ def open_gates(context: PlanningContext) -> None:
     if pods:
         context.acts.append(OpenGate(tuple((pod.name, pod.ip, pod.port) for pod in pods)))
         context.decided("gate", "open", decision.reason)
-        context.tell("GateOpened", decision.reason)
+        context.emit_after("GateOpened", decision.reason)
 
 
 def _moving(context: PlanningContext) -> frozenset[str]:

@@ -70,7 +70,7 @@ def note_foreign(context: PlanningContext) -> bool:
     taken, first = foreign(snapshot), snapshot.statefulset is None
     needed = {STATEFULSET, "ServiceAccount", "Service"}
     for kind, name in taken:
-        context.trouble(
+        context.needs_attention(
             "NameTaken",
             f"{kind} {name} exists and does not belong to this ConsumerGroup; delete or rename it, or "
             "rename the group",
@@ -79,7 +79,7 @@ def note_foreign(context: PlanningContext) -> bool:
     rivals = snapshot.rivals if first or snapshot.group.spec.rollout.takes_over else ()
     for rival in rivals:
         shared = sorted({*names.set_names(snapshot.name)} & {*names.set_names(rival)})
-        context.trouble(
+        context.needs_attention(
             "NameTaken",
             f"ConsumerGroup {rival}, which is older, may use the same StatefulSet name "
             f"{', '.join(shared)}; rename one of the two",
@@ -101,7 +101,7 @@ def _adopt(context: PlanningContext) -> bool:
         context.acts.append(adopted)
     if left:
         listed = ", ".join(f"{kind} {name}" for kind, name in left)
-        context.tell("Adopted", f"{listed}: left over by a deleted ConsumerGroup of this name")
+        context.emit_after("Adopted", f"{listed}: left over by a deleted ConsumerGroup of this name")
         context.busy = True
     return bool(left)
 
@@ -269,7 +269,7 @@ def _may_be_evicted(context: PlanningContext) -> int:
 
 def _applied(context: PlanningContext, manifest: Manifest) -> list[Action]:
     """The action that applies an object, if it would change the object and the object is ours."""
-    wanted = marked(manifest)
+    wanted = with_applied_hash(manifest)
     where = manifest["kind"], manifest["metadata"]["name"]
     live = context.snapshot.live.get(where)
     if live is not None and not names.is_owned(live, context.snapshot.uid):
@@ -359,7 +359,7 @@ reconciliation. A live object is replaced when it changes, never modified.
 _MOST_COMPARED = 20_000
 
 
-def marked(manifest: Manifest) -> Manifest:
+def with_applied_hash(manifest: Manifest) -> Manifest:
     """The manifest with its own hash as the annotation `slackwater.dev/applied`."""
     metadata = dict(manifest["metadata"])
     metadata["annotations"] = {**metadata.get("annotations", {}), APPLIED: short_hash(manifest)}
@@ -367,7 +367,7 @@ def marked(manifest: Manifest) -> Manifest:
 
 
 def differs(manifest: Manifest, live: Manifest | None) -> bool:
-    """Whether applying `manifest` (as returned by `marked`) would change the live object.
+    """Whether applying `manifest` (as returned by `with_applied_hash`) would change the live object.
 
     The data of a ConfigMap is not compared: ours are immutable, and the watch does not keep their data.
     """

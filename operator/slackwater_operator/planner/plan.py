@@ -76,10 +76,10 @@ def _tell_topics(context: PlanningContext) -> None:
     """Reports changed and missing topics."""
     for change in context.snapshot.measured.topic_changes:
         context.decided("topics", change.action, change.message)
-        context.report(change.reason, change.message, warning=change.warning)
+        context.emit_before(change.reason, change.message, warning=change.warning)
     missing = context.snapshot.kafka.missing if context.snapshot.kafka is not None else ()
     if missing:
-        context.trouble(TOPIC_MISSING, missing_topics_message(missing))
+        context.needs_attention(TOPIC_MISSING, missing_topics_message(missing))
 
 
 def _work(context: PlanningContext) -> None:
@@ -93,7 +93,7 @@ def _work(context: PlanningContext) -> None:
     replicas = decide_replicas(context, chosen)
     if context.snapshot.statefulset is None and chosen.template is not None:
         name = statefulset(context.snapshot.name, next(iter(context.spans)))
-        context.tell("Created", f"StatefulSet {name} with {replicas} workers")
+        context.emit_after("Created", f"StatefulSet {name} with {replicas} workers")
     at = len(context.acts)
     removal = remove_orphans(context, replicas)
     context.takes_over = takes_over(context, chosen)

@@ -114,15 +114,15 @@ class PlanningContext:
         self.decisions = remember(before, self.snapshot.now_ms, kind, action, reason)
         return self.decisions is not before
 
-    def tell(self, reason: str, message: str, *, warning: bool = False) -> None:
+    def emit_after(self, reason: str, message: str, *, warning: bool = False) -> None:
         """Emits an Event after the actions."""
         self.events.append(EmitEvent(reason, message, warning))
 
-    def report(self, reason: str, message: str, *, warning: bool = False) -> None:
+    def emit_before(self, reason: str, message: str, *, warning: bool = False) -> None:
         """Emits an Event about an observation."""
         self.news.append(EmitEvent(reason, message, warning))
 
-    def trouble(self, reason: str, message: str, *, stalls: bool = False) -> None:
+    def needs_attention(self, reason: str, message: str, *, stalls: bool = False) -> None:
         """Notes a problem that needs a person."""
         self.troubles.append(Trouble(reason, message, stalls))
 

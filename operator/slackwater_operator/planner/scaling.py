@@ -127,7 +127,9 @@ def _decide(context: PlanningContext, chosen: Chosen) -> int:
         context.step = (live, decision.applied)
         way = UP if decision.applied > live else DOWN
         reason = "ScaledUp" if way == UP else "ScaledDown"
-        context.tell(reason, f"{live} to {decision.applied} workers: {decision.summary or decision.reason}")
+        context.emit_after(
+            reason, f"{live} to {decision.applied} workers: {decision.summary or decision.reason}"
+        )
         context.decided("scaling", way, decision.reason)
         context.busy = True
     else:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from slackwater_operator.model.group import GroupView
+from slackwater_operator.model.group import GROUP_UNKNOWN, GroupView
 from slackwater_operator.policies.scaling.types import AWAITS_REVISION, ScalingDecision
 from slackwater_operator.policies.stalls import HOT, IDLE, MARKERS, SPARE, STUCK, Stall
 
@@ -237,7 +237,7 @@ def _ready(observed: ConditionsInput) -> _Verdict:
         if troubles:
             return _Verdict(_UNKNOWN, troubles[0].reason, troubles[0].message)
         why = f": {_problems(observed)}" if observed.problems else ""
-        return _Verdict(_UNKNOWN, "GroupUnknown", f"the broker did not say how the group is{why}")
+        return _Verdict(_UNKNOWN, "GroupUnknown", f"{GROUP_UNKNOWN}{why}")
     if observed.unsettled or observed.members < observed.replicas:
         return _not_settled(observed, troubles)
     if observed.stopped:
@@ -284,7 +284,7 @@ def _reconciling(observed: ConditionsInput) -> _Verdict:
     if decision is not None and decision.damping != "unknown" and decision.applied != observed.replicas:
         return _Verdict(_TRUE, "Scaling", decision.summary or decision.reason)
     if observed.group is None:
-        return _Verdict(_UNKNOWN, "GroupUnknown", "the broker did not say how the group is")
+        return _Verdict(_UNKNOWN, "GroupUnknown", GROUP_UNKNOWN)
     if observed.unsettled or observed.members < observed.replicas:
         return _Verdict(_TRUE, "Settling", observed.unsettled or "workers start")
     return _Verdict(_FALSE, "Complete", "all workers have the wanted revision and number")
@@ -311,7 +311,7 @@ def _what_stalls(observed: ConditionsInput) -> Trouble | None:
 
 def _stable(observed: ConditionsInput) -> _Verdict:
     if observed.group is None:
-        return _Verdict(_UNKNOWN, "GroupUnknown", "the broker did not say how the group is")
+        return _Verdict(_UNKNOWN, "GroupUnknown", GROUP_UNKNOWN)
     if not observed.replicas and observed.group.memberless:
         return _Verdict(_TRUE, observed.group.state, "the group has no members, as expected")
     if not observed.group.stable:
@@ -365,7 +365,7 @@ def _stuck(observed: ConditionsInput) -> _Verdict:
     if stuck is not None:
         return _Verdict(_TRUE, "StuckConsumer", stuck.message)
     if observed.group is None:
-        return _Verdict(_UNKNOWN, "GroupUnknown", "the broker did not say how the group is")
+        return _Verdict(_UNKNOWN, "GroupUnknown", GROUP_UNKNOWN)
     for kind, reason in ((MARKERS, "TransactionMarkers"), (IDLE, "TopicIdle")):
         harmless = _stall(observed, kind)
         if harmless is not None:
@@ -376,7 +376,7 @@ def _stuck(observed: ConditionsInput) -> _Verdict:
 def _degraded(observed: ConditionsInput) -> _Verdict:
     troubles = all_troubles(observed)
     if not troubles:
-        return _Verdict(_FALSE, "Well", "nothing needs a person")
+        return _Verdict(_FALSE, "AsExpected", "no action is needed")
     message = "; ".join(trouble.message for trouble in troubles)
     return _Verdict(_TRUE, troubles[0].reason, _joined(message, observed.held_at_zero))
 

@@ -11,7 +11,7 @@ import pytest
 from slackwater_operator.api.v1alpha1 import pod_template_overlay as overlay
 from slackwater_operator.api.v1alpha1.consumer_group import MAX_NAME, MAX_NAME_TAKEOVER, ConsumerGroup, parse
 from slackwater_operator.model import names
-from slackwater_operator.planner.objects import differs, marked
+from slackwater_operator.planner.objects import differs, with_applied_hash
 from slackwater_operator.specs.preflight_job import preflight_job
 from slackwater_operator.specs.statefulset import revision, statefulset
 from slackwater_operator.specs.supporting_objects import (
@@ -202,13 +202,14 @@ def test_fields_that_the_server_fills_in_do_not_change_the_template(
     control_plane.api.delete(path_of("apps/v1", "statefulsets", home, document["metadata"]["name"]))
     assert [live["metadata"]["generation"] for live in kept] == [1, 1]
     assert not any(
-        differs(marked(document), applied_as_marked(live_document, document)) for live_document in kept
+        differs(with_applied_hash(document), applied_as_marked(live_document, document))
+        for live_document in kept
     )
 
 
 def applied_as_marked(live: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     """The object as if it had been applied with the mark that turns give it."""
-    annotations = marked(document)["metadata"]["annotations"]
+    annotations = with_applied_hash(document)["metadata"]["annotations"]
     return {**live, "metadata": {**live["metadata"], "annotations": annotations}}
 
 

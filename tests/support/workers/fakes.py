@@ -30,7 +30,7 @@ from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.delivery.dead_letters import DeadLetters, Headers
 from slackwater.runtime.delivery.loop import Delivery
 from slackwater.runtime.delivery.marks import read_marks
-from slackwater.runtime.fault_points import Reached, go_on
+from slackwater.runtime.fault_points import Reached, no_faults
 from slackwater.runtime.interfaces import AnyEngine, Range, SinkFencedError
 from slackwater.runtime.telemetry.events import EventLog, StderrLog
 from slackwater.runtime.telemetry.messaging_metrics import NO_MESSAGING_METRICS, MessagingMetrics
@@ -564,7 +564,7 @@ class Bench:
         self.sink: Any = FakeSink(self.cluster)
         self.letters = FakeLetters(self.cluster, self.clock)
         self.config = worker_config(**changes)
-        self.reached: Reached = go_on
+        self.reached: Reached = no_faults
         self.tracing: Tracing = NO_TRACING
         self.messaging: Callable[[Metrics], MessagingMetrics] = lambda metrics: NO_MESSAGING_METRICS
         self.restart()

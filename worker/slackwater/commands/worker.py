@@ -71,7 +71,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     from slackwater.runtime.config.environment import instance_of, owner_of, pod_of, settings
     from slackwater.runtime.fault_points import from_environment
     from slackwater.runtime.telemetry.events import EventLog, StderrLog, write_termination_message
-    from slackwater.runtime.worker import Surroundings, Worker
+    from slackwater.runtime.worker import ProcessEnvironment, Worker
 
     clock = SYSTEM_CLOCK
     instance = os.environ.get("SLACKWATER_INSTANCE_ID", "")
@@ -92,7 +92,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
         events.emit("stopped", code=exc.exit_code)
         write_termination_message(str(exc), os.environ)
         return exc.exit_code
-    around = Surroundings(
+    process = ProcessEnvironment(
         clock,
         events,
         log,
@@ -107,7 +107,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
         reached,
         gc.freeze,  # what was loaded stays, and need not be traversed in each garbage collection
     )
-    worker = Worker(config, instance, parts, around, stopping)
+    worker = Worker(config, instance, parts, process, stopping)
     code = worker.run()
     if worker.status.error:
         write_termination_message(worker.status.error, os.environ)

@@ -35,7 +35,7 @@ from slackwater.runtime.delivery.isolation import (
 )
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.errors import HandlerError, RecordsError
-from slackwater.runtime.fault_points import go_on
+from slackwater.runtime.fault_points import no_faults
 from slackwater.runtime.interfaces import PLACE_COLUMNS, AnyEngine, Columns, Range, Sink
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Trial:
         """Handles ``batch`` and has ``sink`` stage its rows. ``isolate`` and errors: as :meth:`run`; and what
         ``sink`` raises that is no fault of records."""
         try:
-            return stage(batch, self._transformed(batch), sink, go_on)
+            return stage(batch, self._transformed(batch), sink, no_faults)
         except (TransformError, RecordsError) as exc:
             failure: TransformError | RecordsError = exc
         if not isolate:
@@ -137,18 +137,18 @@ class Trial:
         except IsolationError as exc:
             raise HandlerError(f"{failure}. {exc}") from error
         try:
-            return isolation.stage_rest(self._transformed(isolation.batch), sink, go_on)
+            return isolation.stage_rest(self._transformed(isolation.batch), sink, no_faults)
         except TransformError as exc:
             raise HandlerError(f"{exc} (handler {self._handler})") from exc
 
     def _transformed(self, batch: DeliveryBatch) -> Transformed:
         info = info_of(batch, batch.parts, self._group_id, self._instance)
-        return transform(batch, info, self._engine, self._clock, go_on, by_record=self._by_record)
+        return transform(batch, info, self._engine, self._clock, no_faults, by_record=self._by_record)
 
     def _fault(self, batch: DeliveryBatch, sink: Sink) -> SelectionFault | None:
         """Why ``batch`` cannot be handled or written; None: it can. Raises what is no fault of records."""
         try:
-            try_to_stage(batch, self._transformed(batch), sink, go_on)
+            try_to_stage(batch, self._transformed(batch), sink, no_faults)
         except Exception as exc:
             fault = fault_of(exc)
             if fault is None:

@@ -51,7 +51,7 @@ class Step(StrEnum):
 Reached = Callable[[Step], None]
 
 
-def go_on(step: Step) -> None:
+def no_faults(step: Step) -> None:
     """Does nothing: fault points are off."""
 
 
@@ -77,7 +77,7 @@ def from_environment(environment: Mapping[str, str], stop: Callable[[], None] = 
     """What a worker is to call at each step. Raises ConfigError for a step that does not exist."""
     value = environment.get(VARIABLE, "")
     if not value:
-        return go_on
+        return no_faults
     name, _, turn = value.partition(":")
     try:
         return StopAt(Step(name), _count(turn or "1"), stop)

@@ -33,7 +33,7 @@ PLACE_COLUMNS = ("topic", "partition", "offset")
 
 
 @runtime_checkable
-class KeptRows(Protocol):
+class EngineResidentRows(Protocol):
     """A handler's rows that stay where the engine has made them, for a sink that writes them there."""
 
     counts: Mapping[TopicPartition, int]
@@ -46,16 +46,16 @@ class KeptRows(Protocol):
     @property
     def num_rows(self) -> int: ...
 
-    def of(self, partitions: Collection[TopicPartition]) -> KeptRows:
+    def of(self, partitions: Collection[TopicPartition]) -> EngineResidentRows:
         """The rows whose positions are in ``partitions``."""
 
-    def with_rejected(self, rejected: pa.Table) -> KeptRows:
+    def with_rejected(self, rejected: pa.Table) -> EngineResidentRows:
         """These rows, and rejected ones: their positions and errors."""
 
     def places(self) -> pa.Table:
         """The positions of the rows."""
 
-    def at(self, places: pa.Table, numbers: Sequence[int]) -> KeptRows:
+    def at(self, places: pa.Table, numbers: Sequence[int]) -> EngineResidentRows:
         """The rows at those of ``places`` that have these ``numbers``."""
 
 
@@ -74,8 +74,8 @@ class Engine(Protocol):
         May take seconds."""
 
     def transform(self, table: pa.Table, batch: Batch) -> pa.Table:
-        """The handler's output for ``table`` (schema ``slackwater.kafka.records.ARROW_SCHEMA``), or KeptRows
-        in its place.
+        """The handler's output for ``table`` (schema ``slackwater.kafka.records.ARROW_SCHEMA``), or
+        EngineResidentRows in its place.
 
         The table holds the records of all partitions of one poll; ``batch``: what the handler is told of
         them. Raises ``HandlerError`` for what

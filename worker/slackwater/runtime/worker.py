@@ -28,7 +28,7 @@ from slackwater.runtime.errors import (
     WorkerError,
     ended_by_batch,
 )
-from slackwater.runtime.fault_points import Reached, go_on
+from slackwater.runtime.fault_points import Reached, no_faults
 from slackwater.runtime.interfaces import Consumer, StandbyConsumer
 from slackwater.runtime.shutdown import Stopping
 from slackwater.runtime.startup import Loaded, Loader, Parts
@@ -62,7 +62,7 @@ class _Stopped(Exception):
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ProcessEnvironment:
     """What a worker uses of its process and its machine."""
 
     clock: Clock
@@ -82,7 +82,7 @@ class Surroundings:
     """The name of the pod; "": as the instance."""
     takeover_context: TakeoverContext | None = None
     """None: no other pod takes over from this one."""
-    reached: Reached = go_on
+    reached: Reached = no_faults
     """Called at each step between an assignment and a commit."""
     loaded: Callable[[], object] = lambda: None
     """Called once, when everything is loaded that stays until the end."""
@@ -92,32 +92,39 @@ class Worker:
     """One worker; ``run`` is called once, from the thread that will poll."""
 
     def __init__(
-        self, config: WorkerConfig, instance: str, parts: Parts, around: Surroundings, stopping: Stopping
+        self,
+        config: WorkerConfig,
+        instance: str,
+        parts: Parts,
+        process: ProcessEnvironment,
+        stopping: Stopping,
     ) -> None:
-        self._config, self._parts, self._around, self._stopping = config, parts, around, stopping
-        self._events, self._log, self._clock = around.events, around.log, around.clock
-        self.status = Status(config.group_id, instance, around.clock)
-        self.status.turned_ms = around.clock.mono_ms()
-        self.status.started_ms = around.clock.wall_ms()
+        self._config, self._parts, self._process, self._stopping = config, parts, process, stopping
+        self._events, self._log, self._clock = process.events, process.log, process.clock
+        self.status = Status(config.group_id, instance, process.clock)
+        self.status.turned_ms = process.clock.mono_ms()
+        self.status.started_ms = process.clock.wall_ms()
         self.status.patience_ms += config.drain_timeout_ms
-        self.status.pod = around.pod or instance
+        self.status.pod = process.pod or instance
         self.metrics = Metrics(group=config.group_id, instance=instance)
         self.metrics.set("session_timeout_seconds", config.session_timeout_ms / 1000)
         self._context = WorkerContext(
             config,
             instance,
-            around.runner,
-            around.writer,
-            around.clock,
-            around.events,
-            around.log,
+            process.runner,
+            process.writer,
+            process.clock,
+            process.events,
+            process.log,
             self.metrics,
             self.status,
-            pod=self.status.pod if around.takeover_context is not None or self.status.pod != instance else "",
-            takes_over=around.takeover_context is not None,
-            reached=around.reached,
+            pod=self.status.pod
+            if process.takeover_context is not None or self.status.pod != instance
+            else "",
+            takes_over=process.takeover_context is not None,
+            reached=process.reached,
         )
-        self._loader = Loader(config, parts, around.clock, around.log, self._quietly, self.metrics)
+        self._loader = Loader(config, parts, process.clock, process.log, self._quietly, self.metrics)
         self._roles = Roles()
         self._loading: Task | None = None
         self._health: HealthServer | None = None
@@ -134,17 +141,17 @@ class Worker:
         """Works until it is stopped or fails. Returns the exit code; raises nothing."""
         try:
             self._observer = self._parts.group_observer()
-            if self._around.takeover_context is not None:
-                self._coordinator = self._make_coordinator(self._around.takeover_context, self._observer)
+            if self._process.takeover_context is not None:
+                self._coordinator = self._make_coordinator(self._process.takeover_context, self._observer)
             takeover_handler = self._coordinator.takeover_handler if self._coordinator is not None else None
             health = self._config.health
             self._health = HealthServer(
-                health, self.status, self.metrics, self._around.file, takeover_handler, self._page
+                health, self.status, self.metrics, self._process.file, takeover_handler, self._page
             )
             if self._coordinator is not None:
                 self._coordinator.listens(health.advertised_host or health.host, self._health.port)
             self._events.emit(
-                "started", pid=self._around.pid, port=self._health.port, process=self.status.process
+                "started", pid=self._process.pid, port=self._health.port, process=self.status.process
             )
             self._health.serve()
             self.enter("starting")
@@ -175,7 +182,7 @@ class Worker:
     # ---- the way to work
 
     def _work(self, observer: GroupObserver) -> None:
-        member = self.wait_for(self._around.runner.submit(lambda: self._loader.member(observer)))
+        member = self.wait_for(self._process.runner.submit(lambda: self._loader.member(observer)))
         takes_over = self._coordinator is not None
         if self._roles.take(at_start(member, self.status.pod, takes_over=takes_over)) is Role.SUCCESSOR:
             self.status.holder = member.holder
@@ -187,7 +194,7 @@ class Worker:
     def _work_as_member(self) -> bool:
         """Gets into the group and works until the stop. False: another pod is the member now."""
         try:
-            self._get_in()
+            self._join_by_role()
             self._roles.take(RoleEvent.JOINED)
             self._serve()
         except TwinError:
@@ -199,10 +206,10 @@ class Worker:
             return False
         return True
 
-    def _get_in(self) -> None:
+    def _join_by_role(self) -> None:
         if self._roles.role is Role.SUCCESSOR:
             assert self._coordinator is not None
-            self._succeed(self._coordinator)
+            self._take_over_from_predecessor(self._coordinator)
         if self._roles.role is Role.RETURNING:
             self._return()
         elif self._roles.role is Role.NEW:
@@ -222,14 +229,14 @@ class Worker:
         """Warms up first, then joins."""
         if self._context.engine is None:
             self.enter("warming")
-            self.wait_for(self._around.runner.submit(self._parts.check_topics))
+            self.wait_for(self._process.runner.submit(self._parts.check_topics))
             self._load()
         self._wait_at_gate()
         self.enter("joining")
         self._join()
         self.until(lambda: self.status.generation >= 0)
 
-    def _succeed(self, coordinator: TakeoverCoordinator) -> None:
+    def _take_over_from_predecessor(self, coordinator: TakeoverCoordinator) -> None:
         """Gets ready beside the member, and takes over. The member may come to its end meanwhile: then
         this is a new one.
         """
@@ -263,7 +270,7 @@ class Worker:
         if context.engine is not None:
             return True
         if self._loading is None:
-            self._loading = self._around.runner.submit(self._loader.load)
+            self._loading = self._process.runner.submit(self._loader.load)
         while not self._loading.wait(0):
             if unless():
                 return False
@@ -273,7 +280,7 @@ class Worker:
         self._events.correlate, self._log.correlate = loaded.tracing.fields, loaded.tracing.fields
         if self._config.refresh_every_ms:
             context.refresh(loaded.engine)
-        self._around.loaded()
+        self._process.loaded()
         return True
 
     def _wait_at_gate(self) -> None:
@@ -281,7 +288,7 @@ class Worker:
         if not self._config.join_gate_ms:
             return
         if self._ready is None:
-            self._ready = self.wait_for(self._around.runner.submit(self._connect))
+            self._ready = self.wait_for(self._process.runner.submit(self._connect))
         self.enter("warm")
         deadline = self._clock.mono_ms() + self._config.join_gate_ms
         self.until(lambda: self.status.gate.is_set() or self._clock.mono_ms() >= deadline)
@@ -422,7 +429,7 @@ class Worker:
         self.status.error = message
         self._events.emit("error", message=message)
         self._log.line(f"error: {message}")
-        if self._around.debug or not isinstance(exc, WorkerError | KafkaError):
+        if self._process.debug or not isinstance(exc, WorkerError | KafkaError):
             self._log.line("".join(traceback.format_exception(exc)).rstrip())
         return code
 
@@ -457,7 +464,7 @@ class Worker:
 
     def _close_engine(self) -> None:
         """In bounded time: the successor waits for this process's end."""
-        if self._context.engine is not None and not self._around.closer.submit(
+        if self._context.engine is not None and not self._process.closer.submit(
             self._context.engine.close
         ).wait(CLOSE_MS):
             self._log.line(f"the engine {self._config.engine} did not close within {CLOSE_MS:.0f} ms")

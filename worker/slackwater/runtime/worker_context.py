@@ -10,7 +10,7 @@ from slackwater.clock import Clock
 from slackwater.runtime.call_threads import Runner, Task
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.delivery.dead_letters import DeadLetters
-from slackwater.runtime.fault_points import Reached, go_on
+from slackwater.runtime.fault_points import Reached, no_faults
 from slackwater.runtime.interfaces import AnyEngine, Sink
 from slackwater.runtime.telemetry.events import EventLog, StderrLog
 from slackwater.runtime.telemetry.messaging_metrics import NO_MESSAGING_METRICS, MessagingMetrics
@@ -48,7 +48,7 @@ class WorkerContext:
     """The pod's name; "" where commits need not say it."""
     takes_over: bool = False
     """Whether another pod may take over from this one, and the other way round."""
-    reached: Reached = go_on
+    reached: Reached = no_faults
     """To be called at each step (:mod:`slackwater.runtime.fault_points`)."""
     tracing: Tracing = NO_TRACING
     """Set with the engine, if traces are on."""

@@ -43,9 +43,9 @@ from slackwater_operator.planner.actions import (
     Plan,
     ReleaseSpec,
     RemoveMembers,
+    RequestTakeover,
     SetFinalizers,
     SetReplicas,
-    TellTakeover,
     WriteStatus,
 )
 from slackwater_operator.planner.snapshot import APPLIED, GroupSnapshot
@@ -53,7 +53,7 @@ from slackwater_operator.workers.client import ACCEPTED, UNAUTHORIZED, WorkerSta
 
 log = logging.getLogger(__name__)
 
-_BY_OTHERS = (OpenGate, TellTakeover, RemoveMembers, DeleteKafkaGroup)
+_BY_OTHERS = (OpenGate, RequestTakeover, RemoveMembers, DeleteKafkaGroup)
 _OF_THE_GROUP = (WriteStatus, SetFinalizers)
 """Actions on the ConsumerGroup itself, which is gone when the API server does not find it."""
 
@@ -201,7 +201,7 @@ class Executor:
                 await self._set_replicas(snapshot, action)
             case CreateSecret():
                 await self._keys.create(snapshot, action.name)
-            case TellTakeover():
+            case RequestTakeover():
                 await self._tell(snapshot, action)
             case DeleteObject():
                 await self._delete(snapshot, action.api_version, action.kind, action.name, action.uid)
@@ -314,7 +314,7 @@ class Executor:
         statuses = await asyncio.gather(*requests)
         return {name: status for (name, _, _), status in zip(pods, statuses, strict=True)}
 
-    async def _tell(self, snapshot: GroupSnapshot, action: TellTakeover) -> None:
+    async def _tell(self, snapshot: GroupSnapshot, action: RequestTakeover) -> None:
         """Tells a standby to take over; with the key read again where it does not take the one known."""
         pods = {
             pod["metadata"]["name"]: pod for pod in self._store.pods(Key(snapshot.namespace, snapshot.name))
@@ -342,7 +342,7 @@ class Executor:
         if status != ACCEPTED:
             raise ActionFailed(f"{action.pod} could not be asked to take over: {error}; the operator retries")
 
-    async def _tell_with(self, action: TellTakeover, key: bytes, trace: str) -> tuple[int, str]:
+    async def _tell_with(self, action: RequestTakeover, key: bytes, trace: str) -> tuple[int, str]:
         return await self._workers.take_over(
             action.ip, action.port, action.pod, action.predecessor, key, trace
         )
@@ -423,5 +423,5 @@ def regarding(snapshot: GroupSnapshot) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
 
 
-def _takeover_of(snapshot: GroupSnapshot, action: TellTakeover) -> tuple[str, str, str]:
+def _takeover_of(snapshot: GroupSnapshot, action: RequestTakeover) -> tuple[str, str, str]:
     return snapshot.namespace, action.pod, action.predecessor or "no predecessor"

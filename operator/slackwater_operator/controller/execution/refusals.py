@@ -17,9 +17,9 @@ from slackwater_operator.planner.actions import (
     FillReplicas,
     OpenGate,
     ReleaseSpec,
+    RequestTakeover,
     SetFinalizers,
     SetReplicas,
-    TellTakeover,
     WriteStatus,
 )
 from slackwater_operator.planner.snapshot import GroupSnapshot
@@ -53,7 +53,7 @@ def subject_of(snapshot: GroupSnapshot, action: Action) -> str:
             return f"scale StatefulSet {action.name}"
         case CreateSecret():
             return f"create Secret {action.name}"
-        case TellTakeover():
+        case RequestTakeover():
             return f"read the takeover Secret for {action.pod}"
         case DeleteObject():
             return f"delete {action.kind} {action.name}"
@@ -118,7 +118,7 @@ def note(
 
 def asks_worker(action: Action) -> bool:
     """Whether an action is a request to workers."""
-    return isinstance(action, OpenGate | TellTakeover)
+    return isinstance(action, OpenGate | RequestTakeover)
 
 
 def note_failure(

@@ -119,7 +119,7 @@ class SnapshotBuilder:
         snapshot = await self._assemble(session, raw, memory, pods, fresh=fresh, asked_ms=asked_ms)
         return snapshot if snapshot.group is None else await self._measured(session, snapshot)
 
-    def introduce(self, session: Session) -> None:
+    def preload(self, session: Session) -> None:
         """Finds a new session's cluster, so that it is observed before the first reconciliation.
 
         Without an observation everything would be unknown whenever an operator starts.

@@ -9,7 +9,7 @@ from typing import Any
 from slackwater_operator.kafka.cluster_dns import servers_in
 from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.planner.status_memory import KafkaMemory
-from slackwater_operator.policies.membership.group_id import Claim, Place, Sharing, share
+from slackwater_operator.policies.membership.group_id import Claim, KafkaClusterRef, Sharing, share
 
 
 class Claims:
@@ -51,7 +51,7 @@ class Claims:
         claims = self._claims.get(self._group_ids.pop(key, ""), {})
         claims.pop(key, None)
 
-    def sharing(self, key: Key, there: Place | None = None) -> Sharing:
+    def sharing(self, key: Key, there: KafkaClusterRef | None = None) -> Sharing:
         """Who shares its group.id with a ConsumerGroup that has been put in: where it is, or `there`.
 
         Forgets those that are gone.
@@ -63,6 +63,6 @@ class Claims:
         return share(own, [claim for other, claim in claims.items() if other != key])
 
 
-def place(namespace: str, bootstrap_servers: str, cluster_id: str) -> Place:
+def place(namespace: str, bootstrap_servers: str, cluster_id: str) -> KafkaClusterRef:
     """A cluster by the servers that a ConsumerGroup of that namespace names."""
-    return Place(servers_in(namespace, bootstrap_servers), cluster_id)
+    return KafkaClusterRef(servers_in(namespace, bootstrap_servers), cluster_id)

@@ -156,7 +156,7 @@ class LocalObjects:
         return True
 
     async def served(self, api_version: str, kind: str) -> bool:
-        """False for what none but others' controllers act on, such as PodMonitors."""
+        """False for kinds that only controllers of third parties handle, such as PodMonitor."""
         return not api_version.startswith("monitoring.")
 
     # --- for the stand-ins of the Kubernetes controllers -------------------------------------------------

@@ -20,7 +20,7 @@ from slackwater.times import duration
 from slackwater_operator.model import names
 from slackwater_operator.model.names import short_hash
 from slackwater_operator.planner.actions import ApplyObject, DeleteObject
-from slackwater_operator.planner.objects import key_for, marked
+from slackwater_operator.planner.objects import key_for, with_applied_hash
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.rewind.memory import (
     CHECKING,
@@ -139,7 +139,7 @@ def _check(context: PlanningContext, rewind: RewindMemory) -> None:
     else:
         message = f"{rewind.request}: the workers are stopped for the rewind"
         context.rewind = replace(rewind, phase=STOPPING, since_ms=snapshot.now_ms)
-        context.tell("Rewinding", message)
+        context.emit_after("Rewinding", message)
         context.decided("rewind", "stop", message)
 
 
@@ -239,7 +239,7 @@ def _end(context: PlanningContext, rewind: RewindMemory, result: str, message: s
     )
     context.decided("rewind", result.lower(), f"{rewind.request}: {message}")
     reason = {REWOUND: "Rewound", WITHDRAWN: "RewindWithdrawn"}.get(result, f"Rewind{result}")
-    context.report(reason, f"{rewind.request}: {message}", warning=result in (REFUSED, FAILED))
+    context.emit_before(reason, f"{rewind.request}: {message}", warning=result in (REFUSED, FAILED))
     if rewind.request == asked(context.snapshot):
         _note_problem(context, context.rewind)
 
@@ -252,9 +252,9 @@ def _note_problem(context: PlanningContext, rewind: RewindMemory) -> None:
     """Notes a request that needs a person, as long as the annotation holds it."""
     message = f"annotation {names.REWIND} ({rewind.request}): {rewind.message.rstrip('.')}; {_AGAIN}"
     if rewind.result == REFUSED:
-        context.trouble("RewindRefused", message)
+        context.needs_attention("RewindRefused", message)
     elif rewind.result == FAILED:
-        context.trouble("RewindFailed", message)
+        context.needs_attention("RewindFailed", message)
 
 
 def _job(snapshot: GroupSnapshot, rewind: RewindMemory, *, check: bool) -> RewindJob | None:
@@ -287,7 +287,7 @@ def _start_job(context: PlanningContext, rewind: RewindMemory, *, limit_ms: int,
         limit_ms=limit_ms,
         check=check,
     )
-    context.acts.append(ApplyObject(marked(manifest)))
+    context.acts.append(ApplyObject(with_applied_hash(manifest)))
 
 
 def _template(snapshot: GroupSnapshot) -> Mapping[str, Any]:

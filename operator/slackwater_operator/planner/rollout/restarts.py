@@ -180,7 +180,7 @@ def _restart(context: PlanningContext, names: Sequence[str], reason: str) -> Non
         # A worker that has not joined has nothing to finish, and may hang while the session runs out.
         idle = not pod.ready and not worker.running and worker.generation < 0
         context.acts.append(DeletePod(pod.name, pod.uid, reason, IDLE_GRACE_S if idle else None))
-        context.tell("WorkerRestarted", f"{pod.name}: {reason}")
+        context.emit_after("WorkerRestarted", f"{pod.name}: {reason}")
     context.change_rollout(under_way=tuple(noted.values()))
 
 
@@ -237,7 +237,7 @@ def _stop(context: PlanningContext, there: StatefulSetSnapshot, decision: Rollou
         reason=decision.summary or decision.reason,
     )
     what = "rolling back to the previous revision" if other else "no other worker is restarted"
-    context.tell("RolloutStopped", f"{decision.reason}; {what}", warning=True)
+    context.emit_after("RolloutStopped", f"{decision.reason}; {what}", warning=True)
     context.busy = True
 
 
@@ -284,7 +284,7 @@ def _rest(context: PlanningContext, chosen: Chosen) -> None:
         context.change_rollout(phase=PAUSED if paused else PREFLIGHT, reason=f"{chosen.waiting}{held}")
     else:
         if context.rollout.phase in (ROLLING, PAUSED, REFUSED):
-            context.tell("RolledOut", f"all workers have revision {context.rollout.target}")
+            context.emit_after("RolledOut", f"all workers have revision {context.rollout.target}")
             context.decided("rollout", "done", "all workers have been restarted")
         context.change_rollout(phase=IDLE, reason="")
     failed = context.rollout.failed

@@ -13,7 +13,7 @@ from typing import Any
 
 from slackwater_operator.model import names
 from slackwater_operator.planner.actions import ApplyObject, DeleteObject
-from slackwater_operator.planner.objects import key_for, marked
+from slackwater_operator.planner.objects import key_for, with_applied_hash
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.snapshot import GROUP_ID_IN_USE, GroupSnapshot, JobSnapshot
 from slackwater_operator.planner.status_memory import ROLLING_BACK, Failed, Tries
@@ -106,7 +106,7 @@ def _in_use(context: PlanningContext) -> Chosen:
         f"ConsumerGroup {other} already uses the group.id {group.group_id} at "
         f"{group.spec.kafka.bootstrap_servers}; the workers keep their configuration"
     )
-    context.trouble(
+    context.needs_attention(
         GROUP_ID_IN_USE, f"{why}: set spec.kafka.bootstrapServers back", stalls=bool(sharing.ahead)
     )
     return Chosen(waiting=why)
@@ -138,7 +138,7 @@ def _other_kafka(context: PlanningContext) -> Chosen:
         f"Kafka cluster (id {snapshot.next_id}) than the workers use (id {snapshot.kafka.cluster_id})"
     )
     advice = "set spec.suspend to true until all workers have stopped, or change bootstrapServers back"
-    context.trouble("OtherKafka", f"{why}; to move the group there, {advice}", stalls=True)
+    context.needs_attention("OtherKafka", f"{why}; to move the group there, {advice}", stalls=True)
     return Chosen(waiting=why)
 
 
@@ -187,7 +187,7 @@ def _preflight(context: PlanningContext) -> Chosen:
     job = _newest_job(context)
     tries = _tries(context, job)
     if tries is not None and (job is None or job.deleting):
-        context.trouble("PreflightFailed", _tried(tries))
+        context.needs_attention("PreflightFailed", _tried(tries))
     if job is not None and job.deleting:
         context.busy = True
         return Chosen(waiting="the previous preflight is still being deleted", preparing=tries is None)
@@ -219,17 +219,19 @@ def _preflight(context: PlanningContext) -> Chosen:
         context.change_rollout(
             failed=Failed(snapshot.revision.hash, f"{PREFLIGHT_SAYS}{decision.reason}", retry_of(context))
         )
-        context.tell("PreflightFailed", f"revision {snapshot.revision.hash}: {decision.reason}", warning=True)
+        context.emit_after(
+            "PreflightFailed", f"revision {snapshot.revision.hash}: {decision.reason}", warning=True
+        )
         return Chosen(rejected=decision.reason)
     if decision.blocked:
-        context.trouble("PreflightBlocked", f"revision {snapshot.revision.hash}: {decision.blocked}")
+        context.needs_attention("PreflightBlocked", f"revision {snapshot.revision.hash}: {decision.blocked}")
     if tries is not None and decision.action == "wait":
-        context.trouble("PreflightFailed", _tried(tries))
+        context.needs_attention("PreflightFailed", _tried(tries))
     if decision.action == "pass":
         # Kept, since the Job may end as failed while takeovers wait: a container of an injector outlives it.
         context.change_rollout(passed=snapshot.revision.hash)
         if new:  # not again while the takeovers wait
-            context.tell("PreflightPassed", f"revision {snapshot.revision.hash}: {decision.reason}")
+            context.emit_after("PreflightPassed", f"revision {snapshot.revision.hash}: {decision.reason}")
         return Chosen(snapshot.revision.template)
     if decision.action == "start":
         context.acts += key_for(context, snapshot.revision.template)  # a preflight mounts the key as well
@@ -240,7 +242,7 @@ def _preflight(context: PlanningContext) -> Chosen:
             retry=retry_of(context),
             failure=tries.reason if tries is not None else "",
         )
-        context.acts.append(ApplyObject(marked(manifest)))
+        context.acts.append(ApplyObject(with_applied_hash(manifest)))
     context.busy = True
     return Chosen(waiting=decision.reason or "the preflight is running", preparing=tries is None)
 
@@ -292,7 +294,7 @@ def _failed_again(context: PlanningContext, decision: PreflightDecision, job: Jo
     assert snapshot.revision is not None
     assert snapshot.group is not None
     if noted is not None:
-        context.trouble("PreflightFailed", _tried(noted))
+        context.needs_attention("PreflightFailed", _tried(noted))
         return noted
     # The pod may fail before the Job controller marks the Job as failed, or that controller may be down.
     longest_ms = snapshot.group.spec.rollout.preflight.timeout_ms + _GRACE_MS
@@ -302,7 +304,7 @@ def _failed_again(context: PlanningContext, decision: PreflightDecision, job: Jo
     tries = Tries(snapshot.revision.hash, decision.reason, job.attempt, again_ms, job.retry)
     context.change_rollout(tries=tries)
     context.decided("preflight", "again", decision.reason)
-    context.trouble("PreflightFailed", _tried(tries))
+    context.needs_attention("PreflightFailed", _tried(tries))
     return tries
 
 
@@ -330,7 +332,7 @@ def announce_rebalance(context: PlanningContext, template: str) -> None:
     if not why or why == context.rollout.expected_rebalance:
         return
     context.change_rollout(expected_rebalance=why)
-    context.tell("RebalanceExpected", f"revision {template} causes a rebalance: {why}")
+    context.emit_after("RebalanceExpected", f"revision {template} causes a rebalance: {why}")
     context.decided("rollout", "announce", f"a rebalance is expected: {why}")
 
 

@@ -28,7 +28,7 @@ def abort_before_it_begins(context: PlanningContext) -> None:
         return
     context.change_rollout(failed=Failed(wanted, _ABORTED, retry_of(context)))
     context.decided("rollout", "abort", _ABORTED)
-    context.tell("RolloutStopped", f"revision {wanted}: {_ABORTED}", warning=True)
+    context.emit_after("RolloutStopped", f"revision {wanted}: {_ABORTED}", warning=True)
 
 
 def decide_step(context: PlanningContext, chosen: Chosen) -> None:
@@ -79,15 +79,15 @@ def _report(context: PlanningContext, decision: StepsDecision) -> None:
     for what, message in decision.news:
         if what == STEP:
             context.decided("steps", "complete", message)
-            context.tell("RolloutStep", message)
+            context.emit_after("RolloutStep", message)
         else:
             context.decided("analysis", what, message)
     state, before = decision.state, context.snapshot.memory.rollout.step
     if decision.paused and state is not None and (before is None or before.key != state.key):
         context.decided("steps", "pause", decision.hold)
-        context.tell("RolloutPaused", decision.hold)
+        context.emit_after("RolloutPaused", decision.hold)
     if decision.inconclusive:
         advice = "kubectl slackwater promote goes on, kubectl slackwater abort goes back"
-        context.trouble(ANALYSIS_INCONCLUSIVE, f"the analysis of {decision.inconclusive}; {advice}")
+        context.needs_attention(ANALYSIS_INCONCLUSIVE, f"the analysis of {decision.inconclusive}; {advice}")
     if decision.wake_ms is not None:
         context.wake(decision.wake_ms)

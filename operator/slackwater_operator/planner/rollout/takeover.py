@@ -14,7 +14,7 @@ from slackwater_operator.model import names
 from slackwater_operator.model.group import WorkerView
 from slackwater_operator.model.statefulsets import NO_ORDINALS, Ordinals, StatefulSetSnapshot, next_suffix
 from slackwater_operator.model.worker_status import TakeoverStatus
-from slackwater_operator.planner.actions import DeleteObject, DeletePod, TellTakeover
+from slackwater_operator.planner.actions import DeleteObject, DeletePod, RequestTakeover
 from slackwater_operator.planner.derived_state import lag_of, worker_view
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.rollout.restarts import end_restarts
@@ -33,7 +33,7 @@ from slackwater_operator.policies.object_events import is_of_quota, is_of_the_na
 from slackwater_operator.policies.resource_policies import takeover_policy
 from slackwater_operator.policies.takeover.context import STANDBY
 from slackwater_operator.policies.takeover.decision import (
-    RETELL_MS,
+    REQUEST_RETRY_MS,
     SetView,
     TakeoverDecision,
     TakeoverInput,
@@ -148,7 +148,7 @@ def _as_noted(context: PlanningContext, decision: TakeoverDecision) -> TakeoverD
     if before is None or note is None or decision.moved or decision.action not in (EXTEND, RETIRE):
         return decision
     same = (before.ordinal, before.by, before.to) == (note.ordinal, note.by, note.to)
-    fresh = not before.told_ms and context.snapshot.now_ms - before.since_ms < RETELL_MS
+    fresh = not before.told_ms and context.snapshot.now_ms - before.since_ms < REQUEST_RETRY_MS
     return replace(decision, note=before) if same and fresh else decision
 
 
@@ -207,7 +207,7 @@ def _store_decision(context: PlanningContext, decision: TakeoverDecision) -> Non
     context.change_rollout(moving=note, ended_ms=ended_ms if same else None)
     falls_back = before is not None and note is not None and (before.by, note.by) == (TAKEOVER, RESTART)
     if same and falls_back and _could_ask(context, decision.ordinal):
-        context.tell("TakeoverFallback", decision.reason, warning=True)
+        context.emit_after("TakeoverFallback", decision.reason, warning=True)
         context.taken_over.append("fallback")
 
 
@@ -260,9 +260,9 @@ def _tell(context: PlanningContext, decision: TakeoverDecision, old: SetView, ne
     # A successor with a predecessor to ask is judged by the group's generation at that time.
     asks = (note.by == TAKEOVER and note.generation >= 0) if again else decision.predecessor
     address = _address(before) if asks and before is not None and before.ip else ""
-    context.acts.append(TellTakeover(pod.name, pod.uid, pod.ip, address, pod.port))
+    context.acts.append(RequestTakeover(pod.name, pod.uid, pod.ip, address, pod.port))
     if not again and note.tells <= 1:
-        context.tell("TakeoverBegun", decision.reason)
+        context.emit_after("TakeoverBegun", decision.reason)
 
 
 def _address(pod: PodSnapshot) -> str:
@@ -291,7 +291,9 @@ def _stop(context: PlanningContext, decision: TakeoverDecision, source: str, tar
         moving=None,
         ended_ms=None,
     )
-    context.tell("RolloutStopped", f"{decision.reason}; rolling back to the previous revision", warning=True)
+    context.emit_after(
+        "RolloutStopped", f"{decision.reason}; rolling back to the previous revision", warning=True
+    )
     context.taken_over.append("stopped")
     serving = snapshot.pod(snapshot.group.instance_id(decision.ordinal)) if decision.ordinal >= 0 else None
     kept = source in context.spans and decision.ordinal in context.spans[source]
@@ -374,10 +376,10 @@ def tell_standbys_alone(context: PlanningContext) -> None:
         if not snapshot.fresh:
             context.needs_fresh = True
             continue
-        context.acts.append(TellTakeover(pods[0].name, pods[0].uid, pods[0].ip, port=pods[0].port))
+        context.acts.append(RequestTakeover(pods[0].name, pods[0].uid, pods[0].ip, port=pods[0].port))
         reason = f"{pods[0].name} takes over, because {name} has no other pod"
         context.decided("rollout", f"tell {pods[0].name}", reason)
-        context.tell("TakeoverBegun", reason)
+        context.emit_after("TakeoverBegun", reason)
 
 
 def _comes_back(snapshot: GroupSnapshot, pod: PodSnapshot) -> bool:
@@ -522,11 +524,11 @@ def _note_taken_over(context: PlanningContext, moving: Moving) -> None:
         if gap is not None and not kept:  # neither the broker nor Kubernetes kept it away
             context.gaps_ms = (*context.gaps_ms, gap)[-GAPS_KEPT:]
         away = f", out of the group for {duration(gap)}" if gap is not None else ""
-        context.tell("TakenOver", f"{member}: {name} has started after its predecessor stopped{away}")
+        context.emit_after("TakenOver", f"{member}: {name} has started after its predecessor stopped{away}")
         context.taken_over.append("restarted")
         return
     takeover = status.takeover if status is not None else None
-    context.tell("TakenOver", f"{member}: {name} {_report_of(takeover)}")
+    context.emit_after("TakenOver", f"{member}: {name} {_report_of(takeover)}")
     context.taken_over.append("forced" if takeover is not None and takeover.forced else "asked")
 
 

@@ -24,7 +24,7 @@ from slackwater_operator.model.group import GroupView, MemberView
 
 
 @dataclass(frozen=True)
-class Place:
+class KafkaClusterRef:
     """A Kafka cluster, as far as it is known.
 
     Attributes:
@@ -36,7 +36,7 @@ class Place:
     servers: frozenset[str]
     cluster_id: str = ""
 
-    def same_as(self, other: Place) -> bool | None:
+    def same_as(self, other: KafkaClusterRef) -> bool | None:
         """Whether both are one cluster; None if unknown. Places that share a server are one."""
         if self.cluster_id and other.cluster_id:
             return self.cluster_id == other.cluster_id
@@ -58,14 +58,14 @@ class Claim:
     name: str
     uid: str
     created: str
-    place: Place
-    held: Place | None = None
+    place: KafkaClusterRef
+    held: KafkaClusterRef | None = None
 
-    def holds(self, place: Place) -> bool:
+    def holds(self, place: KafkaClusterRef) -> bool:
         """Whether it has used the group.id on that cluster."""
         return self.held is not None and self.held.same_as(place) is True
 
-    def is_on(self, place: Place) -> bool | None:
+    def is_on(self, place: KafkaClusterRef) -> bool | None:
         """Whether it is on that cluster, or was and may still have workers there; None if unknown."""
         places = [known for known in (self.place, self.held) if known is not None]
         answers = {known.same_as(place) for known in places}

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from slackwater.times import duration
-from slackwater_operator.model.group import GroupView, WorkerView
+from slackwater_operator.model.group import GROUP_UNKNOWN, GroupView, WorkerView
 
 HOPELESS = 3
 """So many failures in a row end a rolling restart before the budget does, to leave time for the rollback."""
@@ -436,7 +436,7 @@ def unready(group: GroupView | None, workers: Sequence[WorkerView], away: Collec
         away: those that need not run, nor be in the newest generation.
     """
     if group is None:
-        return "the broker did not say how the group is"
+        return GROUP_UNKNOWN
     if not group.stable:
         return f"the group is {group.state}"
     for worker in workers:

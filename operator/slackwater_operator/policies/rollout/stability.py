@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.model.group import GroupView, WorkerView
+from slackwater_operator.model.group import GROUP_UNKNOWN, GroupView, WorkerView
 
 
 def unsettled(
@@ -29,7 +29,7 @@ def unsettled(
         lost: by pod on a lost node, the advice about it (`lost_nodes.advice`).
     """
     if group is None:
-        return "the broker did not say how the group is"
+        return GROUP_UNKNOWN
     for worker in workers:
         if not worker.running and lost and worker.pod in lost:
             return lost[worker.pod]

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.times import duration
+from slackwater_operator.model.group import GROUP_UNKNOWN
 from slackwater_operator.policies.scaling.needs import effective, enough, needs_of
 from slackwater_operator.policies.scaling.step_down import step_down
 from slackwater_operator.policies.scaling.step_up import step_up
@@ -37,7 +38,7 @@ def decide_scaling(policy: ScalingPolicy, observed: ScalingInput) -> ScalingDeci
     """Decides the number of workers by the load."""
     bounds = Bounds(policy, observed)
     if observed.group is None or not observed.loads:
-        return _unknown(policy, observed, bounds, "the broker did not say how the group is")
+        return _unknown(policy, observed, bounds, GROUP_UNKNOWN)
     if observed.replicas == 0:
         return _from_zero(policy, observed, bounds)
     unknown = sorted(str(partition) for partition, load in observed.loads.items() if load.lag is None)

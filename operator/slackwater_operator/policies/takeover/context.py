@@ -26,7 +26,7 @@ from slackwater_operator.policies.takeover.types import (
     TakeoverPolicy,
 )
 
-RETELL_MS = 10_000
+REQUEST_RETRY_MS = 10_000
 """A successor that is in standby so long after it was told is told again: it was refused, or the request was
 lost."""
 SLACK_MS = 20_000
@@ -183,7 +183,7 @@ class Case:
         return self.note is not None and 0 <= self.note.generation < worker.generation
 
     @property
-    def blames(self) -> bool:
+    def counts_against_revision(self) -> bool:
         """Whether a rebalance since then counts against the new revision.
 
         A successor that was never told joined because its predecessor's session had timed out.
@@ -244,7 +244,9 @@ class Case:
 
     def told_lately(self) -> bool:
         """Whether the successor was told so recently that it may not have received the request yet."""
-        return bool(self.note and self.note.told_ms and self.observed.now_ms - self.note.told_ms < RETELL_MS)
+        return bool(
+            self.note and self.note.told_ms and self.observed.now_ms - self.note.told_ms < REQUEST_RETRY_MS
+        )
 
     def overdue(self) -> bool:
         """Whether the successor was told so long ago that it should be the member; not judged during a
@@ -261,7 +263,7 @@ class Case:
 
     def refused_often(self) -> bool:
         """Whether a successor has been in standby repeatedly after it was told."""
-        allowed = 1 + (self.policy.deadline_ms + SLACK_MS) // RETELL_MS
+        allowed = 1 + (self.policy.deadline_ms + SLACK_MS) // REQUEST_RETRY_MS
         return self.forward and self.note is not None and self.note.tells >= allowed
 
     # -- decisions and their wording

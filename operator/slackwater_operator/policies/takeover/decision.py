@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from slackwater_operator.model.group import GROUP_UNKNOWN
 from slackwater_operator.policies.takeover.context import (
     FIRST_PROOF_MS,
     PROOF_MS,
-    RETELL_MS,
+    REQUEST_RETRY_MS,
     SLACK_MS,
     Case,
     crashes,
@@ -41,7 +42,7 @@ from slackwater_operator.policies.takeover.types import (
 __all__ = [
     "FIRST_PROOF_MS",
     "PROOF_MS",
-    "RETELL_MS",
+    "REQUEST_RETRY_MS",
     "SLACK_MS",
     "Moving",
     "SetView",
@@ -67,7 +68,7 @@ def decide_takeover(policy: TakeoverPolicy, observed: TakeoverInput) -> Takeover
     unplanned = ""
     if note is not None and note.by == RESTART and note.ordinal not in observed.old.ordinals:
         if observed.group is None:
-            return case.wait("the broker did not say how the group is")
+            return case.wait(GROUP_UNKNOWN)
         member = case.member(note.ordinal)
         assert member is not None
         decision = after_retiring(case, member)
@@ -107,7 +108,7 @@ def _step(case: Case) -> TakeoverDecision:
         reason = "all members have been taken over" if observed.members else "there are no members"
         return TakeoverDecision(DONE, reason=reason, summary=reason)
     if observed.group is None:
-        return case.wait("the broker did not say how the group is")
+        return case.wait(GROUP_UNKNOWN)
     failing = _failing(case)
     if failing is not None:
         return failing

@@ -77,7 +77,7 @@ def _taken(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDecis
         if case.overdue():
             return case.stop(member, reason)
         return case.wait(reason, ordinal=member.ordinal)
-    if case.rebalanced(new) and case.blames:
+    if case.rebalanced(new) and case.counts_against_revision:
         generation = case.note.generation if case.note else -1
         reason = f"{case.new_pod(member)} took over in generation {new.generation}, not {generation}"
         because = case.why_rebalanced(member)

@@ -33,7 +33,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restarts, "PROOF_MS", 100)
     monkeypatch.setattr(takeover_context, "FIRST_PROOF_MS", 300)
     monkeypatch.setattr(takeover_context, "PROOF_MS", 100)
-    monkeypatch.setattr(takeover_context, "RETELL_MS", 500)
+    monkeypatch.setattr(takeover_context, "REQUEST_RETRY_MS", 500)
     monkeypatch.setattr(statefulset, "GRACE_BEYOND_DRAIN_MS", 0)
 
 

@@ -30,7 +30,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A successor has to run for a shorter time before its predecessor goes, and is told again sooner."""
     monkeypatch.setattr(takeover_case, "FIRST_PROOF_MS", 500)
     monkeypatch.setattr(takeover_case, "PROOF_MS", 200)
-    monkeypatch.setattr(takeover_case, "RETELL_MS", 2_000)
+    monkeypatch.setattr(takeover_case, "REQUEST_RETRY_MS", 2_000)
 
 
 def pods(run: LocalRun) -> list[str]:

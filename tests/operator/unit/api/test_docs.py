@@ -36,7 +36,7 @@ def defaults(schema: dict[str, Any], path: str) -> dict[str, str]:
 def test_every_reason_to_be_degraded_is_in_the_operators_page() -> None:
     root = Path(__file__).parents[4]
     sources = (root / "operator" / "slackwater_operator").rglob("*.py")
-    given = re.compile(r"(?:Trouble|NoKey|\.trouble)\(\s*\"(\w+)\"")
+    given = re.compile(r"(?:Trouble|NoKey|\.needs_attention)\(\s*\"(\w+)\"")
     reasons = {reason for path in sources for reason in given.findall(path.read_text(encoding="utf-8"))}
     assert len(reasons) > 6
     page = (root / "docs" / "reference" / "conditions.md").read_text(encoding="utf-8")

@@ -73,7 +73,7 @@ def test_every_condition_and_reason_is_explained() -> None:
     reasons = {*conditions._HELD.values(), *conditions._LIMITS.values()}
     for folder in ("planner", "policies"):
         for file in (chart.ROOT / "operator" / "slackwater_operator" / folder).rglob("*.py"):
-            reasons |= set(re.findall(r'(?:Trouble|\.trouble)\(\s*"([A-Z][A-Za-z]+)"', text(file)))
+            reasons |= set(re.findall(r'(?:Trouble|\.needs_attention)\(\s*"([A-Z][A-Za-z]+)"', text(file)))
             reasons |= set(re.findall(r'_Verdict\(\s*_[A-Z]+, "([A-Z][A-Za-z]+)"', text(file)))
     assert {"NameTaken", "InvalidSpec", "WorkerFailing", "Settled"} <= reasons
     # The condition's own name in other words.

@@ -406,7 +406,7 @@ async def test_a_failing_removal_is_shown_from_its_third_attempt_with_its_first_
     await operator.run(lambda: settled(simulation, 3))
     simulation.change(replicas=2)
     await operator.run(lambda: len(attempts) == 5)
-    assert shown[:3] == ["Well"] * 3, "an attempt may fail because of something that passes"
+    assert shown[:3] == ["AsExpected"] * 3, "an attempt may fail because of something that passes"
     assert shown[3:] == ["KafkaRequestFailed"] * 2
     degraded = simulation.condition("Degraded")
     first = datetime.fromtimestamp(attempts[0] // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

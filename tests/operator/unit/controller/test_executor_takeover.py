@@ -15,7 +15,7 @@ from slackwater_operator.controller.session import new_session
 from slackwater_operator.kubernetes.errors import KubeConflict, KubeForbidden
 from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.model import names
-from slackwater_operator.planner.actions import Action, CreateSecret, Plan, SetReplicas, TellTakeover
+from slackwater_operator.planner.actions import Action, CreateSecret, Plan, RequestTakeover, SetReplicas
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import Memory
 from slackwater_operator.specs.worker_config import takeover_secret
@@ -81,7 +81,8 @@ class Rig:
     async def do(self, *actions: Action, uid: str = GROUP.metadata.uid) -> Outcome:
         port = self.worker.port
         actions = tuple(
-            replace(action, port=port) if isinstance(action, TellTakeover) else action for action in actions
+            replace(action, port=port) if isinstance(action, RequestTakeover) else action
+            for action in actions
         )
         snapshot = GroupSnapshot(now_ms=0, namespace=KEY.namespace, name=KEY.name, uid=uid, generation=1,
                       memory=Memory(), group=GROUP)  # fmt: skip
@@ -100,7 +101,7 @@ class Rig:
         self.store.put({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
 
 
-TELL = TellTakeover("flights-b-3", "uid-b-3", "127.0.0.1", "10.1.2.3:8080")
+TELL = RequestTakeover("flights-b-3", "uid-b-3", "127.0.0.1", "10.1.2.3:8080")
 
 
 @pytest.fixture
@@ -167,7 +168,7 @@ async def test_a_standby_is_told_with_the_key_read_once(rig: Rig) -> None:
     rig.api.put(takeover_secret(GROUP, FIRST))
     rig.pod("uid-b-3")
     assert await rig.do(TELL) == Outcome(1)
-    assert await rig.do(TellTakeover("flights-b-3", "uid-b-3", "127.0.0.1")) == Outcome(1)
+    assert await rig.do(RequestTakeover("flights-b-3", "uid-b-3", "127.0.0.1")) == Outcome(1)
     assert rig.worker.orders == ["10.1.2.3:8080", ""]
     assert rig.api.reads == 1
 

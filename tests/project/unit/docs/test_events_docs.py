@@ -11,7 +11,7 @@ from slackwater_operator.planner.lost_log import RECORDS_SKIPPED
 from slackwater_operator.policies import topics
 
 ROOT = Path(__file__).parents[4]
-CALLS = {"tell", "report", "EmitEvent"}
+CALLS = {"emit_after", "emit_before", "EmitEvent"}
 
 
 def reasons() -> Iterator[str]:

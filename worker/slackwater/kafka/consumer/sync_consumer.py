@@ -308,7 +308,7 @@ class KafkaConsumer(ConsumerBase):
                 with self._core.metrics.listener_call(notice.kind):
                     self._tell(callback_for(self._listener, notice))
             finally:
-                # Also when the listener raises: the partitions are gone whatever it thinks of it.
+                # Also when the listener raises: the partitions are revoked either way.
                 self._iterator.clear_partitions(notice)
                 self._call(self._core.notice_handled, notice)
                 self._caller_polls()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from slackwater.handler import NO_BATCH, Batch
 from slackwater.pipeline.values import ValueDecoder
-from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS, KeptRows, RecordEngine
+from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS, EngineResidentRows, RecordEngine
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -189,7 +189,7 @@ def with_rejected(output: Any, places: pa.Table, reasons: list[str], *, by_recor
     rejected = places.append_column(ERROR_COLUMN, pa.array(reasons, pa.string()))
     if output is None:
         return rejected
-    if isinstance(output, KeptRows):
+    if isinstance(output, EngineResidentRows):
         return output.with_rejected(rejected)
     if not by_record and not set(PLACE_COLUMNS) <= set(getattr(output, "column_names", PLACE_COLUMNS)):
         return pa.concat_tables([output, rejected], promote_options="default")

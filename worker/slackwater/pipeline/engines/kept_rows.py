@@ -66,7 +66,7 @@ def _drop(spark: SparkSession, name: str) -> None:
 
 
 class SparkRows:
-    """The rows of a batch, in Spark: a :class:`~slackwater.runtime.interfaces.KeptRows`.
+    """The rows of a batch, in Spark: a :class:`~slackwater.runtime.interfaces.EngineResidentRows`.
 
     ``frame``: the rows that are to be written. ``counts``: how many there are of each partition.
     ``to_check``: positions and errors of the rejected rows; of all rows if some positions may be wrong.

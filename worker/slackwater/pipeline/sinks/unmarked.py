@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.runtime.errors import RecordsError, SinkError
-from slackwater.runtime.interfaces import PLACE_COLUMNS, KeptRows
+from slackwater.runtime.interfaces import PLACE_COLUMNS, EngineResidentRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +49,7 @@ class UnmarkedSink:
         if not self._appends or not set(PLACE_COLUMNS) <= set(rows.column_names):
             self._write(rows)
             return rows
-        kept = isinstance(rows, KeptRows)
+        kept = isinstance(rows, EngineResidentRows)
         places = rows.places() if kept else rows.select(PLACE_COLUMNS)
         listed = list(zip(*(column.to_pylist() for column in places.columns), strict=True))
         new = [number for number, place in enumerate(listed) if place not in self._written]

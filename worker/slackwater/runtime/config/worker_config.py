@@ -600,17 +600,19 @@ def _check_topics(config: WorkerConfig) -> None:
         raise FieldFault("topics", "is missing; name at least one, or set topicPattern")
     if config.topics and config.topic_pattern is not None:
         raise FieldFault("topicPattern", "cannot be combined with topics; remove one of them")
-    letters = config.dead_letter_topic
-    if letters in config.topics:
-        raise FieldFault("deadLetterTopic", f"{letters} is also a consumed topic; choose another topic")
-    if letters and config.topic_pattern is not None:
+    dead_letter_topic = config.dead_letter_topic
+    if dead_letter_topic in config.topics:
+        raise FieldFault(
+            "deadLetterTopic", f"{dead_letter_topic} is also a consumed topic; choose another topic"
+        )
+    if dead_letter_topic and config.topic_pattern is not None:
         # Here: most workers have no pattern.
         from slackwater.kafka.topic_pattern import TopicPattern
 
-        if TopicPattern(config.topic_pattern).matches(letters):
+        if TopicPattern(config.topic_pattern).matches(dead_letter_topic):
             raise FieldFault(
                 "deadLetterTopic",
-                f"topicPattern {config.topic_pattern} also matches {letters}; choose another topic",
+                f"topicPattern {config.topic_pattern} also matches {dead_letter_topic}; choose another topic",
             )
 
 

@@ -22,7 +22,7 @@ from slackwater.runtime.interfaces import (
     PLACE_COLUMNS,
     AnyEngine,
     Columns,
-    KeptRows,
+    EngineResidentRows,
     Range,
     RecordEngine,
     Sink,
@@ -292,7 +292,7 @@ def transform(
         raise TransformError(f"{type(exc).__name__}: {exc}") from exc
     ended = clock.mono_ms()
     reached(Step.HANDLED)
-    if isinstance(result, KeptRows):
+    if isinstance(result, EngineResidentRows):
         output = checked_kept(result, inputs)
     elif call is not None:
         output = checked_output(result, inputs, by_record=by_record)
@@ -365,11 +365,11 @@ def try_to_stage(batch: DeliveryBatch, transformed: Transformed, sink: Sink, rea
 
 
 def rows_of(rows: pa.Table, partitions: Collection[TopicPartition]) -> pa.Table:
-    """The rows (or KeptRows) whose positions are in ``partitions``."""
+    """The rows (or EngineResidentRows) whose positions are in ``partitions``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if isinstance(rows, KeptRows):
+    if isinstance(rows, EngineResidentRows):
         return rows.of(partitions)
     mask = pa.repeat(pa.scalar(False), rows.num_rows)
     for tp in partitions:
@@ -527,7 +527,7 @@ class Output:
     """What a handler returned for a batch.
 
     ``rows``: without the error column and the rows that it rejects; topic, partition and offset are string,
-    int32 and int64. KeptRows where the engine has kept them. ``counts``: how many there are of each
+    int32 and int64. EngineResidentRows where the engine has kept them. ``counts``: how many there are of each
     partition. ``dead``: what is rejected, as (source offset, error), by offset; partitions without are left
     out.
     """
@@ -573,7 +573,7 @@ def checked_output(
     return Output(rows.filter(pc.invert(rejected)) if rejected is not None else rows, counts, dead)
 
 
-def checked_kept(rows: KeptRows, inputs: Mapping[TopicPartition, pa.RecordBatch]) -> Output:
+def checked_kept(rows: EngineResidentRows, inputs: Mapping[TopicPartition, pa.RecordBatch]) -> Output:
     """As :func:`checked_output`, for rows that the engine has kept."""
     dead = checked_output(rows.to_check, inputs).dead
     return Output(rows, {tp: rows.counts.get(tp, 0) for tp in inputs}, dead)

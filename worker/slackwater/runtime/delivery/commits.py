@@ -244,7 +244,7 @@ class PositionCommits:
 
     # ---- the handover
 
-    def left(self) -> dict[TopicPartition, OffsetAndMetadata]:
+    def offsets_for_successor(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What is committed, without partitions that nothing was committed of."""
         return {
             tp: OffsetAndMetadata(owned.committed, owned.metadata)
@@ -272,7 +272,7 @@ class PositionCommits:
         """Asks the broker, by a commit that changes nothing, whether this process is still the member;
         False: it does not say. Raises FencedError if it is not.
         """
-        offsets = self.left()
+        offsets = self.offsets_for_successor()
         return not offsets or self._committer.commit(offsets) is CommitOutcome.DONE
 
 
@@ -293,7 +293,7 @@ class HandedOverOffsets:
         others' in between, and the client asks for the committed offsets itself.
         """
         self._left, self._generation = dict(left or {}), generation
-        self._unproven: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._unverified: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def take(
         self, assigned: Collection[TopicPartition], generation: int
@@ -301,31 +301,31 @@ class HandedOverOffsets:
         """What was left of the partitions that the first assignment brings, in that ``generation``."""
         left, self._left = self._left, {}
         taken = {tp: left[tp] for tp in assigned if tp in left} if generation == self._generation else {}
-        self._unproven.update(taken)
+        self._unverified.update(taken)
         return taken
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         """Partitions that are gone."""
         for tp in partitions:
-            self._unproven.pop(tp, None)
+            self._unverified.pop(tp, None)
 
     @property
-    def proven(self) -> bool:
+    def verified(self) -> bool:
         """Whether all that was taken is known to hold."""
-        return not self._unproven
+        return not self._unverified
 
-    def prove(
+    def verify(
         self, look_up: Callable[[list[TopicPartition]], Mapping[TopicPartition, OffsetAndMetadata | None]]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Compares the offsets taken with those that ``look_up`` returns. Returns those that differ.
 
-        Raises what ``look_up`` raises; nothing is proven then.
+        Raises what ``look_up`` raises; nothing is verified then.
         """
-        committed = look_up(sorted(self._unproven))
+        committed = look_up(sorted(self._unverified))
         wrong = {}
-        for tp, left in self._unproven.items():
+        for tp, left in self._unverified.items():
             offset = committed.get(tp)
             if offset is None or (offset.offset, offset.metadata) != (left.offset, left.metadata):
                 wrong[tp] = offset
-        self._unproven.clear()
+        self._unverified.clear()
         return wrong

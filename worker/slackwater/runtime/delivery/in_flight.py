@@ -682,7 +682,7 @@ class InFlight:
         self._transform(batch, stage, isolation.batch)
 
     def _try_to_stage(self, batch: DeliveryBatch, transformed: Transformed) -> None:
-        """The handler takes the records of a trial; whether the sink does is to be seen."""
+        """The handler has accepted the records of a trial; the sink has not yet."""
         sink, isolation = self._context.sink, self._isolation
         assert sink is not None
         assert isolation is not None

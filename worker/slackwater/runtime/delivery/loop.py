@@ -172,9 +172,9 @@ class Delivery:
             self._advance()
         if (before is None or before.stage is Stage.GATHERING) and not polled and not self._held:
             self._report.quiet(polled)
-            if self._proven():
+            if self._verified():
                 self._commit_due()
-        if self._proven():
+        if self._verified():
             self.position_commits.handled(self.in_flight.waiting())
             self.position_commits.sign()
         self._report.lag()
@@ -216,7 +216,7 @@ class Delivery:
         starts = self.in_flight.starts()
         self.abandon_all()
         self._seek_back(starts)
-        if self._proven():
+        if self._verified():
             self.position_commits.commit(self.position_commits.due())
 
     def take_back_begun(self) -> None:
@@ -243,9 +243,9 @@ class Delivery:
         """Whether the group is at rest, as far as this member knows."""
         return self._consumer.membership().state == SETTLED
 
-    def left(self) -> dict[TopicPartition, OffsetAndMetadata]:
+    def offsets_for_successor(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offsets, for a successor."""
-        return self.position_commits.left() if self._handed_over.proven else {}
+        return self.position_commits.offsets_for_successor() if self._handed_over.verified else {}
 
     def unserved_ms(self, now: float) -> dict[TopicPartition, int]:
         """For how long each partition was not served by ``now`` (monotonic clock), for a successor: since
@@ -521,16 +521,16 @@ class Delivery:
     # ---- offsets that a predecessor has handed over
 
     def _advance(self) -> None:
-        """Takes the batch in flight further; nothing of it is written before its start is proven."""
-        if self._proven():
+        """Takes the batch in flight further; nothing of it is written before its start is verified."""
+        if self._verified():
             self.in_flight.advance()
 
-    def _proven(self) -> bool:
+    def _verified(self) -> bool:
         """Whether all partitions begin where the broker says; asks it if need be."""
-        if self._handed_over.proven:
+        if self._handed_over.verified:
             return True
         try:
-            wrong = self._handed_over.prove(
+            wrong = self._handed_over.verify(
                 lambda asked: self._consumer.committed(asked, metadata=True, timeout_ms=LOOK_UP_TIMEOUT_MS)
             )
         except KafkaError as exc:

@@ -86,7 +86,7 @@ def recreated(tp: TopicPartition, before: str, current: str, group: str) -> str:
         f"{tp}: the topic was deleted and created again, or the brokers are of another Kafka cluster: the "
         f"group {group} has delivered records of {was}, and another topic has its name now{now}. "
         "It is not read. "
-        f"{go_on(tp.topic, group)}; rows that were delivered before are kept"
+        f"{how_to_continue(tp.topic, group)}; rows that were delivered before are kept"
     )
 
 
@@ -107,7 +107,7 @@ def truncated(tp: TopicPartition, position: int, end: int | None, group: str) ->
     )
 
 
-def go_on(topic: str, group: str) -> str:
+def how_to_continue(topic: str, group: str) -> str:
     """The part of a message that says what to do."""
     return (
         "To continue: stop the group (spec.suspend: true), set the offset to begin at "

@@ -103,7 +103,7 @@ class Handover:
         now = self._clock.mono_ms()
         return HandoverAnswer(
             self._context.status.generation,
-            delivery.left(),
+            delivery.offsets_for_successor(),
             began,
             self._clock.wall_ms(),
             delivery.unserved_ms(now),

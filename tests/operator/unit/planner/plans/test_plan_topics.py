@@ -47,7 +47,7 @@ async def test_a_topic_that_is_missing_holds_the_preflight_until_it_is_there() -
     assert "Job" not in made, "it would fail, and the revision with it"
     simulation.group.missing = ()
     await operator.run(lambda: settled(simulation, 3))
-    assert degraded(simulation)[0] == "Well"
+    assert degraded(simulation)[0] == "AsExpected"
 
 
 async def test_a_topic_that_is_deleted_under_a_running_group() -> None:
@@ -57,7 +57,7 @@ async def test_a_topic_that_is_deleted_under_a_running_group() -> None:
     assert "flights-late" in degraded(simulation)[1]
     assert "TopicMissing" in simulation.events.warned
     simulation.group.missing = ()
-    await operator.run(lambda: degraded(simulation)[0] == "Well", timeout_ms=30_000)
+    await operator.run(lambda: degraded(simulation)[0] == "AsExpected", timeout_ms=30_000)
 
 
 async def test_partitions_that_are_added_explain_their_rebalance() -> None:
@@ -67,7 +67,7 @@ async def test_partitions_that_are_added_explain_their_rebalance() -> None:
     await operator.run(lambda: settled(simulation, 3))
     await operator.pass_time(60_000)
     assert event_messages(simulation, "PartitionsAdded") == ["topic flights grew from 6 to 9 partitions"]
-    assert degraded(simulation)[0] == "Well", "no unplanned rebalance"
+    assert degraded(simulation)[0] == "AsExpected", "no unplanned rebalance"
     decisions = [(decision["kind"], decision["action"]) for decision in simulation.status["decisions"]]
     assert ("topics", "grow flights to 9") in decisions
 
@@ -79,4 +79,4 @@ async def test_partitions_that_are_added_in_the_middle_of_a_rollout_do_not_fail_
     simulation.group.have(*of("flights", 9))
     await operator.run(lambda: settled(simulation, 3), timeout_ms=300_000)
     assert event_messages(simulation, "RolloutStopped") == []
-    assert degraded(simulation)[0] == "Well"
+    assert degraded(simulation)[0] == "AsExpected"

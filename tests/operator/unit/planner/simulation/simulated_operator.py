@@ -11,7 +11,7 @@ from slackwater_operator.controller.execution.executor import Executor, Outcome
 from slackwater_operator.controller.execution.refusals import subject_of
 from slackwater_operator.controller.operation_traces import OperationTraces
 from slackwater_operator.controller.session import Session, new_session
-from slackwater_operator.controller.session_update import learn, new_rebalances
+from slackwater_operator.controller.session_update import new_rebalances, record_outcome
 from slackwater_operator.controller.settings import Settings
 from slackwater_operator.controller.snapshots.builder import SnapshotBuilder
 from slackwater_operator.controller.snapshots.observation_changes import take_observation
@@ -83,7 +83,7 @@ class SimulatedOperator:
 
     def introduce(self, key: Key) -> None:
         """The operator has read another ConsumerGroup of the Store, which it looks after, too."""
-        self._snapshots.introduce(
+        self._snapshots.preload(
             new_session(key, now_ms=self.simulation.now_ms, window_ms=1, down_window_ms=1, settle_ms=1)
         )
 
@@ -161,7 +161,7 @@ class SimulatedOperator:
     async def _clusters_round(self) -> bool:
         session = self.session
         if session.wanted is None:
-            self._snapshots.introduce(session)
+            self._snapshots.preload(session)
         if session.next_cluster is not None:
             session.next_id = await self.simulation.clusters.identify(session.next_cluster)
         if session.wanted is not None:
@@ -199,6 +199,6 @@ class SimulatedOperator:
                 return
         self._check_events()
         self.taken_over += plan.taken_over
-        learn(self.session, snapshot, plan, done=len(plan.actions))
+        record_outcome(self.session, snapshot, plan, done=len(plan.actions))
         self._traces.observe(snapshot, self.session.workers, plan.taken_over)
         new_rebalances(self.session, snapshot)

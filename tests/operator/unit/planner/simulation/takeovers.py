@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from slackwater.tracing.spans import NO_TRACING, Tracing
-from slackwater_operator.planner.actions import Action, SetReplicas, TellTakeover
+from slackwater_operator.planner.actions import Action, RequestTakeover, SetReplicas
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from tests.operator.unit.planner.plans.test_plan_simulated import image, settled
 from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, Timing, spec
@@ -43,7 +43,7 @@ def watch(simulation: Simulation, operator: SimulatedOperator, *, pause_ms: int 
         assert now == before, simulation.group.why
 
     def before_act(action: Action, snapshot: GroupSnapshot) -> None:
-        if isinstance(action, TellTakeover):
+        if isinstance(action, RequestTakeover):
             moving = simulation.status["rollout"].get("moving") or {}
             assert moving.get("toldMs"), "told before it was written down"
         if isinstance(action, SetReplicas):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slackwater_operator.planner.objects import differs, marked
+from slackwater_operator.planner.objects import differs, with_applied_hash
 
 Json = dict[str, Any]
 
@@ -37,7 +37,7 @@ def manifest() -> Json:
 
 def as_served() -> Json:
     """What the API server makes of it: defaults, canonical quantities, nothing empty."""
-    live = copy.deepcopy(marked(manifest()))
+    live = copy.deepcopy(with_applied_hash(manifest()))
     live["metadata"] |= {"uid": "1", "resourceVersion": "7", "generation": 1}
     live["spec"]["revisionHistoryLimit"] = 10
     pod = live["spec"]["template"]["spec"]
@@ -52,11 +52,11 @@ def as_served() -> Json:
 
 
 def test_what_the_api_server_writes_otherwise_is_no_drift() -> None:
-    assert not differs(marked(manifest()), as_served())
+    assert not differs(with_applied_hash(manifest()), as_served())
 
 
 def test_a_missing_field_is_drift() -> None:
-    assert differs(marked(manifest()), None)
+    assert differs(with_applied_hash(manifest()), None)
 
 
 @pytest.mark.parametrize(
@@ -75,17 +75,17 @@ def test_what_somebody_else_has_changed_is_drift(path: tuple[str, ...], value: o
     for part in path[:-1]:
         inside = inside[part]
     inside[path[-1]] = value
-    assert differs(marked(manifest()), live)
+    assert differs(with_applied_hash(manifest()), live)
 
 
 @pytest.mark.parametrize("amount", ["2", "1e999999999", "1" * 2_000_000], ids=["2", "exponent", "digits"])
 def test_another_amount_is_drift(amount: str) -> None:
     live = as_served()
     live["spec"]["template"]["spec"]["containers"][1]["resources"]["limits"]["cpu"] = amount
-    assert differs(marked(manifest()), live)
+    assert differs(with_applied_hash(manifest()), live)
 
 
 def test_what_is_no_longer_wanted_differs() -> None:
     less = manifest()
     del less["metadata"]["labels"]
-    assert differs(marked(less), as_served())
+    assert differs(with_applied_hash(less), as_served())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater_operator.planner.actions import TellTakeover
+from slackwater_operator.planner.actions import RequestTakeover
 from tests.operator.unit.planner.simulation.killed import (
     Operation,
     after_each_action,
@@ -30,7 +30,7 @@ async def roll(simulation: Simulation, operator: SimulatedOperator) -> None:
     await operator.run(lambda: rolled(simulation, "v2"), timeout_ms=900_000)
     assert simulation.spans() == {"flights-b": (0, 3)}
     assert len(simulation.pods_ever) == 6, "each member has had one successor"
-    messages = [action.pod for action in operator.actions if isinstance(action, TellTakeover)]
+    messages = [action.pod for action in operator.actions if isinstance(action, RequestTakeover)]
     assert sorted(set(messages)) == ["flights-b-0", "flights-b-1", "flights-b-2"]
 
 

@@ -280,7 +280,7 @@ STOPPED: dict[str, Any] = {"rollout_phase": "Stopped", "rollout_reason": "w-1 di
         (STOPPED, "RolledOut", "False", "Stopped"),
         (STOPPED, "Degraded", "True", "RolloutStopped"),
         ({"rollout_phase": "Refused"}, "Degraded", "True", "RolloutRefused"),
-        ({"rollout_phase": "Paused"}, "Degraded", "False", "Well"),
+        ({"rollout_phase": "Paused"}, "Degraded", "False", "AsExpected"),
         ({"lag_known": False, "problems": ("no leader",)}, "LagKnown", "False", "OffsetsUnknown"),
         ({"lag_known": False, "group": None}, "LagKnown", "False", "KafkaUnreachable"),
         ({"lag_known": False}, "SkewLimited", "Unknown", "LagUnknown"),
@@ -289,7 +289,7 @@ STOPPED: dict[str, Any] = {"rollout_phase": "Stopped", "rollout_reason": "w-1 di
         ({"stalls": (Stall(MARKERS, (T0,), (), "t-0"),)}, "Stuck", "False", "TransactionMarkers"),
         ({"stalls": (Stall(IDLE, (T0,), (), "t"),)}, "Stuck", "False", "TopicIdle"),
         ({"kafka_away_ms": 2 * MINUTE}, "Degraded", "True", "KafkaUnreachable"),
-        ({"kafka_away_ms": 2 * MINUTE - 1}, "Degraded", "False", "Well"),
+        ({"kafka_away_ms": 2 * MINUTE - 1}, "Degraded", "False", "AsExpected"),
         ({"unplanned": ("a coordinator moved",)}, "Degraded", "True", "UnplannedRebalances"),
         ({"troubles": (Trouble("NameTaken", "x"), Trouble("B", "y"))}, "Degraded", "True", "NameTaken"),
     ],
@@ -298,7 +298,7 @@ def test_each_condition_has_its_status_and_reason(
     change: dict[str, Any], kind: str, status: str, reason: str
 ) -> None:
     assert verdict(kind, **change) == (status, reason)
-    assert reason == "Well" or verdict(kind) != (status, reason)
+    assert reason == "AsExpected" or verdict(kind) != (status, reason)
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_operator.policies.membership.group_id import Claim, Place, Sharing, share
+from slackwater_operator.policies.membership.group_id import Claim, KafkaClusterRef, Sharing, share
 
-KAFKA = Place(frozenset({"kafka.a.svc:9092"}), "cluster-1")
-OTHER_NAME = Place(frozenset({"10.0.0.1:9092"}), "cluster-1")
-ELSEWHERE = Place(frozenset({"10.0.0.9:9092"}), "cluster-2")
-UNKNOWN = Place(frozenset({"10.0.0.5:9092"}))
+KAFKA = KafkaClusterRef(frozenset({"kafka.a.svc:9092"}), "cluster-1")
+OTHER_NAME = KafkaClusterRef(frozenset({"10.0.0.1:9092"}), "cluster-1")
+ELSEWHERE = KafkaClusterRef(frozenset({"10.0.0.9:9092"}), "cluster-2")
+UNKNOWN = KafkaClusterRef(frozenset({"10.0.0.5:9092"}))
 A = Claim("one/flights", "uid-a", "2026-11-01T00:00:00Z", KAFKA)
 B = Claim("two/flights", "uid-b", "2026-11-02T00:00:00Z", KAFKA)
 
@@ -25,11 +25,11 @@ B = Claim("two/flights", "uid-b", "2026-11-02T00:00:00Z", KAFKA)
         (replace(KAFKA, cluster_id=""), KAFKA, True),
         (UNKNOWN, KAFKA, None),
         (UNKNOWN, UNKNOWN, True),
-        (Place(frozenset()), Place(frozenset()), None),
+        (KafkaClusterRef(frozenset()), KafkaClusterRef(frozenset()), None),
     ],
 )
 def test_clusters_are_the_same_by_id_or_by_a_common_server(
-    place: Place, other: Place, same: bool | None
+    place: KafkaClusterRef, other: KafkaClusterRef, same: bool | None
 ) -> None:
     assert place.same_as(other) is same
     assert other.same_as(place) is same

@@ -6,7 +6,7 @@ import pytest
 
 from slackwater_operator.model.statefulsets import Ordinals
 from slackwater_operator.policies.rollout.restarts import HOPELESS
-from slackwater_operator.policies.takeover.decision import RETELL_MS, SLACK_MS, Moving, SetView
+from slackwater_operator.policies.takeover.decision import REQUEST_RETRY_MS, SLACK_MS, Moving, SetView
 from tests.operator.unit.policies.takeover.takeover_cases import (
     BOTH,
     BUDGET_MS,
@@ -50,7 +50,7 @@ BEGINNING = [
     ),
     Case("paused", ("wait", -1), policy=PAUSED, says="paused"),
     Case("the way back is not paused", ("extend", 3), policy=PAUSED, more={"back": True}),
-    Case("the broker does not answer", ("wait", -1), more={"group": None}, says="did not say"),
+    Case("the broker does not answer", ("wait", -1), more={"group": None}, says="did not describe"),
     Case("a rebalance", ("wait", -1), more={"group": group(4, "PreparingRebalance")}, says="Preparing"),
     Case("one is not in the group", ("wait", -1), more={"group": group(3)}, says="f-3 is not in"),
     Case("one is in another generation", ("wait", -1), workers={"f-a-1": worker(A, 1, generation=6)}),
@@ -201,14 +201,14 @@ READY = [
         ("wait", 3),
         **BOTH,
         workers=STANDS_BY,
-        more={"moving": moving_since(RETELL_MS - 1)},
+        more={"moving": moving_since(REQUEST_RETRY_MS - 1)},
     ),
     Case(
         "it was told, and stands by still",
         ("tell", 3),
         **BOTH,
         workers=STANDS_BY,
-        more={"moving": moving_since(RETELL_MS)},
+        more={"moving": moving_since(REQUEST_RETRY_MS)},
         notes={"told_ms": NOW, "tells": 2},
     ),
     Case(
@@ -216,14 +216,16 @@ READY = [
         ("tell", 3),
         **BOTH,
         workers=STANDS_BY,
-        more={"moving": moving_since(RETELL_MS, tells=(DEADLINE_MS + SLACK_MS) // RETELL_MS)},
+        more={"moving": moving_since(REQUEST_RETRY_MS, tells=(DEADLINE_MS + SLACK_MS) // REQUEST_RETRY_MS)},
     ),
     Case(
         "it was told once more than that",
         ("stop", 3),
         **BOTH,
         workers=STANDS_BY,
-        more={"moving": moving_since(RETELL_MS, tells=(DEADLINE_MS + SLACK_MS) // RETELL_MS + 1)},
+        more={
+            "moving": moving_since(REQUEST_RETRY_MS, tells=(DEADLINE_MS + SLACK_MS) // REQUEST_RETRY_MS + 1)
+        },
     ),
     Case(
         "it has stood by for long: the wait for one in its place begins anew",

@@ -6,7 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_operator.policies.takeover.decision import FIRST_PROOF_MS, PROOF_MS, RETELL_MS, SLACK_MS
+from slackwater_operator.policies.takeover.decision import (
+    FIRST_PROOF_MS,
+    PROOF_MS,
+    REQUEST_RETRY_MS,
+    SLACK_MS,
+)
 from tests.operator.unit.policies.takeover.takeover_cases import (
     BOTH,
     BUDGET_MS,
@@ -76,14 +81,14 @@ UNDER_WAY = [
         ("wait", 3),
         **BOTH,
         workers={"f-a-3": worker(A, 3, phase="handing-over"), **STANDS_BY},
-        more={"moving": moving_since(RETELL_MS)},
+        more={"moving": moving_since(REQUEST_RETRY_MS)},
     ),
     Case(
         "neither runs, one after the other failed",
         ("tell", 3),
         **BOTH,
         workers={"f-a-3": not_in(A, 3, "standby", handed_over=True), **STANDS_BY},
-        more={"moving": moving_since(RETELL_MS), "group": group(4, "PreparingRebalance")},
+        more={"moving": moving_since(REQUEST_RETRY_MS), "group": group(4, "PreparingRebalance")},
         gives={"predecessor": False},
         notes={"generation": -1},
     ),
@@ -92,7 +97,7 @@ UNDER_WAY = [
         ("wait", 3),
         **BOTH,
         workers={"f-a-3": not_in(A, 3, "standby", handed_over=True), **STANDS_BY},
-        more={"moving": moving_since(RETELL_MS - 1)},
+        more={"moving": moving_since(REQUEST_RETRY_MS - 1)},
     ),
     Case(
         "the successor ended after it took over: its predecessor takes back",
@@ -106,7 +111,7 @@ UNDER_WAY = [
         ("tell", 3),
         **BOTH,
         workers=STANDS_BY,
-        more={"moving": moving_since(RETELL_MS)},
+        more={"moving": moving_since(REQUEST_RETRY_MS)},
         gives={"predecessor": True},
     ),
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slackwater_operator.policies.rollout.restarts import HOPELESS
-from slackwater_operator.policies.takeover.decision import FIRST_PROOF_MS, RETELL_MS, Moving
+from slackwater_operator.policies.takeover.decision import FIRST_PROOF_MS, REQUEST_RETRY_MS, Moving
 from tests.operator.unit.policies.takeover.takeover_cases import (
     BOTH,
     BUDGET_MS,
@@ -94,14 +94,14 @@ RESTARTS = [
         ("wait", 3),
         **AWAY,
         workers=STANDS_BY,
-        more={"moving": away(told_ms=NOW - RETELL_MS + 1)},
+        more={"moving": away(told_ms=NOW - REQUEST_RETRY_MS + 1)},
     ),
     Case(
         "it was told, and did not hear",
         ("tell", 3),
         **AWAY,
         workers=STANDS_BY,
-        more={"moving": away(told_ms=NOW - RETELL_MS, tells=1)},
+        more={"moving": away(told_ms=NOW - REQUEST_RETRY_MS, tells=1)},
     ),
     Case(
         "it has joined, and warms up",
@@ -358,7 +358,7 @@ WAY_BACK = [
         ("tell", 3),
         **BOTH,
         workers={"f-a-3": not_in(A, 3, "standby", handed_over=True)},
-        more={**BACK, "moving": moving_since(RETELL_MS, tells=99, to=A)},
+        more={**BACK, "moving": moving_since(REQUEST_RETRY_MS, tells=99, to=A)},
     ),
     Case(
         "another generation is not held against it",

@@ -22,7 +22,7 @@ from slackwater.kafka.structs import OffsetAndMetadata, SkippedRecords, TopicPar
 from slackwater.runtime.delivery.dead_letters import Headers
 from slackwater.runtime.delivery.partition import CommitNote, OwnedPartition
 from slackwater.runtime.errors import DeadLetterError, FencedError, HandlerError, SinkError, WorkerError
-from slackwater.runtime.fault_points import Step, go_on
+from slackwater.runtime.fault_points import Step, no_faults
 from tests.support.workers.fakes import START_MS, Bench
 
 PLACELESS: Headers = [(f"slackwater.{name}", b"0") for name in ("topic", "partition", "offset")]
@@ -780,7 +780,7 @@ def after_a_crash(bench: Bench, last: Step) -> list[tuple[int, int]]:
     bench.assign(tp)
     with pytest.raises(Died):
         bench.until_idle()
-    bench.reached = go_on
+    bench.reached = no_faults
     bench.restart()
     bench.assign(tp)
     bench.letters.reads.clear()
@@ -811,7 +811,7 @@ def test_letters_are_found_where_the_topic_has_become_larger(bench: Bench) -> No
     with pytest.raises(Died):
         bench.until_idle()
     bench.letters.partitions += [[], []]
-    bench.reached = go_on
+    bench.reached = no_faults
     bench.restart()
     bench.assign(tp)
     bench.until_idle()

@@ -22,7 +22,7 @@ from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
 from slackwater.runtime.telemetry.events import EventLog, StderrLog
 from slackwater.runtime.telemetry.messaging_metrics import NO_MESSAGING_METRICS, MessagingMetrics
 from slackwater.runtime.telemetry.metrics import Metrics
-from slackwater.runtime.worker import Surroundings, Worker
+from slackwater.runtime.worker import ProcessEnvironment, Worker
 from slackwater.runtime.worker_context import TakeoverContext
 from slackwater.tracing.spans import NO_TRACING, Tracing
 from tests.support.workers.fakes import (
@@ -318,7 +318,7 @@ class Scene:
         self.stopping = Stopping()
         self.stdout, self.stderr = Lines(self.clock), io.StringIO()
         self.events_log = EventLog(MEMBER, self.clock, self.stdout)
-        around = Surroundings(
+        process = ProcessEnvironment(
             self.clock,
             self.events_log,
             StderrLog(POD, self.clock, self.stderr),
@@ -331,7 +331,7 @@ class Scene:
             POD,
             TakeoverContext(KEY, self.neighbour, self.watcher, self.caller) if keyed else None,
         )
-        self.worker = Worker(self.config, MEMBER, self.parts, around, self.stopping)
+        self.worker = Worker(self.config, MEMBER, self.parts, process, self.stopping)
         self.neighbour.answers.append(self.hand_over)
 
     @staticmethod

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from slackwater.runtime.errors import ConfigError
-from slackwater.runtime.fault_points import VARIABLE, Step, from_environment, go_on
+from slackwater.runtime.fault_points import VARIABLE, Step, from_environment, no_faults
 from tests.support.workers.fakes import Bench
 
 
 def test_without_the_variable_they_are_off() -> None:
-    assert from_environment({}) is go_on
-    assert from_environment({VARIABLE: ""}) is go_on
+    assert from_environment({}) is no_faults
+    assert from_environment({VARIABLE: ""}) is no_faults
 
 
 def test_it_stops_once_and_only_at_the_turn_that_is_asked_for() -> None:

@@ -36,7 +36,7 @@ from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.messaging_metrics import NO_MESSAGING_METRICS, MessagingMetrics
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
-from slackwater.runtime.worker import Surroundings, Worker
+from slackwater.runtime.worker import ProcessEnvironment, Worker
 from slackwater.tracing.spans import NO_TRACING, Tracing
 from tests.support.waiting import HANG_S
 from tests.support.workers.fakes import (
@@ -177,11 +177,11 @@ class Stage:
         events, log = EventLog("w-0", self.clock, self.stdout), StderrLog("w-0", self.clock, self.stderr)
         closer = VirtualRunner(self.clock)
         self.journal_when_loaded: list[list[Any]] = []
-        around = Surroundings(
+        process = ProcessEnvironment(
             self.clock, events, log, self.runner, self.writer, closer, 42, "worker.yaml",
             loaded=lambda: self.journal_when_loaded.append(list(self.parts.cluster.journal)),
         )  # fmt: skip
-        self.worker = Worker(self.config, "w-0", self.parts, around, self.stopping)
+        self.worker = Worker(self.config, "w-0", self.parts, process, self.stopping)
 
     def stop_when_committed(self) -> None:
         """Requests the stop as soon as all is committed."""

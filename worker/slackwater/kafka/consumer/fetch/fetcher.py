@@ -129,10 +129,10 @@ class Fetcher:
         self._make_room(share)
         # Who has waited longest is first: what is left of the room may not be enough for all.
         for node in sorted(by_node, key=lambda node_id: self._served.get(node_id, 0)):
-            if node not in self._running and not self._is_left_alone(node, now):
+            if node not in self._running and not self._is_resting(node, now):
                 self._start(node, by_node[node], min(share, self._room()), now)
 
-    def _is_left_alone(self, node: int, now: float) -> bool:
+    def _is_resting(self, node: int, now: float) -> bool:
         rest = self._rests_until.get(node, now) - now
         if rest > 0 and self._subscription.mode is Mode.STANDBY:
             self._wake_later(rest)
@@ -159,14 +159,14 @@ class Fetcher:
             return
         ready, held_back, full = [], False, False
         for state in states:
-            if self._is_left_for_now(state, now):
+            if self._is_backing_off(state, now):
                 continue
             if self._is_held_back(state):
                 full = full or self._subscription.is_ahead(state)
                 held_back = held_back or not self._subscription.is_ahead(state)
             else:
                 ready.append(state)
-        if not ready or (held_back and not self._is_worth_a_look(node, ready, now)):
+        if not ready or (held_back and not self._should_probe_without_waiting(node, ready, now)):
             return
         # A broker fills its answer in the order of the request, so those come first that got least lately.
         ready.sort(key=lambda state: self._served.get(state.tp, 0))
@@ -184,7 +184,7 @@ class Fetcher:
         task = asyncio.create_task(self._fetch(node, wanted, versions, settings), name=f"fetch from {node}")
         self._running[node] = task
 
-    def _is_left_for_now(self, state: PartitionState, now: float) -> bool:
+    def _is_backing_off(self, state: PartitionState, now: float) -> bool:
         rest = self._ahead.of(state).not_before - now
         if rest > 0:
             self._wake_later(rest)
@@ -203,7 +203,7 @@ class Fetcher:
         # At the end of the log a fetch would bring a record or two; what comes meanwhile comes with the next.
         return not self._may_be_behind(state)
 
-    def _is_worth_a_look(self, node: int, ready: list[PartitionState], now: float) -> bool:
+    def _should_probe_without_waiting(self, node: int, ready: list[PartitionState], now: float) -> bool:
         """Whether a broker is asked without waiting, since another partition of its is held back."""
         if not any(self._may_be_behind(state) for state in ready):
             return False
@@ -420,7 +420,7 @@ class Fetcher:
             return
         ahead = self._subscription.is_ahead(state)
         if ahead and (action is Action.FATAL or (action is Action.RESET_OFFSET and not from_replica)):
-            # Whoever gets the partition looks for its own place, and meets what is still wrong then.
+            # The next owner looks up its own position, and gets the error again if it persists.
             log.warning("%s is not fetched ahead any more: %s", tp, ErrorCode.name_of(code))
             self._subscription.keep_ahead(self._subscription.prefetched.keys() - {tp})
             self._buffer.drop_stale()
