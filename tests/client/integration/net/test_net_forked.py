@@ -40,7 +40,8 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_forked_process_decodes_large_answers_by_a_thread_of_its_own() -> None:
-    ended = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=HANG_S)
+    command = [sys.executable, "-W", "ignore:This process:DeprecationWarning", "-c", FORKS]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
     assert (ended.stdout, ended.stderr) == ("7\n", "")
 
 

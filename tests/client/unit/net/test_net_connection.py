@@ -282,6 +282,16 @@ async def test_a_connection_closed_by_the_peer_fails_its_requests(half: bool) ->
         assert "Heartbeat v4" in str(raised.value)
 
 
+async def test_nothing_is_written_to_a_transport_that_is_closing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with connected(echo_generations) as connection:
+        transport = connection._transport
+        assert transport is not None
+        transport.abort()  # as asyncio does when the peer has reset it; the connection is told later
+        monkeypatch.setattr(transport, "writelines", lambda parts: pytest.fail("written"))
+        with pytest.raises(KafkaConnectionError):
+            await connection.send(BEAT)
+
+
 async def test_a_late_answer_closes_the_connection_and_fails_what_is_behind() -> None:
     async def script(peer: Peer) -> None:
         header, _ = await peer.receive()

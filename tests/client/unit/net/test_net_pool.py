@@ -26,6 +26,9 @@ class Wire(asyncio.Transport):
         self._connection = connection
         self.written = 0
 
+    def is_closing(self) -> bool:
+        return False
+
     def writelines(self, parts: object) -> None:
         self.written += 1
 

@@ -419,7 +419,9 @@ class Connection(asyncio.BufferedProtocol):
             pending.timer = self._loop.call_later(pending.limit_ms / 1000, self._expire, pending)
             pending.sent_at = self.last_used
             self._pending.append(pending)
-        self._transport.writelines(parts)
+        # Lost already, and not told yet: Python 3.12 to 3.13.5 fail then, or keep it (python/cpython#136234).
+        if not self._transport.is_closing():
+            self._transport.writelines(parts)
         self.settings.traffic.sent(self.node_id, sum(map(len, parts)))
 
     def _expire_held(self, pending: _Pending) -> None:
