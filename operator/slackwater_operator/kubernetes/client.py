@@ -1,7 +1,7 @@
 """Requests to the API server, each within a time limit, over one pool of connections.
 
 On aiohttp directly: the official client builds a model of every answer and asks for the whole API at its
-start. Only finding the server and the credentials is left to it (`access.py`).
+start. `access.py` finds the server and the credentials.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ def take_observation(
 
     Args:
         session: the group.
-        found: what was seen; None: the cluster did not answer.
+        observed: what was seen; None: the cluster did not answer.
         now_ms: wall clock.
         problem: why the cluster did not answer.
     """

@@ -78,8 +78,7 @@ GRACE_MS = 2000
 LETTERS_FENCE_MS = 1000
 """How long after the fence that announces them dead letters may still be sent. A worker that was stopped
 in between may have a successor that has written them. It reads back what is stored, and asks the broker
-again.
-The time doubles with each such try, for slow machines."""
+again. The time doubles with each such try, for slow machines."""
 LONGEST_BACKOFF_MS = 30_000
 """The longest wait before a batch is tried again, unless the first is longer."""
 CONTROLLED = "it was handled to see whether the handler works; it is read again"

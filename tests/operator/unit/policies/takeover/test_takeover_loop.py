@@ -1,4 +1,4 @@
-"""Rollouts by takeover from begin to end, in a small world (takeover_world.py) where much goes wrong.
+"""Rollouts by takeover from begin to end, in a small world (takeover_snapshot.py) where much goes wrong.
 
 What always holds is checked in takeover_operator.py at each step, and the end in takeover_chaos.py: all
 members are served by the set that was filled, or, after a stop, by the one that was there before.
