@@ -43,12 +43,13 @@ long: $(VENV)/.dev ## Run the longest tests that need no control plane: chaos, o
 # Tests with the fixture `broker`, on the dev broker in `make test`.
 ON_EACH_KAFKA := tests/client/integration tests/worker/integration tests/pipeline/integration/sinks
 
-lint: $(VENV)/.dev ## Check style, types and layers
+lint: $(VENV)/.dev ## Check style, types, layers and the commits' subjects
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy worker/slackwater operator/slackwater_operator examples benchmarks .ci/gate.py tests/run.py tests/mutants tests/support tools/chart tools/dashboards \
 	  tools/cli_docs tools/client_docs tools/demo_cast tools/kafka_python_suite tools/release
 	$(BIN)/lint-imports
+	@git log -50 --format=%s 2>/dev/null | awk 'length > 72 { print "commit subject of more than 72 characters: " $$0; bad = 1 } END { exit bad }'
 
 bench: $(VENV)/.dev ## Measure against the peers (results are printed, not kept)
 	$(BIN)/python -m benchmarks $(ARGS)
