@@ -154,4 +154,6 @@ def test_a_worker_stopped_after_its_fence_check_changes_nothing_when_it_continue
 def test_a_worker_stopped_at_any_step_changes_nothing_when_it_continues(
     kafka: KafkaCluster, tmp_path: Path, successor: Successor
 ) -> None:
-    try_all(kafka.bootstrap, tmp_path, [(step, successor) for step in Step])
+    # After a handover nothing is noted as begun: the predecessor lived until then.
+    steps = [step for step in Step if (step, successor) != (Step.BEGUN, taken_back)]
+    try_all(kafka.bootstrap, tmp_path, [(step, successor) for step in steps])
