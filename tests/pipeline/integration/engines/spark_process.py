@@ -42,9 +42,11 @@ class SparkProcess:
         return self._pool.submit(function, *arguments).result(HANG_S)
 
     def close(self) -> None:
-        """Ends the session and the process."""
+        """Ends the session and the process. A session on a server ends with that, and stopping it would try
+        for minutes where a test has ended the server."""
         self.closed = True
-        self.run(end_session)
+        if not self.remote:
+            self.run(end_session)
         self._pool.shutdown()
 
 
