@@ -92,7 +92,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
         events.emit("stopped", code=exc.exit_code)
         write_termination_message(str(exc), os.environ)
         return exc.exit_code
-    process = ProcessEnvironment(
+    env = ProcessEnvironment(
         clock,
         events,
         log,
@@ -107,7 +107,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
         reached,
         gc.freeze,  # what was loaded stays, and need not be traversed in each garbage collection
     )
-    worker = Worker(config, instance, parts, process, stopping)
+    worker = Worker(config, instance, parts, env, stopping)
     code = worker.run()
     if worker.status.error:
         write_termination_message(worker.status.error, os.environ)

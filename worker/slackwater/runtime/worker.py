@@ -92,39 +92,32 @@ class Worker:
     """One worker; ``run`` is called once, from the thread that will poll."""
 
     def __init__(
-        self,
-        config: WorkerConfig,
-        instance: str,
-        parts: Parts,
-        process: ProcessEnvironment,
-        stopping: Stopping,
+        self, config: WorkerConfig, instance: str, parts: Parts, env: ProcessEnvironment, stopping: Stopping
     ) -> None:
-        self._config, self._parts, self._process, self._stopping = config, parts, process, stopping
-        self._events, self._log, self._clock = process.events, process.log, process.clock
-        self.status = Status(config.group_id, instance, process.clock)
-        self.status.turned_ms = process.clock.mono_ms()
-        self.status.started_ms = process.clock.wall_ms()
+        self._config, self._parts, self._env, self._stopping = config, parts, env, stopping
+        self._events, self._log, self._clock = env.events, env.log, env.clock
+        self.status = Status(config.group_id, instance, env.clock)
+        self.status.turned_ms = env.clock.mono_ms()
+        self.status.started_ms = env.clock.wall_ms()
         self.status.patience_ms += config.drain_timeout_ms
-        self.status.pod = process.pod or instance
+        self.status.pod = env.pod or instance
         self.metrics = Metrics(group=config.group_id, instance=instance)
         self.metrics.set("session_timeout_seconds", config.session_timeout_ms / 1000)
         self._context = WorkerContext(
             config,
             instance,
-            process.runner,
-            process.writer,
-            process.clock,
-            process.events,
-            process.log,
+            env.runner,
+            env.writer,
+            env.clock,
+            env.events,
+            env.log,
             self.metrics,
             self.status,
-            pod=self.status.pod
-            if process.takeover_context is not None or self.status.pod != instance
-            else "",
-            takes_over=process.takeover_context is not None,
-            reached=process.reached,
+            pod=self.status.pod if env.takeover_context is not None or self.status.pod != instance else "",
+            takes_over=env.takeover_context is not None,
+            reached=env.reached,
         )
-        self._loader = Loader(config, parts, process.clock, process.log, self._quietly, self.metrics)
+        self._loader = Loader(config, parts, env.clock, env.log, self._quietly, self.metrics)
         self._roles = Roles()
         self._loading: Task | None = None
         self._health: HealthServer | None = None
@@ -141,17 +134,17 @@ class Worker:
         """Works until it is stopped or fails. Returns the exit code; raises nothing."""
         try:
             self._observer = self._parts.group_observer()
-            if self._process.takeover_context is not None:
-                self._coordinator = self._make_coordinator(self._process.takeover_context, self._observer)
+            if self._env.takeover_context is not None:
+                self._coordinator = self._make_coordinator(self._env.takeover_context, self._observer)
             takeover_handler = self._coordinator.takeover_handler if self._coordinator is not None else None
             health = self._config.health
             self._health = HealthServer(
-                health, self.status, self.metrics, self._process.file, takeover_handler, self._page
+                health, self.status, self.metrics, self._env.file, takeover_handler, self._page
             )
             if self._coordinator is not None:
                 self._coordinator.listens(health.advertised_host or health.host, self._health.port)
             self._events.emit(
-                "started", pid=self._process.pid, port=self._health.port, process=self.status.process
+                "started", pid=self._env.pid, port=self._health.port, process=self.status.process
             )
             self._health.serve()
             self.enter("starting")
@@ -182,7 +175,7 @@ class Worker:
     # ---- the way to work
 
     def _work(self, observer: GroupObserver) -> None:
-        member = self.wait_for(self._process.runner.submit(lambda: self._loader.member(observer)))
+        member = self.wait_for(self._env.runner.submit(lambda: self._loader.member(observer)))
         takes_over = self._coordinator is not None
         if self._roles.take(at_start(member, self.status.pod, takes_over=takes_over)) is Role.SUCCESSOR:
             self.status.holder = member.holder
@@ -229,7 +222,7 @@ class Worker:
         """Warms up first, then joins."""
         if self._context.engine is None:
             self.enter("warming")
-            self.wait_for(self._process.runner.submit(self._parts.check_topics))
+            self.wait_for(self._env.runner.submit(self._parts.check_topics))
             self._load()
         self._wait_at_gate()
         self.enter("joining")
@@ -270,7 +263,7 @@ class Worker:
         if context.engine is not None:
             return True
         if self._loading is None:
-            self._loading = self._process.runner.submit(self._loader.load)
+            self._loading = self._env.runner.submit(self._loader.load)
         while not self._loading.wait(0):
             if unless():
                 return False
@@ -280,7 +273,7 @@ class Worker:
         self._events.correlate, self._log.correlate = loaded.tracing.fields, loaded.tracing.fields
         if self._config.refresh_every_ms:
             context.refresh(loaded.engine)
-        self._process.loaded()
+        self._env.loaded()
         return True
 
     def _wait_at_gate(self) -> None:
@@ -288,7 +281,7 @@ class Worker:
         if not self._config.join_gate_ms:
             return
         if self._ready is None:
-            self._ready = self.wait_for(self._process.runner.submit(self._connect))
+            self._ready = self.wait_for(self._env.runner.submit(self._connect))
         self.enter("warm")
         deadline = self._clock.mono_ms() + self._config.join_gate_ms
         self.until(lambda: self.status.gate.is_set() or self._clock.mono_ms() >= deadline)
@@ -429,7 +422,7 @@ class Worker:
         self.status.error = message
         self._events.emit("error", message=message)
         self._log.line(f"error: {message}")
-        if self._process.debug or not isinstance(exc, WorkerError | KafkaError):
+        if self._env.debug or not isinstance(exc, WorkerError | KafkaError):
             self._log.line("".join(traceback.format_exception(exc)).rstrip())
         return code
 
@@ -464,9 +457,9 @@ class Worker:
 
     def _close_engine(self) -> None:
         """In bounded time: the successor waits for this process's end."""
-        if self._context.engine is not None and not self._process.closer.submit(
-            self._context.engine.close
-        ).wait(CLOSE_MS):
+        if self._context.engine is not None and not self._env.closer.submit(self._context.engine.close).wait(
+            CLOSE_MS
+        ):
             self._log.line(f"the engine {self._config.engine} did not close within {CLOSE_MS:.0f} ms")
 
     def _quietly(self, call: Callable[[], object]) -> None:

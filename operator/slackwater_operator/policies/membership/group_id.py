@@ -37,7 +37,7 @@ class KafkaClusterRef:
     cluster_id: str = ""
 
     def same_as(self, other: KafkaClusterRef) -> bool | None:
-        """Whether both are one cluster; None if unknown. Places that share a server are one."""
+        """Whether both are one cluster; None if unknown. Those that share a server are one."""
         if self.cluster_id and other.cluster_id:
             return self.cluster_id == other.cluster_id
         return True if self.servers & other.servers else None

@@ -465,8 +465,10 @@ class InFlight:
         for owned, note in begun:
             start = starts.get(owned.tp, owned.committed or 0)
             offsets[owned.tp] = owned.begun_of(start, note, self._context.instance)
-        waiting = [part.owned for other in self._batches() if other.output for part in other.parts.values()]
-        handled = [owned for owned in waiting if owned.tp not in batch.parts]
+        waiting = [other for other in self._batches() if other.output is not None]
+        handled = [
+            part.owned for other in waiting for tp, part in other.parts.items() if tp not in batch.parts
+        ]
         offsets |= {owned.tp: offset for owned in handled if (offset := owned.not_begun_of())}
         if not self._commit(batch, offsets):
             return False

@@ -615,6 +615,8 @@ class Delivery:
         taken, control_for = before_suspects(parts), None
         if taken is None:
             taken, control_for = self._trial(parts)
+        if taken is parts:
+            return parts, None
         again = [tp for tp, part in parts.items() if taken.get(tp) is not part]
         self._seek_back(
             {tp: taken[tp].end if tp in taken else parts[tp].columns.first_offset for tp in again}

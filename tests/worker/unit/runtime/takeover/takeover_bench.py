@@ -318,7 +318,7 @@ class Scene:
         self.stopping = Stopping()
         self.stdout, self.stderr = Lines(self.clock), io.StringIO()
         self.events_log = EventLog(MEMBER, self.clock, self.stdout)
-        process = ProcessEnvironment(
+        env = ProcessEnvironment(
             self.clock,
             self.events_log,
             StderrLog(POD, self.clock, self.stderr),
@@ -331,7 +331,7 @@ class Scene:
             POD,
             TakeoverContext(KEY, self.neighbour, self.watcher, self.caller) if keyed else None,
         )
-        self.worker = Worker(self.config, MEMBER, self.parts, process, self.stopping)
+        self.worker = Worker(self.config, MEMBER, self.parts, env, self.stopping)
         self.neighbour.answers.append(self.hand_over)
 
     @staticmethod

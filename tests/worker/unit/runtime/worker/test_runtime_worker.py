@@ -177,11 +177,11 @@ class Stage:
         events, log = EventLog("w-0", self.clock, self.stdout), StderrLog("w-0", self.clock, self.stderr)
         closer = VirtualRunner(self.clock)
         self.journal_when_loaded: list[list[Any]] = []
-        process = ProcessEnvironment(
+        env = ProcessEnvironment(
             self.clock, events, log, self.runner, self.writer, closer, 42, "worker.yaml",
             loaded=lambda: self.journal_when_loaded.append(list(self.parts.cluster.journal)),
         )  # fmt: skip
-        self.worker = Worker(self.config, "w-0", self.parts, process, self.stopping)
+        self.worker = Worker(self.config, "w-0", self.parts, env, self.stopping)
 
     def stop_when_committed(self) -> None:
         """Requests the stop as soon as all is committed."""
