@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import logging
 import random
 from collections import Counter
@@ -30,7 +31,7 @@ from slackwater.kafka.producer import (
     ProducerRecord,
     sender,
 )
-from slackwater.kafka.records import BatchHeader, decode, iter_batches
+from slackwater.kafka.records import HEADER_BYTES, BatchHeader, decode, iter_batches, record_size
 from slackwater.kafka.serializers import Serializer
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
@@ -506,3 +507,20 @@ async def test_metrics_have_the_names_of_javas_producer() -> None:
     (name,) = [name for name in raw if name.name == "batch-size-avg"]
     assert (name.group, name.tags) == ("producer-metrics", {"client-id": "slackwater-producer"})
     assert raw[name].value() == overall["batch-size-avg"]
+
+
+async def test_metrics_have_the_largest_record_of_a_batch_and_its_compression() -> None:
+    """A record's size is the one that max_request_size limits; the ratio leaves the batch's header out."""
+    async with producing(linger_ms=60_000, compression_type="gzip") as (producer, broker):
+        for size in (10, 1_000, 100):
+            await producer.send("t", bytes(size))
+        await producer.flush()
+        figures = producer.metrics()
+    (batch,) = broker.bytes
+    body = batch[HEADER_BYTES:]
+    overall = figures["producer-metrics"]
+    largest = HEADER_BYTES + record_size(None, bytes(1_000), None)
+    assert (overall["record-size-max"], overall["record-size-avg"]) == (largest, largest)
+    ratio = len(body) / len(gzip.decompress(body))
+    topic = figures["producer-topic-metrics.topic-t"]
+    assert (overall["compression-rate-avg"], topic["compression-rate"]) == (ratio, ratio)

@@ -2,7 +2,8 @@
 
 The groups are ``producer-metrics``, ``producer-node-metrics.node-ID`` and
 ``producer-topic-metrics.topic-NAME``. Times are in ms. What Java's selector, registry, buffer pool and
-transactions measure does not exist here, nor do ``record-size-...`` and ``compression-rate-...``.
+transactions measure does not exist here, nor do ``batch-split-...``, ``metadata-age``,
+``produce-throttle-time-...`` and ``requests-in-flight``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from slackwater.kafka.metrics.sensors import (
     meter_of_values,
 )
 from slackwater.kafka.producer.batch import ProducerBatch
+from slackwater.kafka.records import HEADER_BYTES
 
 _TOPICS = "producer-topic-metrics"
 
@@ -29,6 +31,7 @@ class _Records:
 
     def __init__(self, make: SensorMaker) -> None:
         self.sent, self.again, self.failed, self.size = make(), make(), make(), make()
+        self.compression = make()
 
     def values(self, now_ms: float) -> Values:
         return {
@@ -38,7 +41,11 @@ class _Records:
         }
 
     def values_of_topic(self, now_ms: float) -> Values:
-        return {**self.values(now_ms), **meter_of_values("byte", self.size, now_ms)}
+        return {
+            **self.values(now_ms),
+            **meter_of_values("byte", self.size, now_ms),
+            "compression-rate": self.compression.average(now_ms),
+        }
 
 
 class ProducerMetrics:
@@ -52,6 +59,7 @@ class ProducerMetrics:
         self._all = _Records(make)
         self._topics: SensorsByKey[str, _Records] = SensorsByKey(partial(_Records, make))
         self._batch_size, self._queue_time, self._per_request = make(), make(), make()
+        self._record_size = make()
 
     def sent(self, batches: list[ProducerBatch]) -> None:
         """These batches are written in one request."""
@@ -61,9 +69,14 @@ class ProducerMetrics:
             size = len(batch.payload())
             self._batch_size.record(size, now)
             self._queue_time.record(now - batch.created_ms, now)
+            # As in Java: of each batch only the largest record counts, in the average too; its size is the
+            # one that ``max_request_size`` limits.
+            self._record_size.record(batch.builder.largest_bytes + HEADER_BYTES, now)
+            compression = (size - HEADER_BYTES) / (batch.builder.size_bytes - HEADER_BYTES)
             for records in self._of(batch):
                 records.sent.record(batch.count, now)
                 records.size.record(size, now)
+                records.compression.record(compression, now)
 
     def sending_again(self, batch: ProducerBatch) -> None:
         """An attempt has failed, and another one follows."""
@@ -98,6 +111,8 @@ class ProducerMetrics:
             **self._all.values(now),
             **average_and_maximum("batch-size", self._batch_size, now),
             **average_and_maximum("record-queue-time", self._queue_time, now),
+            **average_and_maximum("record-size", self._record_size, now),
+            "compression-rate-avg": self._all.compression.average(now),
             "records-per-request-avg": self._per_request.average(now),
             **self.net.latency(now),
             "buffer-total-bytes": float(size),

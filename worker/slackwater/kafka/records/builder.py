@@ -31,7 +31,10 @@ class BatchBuilder:
     record is too large is for the producer to say.
     """
 
-    __slots__ = ("_base_timestamp_ms", "_compression", "_max_bytes", "_max_timestamp_ms", "_records", "count")
+    __slots__ = (
+        "_base_timestamp_ms", "_compression", "_max_bytes", "_max_timestamp_ms", "_records", "count",
+        "largest_bytes",
+    )  # fmt: skip
 
     def __init__(self, compression: str = "none", max_bytes: int = 1 << 20) -> None:
         if compression not in CODECS:
@@ -44,6 +47,8 @@ class BatchBuilder:
         self._base_timestamp_ms = -1
         self._max_timestamp_ms = -1
         self.count = 0
+        self.largest_bytes = 0
+        """The :func:`record_size` of the largest record."""
 
     @property
     def size_bytes(self) -> int:
@@ -58,13 +63,16 @@ class BatchBuilder:
         headers: list[tuple[str, bytes | None]] | None = None,
     ) -> bool:
         """Adds a record; False, and nothing changes, if it does not fit any more."""
-        if self.count and self.size_bytes + record_size(key, value, headers) > self._max_bytes:
+        size = record_size(key, value, headers)
+        if self.count and self.size_bytes + size > self._max_bytes:
             return False
         if not self.count:
             self._base_timestamp_ms = timestamp_ms
         self._records.append(timestamp_ms - self._base_timestamp_ms, self.count, key, value, headers or [])
         self._max_timestamp_ms = max(self._max_timestamp_ms, timestamp_ms)
         self.count += 1
+        if size > self.largest_bytes:
+            self.largest_bytes = size
         return True
 
     def build(
