@@ -145,6 +145,51 @@ def test_produce_to_what_is_not_there(client: RawClient, topic: str) -> None:
     assert produce(client, topic, batch([b"x"]), partition=2).error_code == missing
 
 
+# --- the broker's time ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def appended(client: RawClient, name: str) -> str:
+    """A topic whose records have the broker's time."""
+    create_topic(client, name, 1, message_timestamp_type="LogAppendTime")
+    return name
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_log_append_time(client: RawClient, appended: str, codec: str) -> None:
+    """The batch has the time of append in place of its largest, attribute bit 3 and a new checksum; the
+    producer's base stays. Produce, Fetch and ListOffsets agree.
+    """
+    data = batch([b"a", b"b"], timestamps=[T0 + 50, T0], compression=codec)
+    time_ms = produce(client, appended, data).log_append_time_ms
+    assert time_ms > T0 + 50
+    part = fetch(client, appended, 0)
+    [header] = list(records.iter_batches(part.records or b""))
+    assert records.verify_crc(part.records or b"", header)
+    assert (header.attributes & 8, header.base_timestamp_ms, header.max_timestamp_ms) == (8, T0 + 50, time_ms)
+    read = records.decode(part.records or b"", fetch_offset=0).records(appended, 0)
+    assert [(r.timestamp, r.timestamp_type) for r in read] == [(time_ms, 1)] * 2
+    by_time = [list_offset(client, appended, at) for at in (T0, time_ms, time_ms + 1)]
+    assert [(at.offset, at.timestamp) for at in by_time] == [(0, time_ms), (0, time_ms), (-1, -1)]
+
+
+@needs(m.ListOffsetsRequest, 7)
+def test_first_of_records_with_one_time(client: RawClient, appended: str) -> None:
+    """ListOffsets v7 -3: the first record with the largest timestamp."""
+    time_ms = produce(client, appended, batch([b"a", b"b"])).log_append_time_ms
+    offset = list_offset(client, appended, -3)
+    assert (offset.offset, offset.timestamp) == (0, time_ms)
+
+
+def test_a_batch_that_claims_the_brokers_time(client: RawClient, appended: str) -> None:
+    """Attribute bit 3 in a Produce: INVALID_TIMESTAMP."""
+    data = bytearray(batch([b"a"]))
+    data[22] |= 8
+    answer = produce(client, appended, records.stamp_crc(data))
+    assert answer.error_code == E.INVALID_TIMESTAMP
+    assert list_offset(client, appended, -1).offset == 0
+
+
 # --- idempotent produce --------------------------------------------------------------------------
 
 
@@ -187,6 +232,17 @@ def test_repeated_batch_is_acknowledged_once_stored(client: RawClient, topic: st
     for i in range(5):
         assert producer.send(i * 2, 2) == (E.NONE, i * 2)
     assert list_offset(client, topic, -1).offset == 10
+
+
+@pytest.mark.parametrize("times", ["CreateTime", "LogAppendTime"])
+def test_repeated_batch_has_the_time_that_is_stored(client: RawClient, name: str, times: str) -> None:
+    """The answer to a repeated batch has the largest timestamp of the stored one, whoever set it."""
+    create_topic(client, name, 1, message_timestamp_type=times)
+    producer = Producer(client, name)
+    assert [producer.send(0)[0] for _ in range(2)] == [E.NONE, E.NONE]
+    data = batch([b"x"], producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=0)
+    [header] = list(records.iter_batches(fetch(client, name, 0).records or b""))
+    assert produce(client, name, data).log_append_time_ms == header.max_timestamp_ms
 
 
 def test_batch_older_than_the_last_five(client: RawClient, topic: str) -> None:

@@ -44,9 +44,12 @@ class GroupTopic:
 
     # --- topics -----------------------------------------------------------------------------------
 
-    def create_topics(self, **partitions: int) -> None:
-        """Creates each topic with so many partitions."""
-        topics = [NewTopic(topic, count, replication_factor=1) for topic, count in partitions.items()]
+    def create_topics(self, config: Mapping[str, str] | None = None, /, **partitions: int) -> None:
+        """Creates each topic with so many partitions and the settings ``config``."""
+        topics = [
+            NewTopic(topic, count, replication_factor=1, config=dict(config or {}))
+            for topic, count in partitions.items()
+        ]
         for created in self._admin.create_topics(topics).values():
             created.result(WAIT_S)
 

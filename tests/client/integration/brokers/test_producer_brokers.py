@@ -13,6 +13,7 @@ import kafka
 import pytest
 from confluent_kafka import Consumer
 
+from slackwater.kafka import KafkaConsumer
 from slackwater.kafka.admin import KafkaAdmin, NewTopic
 from slackwater.kafka.errors import (
     IllegalArgumentError,
@@ -81,6 +82,19 @@ def test_every_codec_reads_back_with_kafka_python(broker: Broker, topic: str, co
         assert record.value == (None if n % 50 == 0 else f"v{n}".encode() * 5)
         assert record.key == (None if n % 3 == 0 else f"k{n % 7}".encode())
         assert list(record.headers) == ([("h", b"x"), ("nothing", None)] if n % 2 else [])
+
+
+def test_records_with_the_brokers_time(broker: Broker) -> None:
+    name = f"appended-{uuid.uuid4().hex[:8]}"
+    with KafkaAdmin(broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(name, 1, 1, {"message.timestamp.type": "LogAppendTime"})]).unwrap()
+        admin.wait_for_topic(name, 1)
+    with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
+        sent = producer.send(name, b"x", timestamp_ms=1).get(WAIT_S)
+    with KafkaConsumer(name, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        record = next(consumer)
+    assert (record.timestamp, record.timestamp_type) == (sent.timestamp, 1)
+    assert sent.timestamp > 1, "not the producer's"
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])

@@ -176,8 +176,8 @@ def test_an_option_without_a_value_is_named() -> None:
         ("segment.bytes", "many", "Not a number"),
         ("max.message.bytes", None, "Null value"),
         ("compression.type", "gzip", "not supported"),
-        ("message.timestamp.type", "LogAppendTime", "not supported"),
-        ("message.timestamp.type", "CreateTime", ""),
+        ("message.timestamp.type", "LogAppendTime", ""),
+        ("message.timestamp.type", "Never", "must be CreateTime or LogAppendTime"),
         ("preallocate", "maybe", "true or false"),
     ],
 )

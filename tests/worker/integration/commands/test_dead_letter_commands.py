@@ -36,9 +36,12 @@ STACK = "Traceback (most recent call last):\n  File x\nValueError: seven\n"
 
 
 class LetterSite:
-    """A topic of 3 partitions and a dead-letter topic of 2, with letters of a group."""
+    """A topic of 3 partitions and a dead-letter topic of 2, with letters of a group.
 
-    def __init__(self, bootstrap: str, folder: Path) -> None:
+    ``configs``: settings of both topics.
+    """
+
+    def __init__(self, bootstrap: str, folder: Path, configs: dict[str, str] | None = None) -> None:
         name = f"dlq-{uuid4().hex[:8]}"
         self.bootstrap, self.topic, self.dlq, self.group = bootstrap, name, f"{name}.dlq", f"group-{name}"
         document = {
@@ -52,7 +55,10 @@ class LetterSite:
         self.file = folder / "worker.json"
         self.file.write_text(json.dumps(document))
         self.config: WorkerConfig = parse(document)
-        self.create(NewTopic(self.topic, PARTITIONS), NewTopic(self.dlq, 2))
+        self.create(
+            NewTopic(self.topic, PARTITIONS, configs=configs or {}),
+            NewTopic(self.dlq, 2, configs=configs or {}),
+        )
         self.letters = DeadLetterTopic(
             self.dlq,
             producer=lambda: clients.producer(self.config),
@@ -96,8 +102,12 @@ class LetterSite:
 
 
 @pytest.fixture
-def site(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[LetterSite]:
-    made = LetterSite(broker.bootstrap, tmp_path)
+def site(
+    broker: KafkaCluster | DevBroker, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[LetterSite]:
+    """With the parameter as both topics' ``message.timestamp.type``."""
+    times = getattr(request, "param", "CreateTime")
+    made = LetterSite(broker.bootstrap, tmp_path, {"message.timestamp.type": times})
     yield made
     made.letters.close()
 
@@ -285,10 +295,8 @@ def replay(site: LetterSite, producer: Any = None, **options: Any) -> ReplayCoun
         return Replay(LetterLog(first, site.dlq), second, make, **options).run(Selection(site.group))
 
 
+@pytest.mark.parametrize("site", ["CreateTime", "LogAppendTime"], indirect=True)
 def test_letters_are_read_back_from_an_offset_whatever_their_times_are(site: LetterSite) -> None:
-    site.dlq += ".appended"
-    site.create(NewTopic(site.dlq, 1))
-    site.letters._topic = site.dlq
     site.reject(0, *(site.letter(offset) for offset in range(4)))
     assert site.letters.end(0) == 4
     owned = OwnedPartition(TopicPartition(site.topic, 0))
@@ -353,7 +361,11 @@ def test_a_replay_that_goes_on_while_another_waits_for_its_end_is_left_alone(sit
     assert len(site.replayed()) == 2
 
 
-@pytest.mark.parametrize("after", [0, 2, 5])
+@pytest.mark.parametrize(
+    ("after", "site"),
+    [(0, "CreateTime"), (2, "CreateTime"), (5, "CreateTime"), (2, "LogAppendTime")],
+    indirect=["site"],
+)
 def test_a_replay_that_was_killed_is_finished_by_the_next_one(site: LetterSite, after: int) -> None:
     site = site
     site.reject(0, *(site.letter(offset) for offset in range(5)))

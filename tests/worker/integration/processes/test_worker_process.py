@@ -129,10 +129,20 @@ def test_a_batch_that_is_too_large_becomes_a_dead_letter_and_the_worker_goes_on(
     assert (place["firstOffset"], place["lastOffset"], place["bytes"]) == (1, 3, len(data))
 
 
-@pytest.mark.parametrize("point", ["publish", pytest.param("letters", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("point", "times"),
+    [
+        ("publish", "CreateTime"),
+        pytest.param("letters", "CreateTime", marks=pytest.mark.long),
+        pytest.param("letters", "LogAppendTime", marks=pytest.mark.long),
+    ],
+)
 def test_a_kill_between_write_and_commit_duplicates_no_record(
-    site: DeliverySite, point: str, tmp_path: Path
+    site: DeliverySite, point: str, times: str, tmp_path: Path
 ) -> None:
+    """``times``: the ``message.timestamp.type`` of the dead-letter topic."""
+    site.letters_topic += f".{times}"
+    site.create_topics({"message.timestamp.type": times}, **{site.letters_topic: 2})
     site.produce(400, bad_every=7)
     killed = site.worker(environment={"DIE_AFTER": point, "DIE_ONCE_FILE": str(tmp_path / "died")})
     assert killed.wait() == -signal.SIGKILL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater.devbroker.network.connection import Exchange
 from slackwater.devbroker.options import BrokerOptions
 from slackwater.devbroker.storage.partition import LOG_START_OFFSET, AppendResult
@@ -65,10 +66,12 @@ def _append(
         return AppendResult(
             ErrorCode.INVALID_TXN_STATE, message="transactions are not supported by this broker"
         )
+    by_append = topic.configs.get("message.timestamp.type") == "LogAppendTime"
     return partition.append(
         memoryview(part.records or b""),
         produce_version=version,
         max_batch_bytes=int(topic.configs.get("max.message.bytes", options.message_max_bytes)),
+        append_time_ms=SYSTEM_CLOCK.wall_ms() if by_append else None,
     )
 
 
@@ -81,7 +84,10 @@ def _produced(index: int, result: AppendResult, version: int) -> m.ProduceRespon
             error_message=result.message if version >= 8 else None,
         )
     return m.ProduceResponsePartition(
-        index=index, base_offset=result.base_offset, log_start_offset=LOG_START_OFFSET
+        index=index,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=LOG_START_OFFSET,
     )
 
 

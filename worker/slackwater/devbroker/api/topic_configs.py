@@ -1,9 +1,9 @@
 """Topic settings: Kafka's defaults, and validation of the given values.
 
 All of Kafka's usual settings are accepted and reported, so that tools work; only
-``max.message.bytes`` and ``segment.bytes`` change what this broker does. Logs are never cleaned:
-records that ``cleanup.policy`` and ``retention.*`` would remove stay readable. A setting that would
-change the records themselves is refused unless it is at its default.
+``max.message.bytes``, ``message.timestamp.type`` and ``segment.bytes`` change what this broker does. Logs
+are never cleaned: records that ``cleanup.policy`` and ``retention.*`` would remove stay readable.
+``compression.type``, which would change the records themselves, is refused unless it is at its default.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ _DEFAULTS: dict[str, tuple[int, str]] = {
     "segment.ms": (LONG, "604800000"),
     "unclean.leader.election.enable": (BOOLEAN, "false"),
 }
-_ONLY_DEFAULT = ("compression.type", "message.timestamp.type")
+_ONLY_DEFAULT = ("compression.type",)
 _LIMITS = {
     "max.message.bytes": (0, 2**31 - 1),
     "segment.bytes": (14, 2**31 - 1),
     "min.insync.replicas": (1, 2**31 - 1),
 }
 _POLICIES = {"delete", "compact"}
+_TIMES = ("CreateTime", "LogAppendTime")
 
 
 def defaults(options: BrokerOptions) -> dict[str, tuple[int, str]]:
@@ -64,6 +65,8 @@ def problem_with(name: str, value: str | None) -> str:
         return f"{name}={value} is not supported by this broker; leave it at {default}"
     if name == "cleanup.policy" and not set(value.split(",")) <= _POLICIES:
         return f"Invalid value {value} for configuration {name}: must be delete, compact or both"
+    if name == "message.timestamp.type" and value not in _TIMES:
+        return f"Invalid value {value} for configuration {name}: must be {' or '.join(_TIMES)}"
     if kind == BOOLEAN and value.lower() not in ("true", "false"):
         return f"Invalid value {value} for configuration {name}: Expected value to be either true or false"
     if kind in (INT, LONG, DOUBLE):

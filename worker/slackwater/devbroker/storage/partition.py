@@ -18,6 +18,7 @@ from slackwater.kafka.records import (
     RecordError,
     decode,
     iter_batches,
+    set_append_time,
     set_base_offset,
     verify_crc,
 )
@@ -35,10 +36,15 @@ _ZSTD = 4
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """The result of appending one batch. ``base_offset`` is -1 if ``error`` is set."""
+    """The result of appending one batch. ``base_offset`` is -1 if ``error`` is set.
+
+    ``log_append_time_ms``: the broker's time, if the records have it; of a repeated batch the largest
+    timestamp that is stored; -1 otherwise.
+    """
 
     error: ErrorCode = ErrorCode.NONE
     base_offset: int = -1
+    log_append_time_ms: int = -1
     message: str | None = None
     appended_bytes: int = 0
 
@@ -133,23 +139,38 @@ class PartitionLog:
 
     # -- appending ----------------------------------------------------------------------------
 
-    def append(self, data: memoryview, *, produce_version: int, max_batch_bytes: int) -> AppendResult:
+    def append(
+        self,
+        data: memoryview,
+        *,
+        produce_version: int,
+        max_batch_bytes: int,
+        append_time_ms: int | None = None,
+    ) -> AppendResult:
         """Appends the one batch that a Produce request holds for this partition.
 
-        ``data`` must be writable: the batch's offset and leader epoch are set in place. An error of the
-        batch or of the disk is returned in the result.
+        ``data`` must be writable: the batch's offset and leader epoch are set in place. With
+        ``append_time_ms`` its records get this time. An error of the batch or of the disk is returned in the
+        result.
         """
         try:
             header = _only_batch(data, produce_version, max_batch_bytes)
+            if append_time_ms is not None and header.log_append_time:
+                raise _Refused(ErrorCode.INVALID_TIMESTAMP, "the batch claims to have the broker's time")
             duplicate = self.producers.check(header)
         except _Refused as exc:
             return AppendResult(exc.code, message=str(exc))
         except ProducerError as exc:
             return AppendResult(exc.code, message=str(exc))
         if duplicate is not None:
-            return AppendResult(base_offset=duplicate.base_offset)
+            return AppendResult(
+                base_offset=duplicate.base_offset, log_append_time_ms=duplicate.max_timestamp_ms
+            )
         base_offset = self.end_offset
         set_base_offset(data, 0, base_offset, LEADER_EPOCH)
+        if append_time_ms is not None:
+            set_append_time(data, header, append_time_ms)
+            (header,) = iter_batches(data)
         try:
             self._segment_for(header.size, base_offset, header).append(
                 data[: header.size], header, base_offset
@@ -160,7 +181,11 @@ class PartitionLog:
         self.producers.appended(header, base_offset)
         for waiter in list(self.waiters):
             waiter.grown(self, header.size)
-        return AppendResult(base_offset=base_offset, appended_bytes=header.size)
+        return AppendResult(
+            base_offset=base_offset,
+            log_append_time_ms=-1 if append_time_ms is None else append_time_ms,
+            appended_bytes=header.size,
+        )
 
     def _segment_for(self, size: int, base_offset: int, header: BatchHeader) -> Segment:
         """The last segment, or a new one where the batch does not fit the last. Raises OSError."""

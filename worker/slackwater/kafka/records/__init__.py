@@ -12,6 +12,7 @@ from slackwater.kafka.records.batch import (
     iter_batches,
     measure,
     measure_within,
+    set_append_time,
     set_base_offset,
     verify_crc,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "measure",
     "measure_within",
     "record_size",
+    "set_append_time",
     "set_base_offset",
     "stamp_crc",
     "verify_crc",

@@ -30,6 +30,10 @@ CRC_POSITION = 17
 CRC_START = 21
 """Where the checksummed part of a batch begins."""
 _MAGIC_POSITION = 16
+_ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP = struct.Struct(">q")
+_MAX_TIMESTAMP_POSITION = 35
+_CRC = struct.Struct(">I")
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _PREFIX = struct.Struct(">qi")
@@ -214,6 +218,15 @@ def set_base_offset(buffer: bytearray | memoryview, position: int, base_offset: 
     """Gives the batch at ``position`` its place in a log, in place; the checksum stays valid."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + LOG_OVERHEAD_BYTES, epoch)
+
+
+def set_append_time(buffer: bytearray | memoryview, header: BatchHeader, time_ms: int) -> None:
+    """Gives the batch at ``header.position`` the broker's time for all records, in place, and a checksum."""
+    at = header.position
+    _ATTRIBUTES.pack_into(buffer, at + CRC_START, header.attributes | _LOG_APPEND_TIME)
+    _MAX_TIMESTAMP.pack_into(buffer, at + _MAX_TIMESTAMP_POSITION, time_ms)
+    crc = crc32c.crc32c(memoryview(buffer)[at + CRC_START : at + header.size])
+    _CRC.pack_into(buffer, at + CRC_POSITION, crc)
 
 
 _MIN_RECORD_BYTES = 7
