@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import builtins
+import inspect
 import re
+import zlib
 from dataclasses import fields
 
-from slackwater.kafka import errors
+import aiokafka.admin
+import confluent_kafka.admin
+import kafka.admin
+import kafka.producer.future
+import pytest
+
+from slackwater import kafka as client
+from slackwater.kafka import (
+    AsyncAdmin,
+    AsyncProducer,
+    KafkaAdmin,
+    KafkaConsumer,
+    KafkaProducer,
+    admin,
+    errors,
+)
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.net.security import options as security_options
+from slackwater.kafka.producer.batch import FutureRecordMetadata
+from slackwater.kafka.producer.config import ProducerConfig
 from slackwater.kafka.protocol.diagnostics import FindingKind
 from slackwater.kafka.protocol.membership.states import TRANSITIONS, Event, State
 from slackwater.kafka.protocol.subscription import MOVES, FetchState
@@ -54,3 +74,42 @@ def test_every_error_that_the_page_names_exists() -> None:
     named = set(re.findall(r"`(\w+(?:Error|Available))`", table))
     assert len(named) > 15
     assert {name for name in named if not hasattr(errors, name)} == set()
+
+
+OURS = (
+    KafkaProducer, AsyncProducer, FutureRecordMetadata, client.Serializer,
+    KafkaAdmin, AsyncAdmin, admin.PerItem, KafkaConsumer,
+)  # fmt: skip
+THEIRS = {
+    "kafka-python": (
+        kafka.KafkaProducer, kafka.producer.future.FutureRecordMetadata, kafka.KafkaAdminClient, kafka.admin,
+        kafka.partitioner.Partitioner, kafka,
+    ),
+    "confluent-kafka": (
+        confluent_kafka.Producer, confluent_kafka.admin.AdminClient, confluent_kafka.admin.OffsetSpec,
+        confluent_kafka.admin, confluent_kafka,
+    ),
+    "aiokafka": (
+        aiokafka.AIOKafkaProducer, aiokafka.admin.AIOKafkaAdminClient, aiokafka.admin,
+        aiokafka.admin.config_resource, aiokafka,
+    ),
+}  # fmt: skip
+
+
+def parameters(owner: type) -> set[str]:
+    methods = inspect.getmembers(owner, inspect.isfunction)
+    return {name for _, method in methods for name in inspect.signature(method).parameters}
+
+
+@pytest.mark.parametrize("peer", THEIRS)
+def test_the_calls_that_a_page_on_migration_names_exist(peer: str) -> None:
+    """In the tables of producer and admin client: their calls and ours, and our keywords."""
+    page = (PAGE.parents[1] / f"how-to/client/migrate-from-{peer}.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+) \| (.+) \|$", page[page.index("## Producer") :], re.MULTILINE)
+    columns = map(" ".join, zip(*rows, strict=True))
+    theirs, ours = (" ".join(re.findall(r"`([^`]+)`", column)) for column in columns)
+    known = {name for owner in (*OURS, client, admin, builtins, zlib) for name in dir(owner)}
+    known |= set(security_options.OPTIONS).union(*map(parameters, OURS), parameters(admin.NewTopic))
+    known |= {field.name for field in fields(ProducerConfig)}
+    assert set(re.findall(r"(\w+)[(=]", ours)) <= known
+    assert set(re.findall(r"(\w+)\(", theirs)) <= {name for owner in THEIRS[peer] for name in dir(owner)}
