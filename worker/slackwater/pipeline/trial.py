@@ -31,7 +31,7 @@ from slackwater.runtime.delivery.isolation import (
     Isolation,
     IsolationError,
     fault_of,
-    raised_by_handler,
+    raised_by_user,
 )
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.errors import HandlerError, RecordsError
@@ -121,7 +121,7 @@ class Trial:
         except (TransformError, RecordsError) as exc:
             failure: TransformError | RecordsError = exc
         if not isolate:
-            raise raised_by_handler(failure) if isinstance(failure, TransformError) else failure
+            raise raised_by_user(failure) if isinstance(failure, TransformError) else failure
         return self._isolated(batch, sink, failure)
 
     def _isolated(self, batch: DeliveryBatch, sink: Sink, error: TransformError | RecordsError) -> Handled:

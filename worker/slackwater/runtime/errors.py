@@ -77,6 +77,11 @@ class BatchTooLargeError(RecordsError):
     """A batch cannot be written because of its size: none of its records need be at fault."""
 
 
+class SinkRaisedError(RecordsError):
+    """Code of the user's that writes, or prepares to write, has raised; its exception is the cause. Records
+    may be at fault."""
+
+
 class HandlerTimeoutError(HandlerError):
     """A call of the handler took longer than it may; where the machine was busy, another may not."""
 
@@ -147,3 +152,16 @@ def is_transient(exc: BaseException) -> bool:
     """Whether ``exc``, or a cause of it, says that something which a handler needs is away: another try may
     pass."""
     return any(isinstance(cause, Retry | ConnectionError | TimeoutError) for cause in causes(exc))
+
+
+def is_environment(exc: BaseException | None) -> bool:
+    """Whether ``exc``, or a cause of it, says that the surroundings have failed: memory, files, connections,
+    an end that the user's code itself has asked for. Records are not at fault then."""
+    import pyarrow as pa
+
+    return any(
+        isinstance(cause, Retry | OSError | MemoryError | pa.ArrowCapacityError)
+        or not isinstance(cause, Exception)
+        or (isinstance(cause, QueryFailed) and cause.environment)
+        for cause in causes(exc)
+    )

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from slackwater.handler import Retry
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.delivery.batch import (
     DeliveryBatch,
@@ -28,7 +27,14 @@ from slackwater.runtime.delivery.bisection import (
     search,
 )
 from slackwater.runtime.delivery.dead_letters import MAX_STACK_CHARS, letters_of, shortened
-from slackwater.runtime.errors import HandlerRaised, QueryFailed, RecordsError, causes
+from slackwater.runtime.errors import (
+    HandlerRaised,
+    QueryFailed,
+    RecordsError,
+    SinkRaisedError,
+    causes,
+    is_environment,
+)
 from slackwater.runtime.fault_points import Reached
 from slackwater.runtime.interfaces import Sink
 
@@ -49,29 +55,19 @@ class BatchSizeError(IsolationError):
 
 
 def fault_of(exc: BaseException) -> SelectionFault | None:
-    """The fault in records that ``exc`` may show; None where the handler's surroundings have failed: memory,
-    files, connections, an end that the handler itself has asked for."""
-    if isinstance(exc, RecordsError):
+    """The fault in records that ``exc`` may show; None where the surroundings of the handler or of the user's
+    sink have failed."""
+    if isinstance(exc, RecordsError) and not isinstance(exc, SinkRaisedError):
         return SelectionFault(str(exc), reasons=exc.reasons)
-    if not isinstance(exc, TransformError):
+    if not isinstance(exc, TransformError | SinkRaisedError) or is_environment(exc.__cause__):
         return None
-    import pyarrow as pa
-
-    by_value = False
-    for cause in causes(exc.__cause__):
-        if isinstance(cause, Retry | OSError | MemoryError | pa.ArrowCapacityError) or not isinstance(
-            cause, Exception
-        ):
-            return None
-        if isinstance(cause, QueryFailed) and cause.environment:
-            return None
-        by_value = by_value or isinstance(cause, (*_BY_VALUE, QueryFailed))
-    stack = "".join(traceback.format_exception(raised_by_handler(exc)))
+    by_value = any(isinstance(cause, (*_BY_VALUE, QueryFailed)) for cause in causes(exc.__cause__))
+    stack = "".join(traceback.format_exception(raised_by_user(exc)))
     return SelectionFault(str(exc), by_value, shortened(stack, MAX_STACK_CHARS))
 
 
-def raised_by_handler(exc: TransformError) -> BaseException:
-    """The exception that the handler, or its query, has raised."""
+def raised_by_user(exc: TransformError | SinkRaisedError) -> BaseException:
+    """The exception that the handler, its query, or the user's sink has raised."""
     raised: BaseException = exc.__cause__ or exc
     while isinstance(raised, HandlerRaised | QueryFailed) and raised.__cause__ is not None:
         raised = raised.__cause__

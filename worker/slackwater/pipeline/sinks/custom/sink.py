@@ -11,10 +11,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline.engines.handler import load
+from slackwater.pipeline.engines.handler import describe, load
 from slackwater.pipeline.sinks.custom.calls import SinkCalls
 from slackwater.pipeline.sinks.unmarked import UnmarkedSink
-from slackwater.runtime.errors import ConfigError, HandlerLoadError, SinkError
+from slackwater.runtime.errors import (
+    ConfigError,
+    HandlerLoadError,
+    SinkError,
+    SinkRaisedError,
+    WorkerError,
+    is_environment,
+)
+from slackwater.runtime.interfaces import SinkFencedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +72,8 @@ class CustomSink:
             make = partial(loaded, group_id=group_id, options=given)
             self._sink: Any = self._calls.make("its constructor", make)
         else:
-            self._sink = UnmarkedSink(_writer(loaded, implementation, given), implementation)
+            write = _writer(loaded, implementation, given)
+            self._sink = UnmarkedSink(partial(self._of_rows, write), implementation)
 
     @property
     def has_marks(self) -> bool:
@@ -78,8 +87,23 @@ class CustomSink:
 
     def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> CustomStaged:
         """Has the sink prepare the rows. Raises RecordsError, SinkFencedError, SinkError."""
-        staged = self._calls.make("stage", lambda: _checked_staged(self._sink.stage(rows, ranges)))
-        return CustomStaged(self._calls, staged)
+
+        def stage() -> Any:
+            return _checked_staged(self._of_rows(self._sink.stage, rows, ranges))
+
+        return CustomStaged(self._calls, self._calls.make("stage", stage))
+
+    def _of_rows(self, call: Callable[..., Any], *given: Any) -> Any:
+        """What ``call`` returns for ``given``. Raises SinkRaisedError where records may be what it has raised
+        for, and else what it raises."""
+        try:
+            return call(*given)
+        except (WorkerError, SinkFencedError):
+            raise
+        except Exception as exc:
+            if is_environment(exc):
+                raise
+            raise SinkRaisedError(f"sink {self._name}: {describe(exc)}") from exc
 
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         """Has the sink remove rows and lower marks. Raises SinkError, also if it has no ``rewind``."""
