@@ -52,6 +52,8 @@ class FakeAdmin:
         self.logs, self.committed = dict(logs), committed or {}
         self.listed: list[tuple[dict[TopicPartition, int], str]] = []
         self.topic_id = NONE
+        self.note = ""
+        """The metadata of what is committed."""
         self.deleted: set[TopicPartition] = set()
         """They are still shown in the metadata."""
 
@@ -78,4 +80,7 @@ class FakeAdmin:
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         offsets = self.committed.get(group_id, {})
-        return {tp: OffsetAndMetadata(offsets[tp]) for tp in partitions or () if tp in offsets}
+        return {tp: OffsetAndMetadata(offsets[tp], self.note) for tp in partitions or () if tp in offsets}
+
+    def describe_cluster(self) -> Any:
+        return SimpleNamespace(cluster_id="here")

@@ -9,6 +9,7 @@ import pytest
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.datasource.offsets import DataLossError, TopicOffsets, ranges_of
 from slackwater.pipeline.datasource.options import OptionError
+from slackwater.runtime.delivery.partition import CommitNote
 from tests.pipeline.unit.datasource.fakes import NEW, OLD, ORDERS, SECOND, FakeAdmin, FakeLog, options
 
 OTHER = TopicPartition("other", 0)
@@ -24,6 +25,11 @@ def admin() -> FakeAdmin:
         },
         {"g": {ORDERS[0]: 12}, "behind": {ORDERS[0]: 4, ORDERS[1]: 2}},
     )
+
+
+def note(topic_id: str, cluster_id: str) -> str:
+    """What a worker commits beside an offset."""
+    return CommitNote(1, "w-0", topic_id=topic_id, cluster_id=cluster_id).encode()
 
 
 def ranges(broker: FakeAdmin | None = None, **given: str) -> list[tuple[int, int]]:
@@ -87,6 +93,29 @@ def test_offsets_of_a_topic_that_was_made_again(
     assert ranges(broker, **places, failOnDataLoss="false") == instead
     same = '{"orders": {"0": 12, "1": -1}, IDS}'.replace("IDS", ids % NEW)
     assert ranges(broker, startingOffsets=same) == [(12, 14), (5, 5)]
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [("startingOffsets", [(10, 14), (0, 5)]), ("endingOffsets", [(10, 10), (0, 0)])],
+)
+def test_a_commit_of_a_topic_that_was_made_again_counts_for_nothing(
+    option: str, instead: list[tuple[int, int]]
+) -> None:
+    """Before Kafka 4.1 a commit that is under way is stored for the new topic."""
+    broker = admin()
+    broker.topic_id, broker.note = SECOND, note(OLD, "here")
+    with pytest.raises(DataLossError, match=f"topic orders .* {OLD} and is {NEW}; .* failOnDataLoss=false"):
+        ranges(broker, **{option: "group"}, groupId="g")
+    assert ranges(broker, **{option: "group"}, groupId="g", failOnDataLoss="false") == instead
+
+
+@pytest.mark.parametrize("committed", ["", "x", note(NEW, "here"), note(OLD, "elsewhere")])
+def test_a_commit_counts_where_its_note_is_of_this_topic_or_says_nothing_of_it(committed: str) -> None:
+    """An offset that was mirrored from another cluster has the note of its worker there."""
+    broker = admin()
+    broker.topic_id, broker.note = SECOND, committed
+    assert ranges(broker, startingOffsets="group", groupId="g") == [(12, 14), (0, 5)]
 
 
 def test_tasks_know_the_topics_id() -> None:

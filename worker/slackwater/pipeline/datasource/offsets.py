@@ -21,6 +21,7 @@ from slackwater.pipeline.datasource.options import (
     Topics,
     take_topic_ids,
 )
+from slackwater.runtime.delivery.partition import CommitNote
 from slackwater.runtime.delivery.stopped_partitions import id_text
 
 Offsets = dict[TopicPartition, int]
@@ -43,6 +44,8 @@ class Admin(Protocol):
     def committed_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]: ...
+
+    def describe_cluster(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -186,9 +189,20 @@ class TopicOffsets:
         """The first records of these times or later; None: there is none."""
         return {tp: at.offset if at.offset >= 0 else None for tp, at in self._list(dict(times_ms)).items()}
 
-    def committed(self, group: str, partitions: Collection[TopicPartition]) -> Offsets:
-        """The group's offsets; partitions without one are left out."""
-        return {tp: at.offset for tp, at in self._admin.committed_offsets(group, partitions).items()}
+    def committed(self, group: str, now: LogEnds, *, fail: bool) -> Offsets:
+        """The group's offsets; partitions without one are left out. So are those whose offset a worker has
+        committed for another topic of the name, which is reported by :func:`lost` (``fail``)."""
+        offsets: Offsets = {}
+        for tp, at in self._admin.committed_offsets(group, list(now.first)).items():
+            note, current = CommitNote.decode(at.metadata), now.topic_ids.get(tp.topic)
+            if note is None or not is_other(note.topic_id, current) or self._mirrored(note):
+                offsets[tp] = at.offset
+            else:
+                lost(fail, recreated(tp.topic, note.topic_id, str(current)))
+        return offsets
+
+    def _mirrored(self, note: CommitNote) -> bool:
+        return note.mirrored(self._admin.describe_cluster().cluster_id or "")
 
     def _list(
         self, wanted: dict[TopicPartition, int], *, existing: bool = False
@@ -224,7 +238,7 @@ def starting(log_: TopicOffsets, position: Position, now: LogEnds, options: Sour
     Raises OptionError, KafkaError, DataLossError.
     """
     replaced, starts = _replaced(position, now, options), {}
-    for tp, offset in _resolved(log_, position, now).items():
+    for tp, offset in _resolved(log_, position, now, options).items():
         if tp.topic in replaced:
             starts[tp] = now.first[tp]
             continue
@@ -242,7 +256,7 @@ def starting(log_: TopicOffsets, position: Position, now: LogEnds, options: Sour
 def ending(log_: TopicOffsets, position: Position, now: LogEnds, options: SourceOptions) -> Offsets:
     """The offset of each partition of ``now`` before which reading ends. Raises as :func:`starting`."""
     replaced, stops = _replaced(position, now, options), {}
-    for tp, offset in _resolved(log_, position, now).items():
+    for tp, offset in _resolved(log_, position, now, options).items():
         last = now.last[tp]
         stop = last if offset is None else offset
         if tp.topic in replaced:
@@ -281,13 +295,15 @@ def recreated(topic: str, before: str, now: str) -> str:
     )
 
 
-def _resolved(log_: TopicOffsets, position: Position, now: LogEnds) -> Mapping[TopicPartition, int | None]:
+def _resolved(
+    log_: TopicOffsets, position: Position, now: LogEnds, options: SourceOptions
+) -> Mapping[TopicPartition, int | None]:
     """The offset that ``position`` is in each partition of ``now``; None: no record is that late."""
     first, ends = now.first, {EARLIEST: now.first, LATEST: now.last}
     if position.end is not None:
         return ends[position.end]
     if position.group is not None:
-        committed = log_.committed(position.group, list(first))
+        committed = log_.committed(position.group, now, fail=options.fail_on_data_loss)
         return {tp: committed.get(tp, first[tp]) for tp in first}
     if position.offsets is not None:
         _check_complete(position.option, position.offsets, first)
