@@ -48,12 +48,17 @@ class FakeConsumer:
     ) -> None:
         self.fetches, self.first, self.last, self.id = list(fetches), first, last, topic
         self.partitions = {0}
+        self.newest: UUID | None = None
+        """The id that the brokers have for the topic, where this consumer has known another one before."""
         self.at = -1
         self.sought: list[int] = []
         self.assigned: list[TopicPartition] = []
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         self.assigned = partitions
+
+    def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> None:
+        self.id = self.newest or self.id
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         assert [partition] == self.assigned
@@ -154,6 +159,14 @@ def test_a_topic_made_again_before_a_task_reads_it() -> None:
 
 def test_a_consumer_that_has_known_an_older_topic_than_the_planner_reads_the_new_one() -> None:
     assert read(FakeConsumer(SECOND, columns(0, 3)), 0, 3, topic_id=NEW) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("topic_id", "rows"), [(OLD, []), (NEW, [0, 1, 2])])
+def test_a_consumer_that_is_kept_asks_which_topic_there_is(topic_id: str, rows: list[int]) -> None:
+    """A fetch before Kafka 3.1 names topics by name: it gives the new one's records, and no error."""
+    consumer = FakeConsumer(columns(0, 3))
+    consumer.newest = SECOND
+    assert read(consumer, 0, 3, topic_id=topic_id, fail=False) == rows
 
 
 def test_a_topic_deleted_while_a_task_reads_it() -> None:

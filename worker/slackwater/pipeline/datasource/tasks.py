@@ -67,6 +67,8 @@ class ReadingConsumer(Protocol):
 
     def assign(self, partitions: list[TopicPartition]) -> None: ...
 
+    def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> None: ...
+
     def seek(self, partition: TopicPartition, offset: int) -> None: ...
 
     def position(self, partition: TopicPartition) -> int: ...
@@ -98,6 +100,9 @@ def read_range(
     """
     tp, at = part.partition, part.start
     consumer.assign([tp])
+    # A consumer that is kept may know an older topic of the name. Before Kafka 3.1 a fetch names topics by
+    # name, so that it gives the records of whichever there is.
+    consumer.bootstrap(silence_ms, refresh=True)
     consumer.seek(tp, at)
     heard_at = clock.mono_ms()
     while at < part.stop:
