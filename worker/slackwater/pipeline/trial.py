@@ -151,6 +151,8 @@ class Trial:
             try_to_stage(batch, self._transformed(batch), sink, no_faults)
         except Exception as exc:
             fault = fault_of(exc)
+            if fault is None and isinstance(exc, TransformError):
+                raise HandlerError(f"{exc} (handler {self._handler})") from exc
             if fault is None:
                 raise
             return fault

@@ -289,6 +289,18 @@ def test_a_handler_that_asks_to_be_tried_again_blames_no_record(isolate: bool) -
         run(away, [b"a"], "python", isolate=isolate)
 
 
+def test_what_is_away_while_records_at_fault_are_looked_for_is_an_error_of_the_handler() -> None:
+    def away(records: list[ConsumerRecord]) -> Rows:
+        if len(records) == 1:
+            raise Retry("the rates are away")
+        if records:
+            raise ValueError("bad")
+        return iter(())
+
+    with pytest.raises(HandlerError, match="the rates are away"):
+        run(away, [b"a", b"b"], "python")
+
+
 ORDER = {"format": "json", "schema": "order BIGINT NOT NULL, amount DOUBLE"}
 
 
