@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from slackwater.backfill.state import GO_ON, check_topic
 from slackwater.clock import SYSTEM_CLOCK, Clock
-from slackwater.handler import Batch as Info
+from slackwater.handler import Batch as Info, OffsetRange
 from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.records import concat
 from slackwater.pipeline.engines.spark_session import summary
@@ -19,24 +19,29 @@ from slackwater.pipeline.sinks.spark import append
 from slackwater.pipeline.trial import Trial
 from slackwater.runtime.delivery.batch import (
     DeliveryBatch,
+    Handled,
     Part,
     Released,
     Stage,
     TransformError,
     sink_error,
+    stage,
 )
+from slackwater.runtime.delivery.bisection import ALWAYS
+from slackwater.runtime.delivery.ended_processes import ENDED_THE_PROCESS, MOST_ENDS, rejected_whole
 from slackwater.runtime.delivery.isolation import fault_of
 from slackwater.runtime.delivery.log_reading import read_log
 from slackwater.runtime.errors import (
     BatchTooLargeError,
     HandlerError,
-    HandlerTimeoutError,
     RecordsError,
     RefreshFailed,
     SinkError,
     StartError,
     WorkerError,
+    ended_by_batch,
 )
+from slackwater.runtime.fault_points import no_faults
 from slackwater.runtime.interfaces import SinkFencedError
 
 if TYPE_CHECKING:
@@ -46,7 +51,6 @@ if TYPE_CHECKING:
     from slackwater.backfill.cluster import BackfillCluster
     from slackwater.backfill.letters import Letters
     from slackwater.backfill.state import BackfillState
-    from slackwater.handler import OffsetRange
     from slackwater.kafka import KafkaConsumer
     from slackwater.kafka.structs import TopicPartition
     from slackwater.runtime.config.worker_config import WorkerConfig
@@ -56,6 +60,8 @@ if TYPE_CHECKING:
     Ranges = Mapping[TopicPartition, OffsetRange]
 
 INSTANCE = "backfill"
+DISTANCES = (1, 2, 4, 8, 16, 32, 64)
+"""From a record that has ended a process to those that show whether the handler works."""
 _LOST = re.compile(r"slackwater\.pipeline\.datasource\.offsets\.DataLossError: (.*?)\. To go on ", re.DOTALL)
 """What a task, or the planning of a query, says of records that are gone; from another process. At the start:
 the text of another error may have anything from a record."""
@@ -91,32 +97,86 @@ class BackfillDelivery:
         self._fresh_ms = clock.mono_ms()
         self.failure = ""
         """Why the last batch has failed."""
+        self._rejected_in_a_row = 0
+        """How many records were rejected because they end a process, with none delivered in between."""
 
     def deliver(self, part: Ranges, ranges: Ranges, *, may_halve: bool) -> Delivered | None:
         """Delivers ``part`` of ``ranges``.
 
-        None: it has failed, and smaller parts of it may not (``may_halve``, or it has failed for its size).
-        Otherwise a batch that fails is handled in this process, which finds the records at fault.
+        None: it has failed, and smaller parts of it may not (``may_halve``, or it has failed for its size, or
+        with it a process has ended). Otherwise a batch that fails is handled in this process, which finds the
+        records at fault; and a record that ends a process alone is a dead letter.
 
         Raises WorkerError, KafkaError; nothing of the part is committed then. StartError: its records are
         gone, or the topic is another one.
         """
         self._refresh()
         try:
-            return self._deliver(part, ranges)
+            return self._deliver_or_narrow(part, ranges, may_halve=may_halve)
         except SinkFencedError as exc:
             raise self._state.taken(exc) from exc
-        except (TransformError, RecordsError, HandlerTimeoutError) as exc:
-            self.failure = str(exc)
-            offsets = sum(span.end - span.start for span in part.values())
-            if may_halve or (isinstance(exc, BatchTooLargeError) and offsets > 1):
-                return None
-            if isinstance(exc, HandlerTimeoutError):
-                raise
+
+    def _deliver_or_narrow(self, part: Ranges, ranges: Ranges, *, may_halve: bool) -> Delivered | None:
         try:
-            return self._deliver_here(part)
-        except SinkFencedError as exc:
-            raise self._state.taken(exc) from exc
+            return self._deliver_or_search(part, ranges, may_halve=may_halve)
+        except HandlerError as exc:
+            if not ended_by_batch(exc):
+                raise
+            self.failure = str(exc)
+            return None if _count(part) > 1 else self._deliver_alone(part, ranges, exc)
+
+    def _deliver_or_search(self, part: Ranges, ranges: Ranges, *, may_halve: bool) -> Delivered | None:
+        try:
+            delivered = self._deliver(part, ranges)
+        except (TransformError, RecordsError) as exc:
+            self.failure = str(exc)
+            if may_halve or (isinstance(exc, BatchTooLargeError) and _count(part) > 1):
+                return None
+            delivered = self._deliver_here(part)
+        self._rejected_in_a_row = 0
+        return delivered
+
+    def _deliver_alone(self, part: Ranges, ranges: Ranges, error: HandlerError) -> Delivered | None:
+        """Delivers one record, with which a process has ended (``error``), or rejects it after as many ends
+        as a worker. Raises HandlerError where the handler, or what it works with, is at fault."""
+        ((tp, span),) = part.items()
+        record = self._read(tp, span)
+        for _ in range(MOST_ENDS - 1):
+            if not len(record.columns) or not self._handles_others(tp, span.start, ranges):
+                raise HandlerError(
+                    f"{tp} offset {span.start}: {error}. So it does with the records beside it: the handler "
+                    "or its environment is at fault, and no record is rejected"
+                ) from error
+            try:
+                return self._deliver_or_search(part, ranges, may_halve=False)
+            except HandlerError as exc:
+                if not ended_by_batch(exc):
+                    raise
+        if self._rejected_in_a_row >= ALWAYS:
+            raise HandlerError(
+                f"{tp} offset {span.start}: {error}. So it did with the {ALWAYS} records before, and at most "
+                "so many in a row are rejected: the handler or its environment is at fault"
+            ) from error
+        self._rejected_in_a_row += 1
+        batch = DeliveryBatch({tp: record}, Stage.HANDLING, None, 0.0, ended_alone=MOST_ENDS)
+        reason = ENDED_THE_PROCESS.format(ends=MOST_ENDS)
+        rejected = rejected_whole(batch, reason, by_record=self._config.by_record)
+        return self._write_here(part, stage(batch, rejected, self._state.sink, no_faults))
+
+    def _handles_others(self, tp: TopicPartition, at: int, ranges: Ranges) -> bool:
+        """Whether the handler handles a record near the one at offset ``at``."""
+        for distance in DISTANCES:
+            for start in (at + distance, at - distance):
+                span = OffsetRange(start, start + 1)
+                in_range = ranges[tp].start <= start < ranges[tp].end
+                if in_range and len(self._read(tp, span).columns):
+                    with suppress(Exception):  # it may be another record that ends a process
+                        self._cluster.run({tp: span}, self._info({tp: span}, ranges))
+                        return True
+        return False
+
+    def _info(self, part: Ranges, ranges: Ranges) -> Info:
+        return Info(dict(part), frozenset(ranges), self._config.group_id, INSTANCE)
 
     def _refresh(self) -> None:
         every_ms = self._config.refresh_every_ms
@@ -129,7 +189,7 @@ class BackfillDelivery:
     # -- in the cluster --------------------------------------------------------------------------------------
 
     def _deliver(self, part: Ranges, ranges: Ranges) -> Delivered:
-        info = Info(dict(part), frozenset(ranges), self._config.group_id, INSTANCE)
+        info = self._info(part, ranges)
         if self._cluster.writes:
             stored: list[int] = []
             stored_before = self._stored_letters(part)
@@ -253,7 +313,9 @@ class BackfillDelivery:
             instance=INSTANCE,
             by_record=self._config.by_record,
         )
-        handled = trial.handle(batch, self._state.sink)
+        return self._write_here(part, trial.handle(batch, self._state.sink))
+
+    def _write_here(self, part: Ranges, handled: Handled) -> Delivered:
         assert handled.staged is not None
         try:
             count = self._store(handled.letters.items())
@@ -268,3 +330,8 @@ class BackfillDelivery:
         check_topic(self._consumer, tp, {tp.topic: self._state.owned[tp].topic_id})
         columns = concat(pieces) if pieces else Released(0, span.start, span.end)
         return Part(self._state.owned[tp], columns, span.start, span.end)
+
+
+def _count(part: Ranges) -> int:
+    """How many offsets it has."""
+    return sum(span.end - span.start for span in part.values())

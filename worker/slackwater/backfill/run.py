@@ -123,6 +123,7 @@ def _run(
         delivered = delivery.deliver(part, ranges, may_halve=size.can_halve(offsets))
         if delivered is None:
             size.failed(offsets)
+            work.failed(part)
             report.failed(offsets, delivery.failure)
             continue
         _of_sink("fix the backfill's end", lambda: state.fix_ends(ranges))

@@ -30,6 +30,8 @@ class Work:
     def __init__(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
         self._ranges = dict(ranges)
         self._next = {tp: span.start for tp, span in ranges.items()}
+        self._failed: dict[TopicPartition, int] = {}
+        """Up to where the last part that has failed reaches, of each partition that has some of it left."""
 
     @property
     def total(self) -> int:
@@ -52,15 +54,31 @@ class Work:
 
     def take(self, most: int) -> dict[TopicPartition, OffsetRange]:
         """The next part: about ``most`` offsets, of each partition a share of what it has left; empty: all is
-        done."""
+        done. Of a part that has failed at most as many, of as few partitions as possible, so that a record
+        that each batch fails with is alone in the end."""
+        if self._failed:
+            return self._of_failed(most)
         ends = limited(self._next, {tp: span.end for tp, span in self._ranges.items()}, most)
         return {tp: OffsetRange(self._next[tp], end) for tp, end in ends.items() if end > self._next[tp]}
+
+    def _of_failed(self, most: int) -> dict[TopicPartition, OffsetRange]:
+        part = {}
+        for tp, end in self._failed.items():
+            if most > 0:
+                part[tp] = OffsetRange(self._next[tp], min(end, self._next[tp] + most))
+                most -= part[tp].end - part[tp].start
+        return part
+
+    def failed(self, part: Mapping[TopicPartition, OffsetRange]) -> None:
+        """The next parts are of this one, which has failed, until all of it is done."""
+        self._failed = {tp: span.end for tp, span in part.items()}
 
     def advance(self, ends: Mapping[TopicPartition, int]) -> None:
         """All before ``ends`` is done."""
         for tp, end in ends.items():
             span = self._ranges[tp]
             self._next[tp] = min(max(self._next[tp], end), span.end)
+        self._failed = {tp: end for tp, end in self._failed.items() if self._next[tp] < end}
 
 
 class BackfillBatchSize:

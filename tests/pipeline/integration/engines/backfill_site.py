@@ -14,6 +14,7 @@ from tests.support.workers.group_site import GroupSite
 PARTITIONS = 3
 HANDLER = '''
 import json
+import os
 
 import pyarrow as pa
 
@@ -49,6 +50,12 @@ def arrow(table):
     if 0 in ids:
         raise ValueError("id is 0")
     return table.select(["topic", "partition", "offset"]).append_column("id", pa.array(ids, pa.int64()))
+
+
+def ending(table):
+    if b'{"id": 7, "kind": "good"}' in table["value"].to_pylist():
+        os._exit(1)
+    return whole(table)
 
 
 def rejecting(table):

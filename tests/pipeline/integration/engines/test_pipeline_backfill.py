@@ -110,6 +110,20 @@ def test_engine_arrow_runs_in_the_executors(site: GroupSite, spark: SparkProcess
 
 
 @pytest.mark.long
+def test_a_record_that_ends_a_process_of_sparks_is_a_dead_letter(
+    site: GroupSite, spark: SparkProcess
+) -> None:
+    write(site, range(60))
+    config = site.config(engine="arrow", handler="site_handler:ending", retries=0)
+    lines = spark.run(host.run_with, config, ["earliest"], {})
+    assert lines[-1].endswith(" 59 rows, 1 letters")
+    assert ids(site) == [number for number in range(60) if number != 7]
+    (letter,) = site.dead_letters()
+    assert json.loads(letter.value or b"")["id"] == 7
+    assert letter.headers["slackwater.error"].startswith(b"EndedTheProcess: ")
+
+
+@pytest.mark.long
 def test_a_format_of_sparks_is_written_in_the_cluster_and_goes_on_by_committed_offsets(
     site: GroupSite, spark: SparkProcess
 ) -> None:

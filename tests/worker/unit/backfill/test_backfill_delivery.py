@@ -15,8 +15,12 @@ import pytest
 from slackwater.backfill.cluster import PartResult
 from slackwater.backfill.delivery import BackfillDelivery, Delivered
 from slackwater.backfill.letters import LetterFile, make_letters
+from slackwater.backfill.report import TextReport
+from slackwater.backfill.run import _run
+from slackwater.backfill.slices import Work
 from slackwater.backfill.state import BackfillState, group_of
 from slackwater.handler import OffsetRange, Retry
+from slackwater.kafka.records import BatchBuilder, decode
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.datasource.offsets import DataLossError, lost
 from slackwater.pipeline.engines.spark_session import SparkFailure
@@ -305,3 +309,93 @@ def test_a_topic_made_again_while_this_process_reads_it(
     site.delivery._consumer = SimpleNamespace(topic_id=lambda _: now)  # type: ignore[assignment]
     with pytest.raises(StartError, match=f"the id was id and is {id_text(now)}"):
         site.deliver(0, 4, may_halve=False)
+
+
+class Ending(FakeCluster):
+    """Handles each record but those at the offsets of ``ends``, with which a process of Spark's ends."""
+
+    def __init__(self, *ends: int) -> None:
+        super().__init__()
+        self.ends = set(ends)
+
+    def run(self, part: Mapping[TopicPartition, OffsetRange], info: Any) -> PartResult:
+        self.parts.append(part)
+        offsets = range(part[TP].start, part[TP].end)
+        if self.ends.intersection(offsets):
+            raise SparkFailure("Python worker exited unexpectedly", environment=True, ended_by_batch=True)
+        return PartResult(rows_at(offsets), [])
+
+
+def rows_at(offsets: range) -> pa.Table:
+    return pa.table(
+        {
+            "topic": pa.array(["orders"] * len(offsets)),
+            "partition": pa.array([0] * len(offsets), pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            "id": pa.array(offsets, pa.int64()),
+        }
+    )
+
+
+def read(_consumer: Any, _tp: TopicPartition, start: int, end: int, _clock: Any) -> list[Any]:
+    """What :func:`read_log` gives: a record at each offset."""
+    builder = BatchBuilder("none", 1_000_000)
+    for at in range(start, end):
+        assert builder.append(at, b"k", b"v", [])
+    return [decode(builder.build(base_offset=start), fetch_offset=start)]
+
+
+def run_all(site: Site) -> None:
+    report = TextReport(lambda _: None, lambda *_: None)
+    _run(site.delivery, site.state, Work(ALL), ALL, 100, report)
+
+
+@pytest.fixture
+def end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Site]:
+    """A site whose records at these offsets end a process."""
+    monkeypatch.setattr("slackwater.backfill.delivery.read_log", read)
+    monkeypatch.setattr("slackwater.backfill.delivery.check_topic", lambda *_: None)
+    return lambda *ends: Site(tmp_path, Ending(*ends))
+
+
+@pytest.mark.parametrize("ends", [(0, 5), (42,), (42, 43, 44, 99)], ids=str)
+def test_a_record_that_ends_a_process_is_a_dead_letter(
+    end: Callable[..., Site], tmp_path: Path, ends: tuple[int, ...]
+) -> None:
+    site = end(*ends)
+    run_all(site)
+    assert site.ids() == [at for at in range(100) if at not in ends]
+    letters = [dict(headers) for headers in LetterFile(tmp_path / "letters.jsonl").headers_since(0, 0)]
+    assert [letter["slackwater.offset"] for letter in letters] == [b"%d" % at for at in ends]
+    assert {(letter["slackwater.error"] or b"").partition(b":")[0] for letter in letters} == {
+        b"EndedTheProcess"
+    }
+
+
+def test_no_record_is_rejected_where_a_process_ends_with_each(end: Callable[..., Site]) -> None:
+    site = end(*range(100))
+    with pytest.raises(HandlerError, match="Python worker exited unexpectedly"):
+        run_all(site)
+    assert site.lines() == []
+
+
+def test_no_more_than_ten_records_in_a_row_are_rejected(end: Callable[..., Site]) -> None:
+    site = end(*range(20, 40))
+    with pytest.raises(HandlerError, match="orders-0 offset 30: .* the 10 records before"):
+        run_all(site)
+    assert len(site.lines()) == 10
+
+
+def test_a_record_is_left_out_by_two_runs_of_the_same_name(make: Callable[..., Site]) -> None:
+    """For one that ends the command itself: it is not known to the next run."""
+    site = make((rows_at(range(4)), []), (rows_at(range(5, 8)), []))
+    site.deliver(0, 4)
+    behind = {TP: OffsetRange(5, 8)}
+    site.state = BackfillState(site.sink, site.state.group, "e", {"orders": "id"}, by_record=True)
+    ranges, positions = site.state.begin(behind)
+    work = Work(ranges)
+    work.advance(positions)
+    assert work.left == behind
+    site.delivery._state = site.state
+    site.deliver(5, 8)
+    assert site.ids() == [0, 1, 2, 3, 5, 6, 7]

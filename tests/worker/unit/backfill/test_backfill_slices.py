@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from slackwater.backfill.slices import FIRST, LEAST, TARGET_BYTES, TARGET_MS, BackfillBatchSize, Work
 from slackwater.handler import OffsetRange
 from slackwater.kafka.structs import TopicPartition
@@ -23,6 +25,26 @@ def test_all_offsets_are_taken_once_and_all_partitions_end_together() -> None:
     assert taken == {P0: list(range(100, 1000)), P1: list(range(500, 600))}
     assert (work.done, work.total) == (1100, 1100)
     assert 10 <= parts <= 11
+
+
+@pytest.mark.parametrize("bad", [(P0, 0), (P1, 30_000), (P2, 29_999)], ids=str)
+def test_a_record_that_each_batch_fails_with_is_taken_alone(bad: tuple[TopicPartition, int]) -> None:
+    """Whatever its partition is."""
+    work = Work({tp: OffsetRange(0, 30_001) for tp in (P0, P1, P2)})
+    size, alone = BackfillBatchSize(1_000_000), []
+    for _ in range(100):
+        part = work.take(size.offsets)
+        offsets = sum(span.end - span.start for span in part.values())
+        fails = bad[0] in part and part[bad[0]].start <= bad[1] < part[bad[0]].end
+        if fails and offsets > 1:
+            size.failed(offsets)
+            work.failed(part)
+            continue
+        alone += [part] if fails else []
+        work.advance({tp: span.end for tp, span in part.items()})
+        size.succeeded(offsets, 1, 1)
+    assert alone == [{bad[0]: OffsetRange(bad[1], bad[1] + 1)}]
+    assert work.done == work.total
 
 
 def test_marks_outside_of_a_range_do_not_move_it() -> None:
