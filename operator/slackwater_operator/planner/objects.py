@@ -61,7 +61,7 @@ def note_foreign(context: PlanningContext) -> bool:
 
     A group without a StatefulSet needs the names of all its first objects, and must wait for an older group
     that may have a StatefulSet of the same name: otherwise both would run until one of them rolls. A group
-    with a StatefulSet continues.
+    with a StatefulSet continues with it; its next one waits for the name.
     """
     snapshot = context.snapshot
     assert snapshot.group is not None
@@ -69,12 +69,13 @@ def note_foreign(context: PlanningContext) -> bool:
         return True
     taken, first = foreign(snapshot), snapshot.statefulset is None
     needed = {STATEFULSET, "ServiceAccount", "Service"}
+    sets = {names.statefulset(snapshot.name, suffix) for suffix in _asked_sets(snapshot)}
     for kind, name in taken:
         context.needs_attention(
             "NameTaken",
             f"{kind} {name} exists and does not belong to this ConsumerGroup; delete or rename it, or "
             "rename the group",
-            stalls=first and kind in needed,
+            stalls=name in sets if kind == STATEFULSET else first and kind in needed,
         )
     rivals = snapshot.rivals if first or snapshot.group.spec.rollout.takes_over else ()
     for rival in rivals:
@@ -321,7 +322,7 @@ def wanted_sets(snapshot: GroupSnapshot) -> list[str]:
         return [next_suffix("") if takes_over else ""]
     revision = snapshot.revision
     rolls = revision is not None and snapshot.failed is None and _outdated(snapshot, there, revision.hash)
-    begins = takes_over and len(snapshot.sets) == 1 and rolls
+    begins = takes_over and there.replicas > 0 and len(snapshot.sets) == 1 and rolls
     return [*snapshot.sets, *([next_suffix(there.suffix)] if begins else [])]
 
 

@@ -151,7 +151,10 @@ def troubles(context: PlanningContext) -> tuple[Trouble, ...]:
         reason = "PreflightFailed" if preflight else "RolloutStopped"
         advice = f"correct the spec, or change the annotation {names.RETRY} to try the revision again"
         result.append(Trouble(reason, f"revision {failed.template}: {failed.reason}; {advice}"))
-    result += [Trouble(reason, message) for reason, message in context.snapshot.problems]
+    result += [
+        Trouble(reason, message, stalls=reason == "NameTaken")
+        for reason, message in context.snapshot.problems
+    ]
     result += _lost_nodes(context)
     result += _missing_pods(context)
     result += _broken_pods(context)

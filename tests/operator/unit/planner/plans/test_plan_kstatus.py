@@ -87,6 +87,47 @@ async def test_a_group_whose_revision_failed_has_failed_until_the_next_spec() ->
     assert FAILED not in failed
 
 
+@pytest.mark.parametrize("replicas", [2, 0])
+async def test_a_group_has_failed_while_the_name_of_its_next_set_is_taken(replicas: int) -> None:
+    simulation, operator = group(rollout={"strategy": "Takeover"})
+    await operator.run(lambda: kstatus(simulation.resource) == CURRENT)
+    simulation.change(replicas=replicas)
+    await operator.run(lambda: kstatus(simulation.resource) == CURRENT)
+    labels = {"slackwater.dev/group": "flights-b"}
+    simulation.apply(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {"name": "flights-b", "namespace": "default", "labels": labels},
+            "spec": {
+                "replicas": 0,
+                "template": {"metadata": {"labels": labels}, "spec": {"containers": []}},
+            },
+        }
+    )
+    await operator.run(lambda: simulation.condition("Degraded")["reason"] == "NameTaken")
+    assert kstatus(simulation.resource) == CURRENT, "the name is not needed before the next rollout"
+    simulation.change(pipeline=image("v2"))
+    if replicas:
+        await operator.run(lambda: kstatus(simulation.resource) == FAILED)
+        assert simulation.condition("Stalled")["reason"] == "NameTaken"
+        simulation.delete("StatefulSet", "flights-b", "")
+    failed: list[bool] = []
+    simulation.each_tick.append(
+        lambda simulation: failed.append(simulation.condition("Stalled")["status"] == "True")
+    )
+    await operator.run(lambda: kstatus(simulation.resource) == CURRENT)
+    assert replicas or not any(failed), "without workers the set keeps its name"
+
+
+async def test_a_group_whose_secret_is_of_another_owner_has_failed_until_it_is_gone() -> None:
+    simulation, operator = group(rollout={"strategy": "Takeover"})
+    simulation.apply({"kind": "Secret", "metadata": {"name": "flights-takeover", "namespace": "default"}})
+    await operator.run(lambda: kstatus(simulation.resource) == FAILED)
+    simulation.delete("Secret", "flights-takeover", "")
+    await operator.run(lambda: kstatus(simulation.resource) == CURRENT)
+
+
 async def test_a_spec_that_is_invalid_has_failed() -> None:
     simulation, operator = group()
     await operator.run(lambda: kstatus(simulation.resource) == CURRENT)
