@@ -51,6 +51,7 @@ class Session:
 
     Attributes:
         key: namespace and name.
+        began_ms: when it began (wall clock).
         resource: the ConsumerGroup as it was read last.
         cluster: where its Kafka group is.
         running: what its workers reach Kafka with.
@@ -94,6 +95,7 @@ class Session:
 
     key: tuple[str, str]
     autoscaler: Autoscaler
+    began_ms: int = 0
     stalls: StallWatch = field(default_factory=StallWatch)
     forced: ForcedWatch = field(default_factory=ForcedWatch)
     topics: TopicWatch = field(default_factory=TopicWatch)
@@ -176,4 +178,4 @@ def new_session(
         settle_ms=settle_ms,
         up_window_ms=up_window_ms,
     )
-    return Session(key, autoscaler, kafka_since_ms=now_ms)
+    return Session(key, autoscaler, began_ms=now_ms, kafka_since_ms=now_ms)

@@ -60,11 +60,10 @@ class ObjectEvents:
         """The same for the Jobs of rewinds."""
         result = []
         for job in jobs:
-            snapshot = rewind_job(job, pods)
-            of_job, of_pod = await self._causes(session, job, pods, snapshot.view, now_ms)
-            if of_job or of_pod:
-                snapshot = rewind_job(job, pods, job_events=of_job, pod_events=of_pod)
-            result.append(snapshot)
+            of_job, of_pod = await self._causes(session, job, pods, rewind_job(job, pods).view, now_ms)
+            result.append(
+                rewind_job(job, pods, job_events=of_job, pod_events=of_pod, since_ms=session.began_ms)
+            )
         return tuple(result)
 
     async def not_created(
@@ -101,7 +100,7 @@ class ObjectEvents:
 
     async def _job(self, session: Session, job: Manifest, pods: list[Manifest], now_ms: int) -> JobSnapshot:
         of_job, of_pod = await self._causes(session, job, pods, job_snapshot(job, pods).view, now_ms)
-        return job_snapshot(job, pods, job_events=of_job, pod_events=of_pod)
+        return job_snapshot(job, pods, job_events=of_job, pod_events=of_pod, since_ms=session.began_ms)
 
     async def _causes(
         self, session: Session, job: Manifest, pods: list[Manifest], view: PreflightView, now_ms: int

@@ -191,15 +191,19 @@ def job_snapshot(
     *,
     job_events: Sequence[ObjectEvent] = (),
     pod_events: Sequence[ObjectEvent] = (),
+    since_ms: int = 0,
 ) -> JobSnapshot:
-    """A preflight Job, with its pod if that is there, and the Events about both."""
+    """A preflight Job, with its pod if that is there, and the Events about both; `since_ms` as of
+    `preflight_view`."""
     metadata = job["metadata"]
     annotations = metadata.get("annotations") or {}
     attempt = str(annotations.get(ATTEMPT, ""))
     return JobSnapshot(
         name=metadata["name"],
         uid=metadata["uid"],
-        view=preflight_view(job, pod_of_job(job, pods), job_events=job_events, pod_events=pod_events),
+        view=preflight_view(
+            job, pod_of_job(job, pods), job_events=job_events, pod_events=pod_events, since_ms=since_ms
+        ),
         deleting=bool(metadata.get("deletionTimestamp")),
         attempt=int(attempt) if attempt.isascii() and attempt.isdigit() and len(attempt) < 7 else 1,
         retry=str(annotations.get(names.RETRY, "")),
@@ -233,8 +237,10 @@ def rewind_job(
     *,
     job_events: Sequence[ObjectEvent] = (),
     pod_events: Sequence[ObjectEvent] = (),
+    since_ms: int = 0,
 ) -> RewindJob:
-    """A Job of a rewind, with its pod if that is there, and the Events about both."""
+    """A Job of a rewind, with its pod if that is there, and the Events about both; `since_ms` as of
+    `preflight_view`."""
     metadata, pod = job["metadata"], pod_of_job(job, pods)
     states = [
         container.get("state") or {}
@@ -245,7 +251,7 @@ def rewind_job(
     return RewindJob(
         name=metadata["name"],
         uid=metadata["uid"],
-        view=preflight_view(job, pod, job_events=job_events, pod_events=pod_events),
+        view=preflight_view(job, pod, job_events=job_events, pod_events=pod_events, since_ms=since_ms),
         output=one_line(next(iter(said), "").strip(), _LONGEST_FAILURE),
         started=any("running" in state or "terminated" in state for state in states),
         deleting=bool(metadata.get("deletionTimestamp")),

@@ -128,7 +128,9 @@ def _check(context: PlanningContext, rewind: RewindMemory) -> None:
         _start_job(context, rewind, limit_ms=CHECK_MS, check=True)
         return
     given_up = overdue(job, now_ms=snapshot.now_ms, limit_ms=CHECK_MS, start_ms=CHECK_MS)
-    if job.view.failed:
+    if job.view.unseen:
+        _run_again(context, rewind, job)
+    elif job.view.failed:
         _refuse(context, rewind, why_failed(job))
     elif given_up and not job.view.succeeded:
         _refuse(context, rewind, f"the Job that checks it was given up: {given_up}")
@@ -209,6 +211,8 @@ def _run(context: PlanningContext, rewind: RewindMemory) -> None:
         done = job.output or "the rows are removed and the offsets are set"
         kept = f"; {job.view.kept}, so the operator deletes the Job" if job.view.kept else ""
         _end(context, rewind, REWOUND, f"{done}{kept}")
+    elif job.view.unseen:
+        _run_again(context, rewind, job)
     elif job.view.failed:
         _end(context, rewind, FAILED, why_failed(job))
     elif given_up := overdue(job, now_ms=now_ms, limit_ms=RUN_MS):
@@ -288,6 +292,14 @@ def _start_job(context: PlanningContext, rewind: RewindMemory, *, limit_ms: int,
         check=check,
     )
     context.acts.append(ApplyObject(with_applied_hash(manifest)))
+
+
+def _run_again(context: PlanningContext, rewind: RewindMemory, job: RewindJob) -> None:
+    """Deletes a Job whose outcome is not known, so that another one is made: running it twice is safe."""
+    context.rewind_waits = f"Job {job.name} is run again: {job.view.last_line}"
+    if not job.deleting:
+        context.rewind = replace(rewind, since_ms=context.snapshot.now_ms)
+        context.acts.append(DeleteObject("batch/v1", "Job", job.name, job.uid))
 
 
 def _template(snapshot: GroupSnapshot) -> Mapping[str, Any]:

@@ -67,6 +67,8 @@ class PreflightView:
             ...`, `FailedMount: ...`, `FailedCreate: ...`); "" when it runs.
         environment: for a failed one, whether its environment is at fault and not the revision.
         kept: which containers keep its pod running although its own has ended; "" if none does.
+        unseen: whether it failed, and its pod went, before the operator observed the group: how its container
+            ended is not known.
     """
 
     created_ms: int | None
@@ -77,6 +79,7 @@ class PreflightView:
     waiting: str = ""
     environment: bool = False
     kept: str = ""
+    unseen: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ def preflight_view(
     *,
     job_events: Sequence[ObjectEvent] = (),
     pod_events: Sequence[ObjectEvent] = (),
+    since_ms: int = 0,
 ) -> PreflightView:
     """Reads a Job (batch/v1), its pod and the end of its log as the API server returns them.
 
@@ -119,6 +123,7 @@ def preflight_view(
         log: the end of the pod's log.
         job_events: the Events about the Job.
         pod_events: the Events about its pod, even if that is gone.
+        since_ms: since when the operator has observed the group (wall clock, ms).
     """
     if job is None:
         return PreflightView(None)
@@ -137,6 +142,14 @@ def preflight_view(
     if not waiting and exit_code is None and not started and not done:
         waiting = job_pod_not_created(job_events) or pod_held_up(pod_events)
     line = _last_line(message) or _last_line(log)
+    # A container of an injector may have kept its pod up to the time limit, whatever the outcome.
+    unseen = (
+        pod is None
+        and failed is not None
+        and (time_ms(failed.get("lastTransitionTime")) or since_ms) < since_ms
+    )
+    if unseen:
+        line = "it ended while no operator ran, and its pod is gone, so its outcome is not known"
     if failed is not None and not line and exit_code is None:
         line = pod_rejected(pod) or str(failed.get("message") or failed.get("reason") or "")
     created_ms = time_ms(mapping(job.get("metadata")).get("creationTimestamp"))
@@ -158,11 +171,13 @@ def preflight_view(
         line,
         waiting,
         environment=disrupted
+        or unseen
         or killed
         or injected
         or exit_code == ENVIRONMENT
         or (exit_code is None and bool(waiting or pod_rejected(pod))),
         kept=outlived_by(pod),
+        unseen=unseen,
     )
 
 

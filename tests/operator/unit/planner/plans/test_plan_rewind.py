@@ -11,7 +11,7 @@ from slackwater_operator.model import names
 from slackwater_operator.planner.actions import Action, ApplyObject, DeletePod
 from slackwater_operator.planner.plan import plan as plan_group
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from tests.operator.unit.planner.plans.test_plan_simulated import image, settled, started
+from tests.operator.unit.planner.plans.test_plan_simulated import end_late, image, settled, started
 from tests.operator.unit.planner.simulation.killed import (
     after_each_action,
     away_after_any_third_action,
@@ -326,6 +326,20 @@ async def test_a_job_that_somebody_deletes_is_made_again_when_its_pod_is_gone() 
     await operator.run(lambda: result(simulation) == "Rewound" and settled(simulation, 3))
     assert len(rewinds.done) == 1
     assert len(rewinds.commands) == 3
+
+
+@pytest.mark.parametrize("phase", ["Checking", "Rewinding"])
+async def test_a_job_that_ended_while_no_operator_ran_is_run_again(phase: str) -> None:
+    simulation, operator, rewinds = await ready()
+    if phase == "Checking":
+        rewinds.check = "hangs"
+    rewinds.outcome = "hangs"
+    simulation.annotate(rewind="flights:1:40")
+    await operator.run(lambda: rewind_of(simulation).get("phase") == phase and bool(rewinds.pods))
+    rewinds.check = rewinds.outcome = "passes"
+    await end_late(simulation, operator)
+    await operator.run(lambda: result(simulation) == "Rewound" and settled(simulation, 3))
+    assert (len(rewinds.commands), len(rewinds.done)) == (3, 1)
 
 
 @pytest.mark.parametrize("outcome", ["blocked", "hangs"])

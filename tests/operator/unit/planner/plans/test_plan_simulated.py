@@ -323,6 +323,32 @@ async def test_a_preflight_is_tried_again_though_what_showed_its_environment_to_
     await operator.run(lambda: tries().get("attempts") == 4, timeout_ms=600_000)
 
 
+async def test_a_preflight_that_ended_while_no_operator_ran_is_run_again() -> None:
+    """An injector's container kept its Job up to the time limit: whether its worker passed is not known."""
+    simulation, operator = await started()
+    simulation.runs_job = lambda job: True  # by nobody
+    simulation.change(pipeline=image("v2"))
+    await operator.run(lambda: any(kind == "Job" for kind, _ in simulation.objects))
+    await end_late(simulation, operator)
+    simulation.runs_job = lambda job: False
+    await operator.run(
+        lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v2"}
+    )
+
+
+async def end_late(simulation: Simulation, operator: SimulatedOperator) -> None:
+    """The only Job exceeds its time limit, and its pod is deleted; a new operator starts afterwards."""
+    operator.away_until_ms = simulation.now_ms + 10_000
+    [job] = [job for (kind, _), job in simulation.objects.items() if kind == "Job"]
+    if ("Pod", pod := f"{job['metadata']['name']}-x") in simulation.objects:
+        simulation.gone("Pod", pod)
+    failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}
+    job["status"] = {"conditions": [{**failed, "lastTransitionTime": stamp(simulation.now_ms)}]}
+    simulation.touch(job)
+    await operator.pass_time(5_000)
+    operator.die()
+
+
 async def test_another_try_can_be_asked_for_at_once() -> None:
     simulation, operator = await started()
     simulation.job_blocked = "Error creating: exceeded quota: q"

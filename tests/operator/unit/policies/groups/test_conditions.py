@@ -591,6 +591,16 @@ def test_only_what_the_environment_did_is_tried_again(
     assert (decision.action, decision.again) == ("fail", again)
 
 
+@pytest.mark.parametrize(("since_ms", "again"), [(NOW + 1_000, True), (NOW - 1_000, False)])
+def test_a_preflight_that_ended_while_no_operator_ran_has_no_outcome(since_ms: int, again: bool) -> None:
+    """An injector's container may have kept its pod up to the time limit, after the worker had passed."""
+    [condition] = LATE["status"]["conditions"]
+    late = job(conditions=[{**condition, "lastTransitionTime": "2026-11-18T11:06:40Z"}])  # NOW
+    view = preflight_view(late, None, pod_events=[STARTED_EVENT], since_ms=since_ms)
+    decision = decide_preflight(view, now_ms=NOW + MINUTE)
+    assert (decision.action, decision.again, view.unseen) == ("fail", again, again)
+
+
 OUT_OF_MEMORY = {"exitCode": 137, "reason": "OOMKilled"}
 SEGMENTATION_FAULT = {"exitCode": 139}
 
