@@ -96,22 +96,27 @@ def is_of_quota(error: str) -> bool:
 
 
 _PULLS = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable")
-_WRONG_IMAGE = ("not found", "unknown", "denied", "unauthorized", "does not exist", "no match for platform")
-"""In the answer of a registry that does not have, or not give, the image: "manifest unknown", "pull access
-denied" (of containerd and CRI-O)."""
+_WRONG_IMAGE = ("not found", "manifest unknown", "name unknown", "does not exist", "no match for platform")
+"""In the answer of a registry that does not have the image. containerd's `code = Unknown` says nothing."""
+_NOT_GIVEN = ("denied", "unauthorized", "forbidden", "authorize", "may require")
+"""In the answer of a registry, or of its login, that does not give the image with these credentials.
+containerd and Docker then guess that it "does not exist or may require authorization"."""
 
 
 def not_pulled(state: Mapping[str, Any]) -> str:
     """Why a container's image cannot be pulled although its name may be right: its registry does not answer,
-    or not in time, or refuses for the moment. "" if that is not so.
+    or not in time, or refuses for the moment, or does not accept the credentials, which another Secret or the
+    registry mends without another revision. "" if that is not so.
 
     A kubelet before Kubernetes 1.31 says nothing while it backs off: that is no evidence of a wrong name.
     """
     waiting = state.get("waiting") or {}
     reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
-    if reason not in _PULLS or any(part in message.lower() for part in _WRONG_IMAGE):
+    not_given = any(part in message.lower() for part in _NOT_GIVEN)
+    if reason not in _PULLS or (not not_given and any(part in message.lower() for part in _WRONG_IMAGE)):
         return ""
-    return cut(f"{reason}: {message}".rstrip(": "))
+    advice = "; check the imagePullSecrets of spec.template or of the ServiceAccount" if not_given else ""
+    return cut(f"{reason}: {message}".rstrip(": ")) + advice
 
 
 def pod_rejected(pod: Mapping[str, Any] | None) -> str:

@@ -64,7 +64,11 @@ def pod_snapshot(pod: Mapping[str, Any]) -> PodSnapshot:
         started=state.get("running") is not None,
         restarts=int(container.get("restartCount") or 0),
         held_up="" if state.get("running") else _held_up(pod, conditions) or not_pulled(state),
-        trouble=_outlived(pod) or _unscheduled(conditions) or pod_rejected(pod) or _trouble(state, last),
+        trouble=_outlived(pod)
+        or _unscheduled(conditions)
+        or pod_rejected(pod)
+        or not_pulled(state)
+        or _trouble(state, last),
         ended_ms=time_ms(ended.get("finishedAt")) if ended else None,
         ip=status.get("podIP", ""),
         node=(pod.get("spec") or {}).get("nodeName", ""),

@@ -26,6 +26,7 @@ from slackwater_operator.policies.object_events import (
     ObjectEvent,
     cut,
     job_pod_not_created,
+    not_pulled,
     outlived_by,
     pod_held_up,
     pod_rejected,
@@ -262,7 +263,7 @@ def _waiting(state: Mapping[str, Any]) -> str:
     reason = str(held.get("reason") or "")
     if reason in ("", "ContainerCreating", "PodInitializing"):
         return ""
-    return f"{reason}: {_last_line(str(held.get('message') or ''))}".rstrip(": ")
+    return not_pulled(state) or f"{reason}: {_last_line(str(held.get('message') or ''))}".rstrip(": ")
 
 
 def _worker(pod: Mapping[str, Any] | None) -> Mapping[str, Any]:

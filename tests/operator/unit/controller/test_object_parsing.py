@@ -100,6 +100,37 @@ def test_the_trouble_of_a_pod_is_parsed(status: Json, trouble: str) -> None:
     assert not snapshot.started
 
 
+PULL = 'rpc error: code = {} desc = failed to pull and unpack image "lake/w:v2": {}'
+
+
+@pytest.mark.parametrize(
+    ("message", "named"),
+    [
+        (PULL.format("Unknown", "failed to do request: dial tcp 10.0.0.1:443: i/o timeout"), "i/o timeout"),
+        (PULL.format("Unknown", "tls: x509: certificate signed by unknown authority"), "unknown authority"),
+        (PULL.format("Unknown", "failed to authorize: unexpected status: 401"), "imagePullSecrets"),
+        (
+            "pull access denied, repository does not exist or may require authorization: server message: "
+            "insufficient_scope: authorization failed",
+            "imagePullSecrets",
+        ),
+        ("reading manifest v2 in reg/lake/w: unauthorized: authentication required", "imagePullSecrets"),
+        ('denied: Permission "repositories.downloadArtifacts" denied on resource', "imagePullSecrets"),
+        (PULL.format("NotFound", "failed to resolve reference: reg/lake/w:v2: not found"), ""),
+        ("reading manifest v2 in reg/lake/w: manifest unknown", ""),
+        ("reading manifest v2 in reg/lake/w: name unknown: repository name not known to registry", ""),
+        (PULL.format("NotFound", "no match for platform in manifest: not found"), ""),
+    ],
+)
+def test_only_an_image_that_is_not_there_is_the_revisions_fault(message: str, named: str) -> None:
+    snapshot = pod_snapshot(
+        pod(**container(state={"waiting": {"reason": "ErrImagePull", "message": message}}))
+    )
+    assert bool(snapshot.held_up) is bool(named)
+    assert named in snapshot.held_up
+    assert named in snapshot.trouble
+
+
 def test_an_evicted_pod_is_parsed_with_its_end() -> None:
     conditions = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
     raw = pod(conditions=conditions, **container(state={"terminated": ENDED}))
