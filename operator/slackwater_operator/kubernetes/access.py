@@ -18,6 +18,7 @@ from slackwater_operator.kubernetes import kubeconfig
 from slackwater_operator.kubernetes.credential_plugin import credentials
 from slackwater_operator.kubernetes.errors import KubeConfigError
 from slackwater_operator.kubernetes.kubeconfig import KubeConfig
+from slackwater_operator.kubernetes.object_api import MANAGER
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_MAX_AGE_S = 60.0
@@ -110,18 +111,19 @@ class Access:
         except OSError as error:
             raise KubeConfigError(f"{self._token_file} cannot be read: {error}") from error
 
-    def session(self, *, timeout_s: float | None) -> aiohttp.ClientSession:
+    def session(self, *, timeout_s: float | None, user_agent: str = MANAGER) -> aiohttp.ClientSession:
         """A pool of connections with these credentials, for the running loop. The caller closes it.
 
         Args:
             timeout_s: of a whole request; None: no limit but the request's own.
+            user_agent: what the API server's audit log shows.
         """
         connector = aiohttp.TCPConnector(limit=POOL_SIZE if timeout_s else 0, ssl=self._endpoint.tls or True)
         return aiohttp.ClientSession(
             connector=connector,
             timeout=aiohttp.ClientTimeout(total=timeout_s),
             proxy=self._endpoint.proxy or None,
-            headers={"User-Agent": "slackwater-operator"},
+            headers={"User-Agent": user_agent},
             middlewares=(self._authorize,),
         )
 

@@ -42,27 +42,32 @@ class Kube:
     next reconciliation repeats them.
     """
 
-    def __init__(self, access: Access, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(
+        self, access: Access, *, request_timeout_s: float = REQUEST_TIMEOUT_S, manager: str = MANAGER
+    ) -> None:
         """Use `connect`. Needs a running loop; no request is made yet.
 
         Args:
             access: where and as whom.
             request_timeout_s: of each request, with connecting and reading the answer.
+            manager: the field manager of what is written, but for statuses.
         """
         self.access = access
-        self._timeout_s = request_timeout_s
-        self._session = access.session(timeout_s=request_timeout_s)
+        self._timeout_s, self._manager = request_timeout_s, manager
+        self._session = access.session(timeout_s=request_timeout_s, user_agent=manager)
         self._served: dict[str, tuple[float, dict[str, str]]] = {}
         self._warned: set[str] = set()
 
     @classmethod
-    async def connect(cls, *, request_timeout_s: float = REQUEST_TIMEOUT_S, context: str = "") -> Self:
+    async def connect(
+        cls, *, request_timeout_s: float = REQUEST_TIMEOUT_S, context: str = "", manager: str = MANAGER
+    ) -> Self:
         """Connects by KUBECONFIG (if set, or a context is named), else a pod's account, else ~/.kube/config.
 
         Raises:
             KubeConfigError: there is none of these, or it is unusable.
         """
-        return cls(await Access.find(context), request_timeout_s=request_timeout_s)
+        return cls(await Access.find(context), request_timeout_s=request_timeout_s, manager=manager)
 
     async def get(
         self, api_version: str, kind: str, namespace: str, name: str, *, metadata_only: bool = False
@@ -113,7 +118,7 @@ class Kube:
             query["continue"] = more
 
     async def apply(self, manifest: Object, *, force: bool = True, dry_run: bool = False) -> Object:
-        """Server-side apply under the manager `slackwater-operator`; gives the object as it is now.
+        """Server-side apply; gives the object as it is now.
 
         An apply that changes nothing leaves the resourceVersion as it is. A field that was applied before
         and is left out now is removed, or falls back to its default (`replicas`: to 1).
@@ -123,7 +128,7 @@ class Kube:
             force: take over fields that belong to others; else `KubeConflict` names them.
             dry_run: only say what would come out.
         """
-        return await self._apply(manifest, MANAGER, subresource="", force=force, dry_run=dry_run)
+        return await self._apply(manifest, self._manager, subresource="", force=force, dry_run=dry_run)
 
     async def apply_status(self, manifest: Object) -> Object:
         """Server-side apply of `status` through its subresource, manager `slackwater-operator-status`.
@@ -138,12 +143,12 @@ class Kube:
         """Creates an object that must not be there yet; `KubeConflict` (`AlreadyExists`) where it is."""
         metadata = manifest["metadata"]
         path = await self._path(manifest["apiVersion"], manifest["kind"], metadata.get("namespace", ""))
-        return await self._request("POST", path, query={"fieldManager": MANAGER}, body=manifest)
+        return await self._request("POST", path, query={"fieldManager": self._manager}, body=manifest)
 
     async def replace(self, manifest: Object) -> Object:
         """Replaces the object of the same resourceVersion; `KubeConflict` where that has changed."""
         path = await self._path_of(manifest)
-        return await self._request("PUT", path, query={"fieldManager": MANAGER}, body=manifest)
+        return await self._request("PUT", path, query={"fieldManager": self._manager}, body=manifest)
 
     async def patch(
         self, api_version: str, kind: str, namespace: str, name: str, body: Object, *, subresource: str = ""
@@ -151,7 +156,7 @@ class Kube:
         """A JSON merge patch (RFC 7386); with a resourceVersion in it, `KubeConflict` where that differs."""
         path = await self._path(api_version, kind, namespace, name, subresource)
         return await self._request(
-            "PATCH", path, query={"fieldManager": MANAGER}, body=body, content_type=_MERGE
+            "PATCH", path, query={"fieldManager": self._manager}, body=body, content_type=_MERGE
         )
 
     async def delete(

@@ -17,6 +17,8 @@ from slackwater_operator.model import names
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.workers.client import parse_status
 
+MANAGER = "kubectl-slackwater"
+"""The field manager of what the commands write: not the operator's, which gives up fields of a spec."""
 REQUEST_TIMEOUT_S = 10.0
 POLL_EVERY_S = 1.0
 _MOST_PLACES = 5
@@ -179,7 +181,7 @@ async def connected(args: argparse.Namespace) -> AsyncIterator[Cluster]:
     Raises:
         KubeConfigError: no usable kubeconfig.
     """
-    kube = await Kube.connect(request_timeout_s=REQUEST_TIMEOUT_S, context=args.context)
+    kube = await Kube.connect(request_timeout_s=REQUEST_TIMEOUT_S, context=args.context, manager=MANAGER)
     try:
         yield Cluster(kube, args.namespace or kube.access.namespace)
     finally:

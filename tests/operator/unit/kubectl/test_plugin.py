@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.cli.kubectl import history, lag, logs, plugin, undo
 from slackwater_operator.cli.kubectl.cluster import CommandError
 from slackwater_operator.cli.kubectl.undo import KeptRevision
 from slackwater_operator.model.worker_status import WorkerStatus
+from tests.operator.unit.kubernetes.kubeconfig_files import document, written
 
 NOW_MS = 1_700_000_060_000
 
@@ -84,6 +86,36 @@ def test_events_are_looked_for_in_all_lines() -> None:
         "[pod/flights-1/worker] [1]\n",
     ]
     assert list(logs.of_events(lines, ["error"])) == lines[:1]
+
+
+@pytest.mark.parametrize(
+    "words", [["restart", "flights"], ["suspend", "flights"], ["scale", "flights", "--replicas", "2"]]
+)
+async def test_what_the_plugin_writes_names_the_plugin(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator gives up fields of the spec that are its own in managedFields (`ReleaseSpec`)."""
+    managers: list[tuple[str | None, str]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.method == "PATCH":
+            managers.append((request.query.get("fieldManager"), request.headers["User-Agent"]))
+        return web.json_response({"metadata": {"name": "flights"}, "spec": {}})
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(application, shutdown_timeout=0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        [(host, port)] = runner.addresses
+        config = document(server=f"http://{host}:{port}")
+        monkeypatch.setenv("KUBECONFIG", str(written(tmp_path / "config", config)))
+        args = plugin.parser().parse_args(words)
+        await args.run_async(args)
+    finally:
+        await runner.cleanup()
+    assert managers == [("kubectl-slackwater", "kubectl-slackwater")]
 
 
 def revision(name: str, created: str, image: str, hash_: str) -> dict[str, object]:
