@@ -502,6 +502,24 @@ def test_dashboards_carry_the_sidecars_label_and_are_whole() -> None:
             assert result["metadata"]["labels"]["grafana_dashboard"] == "1"
 
 
+# --- helm test
+
+
+@pytest.mark.parametrize(
+    ("values", "istio"),
+    [({}, "false"), ({"tests.podAnnotations": {"sidecar.istio.io/inject": "true"}}, "true")],
+)
+def test_injectors_add_nothing_to_the_pod_of_helm_test_unless_asked(
+    values: dict[str, Any], istio: str
+) -> None:
+    """A sidecar that is not native would keep it running, and helm waits for its end."""
+    pod = chart.only_manifest(chart.template(values), "Pod", "sw-slackwater-test")
+    annotations = pod["metadata"]["annotations"]
+    assert annotations["helm.sh/hook"] == "test"
+    assert annotations["sidecar.istio.io/inject"] == istio
+    assert annotations["linkerd.io/inject"] == "disabled"
+
+
 # --- values
 
 REFUSED_BY_SCHEMA: list[tuple[dict[str, Any], str]] = [
