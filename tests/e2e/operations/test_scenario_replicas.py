@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from tests.support.controlplane import ControlPlane, until
+from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
+from tests.support.controlplane import CommandFailed, ControlPlane, until
 from tests.support.site import ClusterSite, Group
 from tests.support.site.group import POLL_S
 
@@ -50,6 +51,18 @@ def scale(site: ClusterSite, replicas: int) -> None:
     site.plane.kubectl("-n", site.namespace, "scale", "cg/flights", f"--replicas={replicas}")
 
 
+def autoscale(site: ClusterSite, least: int) -> None:
+    """A real HorizontalPodAutoscaler; without metrics it keeps the number within its bounds alone."""
+    target = {"apiVersion": API_VERSION, "kind": KIND, "name": "flights"}
+    manifest = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "flights", "namespace": site.namespace},
+        "spec": {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": 9},
+    }
+    site.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(manifest))
+
+
 def test_a_number_meets_no_conflict_whoever_has_set_it_before(site: ClusterSite) -> None:
     group = apply(site, None)
     await_replicas(group, 1)
@@ -72,6 +85,23 @@ def test_who_scales_keeps_the_number_whoever_applies_the_rest(site: ClusterSite)
     apply(site, None)
     apply(site, None, manager="helm")
     await_replicas(group, 4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("hpa_first", [True, False])
+def test_an_hpa_has_the_number_from_before_or_after_an_apply_on(site: ClusterSite, hpa_first: bool) -> None:
+    if hpa_first:
+        autoscale(site, 3)
+    group = apply(site, 2)
+    if not hpa_first:
+        await_replicas(group, 2)
+        autoscale(site, 3)
+    await_replicas(group, 3)
+    apply(site, None)  # leaves the number to the HPA
+    await_replicas(group, 3)
+    with pytest.raises(CommandFailed, match="conflict with") as refused:
+        apply(site, 4)
+    assert "slackwater-operator" not in refused.value.output, "it is with the HPA's controller alone"
 
 
 @pytest.mark.long
