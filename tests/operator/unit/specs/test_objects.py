@@ -189,6 +189,16 @@ def test_a_preflight_is_one_worker_that_serves_nothing_and_ends() -> None:
     assert [container["name"] for container in made.template["spec"]["containers"]] == ["worker", "agent"]
 
 
+@pytest.mark.parametrize(
+    "built",
+    [by_kind()["StatefulSet"], by_kind()["Job"], rewind()],
+    ids=lambda built: built["metadata"]["name"],
+)
+def test_kubectl_logs_shows_the_worker_whatever_an_injector_adds(built: dict[str, Any]) -> None:
+    annotations = built["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["kubectl.kubernetes.io/default-container"] == "worker"
+
+
 def test_the_budget_lets_a_broken_worker_go() -> None:
     built = disruption_budget(group(), max_unavailable=0)
     assert built["spec"]["maxUnavailable"] == 0
