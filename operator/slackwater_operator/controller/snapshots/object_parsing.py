@@ -45,6 +45,8 @@ def pod_snapshot(pod: Mapping[str, Any]) -> PodSnapshot:
     )
     state, last = container.get("state") or {}, container.get("lastState") or {}
     ended = state.get("terminated") or last.get("terminated")
+    before = (each.get("state") or {} for each in status.get("initContainerStatuses") or [])
+    pull = next(filter(None, map(not_pulled, (*before, state))), "") if not state.get("running") else ""
     name, group = metadata["name"], _labels(pod).get(names.GROUP_LABEL, "")
     ordinal = names.ordinal_of(group, name)
     return PodSnapshot(
@@ -63,11 +65,11 @@ def pod_snapshot(pod: Mapping[str, Any]) -> PodSnapshot:
         evicted=conditions.get("DisruptionTarget", {}).get("status") == "True",
         started=state.get("running") is not None,
         restarts=int(container.get("restartCount") or 0),
-        held_up="" if state.get("running") else _held_up(pod, conditions) or not_pulled(state),
+        held_up="" if state.get("running") else _held_up(pod, conditions) or pull,
         trouble=_outlived(pod)
         or _unscheduled(conditions)
         or pod_rejected(pod)
-        or not_pulled(state)
+        or pull
         or _trouble(state, last),
         ended_ms=time_ms(ended.get("finishedAt")) if ended else None,
         ip=status.get("podIP", ""),
