@@ -10,19 +10,21 @@ import base64
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from slackwater.runtime.config.sink_config import sink_document
 from slackwater_operator.api.v1alpha1.consumer_group import (
     ConsumerGroup,
     Registry,
     Security,
-    Sink,
     Telemetry,
     Value,
 )
-from slackwater_operator.api.v1alpha1.fields import FieldError
-from slackwater_operator.api.v1alpha1.spec.pipeline import Delivery, Spark
+from slackwater_operator.api.v1alpha1.fields import FieldError, defaults
+from slackwater_operator.api.v1alpha1.spec.pipeline import Delivery, Pipeline, Spark
 from slackwater_operator.api.v1alpha1.spec.prometheus import PrometheusSecurity
+from slackwater_operator.api.v1alpha1.spec.sink import sink_config
 from slackwater_operator.model import names
 
 JOIN_GATE_MS = 600_000
@@ -84,7 +86,7 @@ def worker_config(
         "handlerPath": list(handler_path),
         "engine": pipeline.engine,
         "spark": _spark(pipeline.spark),
-        "sink": _sink(pipeline.sink, sink_path),
+        "sink": sink_document(replace(sink_config(pipeline.sink), path=sink_path)),
         "retries": delivery.retries,
         "retryBackoffMs": delivery.retry_backoff_ms,
         "drainTimeoutMs": delivery.drain_timeout_ms,
@@ -93,32 +95,34 @@ def worker_config(
     }
     # A field that is newer than the first release is written only where it differs from its default:
     # otherwise an upgrade of the operator would restart all workers.
-    if delivery.batch_interval_ms:
-        document["batchIntervalMs"] = delivery.batch_interval_ms
-    if delivery.batch_duration_ms != Delivery().batch_duration_ms:
-        document["batchDurationMs"] = delivery.batch_duration_ms
-    if delivery.max_batch_bytes != Delivery().max_batch_bytes:
-        document["maxBatchBytes"] = delivery.max_batch_bytes
-    if delivery.transient_error_timeout_ms != Delivery().transient_error_timeout_ms:
-        document["transientErrorTimeoutMs"] = delivery.transient_error_timeout_ms
-    if delivery.max_dead_letters_per_minute:
-        document["maxDeadLettersPerMinute"] = delivery.max_dead_letters_per_minute
+    document |= _changed(
+        delivery,
+        "batch_interval_ms",
+        "batch_duration_ms",
+        "max_batch_bytes",
+        "transient_error_timeout_ms",
+        "max_dead_letters_per_minute",
+    )
     if takeover_key_file:
         document["takeover"] = {"keyFile": takeover_key_file}
-    if pipeline.handler_timeout_ms is not None:
-        document["handlerTimeoutMs"] = pipeline.handler_timeout_ms
-    if pipeline.refresh_every_ms is not None:
-        document["refreshEveryMs"] = pipeline.refresh_every_ms
-    if pipeline.concurrency != 16:
-        document["concurrency"] = pipeline.concurrency
-    if pipeline.lineage != "record":
-        document["lineage"] = pipeline.lineage
+    document |= _changed(pipeline, "handler_timeout_ms", "refresh_every_ms", "concurrency", "lineage")
     if pipeline.value is not None:
         document["value"] = _value(pipeline.value)
-    if pipeline.dead_letter_topic:
-        document["deadLetterTopic"] = pipeline.dead_letter_topic
+    document |= _changed(pipeline, "dead_letter_topic")
     if telemetry := _telemetry(group.spec.telemetry):
         document["telemetry"] = telemetry
+    return document
+
+
+def _changed(section: Delivery | Pipeline | Spark, *attributes: str) -> dict[str, Any]:
+    """Those of the fields that differ from their defaults; their names in the file are the attributes' in
+    camel case."""
+    document, absent = {}, defaults(type(section))
+    for attribute in attributes:
+        value = getattr(section, attribute)
+        if value != absent[attribute]:
+            first, *rest = attribute.split("_")
+            document[first + "".join(map(str.title, rest))] = value
     return document
 
 
@@ -139,44 +143,7 @@ def _telemetry(telemetry: Telemetry) -> dict[str, Any]:
 
 def _spark(spark: Spark) -> dict[str, Any]:
     # Newer fields only where they differ from their defaults; see `worker_config`.
-    section: dict[str, Any] = {"remote": spark.remote, "conf": dict(spark.conf)}
-    if spark.start_timeout_ms != Spark().start_timeout_ms:
-        section["startTimeoutMs"] = spark.start_timeout_ms
-    return section
-
-
-def _sink(sink: Sink, path: str) -> dict[str, Any]:
-    # Newer fields only where they differ from their defaults; see `worker_config`.
-    section: dict[str, Any] = {"format": sink.format}
-    if path:
-        section["path"] = path
-    if sink.table:
-        section["table"] = sink.table
-    if sink.options:
-        section["options"] = dict(sink.options)
-    if sink.partition_by:
-        section["partitionBy"] = list(sink.partition_by)
-    if sink.new_columns != "add":
-        section["newColumns"] = sink.new_columns
-    if sink.mode != "append":
-        section["mode"] = sink.mode
-    if sink.key:
-        section["key"] = list(sink.key)
-    if sink.aggregates:
-        section["aggregates"] = dict(sink.aggregates)
-    if sink.implementation:
-        section["implementation"] = sink.implementation
-    if sink.topic:
-        section["topic"] = sink.topic
-    if sink.spark_format:
-        section["sparkFormat"] = sink.spark_format
-    if sink.schema:
-        section["schema"] = sink.schema
-    if sink.max_age_ms:
-        section["maxAgeMs"] = sink.max_age_ms
-    if sink.target_file_bytes != Sink().target_file_bytes:
-        section["targetFileBytes"] = sink.target_file_bytes
-    return section
+    return {"remote": spark.remote, "conf": dict(spark.conf), **_changed(spark, "start_timeout_ms")}
 
 
 def _value(value: Value) -> dict[str, Any]:

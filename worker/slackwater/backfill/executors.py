@@ -23,7 +23,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_engine
 from slackwater.pipeline.engines.spark_session import failure_of
 from slackwater.pipeline.trial import Trial
-from slackwater.runtime.config.worker_config import SinkConfig
+from slackwater.runtime.config.sink_config import SinkConfig
 from slackwater.runtime.errors import RefreshFailed
 from slackwater.runtime.interfaces import PLACE_COLUMNS
 from slackwater.runtime.startup import warm_up

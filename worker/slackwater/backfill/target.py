@@ -15,7 +15,8 @@ from slackwater.runtime.errors import ConfigError
 if TYPE_CHECKING:
     from slackwater.handler import OffsetRange
     from slackwater.kafka.structs import TopicPartition
-    from slackwater.runtime.config.worker_config import SinkConfig, WorkerConfig
+    from slackwater.runtime.config.sink_config import SinkConfig
+    from slackwater.runtime.config.worker_config import WorkerConfig
 
 _LISTS = ("partitionBy", "key")
 _IDEMPOTENT = ("min", "max")

@@ -211,12 +211,6 @@ def test_other_names_of_tables_are_refused(table: str) -> None:
 def test_fields_of_another_format_are_refused() -> None:
     assert iceberg_problem(table="lake.my flights").startswith(".table: must be NAMESPACE.TABLE without")
     assert iceberg_problem(path="/data/flights").startswith(".path: requires format parquet or delta")
-    for format_ in ("parquet", "delta"):
-        assert problem(format=format_, table="lake.flights").startswith(
-            ".table: requires format iceberg or postgres"
-        )
-        with pytest.raises(ResourceError, match=r"sink\.path: is required with formats parquet and delta"):
-            parse(good(**{"spec/pipeline/sink": {"format": format_}}))
 
 
 @pytest.mark.parametrize(
@@ -263,36 +257,10 @@ def test_other_tables_are_refused(table: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"path": None}, ".path: is required with formats parquet and delta"),
-        ({"format": "delta", "path": None}, ".path: is required with formats parquet and delta"),
-        ({"table": "public.flights"}, ".table: requires format iceberg or postgres"),
-        ({"format": "delta", "table": "public.flights"}, ".table: requires format iceberg or postgres"),
-        ({"mode": "upsert", "key": ["id"]}, ".mode: requires format delta or postgres"),
-        (
-            {
-                "format": "delta",
-                "mode": "merge",
-                "key": ["id"],
-                "aggregates": {"n": "sum"},
-                "partitionBy": ["id", "day"],
-            },
-            ".partitionBy: has a column that key lacks, which mode merge needs",
-        ),
-        ({"key": ["id"]}, ".key: must be given for modes upsert and merge, and only for these"),
-        ({**POSTGRES, "table": None}, ".table: is required with formats iceberg and postgres"),
-        ({**POSTGRES, "path": "/data/flights"}, ".path: requires format parquet or delta"),
-        ({**POSTGRES, "partitionBy": ["day"]}, ".partitionBy: does not apply to format postgres"),
         ({**POSTGRES, "mode": "replace"}, ".mode: 'replace' is not supported"),
-        ({**POSTGRES, "mode": "upsert"}, ".key: must be given for modes upsert and merge"),
-        ({**POSTGRES, "mode": "merge", "key": ["id"]}, ".aggregates: must be given for mode merge"),
-        ({**POSTGRES, "aggregates": {"n": "sum"}}, ".aggregates: must be given for mode merge, and only"),
         (
             {**POSTGRES, "mode": "merge", "key": ["id"], "aggregates": {"n": "avg"}},
             ".aggregates: has a function that is not supported; valid values: sum, min, max, count",
-        ),
-        (
-            {**POSTGRES, "mode": "merge", "key": ["id"], "aggregates": {"id": "max"}},
-            ".aggregates: has a column that key has, too",
         ),
         ({**POSTGRES, "options": {"password": "hush"}}, ".options[password]: must not be set here"),
         ({**POSTGRES, "options": {"sslpassword": "hush"}}, ".options[sslpassword]: must not be set here"),
@@ -315,17 +283,7 @@ def test_a_sink_of_ones_own_has_an_implementation_and_options() -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        (
-            {**CUSTOM, "implementation": None},
-            ".implementation: must be given with format custom, and only with this",
-        ),
-        ({"implementation": "a:b"}, ".implementation: must be given with format custom, and only with this"),
         ({**CUSTOM, "implementation": "SqliteSink"}, ".implementation: 'SqliteSink' has an invalid format"),
-        ({**CUSTOM, "path": "/data"}, ".path: requires format parquet or delta"),
-        ({**CUSTOM, "table": "a.b"}, ".table: requires format iceberg or postgres"),
-        ({**CUSTOM, "partitionBy": ["day"]}, ".partitionBy: does not apply to formats custom and kafka"),
-        ({**CUSTOM, "newColumns": "reject"}, ".newColumns: does not apply to formats custom, kafka and"),
-        ({**CUSTOM, "mode": "upsert", "key": ["id"]}, ".mode: requires format delta or postgres"),
         ({**CUSTOM, "options": {"api_token": "hush"}}, ".options[api_token]: must not be set here"),
     ],
 )
@@ -348,13 +306,7 @@ def test_a_topic_has_options_of_its_cluster() -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({**KAFKA, "topic": None}, ".topic: must be given with format kafka, and only with this"),
-        ({"topic": "flights.delayed"}, ".topic: must be given with format kafka, and only with this"),
         ({**KAFKA, "topic": "a b"}, ".topic: 'a b' has an invalid format"),
-        ({**KAFKA, "path": "/data"}, ".path: requires format parquet or delta"),
-        ({**KAFKA, "implementation": "a:b"}, ".implementation: must be given with format custom"),
-        ({**KAFKA, "partitionBy": ["day"]}, ".partitionBy: does not apply to formats custom and kafka"),
-        ({**KAFKA, "newColumns": "reject"}, ".newColumns: does not apply to formats custom, kafka and"),
         ({**KAFKA, "options": {"sasl.jaas.config": "x"}}, ".options[sasl.jaas.config]: must not be set here"),
         ({**KAFKA, "options": {"ssl.keystore.key": "x"}}, ".options[ssl.keystore.key]: must not be set here"),
         ({**KAFKA, "topic": "flights"}, ".topic: 'flights' is one of spec.topics, so the group would"),
@@ -396,12 +348,7 @@ def test_a_format_of_spark_has_options_and_columns_of_folders() -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"sparkFormat": None}, r"\.sparkFormat: must be given with format spark, and only with this"),
         ({"sparkFormat": "a b"}, r"\.sparkFormat: 'a b' has an invalid format"),
-        ({"path": "/data"}, r"\.path: requires format parquet or delta"),
-        ({"table": "a.b"}, r"\.table: requires format iceberg or postgres"),
-        ({"newColumns": "reject"}, r"\.newColumns: does not apply to formats custom, kafka and spark"),
-        ({"mode": "upsert", "key": ["id"]}, r"\.mode: requires format delta or postgres"),
         ({"options": {"password": "hush"}}, r"\.options\[password\]: must not be set here"),
     ],
 )
@@ -415,7 +362,6 @@ def test_a_format_of_spark_needs_the_engine() -> None:
         ".format: spark requires engine spark, but spec.pipeline.engine is arrow; set engine to spark, or "
         "choose another format"
     )
-    assert problem(sparkFormat="orc").startswith(".sparkFormat: must be given with format spark, and only")
 
 
 @pytest.mark.parametrize("format_", ["parquet", "delta"])
@@ -446,8 +392,6 @@ def test_a_declared_schema_is_read() -> None:
         ".schema: at position 23: 'NUMBER' is no type; types are BOOLEAN"
     )
     assert problem(schema="carrier") == ".schema: at position 8: a type is expected"
-    merge = {"path": None, "format": "postgres", "table": "a.b", "mode": "merge", "key": ["k"]}
-    assert "does not apply to mode merge" in problem(**merge, aggregates={"n": "sum"}, schema="k INT")
 
 
 def test_rows_wait_for_an_age_and_a_size() -> None:

@@ -125,11 +125,3 @@ def test_a_table_with_another_type_is_refused_before_it_is_written_to(table: Tab
 def test_a_schema_that_cannot_be_read_names_the_position(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"sink\.schema.*at position 9: 'TXT' is no type"):
         Table("parquet", tmp_path).sink("carrier TXT")
-    with pytest.raises(ConfigError, match=r"sink\.schema.*is not for mode merge"):
-        parse(
-            {
-                "groupId": "f", "topics": ["f"], "bootstrapServers": "h:1", "handler": "a:b",
-                "sink": {"format": "postgres", "table": "a.b", "mode": "merge", "key": ["k"],
-                         "aggregates": {"n": "sum"}, "schema": "k INT"},
-            }
-        )  # fmt: skip

@@ -10,7 +10,8 @@ import pytest
 from slackwater.backfill.target import check_overlap, config_for, same_target
 from slackwater.handler import OffsetRange
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.config.worker_config import SinkConfig, WorkerConfig, parse
+from slackwater.runtime.config.sink_config import SinkConfig
+from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.errors import ConfigError
 
 TP = TopicPartition("orders", 0)
@@ -70,7 +71,7 @@ def test_a_file(tmp_path: Path, text: str) -> None:
     ("sink", "words"),
     [
         (["pth=/data"], "sink.pth: unknown field"),
-        (["format=parquet"], "sink.path: is missing"),
+        (["format=parquet"], "sink.path: is required"),
         (["maxAgeMs=5"], "--sink maxAgeMs is not for a backfill"),
         (["nothing.yaml"], "nothing.yaml: cannot be read"),
         (["a.yaml", "path=/data"], "--sink a.yaml is a file: give it alone"),

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from slackwater.pipeline.sinks.delta.spark_sink import SparkDeltaSink
-    from slackwater.runtime.config.worker_config import SinkConfig, WorkerConfig
+    from slackwater.runtime.config.sink_config import SinkConfig
+    from slackwater.runtime.config.worker_config import WorkerConfig
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,12 @@ gives what is meant, or raises :class:`FieldFault`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Parser = Callable[[Any, str], Any]
 
@@ -43,6 +47,18 @@ def name_of(value: Any, path: str) -> str:
     if not text_of(value, path).strip():
         raise FieldFault(path, "must not be empty")
     return str(value)
+
+
+def code_name(form: str, example: str) -> Parser:
+    """The name of something in a module, of the ``form`` ``module:...``."""
+
+    def parse(value: Any, path: str) -> str:
+        module, _, name = text_of(value, path).partition(":")
+        if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+            raise FieldFault(path, f"must be {form}, for example {example}, not {value!r}")
+        return str(value)
+
+    return parse
 
 
 def number(low: int, high: int = 2**31 - 1) -> Parser:
@@ -138,6 +154,18 @@ def section(kind: type, fields: Mapping[str, tuple[str, Parser]], required: tupl
         return kind(**{fields[key][0]: fields[key][1](item, f"{inside}{key}") for key, item in given.items()})
 
     return parse
+
+
+def document_of(value: DataclassInstance, fields: Mapping[str, tuple[str, Parser]]) -> dict[str, Any]:
+    """The mapping that :func:`section` reads as ``value``, in plain values: what differs from its default."""
+    document = {}
+    defaults = {declared.name: declared for declared in dataclasses.fields(value)}
+    for key, (argument, _) in fields.items():
+        item, declared = getattr(value, argument), defaults[argument]
+        made = declared.default_factory
+        if item != (declared.default if made is dataclasses.MISSING else made()):
+            document[key] = list(item) if isinstance(item, tuple) else item
+    return document
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:

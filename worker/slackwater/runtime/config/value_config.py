@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,6 +11,19 @@ from slackwater.runtime.config.fields import FieldFault, Parser, name_of, number
 
 MAX_URLS = 10
 LATEST = "latest"
+
+ONLY_AVRO = "is for format avro; remove it"
+ONLY_PROTOBUF = "is for format protobuf; remove it"
+ONE_SCHEMA = "cannot be combined with schema; remove one of them"
+NO_SCHEMA = "is missing; set it, or registry"
+WRITERS = (
+    "cannot be combined with registry, which has the schemas of the values; for what the handler sees, set "
+    "readerSchema"
+)
+TWO_SOURCES = "cannot be combined with a schema; remove one of them"
+NO_SUBJECT = (
+    "is missing; name the subject whose schema the handler sees, or set schema, with format avro readerSchema"
+)
 
 
 @dataclass(frozen=True)
@@ -107,33 +121,35 @@ value_section = section(ValueConfig, _FIELDS, ("format",))
 """The section's parser; what is between fields is :func:`check_value`'s."""
 
 
-def check_value(value: ValueConfig) -> None:
-    """Raises Fault for fields that exclude or need each other."""
-    registry = value.registry
-    given = value.schema is not None or value.schema_file is not None
-    if value.schema is not None and value.schema_file is not None:
-        raise FieldFault("value.schemaFile", "cannot be combined with schema; remove one of them")
-    if value.reader_schema is not None and value.format != "avro":
-        raise FieldFault("value.readerSchema", "is for format avro; remove it")
-    if value.message is not None and value.format != "protobuf":
-        raise FieldFault("value.message", "is for format protobuf; remove it")
-    if registry is None:
+def value_faults(value: ValueConfig) -> Iterator[tuple[str, str]]:
+    """The fields that exclude or need each other: the name of each, what is wrong, and what to do. The
+    operator reads it for the resource, whose CEL rules say the same."""
+    if value.schema and value.schema_file:
+        yield "schemaFile", ONE_SCHEMA
+    if value.reader_schema and value.format != "avro":
+        yield "readerSchema", ONLY_AVRO
+    if value.message and value.format != "protobuf":
+        yield "message", ONLY_PROTOBUF
+    given = [name for name, text in (("schema", value.schema), ("schemaFile", value.schema_file)) if text]
+    if value.registry is None:
         if not given:
-            raise FieldFault("value.schema", "is missing; add it, or registry")
+            yield "schema", NO_SCHEMA
         return
     if value.format == "avro" and given:
-        raise FieldFault(
-            "value.schema" if value.schema is not None else "value.schemaFile",
-            "cannot be combined with registry, which has the schemas of the values; for what "
-            "the handler sees, set readerSchema",
-        )
-    fixed = given or value.reader_schema is not None
-    if fixed and registry.subject is not None:
-        raise FieldFault("value.registry.subject", "cannot be combined with a schema; remove one of them")
-    if not fixed and registry.subject is None:
-        field = "readerSchema" if value.format == "avro" else "schema"
-        raise FieldFault("value.registry.subject", f"is missing; add it, or value.{field}")
-    _check_access(registry)
+        yield given[0], WRITERS
+    fixed = bool(given or value.reader_schema)
+    if fixed and value.registry.subject:
+        yield "registry.subject", TWO_SOURCES
+    if not fixed and not value.registry.subject:
+        yield "registry.subject", NO_SUBJECT
+
+
+def check_value(value: ValueConfig) -> None:
+    """Raises FieldFault for fields that exclude or need each other."""
+    for name, problem in value_faults(value):
+        raise FieldFault(f"value.{name}", problem)
+    if value.registry is not None:
+        _check_access(value.registry)
 
 
 def _check_access(registry: RegistryConfig) -> None:

@@ -15,6 +15,7 @@ from slackwater.extras import CLI
 from slackwater.runtime.config.fields import (
     FieldFault,
     Parser,
+    code_name,
     list_of_names,
     name_of,
     number,
@@ -25,6 +26,7 @@ from slackwater.runtime.config.fields import (
     share_of,
     text_of,
 )
+from slackwater.runtime.config.sink_config import SinkConfig, check_sink, sink_document, sink_section
 from slackwater.runtime.config.value_config import ValueConfig, check_value, value_document, value_section
 from slackwater.runtime.errors import ConfigError
 from slackwater.tracing.settings import MetricSettings, TraceSettings, is_endpoint
@@ -38,8 +40,6 @@ LONGEST_BATCH_INTERVAL_MS = LONGEST_BATCH_DURATION_MS = 5_000
 """The operator takes a group's rates from its commits, over 20 s."""
 SHORTEST_BATCH_DURATION_MS = 10
 LEAST_BATCH_BYTES = 1024
-LONGEST_MAX_AGE_MS = 120_000
-MIB = 1024 * 1024
 
 WORKER_PROPERTIES = {
     "auto.offset.reset": "earliest",
@@ -73,41 +73,6 @@ class SparkConfig:
     remote: str = ""
     conf: Mapping[str, str] = field(default_factory=dict)
     start_timeout_ms: int = 120_000
-
-
-@dataclass(frozen=True)
-class SinkConfig:
-    """Where the output goes.
-
-    ``format``: ``parquet``, ``delta``, ``iceberg``, ``postgres``, ``custom``, ``kafka`` or ``spark``.
-    ``path``: of the first two. ``table``: of the next two. ``implementation``: of ``custom``, the class or
-    function, ``module:name``. ``topic``: of ``kafka``. ``spark_format``: of ``spark``, as
-    ``DataFrameWriter.format`` takes it. ``options``: of Delta's or Parquet's object store, of Iceberg's
-    catalog, libpq's parameters, the user's own, or those of Kafka's producer or Spark's writer; they may be
-    secrets.
-    ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``: ``add``, or
-    ``reject`` rows with columns that the table lacks. Of Delta and Postgres: ``mode``: ``append``,
-    ``upsert`` or ``merge``; ``key``: the columns by which rows are the same; ``aggregates``: by column
-    ``sum``, ``min``, ``max`` or ``count``. ``max_age_ms``: how long rows may wait for others that are written
-    in the same commit; 0: not at all. ``target_file_bytes``: the size at which they wait no longer.
-    ``schema``: the table's columns in Spark's notation; "": those of the first rows.
-    """
-
-    format: str
-    path: str = ""
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    partition_by: tuple[str, ...] = ()
-    new_columns: str = "add"
-    table: str = ""
-    mode: str = "append"
-    key: tuple[str, ...] = ()
-    aggregates: Mapping[str, str] = field(default_factory=dict)
-    implementation: str = ""
-    topic: str = ""
-    spark_format: str = ""
-    max_age_ms: int = 0
-    target_file_bytes: int = 64 * MIB
-    schema: str = ""
 
 
 @dataclass(frozen=True)
@@ -307,18 +272,6 @@ def _properties(value: Any, path: str) -> dict[str, str]:
     return settings
 
 
-def _code(form: str, example: str) -> Parser:
-    """The name of something in a module."""
-
-    def parse(value: Any, path: str) -> str:
-        module, _, name = text_of(value, path).partition(":")
-        if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-            raise FieldFault(path, f"must be {form}, for example {example}, not {value!r}")
-        return str(value)
-
-    return parse
-
-
 def _remote(value: Any, path: str) -> str:
     if text_of(value, path) and not value.startswith("sc://"):
         raise FieldFault(path, f"must be empty (Spark in the worker) or sc://host:port, not {value!r}")
@@ -345,14 +298,6 @@ def _collector(value: Any, path: str) -> str:
     return str(value)
 
 
-def _aggregates(value: Any, path: str) -> dict[str, str]:
-    function = one_of("sum", "min", "max", "count")
-    return {
-        name_of(name, path): function(item, f"{path}.{name}")
-        for name, item in settings_of(value, path).items()
-    }
-
-
 _SECURITY_FIELDS: dict[str, tuple[str, Parser]] = {
     "protocol": ("protocol", one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
     "mechanism": ("mechanism", one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
@@ -377,7 +322,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
     "bootstrapServers": ("bootstrap_servers", _servers),
     "properties": ("properties", _properties),
     "security": ("security", section(SecurityConfig, _SECURITY_FIELDS)),
-    "handler": ("handler", _code("module:function", "flights.pipeline:transform")),
+    "handler": ("handler", code_name("module:function", "flights.pipeline:transform")),
     "handlerPath": ("handler_path", list_of_names(may_be_empty=True)),
     "engine": ("engine", one_of("spark", "arrow", "python")),
     "spark": (
@@ -392,33 +337,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
         ),
     ),
     "value": ("value", value_section),
-    "sink": (
-        "sink",
-        section(
-            SinkConfig,
-            {
-                "format": (
-                    "format",
-                    one_of("parquet", "delta", "iceberg", "postgres", "custom", "kafka", "spark"),
-                ),
-                "path": ("path", name_of),
-                "table": ("table", name_of),
-                "options": ("options", settings_of),
-                "partitionBy": ("partition_by", list_of_names(may_be_empty=True)),
-                "newColumns": ("new_columns", one_of("add", "reject")),
-                "mode": ("mode", one_of("append", "upsert", "merge")),
-                "key": ("key", list_of_names(may_be_empty=True)),
-                "aggregates": ("aggregates", _aggregates),
-                "topic": ("topic", name_of),
-                "sparkFormat": ("spark_format", name_of),
-                "implementation": ("implementation", _code("module:name", "flights.tables:MySink")),
-                "maxAgeMs": ("max_age_ms", number(0, LONGEST_MAX_AGE_MS)),
-                "schema": ("schema", name_of),
-                "targetFileBytes": ("target_file_bytes", number(MIB, 1024 * MIB)),
-            },
-            ("format",),
-        ),
-    ),
+    "sink": ("sink", sink_section),
     "concurrency": ("concurrency", number(1, 10_000)),
     "lineage": ("lineage", one_of("record", "batch")),
     "deadLetterTopic": ("dead_letter_topic", name_of),
@@ -457,12 +376,6 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
         ),
     ),
 }
-_TABLES = ("iceberg", "postgres")
-"""Formats whose tables have a name in place of a path."""
-_PLACES = {"custom": "implementation", "kafka": "topic", "spark": "sparkFormat"}
-"""Formats that have another field in place of path and table."""
-_KEYED = ("delta", "postgres")
-"""Formats whose rows can replace others, or be added up."""
 BACKFILL = ".backfill."
 """Between a group's name and that of one of its backfills, in the group whose marks and dead letters the
 backfill has."""
@@ -494,7 +407,7 @@ def _check_together(config: WorkerConfig) -> None:
         )
     _check_topics(config)
     _check_security(config.security)
-    _check_sink(config.sink)
+    check_sink(config.sink)
     _check_sink_topic(config)
     if config.sink.format == "spark" and config.engine != "spark":
         raise FieldFault(
@@ -520,50 +433,6 @@ def _check_together(config: WorkerConfig) -> None:
         )
 
 
-def _check_sink(sink: SinkConfig) -> None:
-    is_postgres = sink.format == "postgres"
-    wanted = _PLACES.get(sink.format, "table" if sink.format in _TABLES else "path")
-    places = {
-        "path": sink.path,
-        "table": sink.table,
-        "implementation": sink.implementation,
-        "topic": sink.topic,
-        "sparkFormat": sink.spark_format,
-    }
-    if not places[wanted]:
-        raise FieldFault(f"sink.{wanted}", f"is missing; format {sink.format} needs it")
-    for other, given_place in places.items():
-        if other != wanted and given_place:
-            raise FieldFault(
-                f"sink.{other}", f"is not for format {sink.format}, which has {wanted}; remove it"
-            )
-    if sink.format in _PLACES:
-        for name, is_given in (
-            ("partitionBy", bool(sink.partition_by) and sink.format != "spark"),
-            ("newColumns", sink.new_columns != "add"),
-            ("schema", bool(sink.schema)),
-        ):
-            if is_given:
-                raise FieldFault(f"sink.{name}", f"is not for format {sink.format}; remove it")
-    in_store = "://" in sink.path and not sink.path.startswith("file:")
-    if sink.options and sink.format == "parquet" and not in_store:
-        raise FieldFault("sink.options", "are not for format parquet with a folder; remove them")
-    if sink.partition_by and is_postgres:
-        raise FieldFault("sink.partitionBy", "is not for format postgres; remove it")
-    for name, given in (
-        ("mode", sink.mode != "append"),
-        ("key", sink.key),
-        ("aggregates", sink.aggregates),
-    ):
-        if given and sink.format not in _KEYED:
-            raise FieldFault(f"sink.{name}", f"is for formats {' and '.join(_KEYED)}; remove it")
-    if sink.schema and sink.mode == "merge":
-        raise FieldFault("sink.schema", "is not for mode merge; remove it")
-    if not sink.max_age_ms and sink.target_file_bytes != SinkConfig(sink.format).target_file_bytes:
-        raise FieldFault("sink.targetFileBytes", "requires sink.maxAgeMs: how long rows may wait for others")
-    _check_mode(sink)
-
-
 def _check_sink_topic(config: WorkerConfig) -> None:
     """In another cluster the name may be the same; the sink compares the clusters."""
     topic = config.sink.topic
@@ -572,27 +441,6 @@ def _check_sink_topic(config: WorkerConfig) -> None:
             "sink.topic",
             f"{topic} is also a topic that the group reads, or its dead-letter topic; choose another topic",
         )
-
-
-def _check_mode(sink: SinkConfig) -> None:
-    if sink.mode == "append" and sink.key:
-        raise FieldFault("sink.key", "is for modes upsert and merge; remove it, or set sink.mode")
-    if sink.mode != "append" and not sink.key:
-        raise FieldFault(
-            "sink.key", f"is missing; mode {sink.mode} needs the columns by which rows are the same"
-        )
-    if sink.mode != "merge" and sink.aggregates:
-        raise FieldFault("sink.aggregates", "are for mode merge; remove them, or set sink.mode")
-    if sink.mode == "merge" and not sink.aggregates:
-        raise FieldFault("sink.aggregates", "is missing; mode merge needs at least one column")
-    for name in sink.aggregates:
-        if name in sink.key:
-            raise FieldFault(f"sink.aggregates.{name}", "is in sink.key, too; remove it from one of them")
-    for name in sink.partition_by:
-        if sink.mode == "merge" and name not in sink.key:
-            raise FieldFault(
-                "sink.partitionBy", f"has {name}, which mode merge needs in sink.key, too; add it there"
-            )
 
 
 def _check_topics(config: WorkerConfig) -> None:
@@ -673,40 +521,6 @@ def _document(text: str, file: str) -> Any:
         ) from None
 
 
-def _sink_document(sink: SinkConfig) -> dict[str, Any]:
-    """Fields that are newer than the first release only where they differ from their defaults."""
-    document: dict[str, Any] = {"format": sink.format}
-    if sink.path:
-        document["path"] = sink.path
-    if sink.table:
-        document["table"] = sink.table
-    if sink.options:
-        document["options"] = dict(sink.options)
-    if sink.partition_by:
-        document["partitionBy"] = list(sink.partition_by)
-    if sink.new_columns != "add":
-        document["newColumns"] = sink.new_columns
-    if sink.mode != "append":
-        document["mode"] = sink.mode
-    if sink.key:
-        document["key"] = list(sink.key)
-    if sink.aggregates:
-        document["aggregates"] = dict(sink.aggregates)
-    if sink.implementation:
-        document["implementation"] = sink.implementation
-    if sink.topic:
-        document["topic"] = sink.topic
-    if sink.spark_format:
-        document["sparkFormat"] = sink.spark_format
-    if sink.max_age_ms:
-        document["maxAgeMs"] = sink.max_age_ms
-    if sink.schema:
-        document["schema"] = sink.schema
-    if sink.target_file_bytes != SinkConfig(sink.format).target_file_bytes:
-        document["targetFileBytes"] = sink.target_file_bytes
-    return document
-
-
 def _telemetry_document(telemetry: TelemetryConfig) -> dict[str, Any]:
     document: dict[str, Any] = {}
     traces, metrics = telemetry.traces, telemetry.metrics
@@ -731,7 +545,7 @@ def dump(config: WorkerConfig) -> dict[str, Any]:
         "conf": dict(config.spark.conf),
         "startTimeoutMs": config.spark.start_timeout_ms,
     }
-    document["sink"] = _sink_document(config.sink)
+    document["sink"] = sink_document(config.sink)
     if config.value is None:
         del document["value"]
     else:

@@ -4,9 +4,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields as dataclass_fields
 from typing import ClassVar
 
+from slackwater.runtime.config.sink_config import (
+    AGGREGATE_IN_KEY,
+    FORMATS,
+    FUNCTIONS,
+    MODES,
+    OPTIONS_OF_FOLDER,
+    PARTITION_NOT_IN_KEY,
+    SINK_FIELDS,
+    SinkConfig,
+    SinkField,
+    sink_faults,
+)
 from slackwater_operator.api.v1alpha1 import fields
 from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, spec
 from slackwater_operator.api.v1alpha1.spec.kafka import topic as topic_field
@@ -24,7 +36,6 @@ _ICEBERG_TABLE = r"[^\s.]+(\.[^\s.]+)+"
 _POSTGRES_TABLE = r"[^.]+\.[^.]+"
 _IMPLEMENTATION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 _SPARK_FORMAT = r"[A-Za-z_][\w.$-]*"
-_FUNCTIONS = ("sum", "min", "max", "count")
 _CREDENTIAL = (
     r"(?i:.*(key|token)(_base64|_dynamodb)?|.*(credential|authorization)|"
     r".*(secret|password|connection-string|jaas).*)"
@@ -42,32 +53,25 @@ _IS_CREDENTIAL = (
     "account"
 )
 
-_NEEDS_PATH = (
-    "is required with formats parquet and delta; set it, or set format to iceberg or postgres and give table"
-)
 _HDFS_AND_FORMAT = (
     "is on HDFS, which requires format delta; set format to delta, or to spark with the path in options"
 )
-_NO_PATH = "requires format parquet or delta; remove it, or set format"
-_NO_TABLE = "requires format iceberg or postgres; remove it, or set format"
-_NEEDS_TABLE = "is required with formats iceberg and postgres; set it, such as lake.flights"
 _ICEBERG_FORM = "must be NAMESPACE.TABLE without blanks for format iceberg, such as lake.flights"
 _POSTGRES_FORM = "must be SCHEMA.TABLE for format postgres, such as public.flights"
-_NO_OPTIONS = "does not apply to format parquet with a folder; remove it, or give path an object store"
-_NOT_FOR_POSTGRES = "does not apply to format postgres; remove it"
-_FOR_KEYED = "requires format delta or postgres; remove it, or set format"
-_PARTITION_IN_KEY = "has a column that key lacks, which mode merge needs; add it to key"
-_KEY_AND_MODE = "must be given for modes upsert and merge, and only for these"
-_AGGREGATES_AND_MODE = "must be given for mode merge, and only for this"
-_AGGREGATES_AND_KEY = "has a column that key has, too; remove it from one of them"
-_ONLY_CUSTOM = "must be given with format custom, and only with this"
-_ONLY_KAFKA = "must be given with format kafka, and only with this"
-_ONLY_SPARK = "must be given with format spark, and only with this"
-_NO_COLUMNS = "does not apply to formats custom, kafka and spark; remove it"
-_ONLY_TABLES = "does not apply to formats custom and kafka; remove it"
-_NOT_FOR_MERGE = "does not apply to mode merge; remove it"
 _SIZE_AND_AGE = "requires maxAge, which bounds how long rows wait for a file of that size; set it, such as 1m"
-_FUNCTION = f"has a function that is not supported; valid values: {', '.join(_FUNCTIONS)}"
+_FUNCTION = f"has a function that is not supported; valid values: {', '.join(FUNCTIONS)}"
+
+
+def _rules(field: SinkField) -> list[Rule]:
+    """`sink_faults` of one field, in CEL."""
+    belongs = f"self.{field.by} in {list(field.values)}"
+    is_given = f"self.{field.name} != '{field.unset}'"
+    if not field.unset:
+        is_given = f"has(self.{field.name})" if field.unset == "" else f"self.{field.name}.size() > 0"
+    rules = [Rule(f"{belongs} || !({is_given})", field.misplaced, f".{field.name}")]
+    if field.required:
+        rules.append(Rule(f"!({belongs}) || {is_given}", field.missing, f".{field.name}"))
+    return rules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,15 +79,12 @@ class Sink:
     """Where the handler's rows are written."""
 
     RULES: ClassVar[list[Rule]] = [
-        Rule("!(self.format in ['parquet', 'delta']) || has(self.path)", _NEEDS_PATH, ".path"),
-        Rule("self.format in ['parquet', 'delta'] || !has(self.path)", _NO_PATH, ".path"),
+        *(rule for field in SINK_FIELDS for rule in _rules(field)),
         Rule(
             "self.format != 'parquet' || !has(self.path) || !self.path.matches(r'^hdfs://')",
             _HDFS_AND_FORMAT,
             ".path",
         ),
-        Rule("!(self.format in ['iceberg', 'postgres']) || has(self.table)", _NEEDS_TABLE, ".table"),
-        Rule("self.format in ['iceberg', 'postgres'] || !has(self.table)", _NO_TABLE, ".table"),
         Rule(
             f"self.format != 'iceberg' || !has(self.table) || self.table.matches(r'^{_ICEBERG_TABLE}$')",
             _ICEBERG_FORM,
@@ -97,34 +98,15 @@ class Sink:
         Rule(
             "self.format != 'parquet' || self.options.size() == 0 || "
             f"(has(self.path) && self.path.matches(r'^{_OBJECT_STORE_SCHEME}'))",
-            _NO_OPTIONS,
+            OPTIONS_OF_FOLDER,
             ".options",
         ),
-        Rule("self.format != 'postgres' || self.partitionBy.size() == 0", _NOT_FOR_POSTGRES, ".partitionBy"),
-        Rule("self.format in ['delta', 'postgres'] || self.mode == 'append'", _FOR_KEYED, ".mode"),
-        Rule("(self.mode == 'append') == (self.key.size() == 0)", _KEY_AND_MODE, ".key"),
-        Rule("(self.mode == 'merge') == (self.aggregates.size() > 0)", _AGGREGATES_AND_MODE, ".aggregates"),
-        Rule("!self.aggregates.exists(name, name in self.key)", _AGGREGATES_AND_KEY, ".aggregates"),
-        Rule("(self.format == 'custom') == has(self.implementation)", _ONLY_CUSTOM, ".implementation"),
-        Rule("(self.format == 'kafka') == has(self.topic)", _ONLY_KAFKA, ".topic"),
-        Rule("(self.format == 'spark') == has(self.sparkFormat)", _ONLY_SPARK, ".sparkFormat"),
-        Rule(
-            "!(self.format in ['custom', 'kafka']) || self.partitionBy.size() == 0",
-            _ONLY_TABLES,
-            ".partitionBy",
-        ),
-        Rule(
-            "!(self.format in ['custom', 'kafka', 'spark']) || self.newColumns == 'add'",
-            _NO_COLUMNS,
-            ".newColumns",
-        ),
+        Rule("!self.aggregates.exists(name, name in self.key)", AGGREGATE_IN_KEY, ".aggregates"),
         Rule(
             "self.mode != 'merge' || self.partitionBy.all(name, name in self.key)",
-            _PARTITION_IN_KEY,
+            PARTITION_NOT_IN_KEY,
             ".partitionBy",
         ),
-        Rule("!has(self.schema) || !(self.format in ['custom', 'kafka', 'spark'])", _NO_COLUMNS, ".schema"),
-        Rule("!has(self.schema) || self.mode != 'merge'", _NOT_FOR_MERGE, ".schema"),
         Rule(
             "self.targetFileSize == '64Mi' || duration(self.maxAge) > duration('0s')",
             _SIZE_AND_AGE,
@@ -134,7 +116,7 @@ class Sink:
 
     format: str = spec(
         "format",
-        fields.text(choices=["parquet", "delta", "iceberg", "postgres", "custom", "kafka", "spark"]),
+        fields.text(choices=FORMATS),
         "The format of the output: Parquet files in a folder or an object store (parquet), a Delta Lake "
         "table (delta), an Apache Iceberg table in a catalog (iceberg), a table of a PostgreSQL database "
         "(postgres), a topic of Kafka (kafka), any format of Spark's DataFrameWriter (spark), or whatever "
@@ -166,7 +148,7 @@ class Sink:
     )
     mode: str = spec(
         "mode",
-        fields.text(choices=["append", "upsert", "merge"]),
+        fields.text(choices=MODES),
         "What rows do to the table, for formats delta and postgres: they are added (append), replace the row "
         "with the same key (upsert), or are added up by key (merge).",
         default="append",
@@ -182,7 +164,7 @@ class Sink:
     aggregates: dict[str, str] = spec(
         "aggregates",
         fields.text_map(
-            rules=[Rule(f"self.all(name, self[name] in [{', '.join(map(repr, _FUNCTIONS))}])", _FUNCTION)]
+            rules=[Rule(f"self.all(name, self[name] in [{', '.join(map(repr, FUNCTIONS))}])", _FUNCTION)]
         ),
         "For mode merge, how each column that is not in key is added up: sum, min, max or count.",
         default={},
@@ -278,6 +260,13 @@ class Sink:
     )
 
 
+def sink_config(sink: Sink) -> SinkConfig:
+    """The sink as the worker reads it."""
+    return SinkConfig(
+        **{declared.name: getattr(sink, declared.name) for declared in dataclass_fields(SinkConfig)}
+    )
+
+
 def check_sink(sink: Sink) -> None:
     """Refuses fields that do not fit the format and the mode, and credentials among the options, as the CEL
     rules do.
@@ -286,36 +275,17 @@ def check_sink(sink: Sink) -> None:
         FieldError: names the field.
     """
     path = "spec.pipeline.sink"
-    is_table, is_postgres = sink.format in ("iceberg", "postgres"), sink.format == "postgres"
-    is_folder, is_unschemed = sink.format in ("parquet", "delta"), sink.format in ("custom", "kafka")
-    in_store = re.match(_OBJECT_STORE_SCHEME, sink.path) is not None
+    for name, problem in sink_faults(sink_config(sink)):
+        raise FieldError(f"{path}.{name}", problem)
     problems = [
-        ("path", is_folder and not sink.path, _NEEDS_PATH),
-        ("path", not is_folder and bool(sink.path), _NO_PATH),
         ("path", sink.format == "parquet" and sink.path.startswith("hdfs://"), _HDFS_AND_FORMAT),
-        ("table", is_table and not sink.table, _NEEDS_TABLE),
-        ("table", not is_table and bool(sink.table), _NO_TABLE),
         ("table", sink.format == "iceberg" and not re.fullmatch(_ICEBERG_TABLE, sink.table), _ICEBERG_FORM),
-        ("table", is_postgres and not re.fullmatch(_POSTGRES_TABLE, sink.table), _POSTGRES_FORM),
-        ("options", sink.format == "parquet" and bool(sink.options) and not in_store, _NO_OPTIONS),
-        ("partitionBy", is_postgres and bool(sink.partition_by), _NOT_FOR_POSTGRES),
-        ("mode", sink.format not in ("delta", "postgres") and sink.mode != "append", _FOR_KEYED),
-        ("key", (sink.mode == "append") != (not sink.key), _KEY_AND_MODE),
-        ("aggregates", (sink.mode == "merge") != bool(sink.aggregates), _AGGREGATES_AND_MODE),
-        ("aggregates", not set(sink.aggregates.values()) <= set(_FUNCTIONS), _FUNCTION),
-        ("aggregates", not sink.aggregates.keys().isdisjoint(sink.key), _AGGREGATES_AND_KEY),
-        ("implementation", (sink.format == "custom") != bool(sink.implementation), _ONLY_CUSTOM),
-        ("topic", (sink.format == "kafka") != bool(sink.topic), _ONLY_KAFKA),
-        ("sparkFormat", (sink.format == "spark") != bool(sink.spark_format), _ONLY_SPARK),
-        ("partitionBy", is_unschemed and bool(sink.partition_by), _ONLY_TABLES),
         (
-            "newColumns",
-            (is_unschemed or sink.format == "spark") and sink.new_columns != "add",
-            _NO_COLUMNS,
+            "table",
+            sink.format == "postgres" and not re.fullmatch(_POSTGRES_TABLE, sink.table),
+            _POSTGRES_FORM,
         ),
-        ("partitionBy", sink.mode == "merge" and not {*sink.partition_by} <= {*sink.key}, _PARTITION_IN_KEY),
-        ("schema", (is_unschemed or sink.format == "spark") and bool(sink.schema), _NO_COLUMNS),
-        ("schema", bool(sink.schema) and sink.mode == "merge", _NOT_FOR_MERGE),
+        ("aggregates", not set(sink.aggregates.values()) <= set(FUNCTIONS), _FUNCTION),
         (
             "targetFileSize",
             sink.target_file_bytes != Sink().target_file_bytes and not sink.max_age_ms,

@@ -6,6 +6,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from slackwater.runtime.config.value_config import (
+    NO_SCHEMA,
+    NO_SUBJECT,
+    ONE_SCHEMA,
+    ONLY_AVRO,
+    ONLY_PROTOBUF,
+    TWO_SOURCES,
+    WRITERS,
+    RegistryConfig,
+    ValueConfig,
+    value_faults,
+)
 from slackwater_operator.api.v1alpha1 import fields
 from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, required, spec
 from slackwater_operator.api.v1alpha1.spec.kafka import SECRET
@@ -20,16 +32,6 @@ _PLAIN = r"\S(.*\S)?"
 _MESSAGE = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 _VERSION = r"latest|[1-9][0-9]{0,8}"
 
-_ONLY_AVRO = "is for format avro; remove it"
-_ONLY_PROTOBUF = "is for format protobuf; remove it"
-_ONE_SCHEMA = "cannot be combined with schema; remove one of them"
-_NO_SCHEMA = "is missing; set it, or registry"
-_WRITERS = (
-    "cannot be combined with registry, which has the schemas of the values; for what the handler sees, set "
-    "readerSchema"
-)
-_TWO_SOURCES = "cannot be combined with a schema; remove one of them"
-_NO_SUBJECT = "is missing; name the subject whose schema the handler sees, or set a schema"
 _ONLY_HTTPS = "requires https; write url with https://"
 
 
@@ -105,24 +107,22 @@ class Value:
     """How the values of records are decoded."""
 
     RULES: ClassVar[list[Rule]] = [
-        Rule("self.format == 'avro' || !has(self.readerSchema)", _ONLY_AVRO, ".readerSchema"),
-        Rule("self.format == 'protobuf' || !has(self.message)", _ONLY_PROTOBUF, ".message"),
-        Rule("!has(self.schema) || !has(self.schemaFile)", _ONE_SCHEMA, ".schemaFile"),
-        Rule("has(self.registry) || has(self.schema) || has(self.schemaFile)", _NO_SCHEMA, ".schema"),
-        Rule("self.format != 'avro' || !has(self.registry) || !has(self.schema)", _WRITERS, ".schema"),
-        Rule(
-            "self.format != 'avro' || !has(self.registry) || !has(self.schemaFile)", _WRITERS, ".schemaFile"
-        ),
+        Rule("self.format == 'avro' || !has(self.readerSchema)", ONLY_AVRO, ".readerSchema"),
+        Rule("self.format == 'protobuf' || !has(self.message)", ONLY_PROTOBUF, ".message"),
+        Rule("!has(self.schema) || !has(self.schemaFile)", ONE_SCHEMA, ".schemaFile"),
+        Rule("has(self.registry) || has(self.schema) || has(self.schemaFile)", NO_SCHEMA, ".schema"),
+        Rule("self.format != 'avro' || !has(self.registry) || !has(self.schema)", WRITERS, ".schema"),
+        Rule("self.format != 'avro' || !has(self.registry) || !has(self.schemaFile)", WRITERS, ".schemaFile"),
         Rule(
             "!has(self.registry) || !has(self.registry.subject) || "
             "!(has(self.schema) || has(self.schemaFile) || has(self.readerSchema))",
-            _TWO_SOURCES,
+            TWO_SOURCES,
             ".registry.subject",
         ),
         Rule(
             "!has(self.registry) || has(self.registry.subject) || "
             "has(self.schema) || has(self.schemaFile) || has(self.readerSchema)",
-            _NO_SUBJECT,
+            NO_SUBJECT,
             ".registry.subject",
         ),
     ]
@@ -165,6 +165,19 @@ class Value:
     )
 
 
+def _value_config(value: Value) -> ValueConfig:
+    """The value as the worker reads it, without how the registry is reached."""
+    registry = value.registry
+    return ValueConfig(
+        value.format,
+        value.schema,
+        value.schema_file,
+        value.reader_schema,
+        value.message,
+        None if registry is None else RegistryConfig((), registry.subject),
+    )
+
+
 def check_value(value: Value) -> None:
     """Refuses fields that exclude or need each other, as the CEL rules do.
 
@@ -172,28 +185,11 @@ def check_value(value: Value) -> None:
         FieldError: names the field.
     """
     path, registry = "spec.pipeline.value", value.registry
-    given = bool(value.schema or value.schema_file)
-    problems = [
-        (value.format != "avro" and value.reader_schema, "readerSchema", _ONLY_AVRO),
-        (value.format != "protobuf" and value.message, "message", _ONLY_PROTOBUF),
-        (value.schema and value.schema_file, "schemaFile", _ONE_SCHEMA),
-        (registry is None and not given, "schema", _NO_SCHEMA),
-    ]
-    if registry is not None:
-        sourced = given or bool(value.reader_schema)
-        secure = all(url.strip().startswith("https://") for url in registry.url.split(","))
-        problems += [
-            (value.format == "avro" and value.schema, "schema", _WRITERS),
-            (value.format == "avro" and value.schema_file, "schemaFile", _WRITERS),
-            (sourced and registry.subject, "registry.subject", _TWO_SOURCES),
-            (not sourced and not registry.subject, "registry.subject", _NO_SUBJECT),
-            (not secure and registry.ca_secret, "registry.caSecret", _ONLY_HTTPS),
-            (
-                not secure and registry.client_certificate_secret,
-                "registry.clientCertificateSecret",
-                _ONLY_HTTPS,
-            ),
-        ]
-    for wrong, field, problem in problems:
-        if wrong:
-            raise FieldError(f"{path}.{field}", problem)
+    for name, problem in value_faults(_value_config(value)):
+        raise FieldError(f"{path}.{name}", problem)
+    if registry is None or all(url.strip().startswith("https://") for url in registry.url.split(",")):
+        return
+    if registry.ca_secret:
+        raise FieldError(f"{path}.registry.caSecret", _ONLY_HTTPS)
+    if registry.client_certificate_secret:
+        raise FieldError(f"{path}.registry.clientCertificateSecret", _ONLY_HTTPS)
