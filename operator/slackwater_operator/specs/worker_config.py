@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from slackwater.runtime.config.sink_config import sink_document
+from slackwater.runtime.config.sink_config import sink_section
 from slackwater_operator.api.v1alpha1.consumer_group import (
     ConsumerGroup,
     Registry,
@@ -86,7 +86,7 @@ def worker_config(
         "handlerPath": list(handler_path),
         "engine": pipeline.engine,
         "spark": _spark(pipeline.spark),
-        "sink": sink_document(replace(sink_config(pipeline.sink), path=sink_path)),
+        "sink": sink_section.document(replace(sink_config(pipeline.sink), path=sink_path)),
         "retries": delivery.retries,
         "retryBackoffMs": delivery.retry_backoff_ms,
         "drainTimeoutMs": delivery.drain_timeout_ms,

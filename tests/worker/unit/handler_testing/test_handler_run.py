@@ -328,7 +328,7 @@ def test_the_handler_gets_decoded_values(handler: Any, engine: str) -> None:
 
 
 def test_a_value_section_that_cannot_be_used_is_named() -> None:
-    with pytest.raises(ValueError, match="value.schema is missing; add it, or registry"):
+    with pytest.raises(ValueError, match="value.schema is missing; set it, or registry"):
         run(price, ["{}"], "arrow", value={"format": "json"})
     with pytest.raises(ValueError, match=r"value\.formt"):
         run(price, ["{}"], "arrow", value={"formt": "json"})

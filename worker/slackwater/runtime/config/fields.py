@@ -6,10 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from typing import Any
 
 Parser = Callable[[Any, str], Any]
 
@@ -137,35 +134,53 @@ def settings_of(value: Any, path: str) -> dict[str, str]:
     return settings
 
 
-def section(kind: type, fields: Mapping[str, tuple[str, Parser]], required: tuple[str, ...] = ()) -> Parser:
-    """A mapping whose keys become arguments of ``kind``. ``fields``: key -> (argument, parser)."""
+class ConfigSection:
+    """The parser of a mapping whose keys become arguments of a dataclass."""
 
-    def parse(value: Any, path: str) -> Any:
+    def __init__(
+        self,
+        kind: type[Any],
+        fields: Mapping[str, tuple[str, Parser]],
+        required: tuple[str, ...] = (),
+        written: Mapping[str, Callable[[Any], Any]] | None = None,
+    ) -> None:
+        """``kind``: the dataclass. ``fields``: key -> (argument, parser). ``written``: by key, what makes a
+        plain value of an argument that is none."""
+        self._kind, self._fields, self._required = kind, fields, required
+        self._written = written or {}
+
+    def __call__(self, value: Any, path: str) -> Any:
+        fields = self._fields
         if not isinstance(value, dict):
             raise FieldFault(path, f"must be a mapping with {', '.join(fields)}; it is {kind_of(value)}")
         inside = f"{path}." if path else ""
         for key in value:
             if key not in fields:
                 raise FieldFault(f"{inside}{key}", f"unknown field{_nearest(str(key), tuple(fields))}")
-        for key in required:
+        for key in self._required:
             if value.get(key) is None:
                 raise FieldFault(f"{inside}{key}", "is missing; add it")
         given = {key: item for key, item in value.items() if item is not None}
-        return kind(**{fields[key][0]: fields[key][1](item, f"{inside}{key}") for key, item in given.items()})
+        return self._kind(
+            **{fields[key][0]: fields[key][1](item, f"{inside}{key}") for key, item in given.items()}
+        )
 
-    return parse
-
-
-def document_of(value: DataclassInstance, fields: Mapping[str, tuple[str, Parser]]) -> dict[str, Any]:
-    """The mapping that :func:`section` reads as ``value``, in plain values: what differs from its default."""
-    document = {}
-    defaults = {declared.name: declared for declared in dataclasses.fields(value)}
-    for key, (argument, _) in fields.items():
-        item, declared = getattr(value, argument), defaults[argument]
-        made = declared.default_factory
-        if item != (declared.default if made is dataclasses.MISSING else made()):
-            document[key] = list(item) if isinstance(item, tuple) else item
-    return document
+    def document(self, value: Any) -> dict[str, Any]:
+        """The mapping that is read as ``value``, in plain values: what differs from its default."""
+        defaults = {declared.name: declared for declared in dataclasses.fields(self._kind)}
+        document: dict[str, Any] = {}
+        for key, (argument, parser) in self._fields.items():
+            item, declared = getattr(value, argument), defaults[argument]
+            made = declared.default_factory
+            if item == (declared.default if made is dataclasses.MISSING else made()):
+                continue
+            if isinstance(parser, ConfigSection):
+                document[key] = parser.document(item)
+            elif key in self._written:
+                document[key] = self._written[key](item)
+            else:
+                document[key] = list(item) if isinstance(item, tuple) else item
+        return document
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:

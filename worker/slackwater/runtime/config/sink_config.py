@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slackwater.runtime.config.fields import (
+    ConfigSection,
     FieldFault,
     Parser,
     code_name,
-    document_of,
     list_of_names,
     name_of,
     number,
     one_of,
-    section,
     settings_of,
 )
 
@@ -167,8 +166,8 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
     "maxAgeMs": ("max_age_ms", number(0, LONGEST_MAX_AGE_MS)),
     "targetFileBytes": ("target_file_bytes", number(MIB, 1024 * MIB)),
 }
-sink_section = section(SinkConfig, _FIELDS, ("format",))
-"""The section's parser; what is between fields is :func:`check_sink`'s."""
+sink_section = ConfigSection(SinkConfig, _FIELDS, ("format",))
+"""Reads and writes the section; what is between fields is :func:`check_sink`'s."""
 
 
 def check_sink(sink: SinkConfig) -> None:
@@ -177,8 +176,3 @@ def check_sink(sink: SinkConfig) -> None:
         raise FieldFault(f"sink.{name}", problem)
     if not sink.max_age_ms and sink.target_file_bytes != SinkConfig(sink.format).target_file_bytes:
         raise FieldFault("sink.targetFileBytes", "requires sink.maxAgeMs: how long rows may wait for others")
-
-
-def sink_document(sink: SinkConfig) -> dict[str, Any]:
-    """The section that is read as ``sink``: the fields that differ from their defaults."""
-    return document_of(sink, _FIELDS)

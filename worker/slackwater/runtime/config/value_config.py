@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from slackwater.runtime.config.fields import FieldFault, Parser, name_of, number, one_of, section
+from slackwater.runtime.config.fields import ConfigSection, FieldFault, Parser, name_of, number, one_of
 
 MAX_URLS = 10
 LATEST = "latest"
@@ -115,10 +115,10 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
     "schemaFile": ("schema_file", name_of),
     "readerSchema": ("reader_schema", name_of),
     "message": ("message", name_of),
-    "registry": ("registry", section(RegistryConfig, _REGISTRY_FIELDS, ("url",))),
+    "registry": ("registry", ConfigSection(RegistryConfig, _REGISTRY_FIELDS, ("url",), {"url": ",".join})),
 }
-value_section = section(ValueConfig, _FIELDS, ("format",))
-"""The section's parser; what is between fields is :func:`check_value`'s."""
+value_section = ConfigSection(ValueConfig, _FIELDS, ("format",))
+"""Reads and writes the section; what is between fields is :func:`check_value`'s."""
 
 
 def value_faults(value: ValueConfig) -> Iterator[tuple[str, str]]:
@@ -166,18 +166,3 @@ def _check_access(registry: RegistryConfig) -> None:
         for name, given in (("caFile", registry.ca_file), ("certFile", registry.cert_file)):
             if given is not None:
                 raise FieldFault(f"value.registry.{name}", "is for https; write url with https://")
-
-
-def value_document(value: ValueConfig) -> dict[str, Any]:
-    """The section that is read as ``value``."""
-    document = {
-        key: item for key, (argument, _) in _FIELDS.items() if (item := getattr(value, argument)) is not None
-    }
-    if value.registry is not None:
-        document["registry"] = {
-            key: item
-            for key, (argument, _) in _REGISTRY_FIELDS.items()
-            if (item := getattr(value.registry, argument)) is not None
-        }
-        document["registry"]["url"] = ",".join(value.registry.urls)
-    return document

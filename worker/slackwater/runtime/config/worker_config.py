@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.extras import CLI
 from slackwater.runtime.config.fields import (
+    ConfigSection,
     FieldFault,
     Parser,
     code_name,
@@ -21,13 +22,12 @@ from slackwater.runtime.config.fields import (
     number,
     one_of,
     pattern_of,
-    section,
     settings_of,
     share_of,
     text_of,
 )
-from slackwater.runtime.config.sink_config import SinkConfig, check_sink, sink_document, sink_section
-from slackwater.runtime.config.value_config import ValueConfig, check_value, value_document, value_section
+from slackwater.runtime.config.sink_config import SinkConfig, check_sink, sink_section
+from slackwater.runtime.config.value_config import ValueConfig, check_value, value_section
 from slackwater.runtime.errors import ConfigError
 from slackwater.tracing.settings import MetricSettings, TraceSettings, is_endpoint
 
@@ -321,13 +321,13 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
     "topicPattern": ("topic_pattern", pattern_of),
     "bootstrapServers": ("bootstrap_servers", _servers),
     "properties": ("properties", _properties),
-    "security": ("security", section(SecurityConfig, _SECURITY_FIELDS)),
+    "security": ("security", ConfigSection(SecurityConfig, _SECURITY_FIELDS)),
     "handler": ("handler", code_name("module:function", "flights.pipeline:transform")),
     "handlerPath": ("handler_path", list_of_names(may_be_empty=True)),
     "engine": ("engine", one_of("spark", "arrow", "python")),
     "spark": (
         "spark",
-        section(
+        ConfigSection(
             SparkConfig,
             {
                 "remote": ("remote", _remote),
@@ -355,11 +355,11 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
     "refreshEveryMs": ("refresh_every_ms", number(0)),
     "health": (
         "health",
-        section(HealthConfig, {"host": ("host", name_of), "port": ("port", number(0, 65535))}),
+        ConfigSection(HealthConfig, {"host": ("host", name_of), "port": ("port", number(0, 65535))}),
     ),
     "takeover": (
         "takeover",
-        section(
+        ConfigSection(
             TakeoverConfig,
             {"keyFile": ("key_file", name_of), "deadlineMs": ("deadline_ms", number(0))},
             ("keyFile",),
@@ -367,11 +367,11 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
     ),
     "telemetry": (
         "telemetry",
-        section(
+        ConfigSection(
             TelemetryConfig,
             {
-                "traces": ("traces", section(TraceSettings, _TRACE_FIELDS)),
-                "metrics": ("metrics", section(MetricSettings, _METRIC_FIELDS)),
+                "traces": ("traces", ConfigSection(TraceSettings, _TRACE_FIELDS)),
+                "metrics": ("metrics", ConfigSection(MetricSettings, _METRIC_FIELDS)),
             },
         ),
     ),
@@ -380,7 +380,7 @@ BACKFILL = ".backfill."
 """Between a group's name and that of one of its backfills, in the group whose marks and dead letters the
 backfill has."""
 _REQUIRED = ("groupId", "bootstrapServers", "handler", "sink")
-_WORKER = section(WorkerConfig, _FIELDS, _REQUIRED)
+_WORKER = ConfigSection(WorkerConfig, _FIELDS, _REQUIRED)
 
 
 def parse(document: Any, file: str = "") -> WorkerConfig:
@@ -521,50 +521,6 @@ def _document(text: str, file: str) -> Any:
         ) from None
 
 
-def _telemetry_document(telemetry: TelemetryConfig) -> dict[str, Any]:
-    document: dict[str, Any] = {}
-    traces, metrics = telemetry.traces, telemetry.metrics
-    if traces is not None:
-        document["traces"] = {"endpoint": traces.endpoint, "sampleRatio": traces.sample_ratio}
-    if metrics is not None:
-        document["metrics"] = {"endpoint": metrics.endpoint, "intervalMs": metrics.interval_ms}
-    return document
-
-
 def dump(config: WorkerConfig) -> dict[str, Any]:
-    """The document that :func:`parse` reads as ``config``: plain values, all fields written out."""
-
-    def plain(value: Any, fields: Mapping[str, tuple[str, Parser]]) -> dict[str, Any]:
-        return {key: getattr(value, argument) for key, (argument, _) in fields.items()}
-
-    document = plain(config, _FIELDS)
-    document["topics"], document["handlerPath"] = list(config.topics), list(config.handler_path)
-    document["properties"] = dict(config.properties)
-    document["spark"] = {
-        "remote": config.spark.remote,
-        "conf": dict(config.spark.conf),
-        "startTimeoutMs": config.spark.start_timeout_ms,
-    }
-    document["sink"] = sink_document(config.sink)
-    if config.value is None:
-        del document["value"]
-    else:
-        document["value"] = value_document(config.value)
-    document["security"] = {
-        key: item
-        for key, (argument, _) in _SECURITY_FIELDS.items()
-        if (item := getattr(config.security, argument)) is not None
-    }
-    document["telemetry"] = _telemetry_document(config.telemetry)
-    document["health"] = {"host": config.health.host, "port": config.health.port}
-    if config.takeover is None:
-        del document["takeover"]
-    else:
-        document["takeover"] = {
-            "keyFile": config.takeover.key_file,
-            "deadlineMs": config.takeover.deadline_ms,
-        }
-    for key in ("deadLetterTopic", "topicPattern"):
-        if document[key] is None:
-            del document[key]
-    return document
+    """The document that :func:`parse` reads as ``config``: plain values."""
+    return _WORKER.document(config)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slackwater.runtime.config import worker_config
 from slackwater.runtime.config.sink_config import SinkConfig
 from slackwater.runtime.config.worker_config import (
     TakeoverConfig,
@@ -275,13 +276,21 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_every_field_of_the_class_has_a_name_in_the_file() -> None:
-    # topics and topicPattern exclude each other; each is written where it is set
-    pattern = {**SMALL, "topics": [], "topicPattern": "t-.*"}
-    takeover = {**SMALL, "takeover": {"keyFile": "key", "deadlineMs": 5}}
-    value = {**SMALL, "value": {"format": "json", "schema": "a INT"}, "deadLetterTopic": "d"}
-    named = {*dump(parse(value)), *dump(parse(pattern)), *dump(parse(takeover))}
-    assert parse(dump(parse(takeover))) == parse(takeover)
-    assert len(named) == len(WorkerConfig.__dataclass_fields__)
+    assert {argument for argument, _ in worker_config._FIELDS.values()} == set(
+        WorkerConfig.__dataclass_fields__
+    )
+
+
+def test_what_is_dumped_is_read_again() -> None:
+    pattern = {"topics": [], "topicPattern": "t-.*", "deadLetterTopic": "d"}
+    takeover = {
+        "takeover": {"keyFile": "key", "deadlineMs": 5},
+        "telemetry": {"traces": {"sampleRatio": 0.5}},
+    }
+    registry = {"url": "http://a,http://b", "subject": "s", "version": 3}
+    for change in (pattern, takeover, {"value": {"format": "avro", "registry": registry}}):
+        config = parse({**SMALL, **change})
+        assert parse(dump(config)) == config
 
 
 def test_the_deadline_of_a_takeover_is_the_drain_and_five_seconds() -> None:
