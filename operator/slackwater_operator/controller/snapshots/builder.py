@@ -22,7 +22,7 @@ from slackwater_operator.controller.execution.credentials import identity
 from slackwater_operator.controller.execution.refusals import note
 from slackwater_operator.controller.session import Resource, Session
 from slackwater_operator.controller.settings import Settings
-from slackwater_operator.controller.snapshots.group_id_claims import Claims, place
+from slackwater_operator.controller.snapshots.group_id_claims import Claims, cluster_ref
 from slackwater_operator.controller.snapshots.object_events import ObjectEvents
 from slackwater_operator.controller.snapshots.object_parsing import (
     good_template,
@@ -351,7 +351,7 @@ class SnapshotBuilder:
         following, key = session.next_cluster, Key(*session.key)
         if following is None:
             return Sharing()
-        there = place(key.namespace, following.bootstrap_servers, session.next_id or "")
+        there = cluster_ref(key.namespace, following.bootstrap_servers, session.next_id or "")
         return self._claims.sharing(key, there)
 
     def _sets(self, key: Key, uid: str) -> dict[str, Manifest]:

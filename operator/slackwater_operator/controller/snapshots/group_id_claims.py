@@ -42,8 +42,10 @@ class Claims:
             name="/".join(key),
             uid=str(metadata.get("uid") or ""),
             created=str(metadata.get("creationTimestamp") or ""),
-            place=place(key.namespace, servers, cluster_id),
-            held=place(key.namespace, held.bootstrap_servers, held.cluster_id) if held is not None else None,
+            cluster=cluster_ref(key.namespace, servers, cluster_id),
+            held=cluster_ref(key.namespace, held.bootstrap_servers, held.cluster_id)
+            if held is not None
+            else None,
         )
 
     def drop(self, key: Key) -> None:
@@ -59,10 +61,10 @@ class Claims:
         claims = self._claims[self._group_ids[key]]
         for other in [claim for claim in claims if claim != key and self._store.group(claim) is None]:
             self.drop(other)
-        own = claims[key] if there is None else replace(claims[key], place=there)
+        own = claims[key] if there is None else replace(claims[key], cluster=there)
         return share(own, [claim for other, claim in claims.items() if other != key])
 
 
-def place(namespace: str, bootstrap_servers: str, cluster_id: str) -> KafkaClusterRef:
+def cluster_ref(namespace: str, bootstrap_servers: str, cluster_id: str) -> KafkaClusterRef:
     """A cluster by the servers that a ConsumerGroup of that namespace names."""
     return KafkaClusterRef(servers_in(namespace, bootstrap_servers), cluster_id)

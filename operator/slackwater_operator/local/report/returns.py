@@ -5,7 +5,7 @@ Pure: events in, figures out. All times are wall clock ms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from slackwater.kafka.structs import TopicPartition
@@ -210,15 +210,6 @@ class Returns:
                 if isinstance(ms, int | float)
             },
         )
-
-
-def gaps_for_budget(restarts: Iterable[Restart]) -> list[int]:
-    """How long each restart kept a worker away, as the session's budget sees it, in ms.
-
-    From the process's end to the new one's join: the old process sends heartbeats while it drains, and the
-    join starts the session anew.
-    """
-    return [restart.away_ms for restart in restarts]
 
 
 def _partition(name: str) -> TopicPartition:

@@ -51,24 +51,24 @@ class Claim:
         name: NAMESPACE/NAME.
         uid: its uid.
         created: its creationTimestamp (UTC, in whole seconds).
-        place: the cluster of its workers, present or future.
+        cluster: the cluster of its workers, present or future.
         held: the cluster on which it has used the group.id, by its status; None if it has not.
     """
 
     name: str
     uid: str
     created: str
-    place: KafkaClusterRef
+    cluster: KafkaClusterRef
     held: KafkaClusterRef | None = None
 
-    def holds(self, place: KafkaClusterRef) -> bool:
+    def holds(self, cluster: KafkaClusterRef) -> bool:
         """Whether it has used the group.id on that cluster."""
-        return self.held is not None and self.held.same_as(place) is True
+        return self.held is not None and self.held.same_as(cluster) is True
 
-    def is_on(self, place: KafkaClusterRef) -> bool | None:
+    def is_on(self, cluster: KafkaClusterRef) -> bool | None:
         """Whether it is on that cluster, or was and may still have workers there; None if unknown."""
-        places = [known for known in (self.place, self.held) if known is not None]
-        answers = {known.same_as(place) for known in places}
+        clusters = [known for known in (self.cluster, self.held) if known is not None]
+        answers = {known.same_as(cluster) for known in clusters}
         return True if True in answers else None if None in answers else False
 
 
@@ -94,19 +94,19 @@ def share(own: Claim, others: Iterable[Claim]) -> Sharing:
     """Orders the ConsumerGroups that name one group.id: which come before this one, and which after it."""
 
     def order(claim: Claim) -> tuple[bool, str, str]:
-        return not claim.holds(own.place), claim.created, claim.uid
+        return not claim.holds(own.cluster), claim.created, claim.uid
 
     ahead: list[str] = []
     behind: list[Claim] = []
     unclear: list[str] = []
     for other in sorted(others, key=order):
-        there = other.is_on(own.place)
+        there = other.is_on(own.cluster)
         if there:
             if order(other) < order(own):
                 ahead.append(other.name)
             else:
                 behind.append(other)
-        elif there is None and other.held is not None and not own.holds(own.place):
+        elif there is None and other.held is not None and not own.holds(own.cluster):
             unclear.append(other.name)
     return Sharing(
         tuple(ahead),

@@ -9,7 +9,6 @@ import pytest
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.local.machine.events import WorkerEvent, parse_event
 from slackwater_operator.local.machine.worker import backoff_ms
-from slackwater_operator.local.report.returns import gaps_for_budget
 from slackwater_operator.local.report.timeline import Timeline, longest
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -68,7 +67,7 @@ def test_a_return_into_the_same_generation_is_no_rebalance() -> None:
     assert timeline.rebalances(50) == 0
     (restart,) = timeline.restarts()
     assert (restart.away_ms, restart.same_generation) == (250, True)
-    assert gaps_for_budget(timeline.restarts()) == [250]
+    assert [restart.away_ms for restart in timeline.restarts()] == [250]
 
 
 def test_a_restart_that_fails_on_the_way_counts_from_the_first_end() -> None:

@@ -44,11 +44,11 @@ def test_the_older_one_comes_first_and_of_one_second_that_of_the_smaller_uid() -
 
 
 def test_two_spellings_of_one_cluster_are_one() -> None:
-    assert share(replace(B, place=OTHER_NAME), [A]).ahead == ("one/flights",)
+    assert share(replace(B, cluster=OTHER_NAME), [A]).ahead == ("one/flights",)
 
 
 def test_groups_on_different_clusters_share_nothing() -> None:
-    assert share(replace(B, place=ELSEWHERE), [A]) == Sharing()
+    assert share(replace(B, cluster=ELSEWHERE), [A]) == Sharing()
 
 
 def test_a_holder_keeps_the_group_id_when_an_older_group_appears() -> None:
@@ -64,12 +64,12 @@ def test_the_older_of_two_holders_comes_first() -> None:
 
 
 def test_a_holder_counts_although_its_spec_names_another_cluster() -> None:
-    moving = replace(A, place=ELSEWHERE, held=KAFKA)
+    moving = replace(A, cluster=ELSEWHERE, held=KAFKA)
     assert share(B, [moving]).ahead == ("one/flights",)
 
 
 def test_an_unknown_cluster_delays_only_groups_that_have_not_started() -> None:
-    holder = replace(A, place=UNKNOWN, held=UNKNOWN)
+    holder = replace(A, cluster=UNKNOWN, held=UNKNOWN)
     assert share(B, [holder]) == Sharing(unclear=("one/flights",))
     assert share(replace(B, held=KAFKA), [holder]) == Sharing()
-    assert share(B, [replace(A, place=UNKNOWN)]) == Sharing()  # it has nothing, wherever it is
+    assert share(B, [replace(A, cluster=UNKNOWN)]) == Sharing()  # it has nothing, wherever it is
