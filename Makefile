@@ -26,7 +26,8 @@ test: $(VENV)/.dev ## Run the tests (ARGS=path::name: one; CHANGED=1: what a cha
 verify: $(VENV)/.dev ## Run the tests on real parts: Kafka, a control plane, PostgreSQL, Prometheus (root, Maven, Go)
 	$(BIN)/python -m tests.run verify $(if $(CHANGED),--changed) $(ARGS)
 
-verify-parts: $(VENV)/.dev ## Build what `make verify` needs and run nothing
+# Build what `make verify` needs and run nothing
+verify-parts: $(VENV)/.dev
 	$(BIN)/python -m tests.support.parts
 
 e2e: $(VENV)/.dev ## Run every test on a real Kubernetes control plane, the longest scenarios, too
@@ -57,24 +58,28 @@ bench: $(VENV)/.dev ## Measure against the peers (results are printed, not kept)
 docs: .cache/docs/.made ## Build the documentation's site: .cache/site/index.html
 	NO_MKDOCS_2_WARNING=1 .cache/docs/bin/python -m mkdocs build --quiet
 
-lock: $(VENV)/.run ## Make the lock files anew
+# Make the lock files anew
+lock: $(VENV)/.run
 	cd requirements && for set in uv build run dev jdk worker worker-delta worker-spark operator audit docs moto release \
 	    kubectl-slackwater; do \
 	  ../$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-package slackwater --no-emit-package slackwater-operator \
 	    --custom-compile-command "make lock" $$set.in -o $$set.txt || exit 1; done
 
-sbom: .cache/audit/.made ## Write what is in the images: .cache/sbom/NAME.cdx.json (CycloneDX)
+# Write what is in the images: .cache/sbom/NAME.cdx.json (CycloneDX)
+sbom: .cache/audit/.made
 	mkdir -p .cache/sbom
 	for set in $(IMAGES); do \
 	  .cache/audit/bin/cyclonedx-py requirements requirements/$$set.txt --pyproject $${set%%-*}/pyproject.toml \
 	    --sv 1.6 --of JSON --output-reproducible $(SBOM_CHECK) -o .cache/sbom/$$set.cdx.json || exit 1; done
 
-audit: .cache/audit/.made ## Look the locked packages up among known vulnerabilities (asks PyPI's service)
+# Look the locked packages up among known vulnerabilities (asks PyPI's service)
+audit: .cache/audit/.made
 	for set in $(IMAGES); do \
 	  .cache/audit/bin/pip-audit --strict --require-hashes --disable-pip -r requirements/$$set.txt $(ARGS) || exit 1; done
 
-release-check: $(VENV)/.dev .cache/audit/.made .cache/release-tools/.made ## Make and check what a release publishes (Go)
+# Make and check what a release publishes (Go)
+release-check: $(VENV)/.dev .cache/audit/.made .cache/release-tools/.made
 	$(BIN)/python -m tools.release $(ARGS)
 
 clean: ## Remove what the commands above made
