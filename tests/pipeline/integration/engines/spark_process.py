@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import faulthandler
 import multiprocessing
+import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.engines.spark_session import LocalBackend
@@ -42,10 +45,13 @@ class SparkProcess:
         return self._pool.submit(function, *arguments).result(HANG_S)
 
     def close(self) -> None:
-        """Ends the session and the process. A session on a server ends with that, and stopping it would try
-        for minutes where a test has ended the server."""
+        """Ends the session and the process. A session on a server ends with that: where a test has ended the
+        server, pyspark would call it for minutes, when the session stops and in threads at a normal exit."""
         self.closed = True
-        if not self.remote:
+        if self.remote:
+            with suppress(BrokenProcessPool):
+                self.run(os._exit, 0)
+        else:
             self.run(end_session)
         self._pool.shutdown()
 
