@@ -37,9 +37,12 @@ node: $(VENV)/.dev ## Run the scenarios on a real node: kubelet, containerd, ima
 	$(BIN)/python -m pytest -m node -s $(ARGS) tests/node
 
 long: $(VENV)/.dev ## Run the longest tests that need no control plane: chaos, old brokers, other clients
-	$(BIN)/python -m pytest -m "long and not controlplane and not node" $(ARGS)
-	SLACKWATER_TEST_BROKERS=kafka-4.3,kafka-3.9,kafka-2.8 $(BIN)/python -m pytest \
+	$(BIN)/python -m pytest -m "long and not controlplane and not node" $(IN_TWO) $(ARGS)
+	SLACKWATER_TEST_BROKERS=kafka-4.3,kafka-3.9,kafka-2.8 $(BIN)/python -m pytest $(IN_TWO) \
 	  -m "not long and not controlplane and not node" -k kafka- $(ON_EACH_KAFKA)
+
+# Some have a limit on time, which more processes would exceed.
+IN_TWO := --numprocesses=2 --dist=loadgroup --no-loadscope-reorder
 
 # Tests with the fixture `broker`, on the dev broker in `make test`.
 ON_EACH_KAFKA := tests/client/integration tests/worker/integration tests/pipeline/integration/sinks
