@@ -450,9 +450,11 @@ def initial_delay_is_extended_up_to_the_rebalance_timeout(bootstrap: str, name: 
 # --- running them --------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def outcomes(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, str], Future[None]]]:
-    """Every row that was asked for, started: on each broker, all at once, one thread each."""
+    """Every row that was asked for, started: on each broker, all at once, one thread each; and once, since
+    pytest-xdist runs the tests of each broker at another time, and a row's names are those of the process.
+    """
     wanted = [
         (str(item.callspec.params["target"]), str(item.callspec.params["name"]))
         for item in request.session.items

@@ -446,7 +446,7 @@ def until_rebalance(member: Member) -> None:
 
 
 def create_topic(client: RawClient, name: str, partitions: int = 1, **configs: str) -> None:
-    """Creates a topic whose name nobody else uses, and waits until every partition has a leader that serves.
+    """Creates a topic and waits until every partition has a leader that serves.
 
     A real broker shows a partition in its metadata shortly before it answers for it, with
     NOT_LEADER_OR_FOLLOWER in between.
@@ -466,9 +466,7 @@ def create_topic(client: RawClient, name: str, partitions: int = 1, **configs: s
         # Brokers with ZooKeeper don't hand it on.
         with controller(client) as there:
             answer = there.request(request, 5)
-    # A broker of KRaft hands the request on, and again if the controller's answer is late: the second one is
-    # that the topic exists.
-    assert answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS), answer
+    assert answer.topics[0].error_code == 0, answer
     wait_until(lambda: _is_served(client, name, partitions))
 
 
