@@ -106,7 +106,7 @@ PULL = 'rpc error: code = {} desc = failed to pull and unpack image "lake/w:v2":
 @pytest.mark.parametrize(
     ("message", "named"),
     [
-        (PULL.format("Unknown", "failed to do request: dial tcp 10.0.0.1:443: i/o timeout"), "i/o timeout"),
+        (PULL.format("Unknown", "failed to do request: dial tcp 127.0.0.1:443: i/o timeout"), "i/o timeout"),
         (PULL.format("Unknown", "tls: x509: certificate signed by unknown authority"), "unknown authority"),
         (PULL.format("Unknown", "failed to authorize: unexpected status: 401"), "imagePullSecrets"),
         (
@@ -132,12 +132,12 @@ def test_only_an_image_that_is_not_there_is_the_revisions_fault(message: str, na
 
 
 def test_an_init_container_whose_image_cannot_be_pulled_keeps_the_worker_from_running() -> None:
-    waiting = {"reason": "ErrImagePull", "message": "dial tcp 10.0.0.1:443: i/o timeout"}
+    waiting = {"reason": "ErrImagePull", "message": "dial tcp 127.0.0.1:443: i/o timeout"}
     init = [{"name": "fetch", "state": {"terminated": {"exitCode": 0}}},
             {"name": "istio-init", "state": {"waiting": waiting}}]  # fmt: skip
     worker = container(state={"waiting": {"reason": "PodInitializing"}})
     snapshot = pod_snapshot(pod(initContainerStatuses=init, **worker))
-    assert snapshot.held_up == snapshot.trouble == "ErrImagePull: dial tcp 10.0.0.1:443: i/o timeout"
+    assert snapshot.held_up == snapshot.trouble == "ErrImagePull: dial tcp 127.0.0.1:443: i/o timeout"
 
 
 def test_an_evicted_pod_is_parsed_with_its_end() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from slackwater.kafka.errors import UnknownTopicOrPartitionError
@@ -202,7 +203,11 @@ class TopicOffsets:
         return offsets
 
     def _mirrored(self, note: CommitNote) -> bool:
-        return note.mirrored(self._admin.describe_cluster().cluster_id or "")
+        return note.mirrored(self._cluster_id)
+
+    @cached_property
+    def _cluster_id(self) -> str:
+        return str(self._admin.describe_cluster().cluster_id or "")
 
     def _list(
         self, wanted: dict[TopicPartition, int], *, existing: bool = False
