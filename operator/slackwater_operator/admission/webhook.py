@@ -13,12 +13,13 @@ from typing import Any
 
 import kopf
 
+from slackwater.fields import FieldError
 from slackwater.kafka.untrusted import one_line
 from slackwater_operator.admission.certificate_store import CertificateStore
 from slackwater_operator.admission.certificates import Material
 from slackwater_operator.admission.server import WebhookServer, tls_context
 from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
-from slackwater_operator.api.v1alpha1.fields import FieldError, ResourceError
+from slackwater_operator.api.v1alpha1.yaml_file import ResourceError
 from slackwater_operator.kubernetes import kinds
 from slackwater_operator.kubernetes.client import Kube
 from slackwater_operator.kubernetes.errors import KubeConfigError, KubeError

@@ -14,7 +14,7 @@ from slackwater import completion
 from slackwater.cli import Parser
 from slackwater.extras import OTEL
 from slackwater.tracing.opening import disabled
-from slackwater.tracing.settings import is_endpoint
+from slackwater.tracing.settings import ENDPOINT
 from slackwater.version import VERSION
 from slackwater_operator.cli import check
 
@@ -112,11 +112,11 @@ def options_of(
         options.error(f"--lease {args.lease}: not a valid Lease name")
     if args.admission_webhook and not _NAME.fullmatch(args.admission_webhook):
         options.error(f"--admission-webhook {args.admission_webhook}: not a valid Service name")
-    if not is_endpoint(args.traces_endpoint):
+    if args.traces_endpoint and not re.fullmatch(ENDPOINT, args.traces_endpoint):
         options.error(
             f"--traces-endpoint {args.traces_endpoint}: not a collector's URL, such as http://otel-collector:4318"
         )
-    if args.prometheus_url and not is_endpoint(args.prometheus_url):
+    if args.prometheus_url and not re.fullmatch(ENDPOINT, args.prometheus_url):
         options.error(f"--prometheus-url {args.prometheus_url}: not a URL, such as http://prometheus:9090")
     if args.traces_endpoint and not disabled(environment) and (problem := OTEL.problem("--traces-endpoint")):
         options.error(problem)

@@ -157,7 +157,7 @@ async def _play(arguments: argparse.Namespace, console: Any, workplace: Workplac
             sink_format=arguments.sink,
         )
         spec = launch.source.group.spec
-        topic, dead_letters = spec.topics[0], spec.pipeline.dead_letter_topic
+        topic, dead_letters = spec.topics[0], spec.pipeline.dead_letter_topic or ""
         await make_topics(
             bootstrap,
             launch.source.group.group_id,

@@ -43,7 +43,7 @@ class Source:
     def handler_path(self) -> list[str]:
         """Folders for sys.path; without any given, the file's own and the one above it."""
         given = self.group.spec.pipeline.handler_path
-        if given is None:
+        if not given:
             return [str(self.folder.resolve()), str(self.folder.resolve().parent)]
         return [str((self.folder / path).resolve()) for path in given]
 

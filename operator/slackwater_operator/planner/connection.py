@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from slackwater_operator.api.v1alpha1 import fields
-from slackwater_operator.api.v1alpha1.fields import FieldError
+from slackwater import fields
+from slackwater.fields import FieldError
 from slackwater_operator.api.v1alpha1.spec.kafka import Kafka, Security
 from slackwater_operator.planner.status_memory import KafkaMemory
 

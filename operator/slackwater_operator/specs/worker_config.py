@@ -13,18 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from slackwater.runtime.config.sink_config import sink_section
-from slackwater_operator.api.v1alpha1.consumer_group import (
-    ConsumerGroup,
-    Registry,
-    Security,
-    Telemetry,
-    Value,
-)
-from slackwater_operator.api.v1alpha1.fields import FieldError, defaults
-from slackwater_operator.api.v1alpha1.spec.pipeline import Delivery, Pipeline, Spark
+from slackwater.fields import FieldError, file_document
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, Registry, Security
 from slackwater_operator.api.v1alpha1.spec.prometheus import PrometheusSecurity
-from slackwater_operator.api.v1alpha1.spec.sink import sink_config
 from slackwater_operator.model import names
 
 JOIN_GATE_MS = 600_000
@@ -42,6 +33,15 @@ TOKEN = "token"
 KEY_BYTES = 32
 """The length of a takeover key: SHA-256's output, beyond which a longer HMAC key gains nothing (RFC 2104,
 section 3)."""
+
+_ORDER = (
+    "groupId topics topicPattern bootstrapServers properties handler handlerPath engine spark sink retries "
+    "retryBackoffMs drainTimeoutMs joinGateMs health batchIntervalMs batchDurationMs maxBatchBytes "
+    "transientErrorTimeoutMs maxDeadLettersPerMinute takeover handlerTimeoutMs refreshEveryMs concurrency "
+    "lineage value deadLetterTopic telemetry"
+)
+"""The order of the file's fields, which must not change: the ConfigMap with the same fields, which an earlier
+operator has written, is immutable. Newer fields follow."""
 
 _HEX = re.compile(r"[0-9a-f]{64}")
 
@@ -70,92 +70,33 @@ def worker_config(
         health_port: its port; 0 for a free one.
         takeover_key_file: the file with the key that signs takeover requests; "" without takeovers.
     """
-    kafka, pipeline, delivery = group.spec.kafka, group.spec.pipeline, group.spec.delivery
+    kafka, given = group.spec.kafka, group.spec.pipeline
     session_ms = group.session_timeout_ms
-    properties = {
-        "session.timeout.ms": str(session_ms),
-        "heartbeat.interval.ms": str(min(DEFAULT_HEARTBEAT_INTERVAL_MS, session_ms // 3)),
-        **kafka.properties,
-    }
+    # The image is no part of the file: with its default it is left out.
+    pipeline = replace(
+        given, image="", handler_path=tuple(handler_path), sink=replace(given.sink, path=sink_path)
+    )
     document: dict[str, Any] = {
         "groupId": group.group_id,
         **_topics(group),
         "bootstrapServers": kafka.bootstrap_servers,
-        "properties": properties,
-        "handler": pipeline.handler,
-        "handlerPath": list(handler_path),
-        "engine": pipeline.engine,
-        "spark": _spark(pipeline.spark),
-        "sink": sink_section.document(replace(sink_config(pipeline.sink), path=sink_path)),
-        "retries": delivery.retries,
-        "retryBackoffMs": delivery.retry_backoff_ms,
-        "drainTimeoutMs": delivery.drain_timeout_ms,
+        "properties": {
+            "session.timeout.ms": str(session_ms),
+            "heartbeat.interval.ms": str(min(DEFAULT_HEARTBEAT_INTERVAL_MS, session_ms // 3)),
+            **kafka.properties,
+        },
+        **file_document(pipeline),
+        **file_document(group.spec.delivery),
         "joinGateMs": join_gate_ms,
         "health": {"host": health_host, "port": health_port},
     }
-    # A field that is newer than the first release is written only where it differs from its default:
-    # otherwise an upgrade of the operator would restart all workers.
-    document |= _changed(
-        delivery,
-        "batch_interval_ms",
-        "batch_duration_ms",
-        "max_batch_bytes",
-        "transient_error_timeout_ms",
-        "max_dead_letters_per_minute",
-    )
+    if pipeline.value is not None and pipeline.value.registry is not None:
+        document["value"]["registry"] = _registry(pipeline.value.registry)
     if takeover_key_file:
         document["takeover"] = {"keyFile": takeover_key_file}
-    document |= _changed(pipeline, "handler_timeout_ms", "refresh_every_ms", "concurrency", "lineage")
-    if pipeline.value is not None:
-        document["value"] = _value(pipeline.value)
-    document |= _changed(pipeline, "dead_letter_topic")
-    if telemetry := _telemetry(group.spec.telemetry):
+    if telemetry := file_document(group.spec.telemetry):
         document["telemetry"] = telemetry
-    return document
-
-
-def _changed(section: Delivery | Pipeline | Spark, *attributes: str) -> dict[str, Any]:
-    """Those of the fields that differ from their defaults; their names in the file are the attributes' in
-    camel case."""
-    document, absent = {}, defaults(type(section))
-    for attribute in attributes:
-        value = getattr(section, attribute)
-        if value != absent[attribute]:
-            first, *rest = attribute.split("_")
-            document[first + "".join(map(str.title, rest))] = value
-    return document
-
-
-def _telemetry(telemetry: Telemetry) -> dict[str, Any]:
-    section: dict[str, Any] = {}
-    if telemetry.traces is not None:
-        section["traces"] = {}
-        if telemetry.traces.endpoint:
-            section["traces"]["endpoint"] = telemetry.traces.endpoint
-        if telemetry.traces.sampling is not None:
-            section["traces"]["sampleRatio"] = telemetry.traces.sampling
-    if telemetry.metrics is not None:
-        section["metrics"] = {"intervalMs": telemetry.metrics.interval_ms}
-        if telemetry.metrics.endpoint:
-            section["metrics"]["endpoint"] = telemetry.metrics.endpoint
-    return section
-
-
-def _spark(spark: Spark) -> dict[str, Any]:
-    # Newer fields only where they differ from their defaults; see `worker_config`.
-    return {"remote": spark.remote, "conf": dict(spark.conf), **_changed(spark, "start_timeout_ms")}
-
-
-def _value(value: Value) -> dict[str, Any]:
-    section = {
-        "format": value.format,
-        "schema": value.schema,
-        "schemaFile": value.schema_file,
-        "readerSchema": value.reader_schema,
-        "message": value.message,
-        "registry": _registry(value.registry) if value.registry is not None else None,
-    }
-    return {name: item for name, item in section.items() if item}
+    return {name: document[name] for name in [*_ORDER.split(), *document] if name in document}
 
 
 def _registry(registry: Registry, folder: str = names.REGISTRY_FOLDER) -> dict[str, str]:
@@ -240,22 +181,23 @@ def pod_config(group: ConsumerGroup) -> dict[str, Any]:
             f"{path!r} is relative, which means nothing in a pod; give an absolute path on a "
             "volume that spec.template mounts",
         )
-    for index, folder in enumerate(pipeline.handler_path or ()):
+    for index, folder in enumerate(pipeline.handler_path):
         if not folder.startswith("/"):
             raise FieldError(
                 f"spec.pipeline.handlerPath[{index}]",
                 f"{folder!r} is relative, which means nothing in a pod; give the folder's absolute path in "
                 "the image, such as /app",
             )
-    if pipeline.value is not None and pipeline.value.schema_file[:1] not in ("", "/"):
+    schema_file = (pipeline.value.schema_file if pipeline.value is not None else None) or "/"
+    if not schema_file.startswith("/"):
         raise FieldError(
             "spec.pipeline.value.schemaFile",
-            f"{pipeline.value.schema_file!r} is relative, which means nothing in a pod; give the file's "
+            f"{schema_file!r} is relative, which means nothing in a pod; give the file's "
             "absolute path in the image, such as /app/flight.avsc",
         )
     document = worker_config(
         group,
-        handler_path=pipeline.handler_path or (),
+        handler_path=pipeline.handler_path,
         sink_path=path,
         join_gate_ms=JOIN_GATE_MS,
         health_host="::",  # all addresses: probes use the pod's, kubectl port-forward uses loopback

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from slackwater_operator.api.v1alpha1 import consumer_group, fields, status_schema
+from slackwater import fields
+from slackwater_operator.api.v1alpha1 import consumer_group, status_schema
 from slackwater_operator.api.v1alpha1.consumer_group import parse
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.operator.bad_resources import GONE, changed, good

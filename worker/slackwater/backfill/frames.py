@@ -91,10 +91,10 @@ def security_of(security: SecurityConfig) -> dict[str, str]:
 
 
 def _value_options(config: WorkerConfig) -> dict[str, str]:
-    from slackwater.runtime.config.value_config import value_section
+    from slackwater.fields import file_document
 
     assert config.value is not None
-    return dict(_flat("value", value_section.document(config.value)))
+    return dict(_flat("value", file_document(config.value)))
 
 
 def _flat(prefix: str, document: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -196,15 +196,13 @@ def _engine(
 
 
 def _value_config(value: Mapping[str, Any]) -> ValueConfig:
-    from slackwater.runtime.config.fields import FieldFault
-    from slackwater.runtime.config.value_config import check_value, value_section
+    from slackwater.fields import FieldError
+    from slackwater.runtime.config.value_config import read_value
 
     try:
-        config: ValueConfig = value_section(dict(value), "value")
-        check_value(config)
-    except FieldFault as fault:
+        return read_value(value)
+    except FieldError as fault:
         raise ValueError(f"{fault.path} {fault.problem}") from None
-    return config
 
 
 def _decoding(

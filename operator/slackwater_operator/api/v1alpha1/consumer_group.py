@@ -5,7 +5,6 @@ The CRD in `crds/` is generated from these types (`python -m slackwater_operator
 property names, cron expressions, pod templates).
 """
 
-# ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
 from __future__ import annotations
 
 import re
@@ -14,18 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from slackwater import fields
+from slackwater.fields import FieldError, Rule, required, spec
 from slackwater.kafka.protocol.assignors import JAVA_NAMES
+from slackwater.runtime.config.pipeline_config import DeliveryConfig, pipeline_faults
 from slackwater.runtime.config.worker_config import BACKFILL
-from slackwater_operator.api.v1alpha1 import fields, validation, yaml_file as yamlfile
-from slackwater_operator.api.v1alpha1.fields import FieldError, ResourceError, Rule, required, spec
-from slackwater_operator.api.v1alpha1.spec.kafka import Kafka, Security, check_security, topic
-from slackwater_operator.api.v1alpha1.spec.pipeline import (
-    BATCH_OR_AGE,
-    BATCH_OR_UPSERT,
-    Delivery,
-    Pipeline,
-    Spark,
-)
+from slackwater.tracing.settings import TelemetryConfig
+from slackwater_operator.api.v1alpha1 import validation, yaml_file as yamlfile
+from slackwater_operator.api.v1alpha1.spec.kafka import Kafka, Security, check_security
+from slackwater_operator.api.v1alpha1.spec.pipeline import Pipeline
 from slackwater_operator.api.v1alpha1.spec.rollout import Preflight, Rollout, Takeover
 from slackwater_operator.api.v1alpha1.spec.rollout_steps import check_steps
 from slackwater_operator.api.v1alpha1.spec.scaling import (
@@ -35,18 +31,17 @@ from slackwater_operator.api.v1alpha1.spec.scaling import (
     check_replicas,
     check_scaling,
 )
-from slackwater_operator.api.v1alpha1.spec.sink import Sink, check_sink
-from slackwater_operator.api.v1alpha1.spec.telemetry import Telemetry
+from slackwater_operator.api.v1alpha1.spec.sink import check_sink
 from slackwater_operator.api.v1alpha1.spec.value import Registry, Value, check_value
 from slackwater_operator.api.v1alpha1.validation import (
     DEFAULT_MAX_POLL_INTERVAL_MS,
     DEFAULT_SESSION_TIMEOUT_MS,
 )
+from slackwater_operator.api.v1alpha1.yaml_file import ResourceError
 
 __all__ = [
     "ConsumerGroup",
     "ConsumerGroupSpec",
-    "Delivery",
     "FieldError",
     "Kafka",
     "Metadata",
@@ -58,10 +53,7 @@ __all__ = [
     "Scaling",
     "Schedule",
     "Security",
-    "Sink",
-    "Spark",
     "Takeover",
-    "Telemetry",
     "Value",
     "load",
     "parse",
@@ -175,7 +167,7 @@ class ConsumerGroupSpec:
     kafka: Kafka = required("kafka", fields.nested(Kafka), "How the group connects to Kafka.")
     topics: tuple[str, ...] = spec(
         "topics",
-        fields.text_list(topic("flights"), at_least=1),
+        fields.text_list(fields.topic("flights"), at_least=1),
         "The topics to consume (a list). Set either this or topicPattern.",
         absent=(),
     )
@@ -189,15 +181,15 @@ class ConsumerGroupSpec:
     pipeline: Pipeline = required(
         "pipeline", fields.nested(Pipeline), "How records are processed and where the results are written."
     )
-    delivery: Delivery = spec(
+    delivery: DeliveryConfig = spec(
         "delivery",
-        fields.nested(Delivery),
+        fields.nested(DeliveryConfig),
         "When a batch starts, and how failed batches are retried.",
         default={},
     )
-    telemetry: Telemetry = spec(
+    telemetry: TelemetryConfig = spec(
         "telemetry",
-        fields.nested(Telemetry),
+        fields.nested(TelemetryConfig),
         "What the workers send to an OpenTelemetry collector. By default, nothing.",
         default={},
     )
@@ -417,34 +409,21 @@ def _check_topics(wanted: ConsumerGroupSpec) -> None:
             "spec.pipeline.sink.topic", f"{output!r} is also the dead-letter topic; name another topic"
         )
     if wanted.topic_pattern:
-        validation.check_pattern(wanted.topic_pattern, letters, output)
+        validation.check_pattern(wanted.topic_pattern, letters or "", output)
 
 
 def _check_pipeline(wanted: ConsumerGroupSpec) -> None:
     pipeline = wanted.pipeline
-    if pipeline.engine != "spark" and (pipeline.spark.remote or pipeline.spark.conf):
-        raise FieldError(
-            "spec.pipeline.spark",
-            f"applies only to engine spark, but spec.pipeline.engine is {pipeline.engine}; remove it",
-        )
-    if pipeline.engine != "spark" and pipeline.sink.format == "spark":
-        raise FieldError(
-            "spec.pipeline.sink.format",
-            f"spark requires engine spark, but spec.pipeline.engine is {pipeline.engine}; set engine to "
-            "spark, or choose another format",
-        )
     check_sink(pipeline.sink)
-    if pipeline.lineage == "batch" and pipeline.sink.mode == "upsert":
-        raise FieldError("spec.pipeline.lineage", BATCH_OR_UPSERT)
-    if pipeline.lineage == "batch" and pipeline.sink.max_age_ms:
-        raise FieldError("spec.pipeline.sink.maxAge", BATCH_OR_AGE)
+    for name, problem in pipeline_faults(pipeline):
+        raise FieldError(f"spec.pipeline.{name.replace('max_age_ms', 'maxAge')}", problem)
     if pipeline.value is not None:
         check_value(pipeline.value)
     interval = validation.milliseconds(
         wanted.kafka.properties, "max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS
     )
     timeout = pipeline.handler_timeout_ms
-    if timeout is not None and timeout >= interval:
+    if timeout >= interval:
         raise FieldError(
             "spec.pipeline.handlerTimeout",
             f"is {timeout} ms, but must be less than max.poll.interval.ms ({interval}); raise "

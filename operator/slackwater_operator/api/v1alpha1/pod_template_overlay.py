@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slackwater_operator.api.v1alpha1.fields import FieldError, describe, join, nearest
+from slackwater.fields import FieldError, describe, join, nearest
 
 PATH = "spec.template"
 

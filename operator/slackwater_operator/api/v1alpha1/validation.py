@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from slackwater.fields import FieldError
 from slackwater.kafka.errors import IllegalArgumentError
 from slackwater.kafka.topic_pattern import TopicPattern
 from slackwater_operator.api.v1alpha1 import pod_template_overlay as overlay
-from slackwater_operator.api.v1alpha1.fields import FieldError
 from slackwater_operator.api.v1alpha1.schedule import ScheduleError, Window, check_window
 
 MIN_SESSION_TIMEOUT_MS = 6_000

@@ -13,10 +13,16 @@ from typing import Any
 
 import yaml
 
-from slackwater_operator.api.v1alpha1.fields import ResourceError, join
+from slackwater.fields import join
 
 _BOOLEAN_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false"})
 _MAX_BYTES = 1 << 20
+
+
+class ResourceError(ValueError):
+    """A resource that cannot be used: one line that names the file, the field and what to do."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True)

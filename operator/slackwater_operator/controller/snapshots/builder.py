@@ -8,15 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from slackwater.clock import Clock
+from slackwater.fields import FieldError
 from slackwater_operator.api.v1alpha1.consumer_group import (
     API_VERSION,
     KIND,
     ConsumerGroup,
 )
-from slackwater_operator.api.v1alpha1.fields import FieldError, ResourceError
 from slackwater_operator.api.v1alpha1.spec.kafka import Kafka
 from slackwater_operator.api.v1alpha1.spec.rollout import TAKEOVER
 from slackwater_operator.api.v1alpha1.validation import DEFAULT_MAX_POLL_INTERVAL_MS
+from slackwater_operator.api.v1alpha1.yaml_file import ResourceError
 from slackwater_operator.controller.analysis_watch import Ask
 from slackwater_operator.controller.execution.credentials import identity
 from slackwater_operator.controller.execution.refusals import note

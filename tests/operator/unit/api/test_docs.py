@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from slackwater_operator.api.v1alpha1 import consumer_group as resources, fields
+from slackwater import fields
+from slackwater_operator.api.v1alpha1 import consumer_group as resources
 
 
 def leaves(schema: dict[str, Any], path: str) -> list[str]:

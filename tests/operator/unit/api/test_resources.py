@@ -53,7 +53,7 @@ def test_a_group_is_read_and_gets_the_defaults(tmp_path: Path) -> None:
     assert group.spec.topics == ("flights",)
     assert group.spec.pipeline.engine == "spark"
     assert group.spec.pipeline.sink.format == "parquet"
-    assert group.spec.pipeline.dead_letter_topic == ""
+    assert group.spec.pipeline.dead_letter_topic is None
     assert group.spec.scaling is not None
     assert group.spec.scaling.catch_up_ms == 90_000
     assert group.spec.scaling.automatic

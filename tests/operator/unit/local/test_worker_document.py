@@ -12,7 +12,7 @@ import yaml
 
 from slackwater.runtime.errors import ConfigError
 from slackwater.tools import group_config
-from slackwater_operator.api.v1alpha1.fields import ResourceError
+from slackwater_operator.api.v1alpha1.yaml_file import ResourceError
 from slackwater_operator.local.report.views import RunError
 from tests.operator.unit.local.group_manifest import manifest
 

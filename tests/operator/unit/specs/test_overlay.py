@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from slackwater.fields import FieldError
 from slackwater_operator.api.v1alpha1 import pod_template_overlay as overlay
 from slackwater_operator.api.v1alpha1.consumer_group import ResourceError
-from slackwater_operator.api.v1alpha1.fields import FieldError
 from slackwater_operator.model import names
 from slackwater_operator.specs.statefulset import revision
 from tests.operator.unit.specs.built_group import IMAGE, group

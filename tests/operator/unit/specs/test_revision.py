@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from slackwater import fields
 from slackwater.kafka.topic_pattern import TopicPattern
 from slackwater.runtime.config import worker_config as runtime
-from slackwater_operator.api.v1alpha1 import consumer_group as resources, fields
+from slackwater_operator.api.v1alpha1 import consumer_group as resources
 from slackwater_operator.model import names
 from slackwater_operator.specs.statefulset import Revision, revision
 from tests.operator.unit.specs.built_group import IMAGE, group

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from slackwater.runtime.config import worker_config as runtime
+from slackwater.runtime.config.sink_config import SinkConfig
 from slackwater_operator.api.v1alpha1.consumer_group import parse
 from slackwater_operator.local.source import Source, read_source
 from slackwater_operator.specs.worker_config import pod_config
@@ -87,7 +88,7 @@ def test_the_runtime_reads_the_fields_of_a_table(tmp_path: Path) -> None:
         "partitionBy": ["day", "carrier"],
         "newColumns": "reject",
     }
-    assert written(source(tmp_path, sink=sink), tmp_path).sink == runtime.SinkConfig(
+    assert written(source(tmp_path, sink=sink), tmp_path).sink == SinkConfig(
         format="delta",
         path="s3://lake/flights",
         options={"AWS_REGION": "eu-central-1", "AWS_ALLOW_HTTP": "true"},
@@ -103,7 +104,7 @@ def test_the_runtime_reads_ages_and_sizes_of_files(tmp_path: Path) -> None:
 
 def test_a_table_in_a_catalog_has_no_path(tmp_path: Path) -> None:
     sink = {"format": "iceberg", "table": "lake.flights", "options": {"uri": "sqlite:///catalog.db"}}
-    expected = runtime.SinkConfig("iceberg", options={"uri": "sqlite:///catalog.db"}, table="lake.flights")
+    expected = SinkConfig("iceberg", options={"uri": "sqlite:///catalog.db"}, table="lake.flights")
     assert written(source(tmp_path, sink=sink), tmp_path).sink == expected
     assert pod_config(group(**{"spec/pipeline/sink": sink}))["sink"] == sink
 
@@ -117,7 +118,7 @@ def test_the_runtime_reads_the_fields_of_a_postgres_table(tmp_path: Path) -> Non
         "key": ["minute"],
         "aggregates": {"flights": "count"},
     }
-    assert written(source(tmp_path, sink=sink), tmp_path).sink == runtime.SinkConfig(
+    assert written(source(tmp_path, sink=sink), tmp_path).sink == SinkConfig(
         format="postgres",
         table="public.flights",
         options={"host": "db", "sslmode": "require"},
@@ -134,7 +135,7 @@ def test_the_runtime_reads_the_fields_of_a_sink_of_ones_own(tmp_path: Path) -> N
         "options": {"file": "/data/flights.db"},
         "implementation": "flights.sqlite:SqliteSink",
     }
-    assert written(source(tmp_path, sink=sink), tmp_path).sink == runtime.SinkConfig(
+    assert written(source(tmp_path, sink=sink), tmp_path).sink == SinkConfig(
         format="custom",
         options={"file": "/data/flights.db"},
         implementation="flights.sqlite:SqliteSink",
@@ -144,7 +145,7 @@ def test_the_runtime_reads_the_fields_of_a_sink_of_ones_own(tmp_path: Path) -> N
 
 def test_the_runtime_reads_the_fields_of_a_topic(tmp_path: Path) -> None:
     sink = {"format": "kafka", "options": {"compression.type": "lz4"}, "topic": "flights.delayed"}
-    assert written(source(tmp_path, sink=sink), tmp_path).sink == runtime.SinkConfig(
+    assert written(source(tmp_path, sink=sink), tmp_path).sink == SinkConfig(
         format="kafka", options={"compression.type": "lz4"}, topic="flights.delayed"
     )
     assert pod_config(group(**{"spec/pipeline/sink": sink}))["sink"] == sink
@@ -153,7 +154,7 @@ def test_the_runtime_reads_the_fields_of_a_topic(tmp_path: Path) -> None:
 def test_the_runtime_reads_the_fields_of_a_format_of_spark(tmp_path: Path) -> None:
     sink = {"format": "spark", "options": {"path": "/data/x"}, "partitionBy": ["day"], "sparkFormat": "orc"}
     made = source(tmp_path, sink=sink, engine="spark")
-    assert written(made, tmp_path).sink == runtime.SinkConfig(
+    assert written(made, tmp_path).sink == SinkConfig(
         format="spark", options={"path": "/data/x"}, partition_by=("day",), spark_format="orc"
     )
     on_spark = {"spec/pipeline/engine": "spark", "spec/pipeline/sink": sink}

@@ -149,7 +149,10 @@ def test_value_options_become_the_workers_configuration() -> None:
             '"value.format" is set, but columns',
         ),
         ({"value.schema": "a INT"}, '"value.format" is missing'),
-        ({"value.format": "xml"}, "\"value.format\" must be json or avro or protobuf, not 'xml'"),
+        (
+            {"value.format": "xml"},
+            '"value.format" .xml. is not supported; valid values: json, avro, protobuf',
+        ),
         ({"value.format": "json"}, '"value.schema" is missing'),
         ({"value.registry.timeoutMs": "x"}, '"value.registry.timeoutMs" must be a whole number'),
         ({"value.fromat": "json"}, '"value.fromat" does not exist; did you mean value.format'),

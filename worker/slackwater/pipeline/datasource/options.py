@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from slackwater.fields import FieldError
 from slackwater.kafka.errors import IllegalArgumentError
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.topic_pattern import TopicPattern
-from slackwater.runtime.config.fields import FieldFault
-from slackwater.runtime.config.value_config import check_value, value_section
+from slackwater.runtime.config.value_config import read_value
 
 if TYPE_CHECKING:
     from slackwater.runtime.config.value_config import ValueConfig
@@ -358,11 +358,9 @@ def _value(given: Mapping[str, str]) -> ValueConfig | None:
     if not section:
         return None
     try:
-        config: ValueConfig = value_section(section, "value")
-        check_value(config)
-    except FieldFault as fault:
+        return read_value(section)
+    except FieldError as fault:
         raise OptionError(fault.path, fault.problem) from None
-    return config
 
 
 def _number(text: Mapping[str, str], name: str, least: int = 1) -> int | None:

@@ -1,29 +1,20 @@
-"""The section ``sink`` of the worker's configuration file: where the handler's rows are written.
+"""Where the handler's rows are written: spec.pipeline.sink of a ConsumerGroup, and the section ``sink`` of
+the worker's file.
 
-Which fields belong to which format and mode is declared here once: the operator reads :data:`SINK_FIELDS` and
-:func:`sink_faults` for the resource, and makes its CEL rules of them.
+A rule between fields stands here twice, side by side: in CEL, for the API server, and in :func:`sink_faults`,
+for the operator and the worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
-from slackwater.runtime.config.fields import (
-    ConfigSection,
-    FieldFault,
-    Parser,
-    code_name,
-    list_of_names,
-    name_of,
-    number,
-    one_of,
-    settings_of,
-)
+from slackwater import fields
+from slackwater.fields import FieldError, OnlyWith, Rule, misplaced_fields, spec
 
-MIB = 1024 * 1024
-LONGEST_MAX_AGE_MS = 120_000
 FILES = ("parquet", "delta")
 """Formats whose output is at a path."""
 TABLES = ("iceberg", "postgres")
@@ -33,105 +24,261 @@ MODES = ("append", "upsert", "merge")
 FUNCTIONS = ("sum", "min", "max", "count")
 """How a column can be added up."""
 
-
-@dataclass(frozen=True)
-class SinkConfig:
-    """Where the output goes.
-
-    ``format``: one of :data:`FORMATS`. ``path``: of Parquet and Delta. ``table``: of Iceberg and Postgres.
-    ``implementation``: of ``custom``, the class or function, ``module:name``. ``topic``: of ``kafka``.
-    ``spark_format``: of ``spark``, as ``DataFrameWriter.format`` takes it. ``options``: of Delta's or
-    Parquet's object store, of Iceberg's catalog, libpq's parameters, the user's own, or those of Kafka's
-    producer or Spark's writer; they may be secrets.
-    ``partition_by``: the columns by whose values the rows lie in folders. ``new_columns``: ``add``, or
-    ``reject`` rows with columns that the table lacks. Of Delta and Postgres: ``mode``: ``append``,
-    ``upsert`` or ``merge``; ``key``: the columns by which rows are the same; ``aggregates``: by column
-    ``sum``, ``min``, ``max`` or ``count``. ``max_age_ms``: how long rows may wait for others that are written
-    in the same commit; 0: not at all. ``target_file_bytes``: the size at which they wait no longer.
-    ``schema``: the table's columns in Spark's notation; "": those of the first rows.
-    """
-
-    format: str
-    path: str = ""
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    partition_by: tuple[str, ...] = ()
-    new_columns: str = "add"
-    table: str = ""
-    mode: str = "append"
-    key: tuple[str, ...] = ()
-    aggregates: Mapping[str, str] = field(default_factory=dict)
-    implementation: str = ""
-    topic: str = ""
-    spark_format: str = ""
-    max_age_ms: int = 0
-    target_file_bytes: int = 64 * MIB
-    schema: str = ""
-
-
-@dataclass(frozen=True)
-class SinkField:
-    """A field that belongs to some formats or modes.
-
-    Attributes:
-        name: in the file and in the resource.
-        attribute: of what both are read into.
-        by: what it depends on, ``format`` or ``mode``.
-        values: those of ``by`` that it belongs to.
-        required: whether these need it.
-        unset: its value where it is not given.
-    """
-
-    name: str
-    attribute: str
-    by: str
-    values: tuple[str, ...]
-    required: bool = False
-    unset: Any = ""
-
-    @property
-    def misplaced(self) -> str:
-        """What is wrong where it is given for another value, and what to do."""
-        return f"requires {self._values}; remove it, or change {self.by}"
-
-    @property
-    def missing(self) -> str:
-        """What is wrong where it is required and not given, and what to do."""
-        return f"is required with {self._values}; set it"
-
-    @property
-    def _values(self) -> str:
-        *others, last = self.values
-        return f"{self.by} {', '.join(others)} or {last}" if others else f"{self.by} {last}"
-
-
-SINK_FIELDS = (
-    SinkField("path", "path", "format", FILES, required=True),
-    SinkField("table", "table", "format", TABLES, required=True),
-    SinkField("implementation", "implementation", "format", ("custom",), required=True),
-    SinkField("topic", "topic", "format", ("kafka",), required=True),
-    SinkField("sparkFormat", "spark_format", "format", ("spark",), required=True),
-    SinkField("partitionBy", "partition_by", "format", (*FILES, "iceberg", "spark"), unset=()),
-    SinkField("newColumns", "new_columns", "format", (*FILES, *TABLES), unset="add"),
-    SinkField("schema", "schema", "format", (*FILES, *TABLES)),
-    SinkField("schema", "schema", "mode", ("append", "upsert")),
-    SinkField("mode", "mode", "format", ("delta", "postgres"), unset="append"),
-    SinkField("key", "key", "mode", ("upsert", "merge"), required=True, unset=()),
-    SinkField("aggregates", "aggregates", "mode", ("merge",), required=True, unset={}),
+_FOLDER = r"(file://)?/[^:]*[^:\s]|[^/:\s]([^:]*[^:\s])?"
+_NAME = r"[a-zA-Z0-9][a-zA-Z0-9._-]*"
+_KEY = r"/[^\s/?#][^\s?#]*"
+_OBJECT_STORE = rf"(s3|gs|az)://{_NAME}{_KEY}|abfss://{_NAME}@[a-z0-9]+\.dfs\.core\.windows\.net{_KEY}"
+_OBJECT_STORE_SCHEME = r"(s3|gs|az|abfss)://"
+_HDFS = rf"hdfs://{_NAME}(:[0-9]+)?{_KEY}"
+_COLUMN = r"\S(.*\S)?"
+_PART = r"[^.\s]([^.]*[^.\s])?"
+_TABLE = rf"{_PART}(\.{_PART})+"
+_ICEBERG_TABLE = r"[^\s.]+(\.[^\s.]+)+"
+_POSTGRES_TABLE = r"[^.]+\.[^.]+"
+_IMPLEMENTATION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
+_SPARK_FORMAT = r"[A-Za-z_][\w.$-]*"
+CREDENTIAL = (
+    r"(?i:.*(key|token)(_base64|_dynamodb)?|.*(credential|authorization)|"
+    r".*(secret|password|connection-string|jaas).*)"
 )
+"""The options of delta-rs, pyiceberg, libpq and Kafka that are credentials, in any case: names that end in
+key, token, credential or authorization, such as azure_storage_account_key, and names with secret, password,
+connection-string or jaas. Options that name a file (..._token_file) or an identifier (aws_access_key_id) are
+none."""
+NO_CREDENTIAL = r"sslkey|sasl\.password\.file"
+"""Options of libpq and Kafka that name a file."""
+URL_WITH_PASSWORD = r".*(://[^/@:]*:[^/@]+@|[?&]password=).*"
+IS_CREDENTIAL = (
+    "must not be set here, because everybody who can read the ConsumerGroup would see the credential; set it "
+    "as an environment variable of the container worker, from a Secret (spec.template), or use a service "
+    "account"
+)
+
+_HDFS_AND_FORMAT = (
+    "is on HDFS, which requires format delta; set format to delta, or to spark with the path in options"
+)
+_ICEBERG_FORM = "must be NAMESPACE.TABLE without blanks for format iceberg, such as lake.flights"
+_POSTGRES_FORM = "must be SCHEMA.TABLE for format postgres, such as public.flights"
+SIZE_AND_AGE = "requires maxAge, which bounds how long rows wait for a file of that size; set it, such as 1m"
+_FUNCTION = f"has a function that is not supported; valid values: {', '.join(FUNCTIONS)}"
+
+
 OPTIONS_OF_FOLDER = "does not apply to format parquet with a folder; remove it, or give path an object store"
 PARTITION_NOT_IN_KEY = "has a column that key lacks, which mode merge needs; add it to key"
 AGGREGATE_IN_KEY = "has a column that key has, too; remove it from one of them"
 
 
+@dataclass(frozen=True)
+class SinkConfig:
+    """Where the handler's rows are written."""
+
+    RULES: ClassVar[list[Rule]] = [
+        Rule(
+            "self.format != 'parquet' || !has(self.path) || !self.path.matches(r'^hdfs://')",
+            _HDFS_AND_FORMAT,
+            ".path",
+        ),
+        Rule(
+            f"self.format != 'iceberg' || !has(self.table) || self.table.matches(r'^{_ICEBERG_TABLE}$')",
+            _ICEBERG_FORM,
+            ".table",
+        ),
+        Rule(
+            f"self.format != 'postgres' || !has(self.table) || self.table.matches(r'^{_POSTGRES_TABLE}$')",
+            _POSTGRES_FORM,
+            ".table",
+        ),
+        Rule(
+            "self.format != 'parquet' || self.options.size() == 0 || "
+            f"(has(self.path) && self.path.matches(r'^{_OBJECT_STORE_SCHEME}'))",
+            OPTIONS_OF_FOLDER,
+            ".options",
+        ),
+        Rule("!self.aggregates.exists(name, name in self.key)", AGGREGATE_IN_KEY, ".aggregates"),
+        Rule(
+            "self.mode != 'merge' || self.partitionBy.all(name, name in self.key)",
+            PARTITION_NOT_IN_KEY,
+            ".partitionBy",
+        ),
+        Rule(
+            "self.targetFileSize == '64Mi' || duration(self.maxAge) > duration('0s')",
+            SIZE_AND_AGE,
+            ".targetFileSize",
+        ),
+    ]
+
+    format: str = spec(
+        "format",
+        fields.text(choices=FORMATS),
+        "The format of the output: Parquet files in a folder or an object store (parquet), a Delta Lake "
+        "table (delta), an Apache Iceberg table in a catalog (iceberg), a table of a PostgreSQL database "
+        "(postgres), a topic of Kafka (kafka), any format of Spark's DataFrameWriter (spark), or whatever "
+        "your own class or function writes (custom).",
+        default="parquet",
+        always=True,
+    )
+    path: str = spec(
+        "path",
+        fields.text(
+            pattern=f"{_FOLDER}|{_OBJECT_STORE}|{_HDFS}",
+            example="/data/flights or file:///data/flights (a folder), or s3://lake/flights "
+            "(also gs://, az:// and abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY)",
+        ),
+        "The folder to write to. In a pod: an absolute path on a volume that all workers mount (see "
+        "template). Locally, a relative path starts at the current folder. Or an object "
+        "store: s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY or "
+        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY. With format delta also HDFS: "
+        "hdfs://HOST:PORT/PATH. "
+        "Required with formats parquet and delta.",
+        absent="",
+        only_with=(OnlyWith("format", FILES, required=True),),
+    )
+    table: str = spec(
+        "table",
+        fields.text(pattern=_TABLE, example="lake.flights or public.flights", max_length=512),
+        "The table to write to. With format iceberg its name in the catalog, as NAMESPACE.TABLE; with format "
+        "postgres SCHEMA.TABLE, of a schema that exists. The first batch creates the table if there is none. "
+        "Required with formats iceberg and postgres.",
+        absent="",
+        only_with=(OnlyWith("format", TABLES, required=True),),
+    )
+    options: dict[str, str] = spec(
+        "options",
+        fields.text_map(
+            rules=[
+                Rule(
+                    f"!self.exists(name, name.matches(r'^{CREDENTIAL}$') && "
+                    f"!name.matches(r'^({NO_CREDENTIAL})$'))",
+                    "a credential (a name that ends in key, token, credential or authorization, or contains "
+                    f"secret, password, connection-string or jaas) {IS_CREDENTIAL}",
+                ),
+                Rule(
+                    f"!self.exists(name, self[name].matches(r'^{URL_WITH_PASSWORD}$'))",
+                    f"a URL with a password {IS_CREDENTIAL}",
+                ),
+            ]
+        ),
+        "With formats delta and parquet, options of the object store, such as AWS_REGION or "
+        "AWS_ENDPOINT_URL. With format iceberg, properties of the catalog as pyiceberg has them, such as "
+        "type, uri and warehouse. With format postgres, connection parameters of libpq, such as host, port, "
+        "dbname, user and sslmode. With format custom, what your class or function takes. With format "
+        "kafka, settings of Kafka's producer, such as compression.type, and bootstrap.servers and security "
+        "options of another cluster. With format spark, options of Spark's DataFrameWriter, such as path. "
+        "Not for a folder of format parquet. Credentials are not allowed here: set them as "
+        "environment variables of the container worker, from a Secret (see template), or use a service "
+        "account.",
+        default={},
+        hidden=True,
+    )
+    partition_by: tuple[str, ...] = spec(
+        "partitionBy",
+        fields.text_list(fields.text(pattern=_COLUMN, example="day", max_length=255), at_most=10),
+        "Columns of the output by whose values the rows are split into folders (column=value), at most 10. "
+        "With format iceberg also transforms, such as day(time), hour(time), bucket(16, id) or "
+        "truncate(3, code). Not for formats postgres, custom and kafka.",
+        default=[],
+        only_with=(OnlyWith("format", (*FILES, "iceberg", "spark")),),
+    )
+    new_columns: str = spec(
+        "newColumns",
+        fields.text(choices=["add", "reject"]),
+        "What happens when the handler's rows have columns that the output does not have yet: add adds the "
+        "columns. With reject, the records of such rows go to the dead-letter topic.",
+        default="add",
+        only_with=(OnlyWith("format", (*FILES, *TABLES)),),
+    )
+    mode: str = spec(
+        "mode",
+        fields.text(choices=MODES),
+        "What rows do to the table, for formats delta and postgres: they are added (append), replace the row "
+        "with the same key (upsert), or are added up by key (merge).",
+        default="append",
+        only_with=(OnlyWith("format", ("delta", "postgres")),),
+    )
+    key: tuple[str, ...] = spec(
+        "key",
+        fields.text_list(fields.text(pattern=_COLUMN, example="id", max_length=255), at_most=10),
+        "The columns by which rows are the same, at most 10, for modes upsert and merge. With format "
+        "postgres the table must have a unique constraint on exactly these columns; a table that the first "
+        "batch creates has it.",
+        default=[],
+        only_with=(OnlyWith("mode", ("upsert", "merge"), required=True),),
+    )
+    aggregates: dict[str, str] = spec(
+        "aggregates",
+        fields.text_map(
+            rules=[Rule(f"self.all(name, self[name] in [{', '.join(map(repr, FUNCTIONS))}])", _FUNCTION)]
+        ),
+        "For mode merge, how each column that is not in key is added up: sum, min, max or count.",
+        default={},
+        only_with=(OnlyWith("mode", ("merge",), required=True),),
+    )
+    implementation: str = spec(
+        "implementation",
+        fields.text(
+            pattern=_IMPLEMENTATION, example="flights.sqlite:SqliteSink", max_length=512, in_file_too=True
+        ),
+        "The class or function that writes the rows, as MODULE:NAME, for format custom. Its module is found "
+        "as the handler's (handlerPath). Required with format custom.",
+        absent="",
+        only_with=(OnlyWith("format", ("custom",), required=True),),
+    )
+    topic: str = spec(
+        "topic",
+        fields.topic("flights.delayed"),
+        "The topic to write to, for format kafka. It must exist and must not be one that the group reads. "
+        "Required with format kafka.",
+        absent="",
+        only_with=(OnlyWith("format", ("kafka",), required=True),),
+    )
+    spark_format: str = spec(
+        "sparkFormat",
+        fields.text(pattern=_SPARK_FORMAT, example="csv", max_length=255),
+        "The format of Spark's DataFrameWriter, for format spark: orc, csv, jdbc, or the name of a data "
+        "source that the session has. Required with format spark, which needs engine spark.",
+        absent="",
+        only_with=(OnlyWith("format", ("spark",), required=True),),
+    )
+    schema: str = spec(
+        "schema",
+        fields.text(max_length=16_384),
+        "The table's columns and their types in Spark's notation (carrier STRING, delay DOUBLE), from the "
+        "first batch on; topic, partition and offset are added if they are missing. Columns that the rows "
+        "lack are null; a record whose value does not fit goes to the dead-letter topic. newColumns applies "
+        "to other columns. A table that has another type for a column fails the preflight. Without it, the "
+        "first rows make the columns. Not for mode merge, and not for formats custom, kafka and spark.",
+        absent="",
+        only_with=(OnlyWith("format", (*FILES, *TABLES)), OnlyWith("mode", ("append", "upsert"))),
+    )
+    max_age_ms: int = spec(
+        "maxAge",
+        fields.duration("0s", "2m"),
+        "How long the handler's rows may wait for others, from the poll of their records, so that they are "
+        "written together and the output has fewer and larger files. 0s writes each batch at once. What "
+        "waits is written at once when partitions are revoked, and when a worker stops or hands over.",
+        default="0s",
+    )
+    target_file_bytes: int = spec(
+        "targetFileSize",
+        fields.file_size(),
+        "With maxAge, the approximate size of a file at which rows wait no longer, from 1Mi to 999Mi, or "
+        "1Gi. With partitionBy, of all files of a commit together. A worker holds up to four times that in "
+        "memory while rows wait, and as much again while they are written.",
+        default="64Mi",
+    )
+
+
 def sink_faults(sink: SinkConfig) -> Iterator[tuple[str, str]]:
     """The fields that do not fit the others: the name of each, what is wrong, and what to do."""
-    for declared in SINK_FIELDS:
-        is_given = getattr(sink, declared.attribute) != declared.unset
-        belongs = getattr(sink, declared.by) in declared.values
-        if is_given and not belongs:
-            yield declared.name, declared.misplaced
-        if declared.required and belongs and not is_given:
-            yield declared.name, declared.missing
+    yield from misplaced_fields(sink)
+    if sink.format == "parquet" and sink.path.startswith("hdfs://"):
+        yield "path", _HDFS_AND_FORMAT
+    if sink.format == "iceberg" and not re.fullmatch(_ICEBERG_TABLE, sink.table):
+        yield "table", _ICEBERG_FORM
+    if sink.format == "postgres" and not re.fullmatch(_POSTGRES_TABLE, sink.table):
+        yield "table", _POSTGRES_FORM
+    if not set(sink.aggregates.values()) <= set(FUNCTIONS):
+        yield "aggregates", _FUNCTION
     in_store = "://" in sink.path and not sink.path.startswith("file:")
     if sink.format == "parquet" and sink.options and not in_store:
         yield "options", OPTIONS_OF_FOLDER
@@ -141,38 +288,14 @@ def sink_faults(sink: SinkConfig) -> Iterator[tuple[str, str]]:
         yield "partitionBy", PARTITION_NOT_IN_KEY
 
 
-def _aggregates(value: Any, path: str) -> dict[str, str]:
-    function = one_of(*FUNCTIONS)
-    return {
-        name_of(name, path): function(item, f"{path}.{name}")
-        for name, item in settings_of(value, path).items()
-    }
-
-
-_FIELDS: dict[str, tuple[str, Parser]] = {
-    "format": ("format", one_of(*FORMATS)),
-    "path": ("path", name_of),
-    "table": ("table", name_of),
-    "options": ("options", settings_of),
-    "partitionBy": ("partition_by", list_of_names(may_be_empty=True)),
-    "newColumns": ("new_columns", one_of("add", "reject")),
-    "mode": ("mode", one_of(*MODES)),
-    "key": ("key", list_of_names(may_be_empty=True)),
-    "aggregates": ("aggregates", _aggregates),
-    "implementation": ("implementation", code_name("module:name", "flights.tables:MySink")),
-    "topic": ("topic", name_of),
-    "sparkFormat": ("spark_format", name_of),
-    "schema": ("schema", name_of),
-    "maxAgeMs": ("max_age_ms", number(0, LONGEST_MAX_AGE_MS)),
-    "targetFileBytes": ("target_file_bytes", number(MIB, 1024 * MIB)),
-}
-sink_section = ConfigSection(SinkConfig, _FIELDS, ("format",))
-"""Reads and writes the section; what is between fields is :func:`check_sink`'s."""
+def waits_for_size_alone(sink: SinkConfig) -> bool:
+    """Whether the size of files is set and the age that bounds the wait for it is not."""
+    return not sink.max_age_ms and sink.target_file_bytes != SinkConfig().target_file_bytes
 
 
 def check_sink(sink: SinkConfig) -> None:
-    """Raises FieldFault for fields that exclude or need each other."""
+    """Refuses fields of the file that do not fit the others. Raises FieldError."""
     for name, problem in sink_faults(sink):
-        raise FieldFault(f"sink.{name}", problem)
-    if not sink.max_age_ms and sink.target_file_bytes != SinkConfig(sink.format).target_file_bytes:
-        raise FieldFault("sink.targetFileBytes", "requires sink.maxAgeMs: how long rows may wait for others")
+        raise FieldError(f"sink.{name}", problem)
+    if waits_for_size_alone(sink):
+        raise FieldError("sink.targetFileBytes", "requires sink.maxAgeMs: how long rows may wait for others")

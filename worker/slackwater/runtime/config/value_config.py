@@ -1,71 +1,40 @@
-"""The section ``value`` of the worker's configuration file: how the values of records are decoded."""
+"""How the values of records are decoded: spec.pipeline.value of a ConsumerGroup, and the section ``value`` of
+the worker's file. They differ in how the schema registry is reached: by Secrets, and by files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
-from slackwater.runtime.config.fields import ConfigSection, FieldFault, Parser, name_of, number, one_of
+from slackwater import fields
+from slackwater.fields import FieldError, OnlyWith, Rule, file_field, filled, misplaced_fields, required, spec
 
 MAX_URLS = 10
 LATEST = "latest"
+MAX_SCHEMA = 100_000
+"""The length limit of a schema in the resource: part of the worker's ConfigMap, which may have 1 MiB."""
 
-ONLY_AVRO = "is for format avro; remove it"
-ONLY_PROTOBUF = "is for format protobuf; remove it"
-ONE_SCHEMA = "cannot be combined with schema; remove one of them"
-NO_SCHEMA = "is missing; set it, or registry"
-WRITERS = (
+_PLAIN = r"\S(.*\S)?"
+_VERSION = r"latest|[1-9][0-9]{0,8}"
+_MESSAGE = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
+
+_ONE_SCHEMA = "cannot be combined with schema; remove one of them"
+_NO_SCHEMA = "is missing; set it, or registry"
+_WRITERS = (
     "cannot be combined with registry, which has the schemas of the values; for what the handler sees, set "
     "readerSchema"
 )
-TWO_SOURCES = "cannot be combined with a schema; remove one of them"
-NO_SUBJECT = (
+_TWO_SOURCES = "cannot be combined with a schema; remove one of them"
+_NO_SUBJECT = (
     "is missing; name the subject whose schema the handler sees, or set schema, with format avro readerSchema"
 )
 
 
-@dataclass(frozen=True)
-class RegistryConfig:
-    """A schema registry with Confluent's API.
-
-    ``urls``: tried in turn. ``subject`` and ``version``: which schema the handler sees, if it is not given as
-    text. User name, password and PEM files are read at each connection, so what they hold may change.
-    ``timeout_ms``: of one request.
-    """
-
-    urls: tuple[str, ...]
-    subject: str | None = None
-    version: str = LATEST
-    username_file: str | None = None
-    password_file: str | None = None
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-    timeout_ms: int = 5_000
-
-
-@dataclass(frozen=True)
-class ValueConfig:
-    """How values are decoded. ``format``: ``json``, ``avro`` or ``protobuf``.
-
-    ``schema``: in Spark's notation (JSON), of Avro as JSON, or a Protobuf descriptor set in base64.
-    ``schema_file``: a file with the same, the descriptor set as bytes. ``reader_schema``: Avro, what the
-    handler sees. ``message``: the full name of the Protobuf message. ``registry``: None: values are without a
-    header, and all written with ``schema``.
-    """
-
-    format: str
-    schema: str | None = None
-    schema_file: str | None = None
-    reader_schema: str | None = None
-    message: str | None = None
-    registry: RegistryConfig | None = None
-
-
 def _urls(value: Any, path: str) -> tuple[str, ...]:
-    urls = tuple(url.strip().rstrip("/") for url in name_of(value, path).split(","))
+    urls = tuple(url.strip().rstrip("/") for url in filled(value, path).split(","))
     for url in urls:
         parts = urlsplit(url)
         try:
@@ -73,15 +42,15 @@ def _urls(value: Any, path: str) -> tuple[str, ...]:
         except ValueError:
             usable = False
         if not usable or parts.query or parts.fragment or not url.isascii() or not url.isprintable():
-            raise FieldFault(
+            raise FieldError(
                 path,
                 f"must be http://HOST:PORT or https://HOST:PORT, several separated by commas; "
                 f"{_safe(url)} is not",
             )
         if parts.username is not None or parts.password is not None:
-            raise FieldFault(path, "must have no user name and password; set usernameFile and passwordFile")
+            raise FieldError(path, "must have no user name and password; set usernameFile and passwordFile")
     if len(urls) > MAX_URLS:
-        raise FieldFault(path, f"has {len(urls)} addresses; at most {MAX_URLS} are possible")
+        raise FieldError(path, f"has {len(urls)} addresses; at most {MAX_URLS} are possible")
     return urls
 
 
@@ -95,59 +64,163 @@ def _version(value: Any, path: str) -> str:
         return str(value)
     if isinstance(value, str) and value.isascii() and value.isdigit() and 0 < int(value[:11]) < 2**31:
         return value
-    raise FieldFault(path, f"must be latest or a version from 1, not {value!r}")
+    raise FieldError(path, f"must be latest or a version from 1, not {value!r}")
 
 
-_REGISTRY_FIELDS: dict[str, tuple[str, Parser]] = {
-    "url": ("urls", _urls),
-    "subject": ("subject", name_of),
-    "version": ("version", _version),
-    "usernameFile": ("username_file", name_of),
-    "passwordFile": ("password_file", name_of),
-    "caFile": ("ca_file", name_of),
-    "certFile": ("cert_file", name_of),
-    "keyFile": ("key_file", name_of),
-    "timeoutMs": ("timeout_ms", number(1, 600_000)),
-}
-_FIELDS: dict[str, tuple[str, Parser]] = {
-    "format": ("format", one_of("json", "avro", "protobuf")),
-    "schema": ("schema", name_of),
-    "schemaFile": ("schema_file", name_of),
-    "readerSchema": ("reader_schema", name_of),
-    "message": ("message", name_of),
-    "registry": ("registry", ConfigSection(RegistryConfig, _REGISTRY_FIELDS, ("url",), {"url": ",".join})),
-}
-value_section = ConfigSection(ValueConfig, _FIELDS, ("format",))
-"""Reads and writes the section; what is between fields is :func:`check_value`'s."""
+def registry_subject() -> Any:
+    """The field `subject` of a registry."""
+    return spec(
+        "subject",
+        fields.text(pattern=_PLAIN, example="flights-value", max_length=512),
+        "The subject whose schema the handler sees. Not with schema, schemaFile or readerSchema.",
+    )
 
 
-def value_faults(value: ValueConfig) -> Iterator[tuple[str, str]]:
-    """The fields that exclude or need each other: the name of each, what is wrong, and what to do. The
-    operator reads it for the resource, whose CEL rules say the same."""
+def registry_version() -> Any:
+    """The field `version` of a registry."""
+    kind = fields.text(pattern=_VERSION, example="latest or 3", max_length=10)
+    return spec(
+        "version",
+        fields.Kind(kind.schema, kind.parse, _version),
+        "The version of the subject's schema, as text. With latest, a worker takes the one that is the "
+        "latest when it starts.",
+        default=LATEST,
+    )
+
+
+@dataclass(frozen=True)
+class RegistryConfig:
+    """A schema registry with Confluent's API, as the worker reaches it.
+
+    ``urls``: tried in turn. User name, password and PEM files are read at each connection, so what they hold
+    may change. ``timeout_ms``: of one request.
+    """
+
+    urls: tuple[str, ...] = file_field(fields.Kind({}, _urls, written=",".join), name="url", needed=True)
+    subject: str | None = registry_subject()
+    version: str = registry_version()
+    username_file: str | None = file_field(filled)
+    password_file: str | None = file_field(filled)
+    ca_file: str | None = file_field(filled)
+    cert_file: str | None = file_field(filled)
+    key_file: str | None = file_field(filled)
+    timeout_ms: int = file_field(fields.whole(minimum=1, maximum=600_000), absent=5_000)
+
+
+def _schema(name: str, doc: str, *only_with: OnlyWith) -> Any:
+    """A field with a schema as text, which is not empty."""
+    kind = fields.text(max_length=MAX_SCHEMA)
+
+    def parse(value: object, path: str) -> str:
+        result: str = kind.parse(value, path)
+        if not result:
+            raise FieldError(path, "is empty; give a schema, or remove it")
+        return result
+
+    return spec(name, fields.Kind({**kind.schema, "minLength": 1}, parse, filled), doc, only_with=only_with)
+
+
+@dataclass(frozen=True)
+class ValueSchema:
+    """The format of values, and their schema."""
+
+    RULES: ClassVar[list[Rule]] = [
+        Rule("!has(self.schema) || !has(self.schemaFile)", _ONE_SCHEMA, ".schemaFile"),
+        Rule("has(self.registry) || has(self.schema) || has(self.schemaFile)", _NO_SCHEMA, ".schema"),
+        Rule("self.format != 'avro' || !has(self.registry) || !has(self.schema)", _WRITERS, ".schema"),
+        Rule(
+            "self.format != 'avro' || !has(self.registry) || !has(self.schemaFile)", _WRITERS, ".schemaFile"
+        ),
+        Rule(
+            "!has(self.registry) || !has(self.registry.subject) || "
+            "!(has(self.schema) || has(self.schemaFile) || has(self.readerSchema))",
+            _TWO_SOURCES,
+            ".registry.subject",
+        ),
+        Rule(
+            "!has(self.registry) || has(self.registry.subject) || "
+            "has(self.schema) || has(self.schemaFile) || has(self.readerSchema)",
+            _NO_SUBJECT,
+            ".registry.subject",
+        ),
+    ]
+
+    format: str = required(
+        "format",
+        fields.text(choices=["json", "avro", "protobuf"]),
+        "The format of the values. The handler gets the column value as a struct (engine python: a dict). A "
+        "record whose value cannot be decoded goes to the dead-letter topic.",
+    )
+    schema: str | None = _schema(
+        "schema",
+        "The schema of the values. For json in Spark's notation (carrier STRING, delay DOUBLE NOT NULL), for "
+        "avro an Avro schema, for protobuf a descriptor set in base64.",
+    )
+    schema_file: str | None = spec(
+        "schemaFile",
+        fields.text(pattern=_PLAIN, example="/app/flight.avsc", max_length=1024),
+        "A file with the schema, in place of schema; for protobuf the output of protoc "
+        "--include_imports --descriptor_set_out. In a pod an absolute path in the image. Locally, a relative "
+        "path starts at the resource file.",
+    )
+    reader_schema: str | None = _schema(
+        "readerSchema",
+        "The Avro schema that the handler sees, to which values are converted by Avro's rules. Defaults to "
+        "schema, or to the schema of registry.subject.",
+        OnlyWith("format", ("avro",)),
+    )
+    message: str | None = spec(
+        "message",
+        fields.text(pattern=_MESSAGE, example="air.Flight", max_length=512),
+        "The full name of the Protobuf message. Defaults to the first message of the schema's file.",
+        only_with=(OnlyWith("format", ("protobuf",)),),
+    )
+
+
+@dataclass(frozen=True)
+class ValueConfig(ValueSchema):
+    """How a worker decodes values. ``registry``: None: values are without a header, and all written with
+    ``schema``."""
+
+    registry: RegistryConfig | None = file_field(fields.nested(RegistryConfig))
+
+
+class _WithSubject(Protocol):
+    @property
+    def subject(self) -> str | None: ...
+
+
+def value_faults(value: ValueSchema, registry: _WithSubject | None) -> Iterator[tuple[str, str]]:
+    """The fields that exclude or need each other, as in the CEL rules: the name of each, what is wrong, and
+    what to do."""
+    yield from misplaced_fields(value)
     if value.schema and value.schema_file:
-        yield "schemaFile", ONE_SCHEMA
-    if value.reader_schema and value.format != "avro":
-        yield "readerSchema", ONLY_AVRO
-    if value.message and value.format != "protobuf":
-        yield "message", ONLY_PROTOBUF
+        yield "schemaFile", _ONE_SCHEMA
     given = [name for name, text in (("schema", value.schema), ("schemaFile", value.schema_file)) if text]
-    if value.registry is None:
+    if registry is None:
         if not given:
-            yield "schema", NO_SCHEMA
+            yield "schema", _NO_SCHEMA
         return
     if value.format == "avro" and given:
-        yield given[0], WRITERS
+        yield given[0], _WRITERS
     fixed = bool(given or value.reader_schema)
-    if fixed and value.registry.subject:
-        yield "registry.subject", TWO_SOURCES
-    if not fixed and not value.registry.subject:
-        yield "registry.subject", NO_SUBJECT
+    if fixed and registry.subject:
+        yield "registry.subject", _TWO_SOURCES
+    if not fixed and not registry.subject:
+        yield "registry.subject", _NO_SUBJECT
+
+
+def read_value(section: Mapping[str, Any]) -> ValueConfig:
+    """The value that the section of the file has. Raises FieldError."""
+    value = fields.parse_object(ValueConfig, section, "value", in_file=True)
+    check_value(value)
+    return value
 
 
 def check_value(value: ValueConfig) -> None:
-    """Raises FieldFault for fields that exclude or need each other."""
-    for name, problem in value_faults(value):
-        raise FieldFault(f"value.{name}", problem)
+    """Raises FieldError for fields that exclude or need each other."""
+    for name, problem in value_faults(value, value.registry):
+        raise FieldError(f"value.{name}", problem)
     if value.registry is not None:
         _check_access(value.registry)
 
@@ -160,9 +233,9 @@ def _check_access(registry: RegistryConfig) -> None:
     for name, (one, other, needed) in pairs.items():
         if (one is None) != (other is None):
             missing, there = (needed, name) if other is None else (name, needed)
-            raise FieldFault(f"value.registry.{missing}", f"is missing; {there} needs it")
+            raise FieldError(f"value.registry.{missing}", f"is missing; {there} needs it")
     secure = all(url.startswith("https://") for url in registry.urls)
     if not secure:
         for name, given in (("caFile", registry.ca_file), ("certFile", registry.cert_file)):
             if given is not None:
-                raise FieldFault(f"value.registry.{name}", "is for https; write url with https://")
+                raise FieldError(f"value.registry.{name}", "is for https; write url with https://")

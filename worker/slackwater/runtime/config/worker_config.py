@@ -7,39 +7,38 @@ worker the import of a YAML parser (about 17 ms) on its way to the group.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slackwater.extras import CLI
-from slackwater.runtime.config.fields import (
-    ConfigSection,
-    FieldFault,
-    Parser,
-    code_name,
-    list_of_names,
-    name_of,
-    number,
-    one_of,
-    pattern_of,
-    settings_of,
-    share_of,
-    text_of,
+from slackwater.fields import (
+    FieldError,
+    Kind,
+    file_document,
+    file_field,
+    filled,
+    nested,
+    parse_object,
+    text,
+    text_list,
+    text_map,
+    whole,
 )
-from slackwater.runtime.config.sink_config import SinkConfig, check_sink, sink_section
-from slackwater.runtime.config.value_config import ValueConfig, check_value, value_section
+from slackwater.runtime.config.pipeline_config import DeliveryConfig, PipelineConfig, pipeline_faults
+from slackwater.runtime.config.sink_config import check_sink
+from slackwater.runtime.config.value_config import ValueConfig, check_value
 from slackwater.runtime.errors import ConfigError
-from slackwater.tracing.settings import MetricSettings, TraceSettings, is_endpoint
+from slackwater.tracing.settings import TelemetryConfig
 
 if TYPE_CHECKING:
     from slackwater.kafka.net.security.settings import Security
 
+_MAX_MS = 2**31 - 1
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
 DEFAULT_SESSION_TIMEOUT_MS = 45_000
-LONGEST_BATCH_INTERVAL_MS = LONGEST_BATCH_DURATION_MS = 5_000
-"""The operator takes a group's rates from its commits, over 20 s."""
-SHORTEST_BATCH_DURATION_MS = 10
-LEAST_BATCH_BYTES = 1024
 
 WORKER_PROPERTIES = {
     "auto.offset.reset": "earliest",
@@ -65,14 +64,40 @@ RESERVED_PROPERTIES = {
 }
 
 
-@dataclass(frozen=True)
-class SparkConfig:
-    """``remote``: empty (a session in the worker) or ``sc://host:port``. ``conf``: settings of Spark.
-    ``start_timeout_ms``: how long the session may take to start."""
+def _properties(value: Any, path: str) -> dict[str, str]:
+    settings: dict[str, str] = text_map().parse_in_file(value, path)
+    for name, instead in RESERVED_PROPERTIES.items():
+        if name in settings:
+            raise FieldError(f"{path}.{name}", f"cannot be set here; {instead}")
+    for name in settings:
+        if name.startswith(("security.", "sasl.", "ssl.")):
+            raise FieldError(f"{path}.{name}", "cannot be set here; set the field security instead")
+    for name in ("session.timeout.ms", "max.poll.interval.ms", "max.poll.records"):
+        if name in settings and not (settings[name].isdigit() and int(settings[name]) > 0):
+            raise FieldError(f"{path}.{name}", f"must be a whole number above 0, not {settings[name]!r}")
+    return settings
 
-    remote: str = ""
-    conf: Mapping[str, str] = field(default_factory=dict)
-    start_timeout_ms: int = 120_000
+
+def _servers(value: Any, path: str) -> str:
+    for server in filled(value, path).split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise FieldError(
+                path, f"must be host:port, several separated by commas; {server.strip()!r} is not"
+            )
+    return str(value)
+
+
+def _pattern(value: Any, path: str) -> str:
+    """A regular expression, as text."""
+    # Here, as config files without a pattern need none of the client.
+    from slackwater.kafka.errors import IllegalArgumentError
+    from slackwater.kafka.topic_pattern import TopicPattern
+
+    try:
+        return TopicPattern(filled(value, path)).text
+    except IllegalArgumentError as exc:
+        raise FieldError(path, f"{exc}; for example, topics-.* matches topics-eu and topics-us") from None
 
 
 @dataclass(frozen=True)
@@ -83,8 +108,8 @@ class HealthConfig:
     ``started`` event. ``advertised_host``: what other workers are told; "": the same as ``host``.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 0
+    host: str = file_field(filled, absent="127.0.0.1", always=True)
+    port: int = file_field(whole(minimum=0, maximum=65_535), absent=0, always=True)
     advertised_host: str = ""
 
 
@@ -95,13 +120,13 @@ class SecurityConfig:
     The files are read at each connection and login, so what they hold may change while the worker runs.
     """
 
-    protocol: str = "PLAINTEXT"
-    mechanism: str | None = None
-    username_file: str | None = None
-    password_file: str | None = None
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
+    protocol: str = file_field(text(choices=SECURITY_PROTOCOLS), absent="PLAINTEXT")
+    mechanism: str | None = file_field(text(choices=MECHANISMS))
+    username_file: str | None = file_field(filled)
+    password_file: str | None = file_field(filled)
+    ca_file: str | None = file_field(filled)
+    cert_file: str | None = file_field(filled)
+    key_file: str | None = file_field(filled)
 
     def client(self) -> Security:
         """The same for the client. A refused login is tried again: a Secret reaches the broker, and this
@@ -143,77 +168,40 @@ class TakeoverConfig:
     drainTimeoutMs and 5 s.
     """
 
-    key_file: str
-    deadline_ms: int = 0
-
-
-@dataclass(frozen=True)
-class TelemetryConfig:
-    """What is sent to an OpenTelemetry collector, beside what Prometheus scrapes.
-
-    ``traces``: None: none. ``metrics``: None: none.
-    """
-
-    traces: TraceSettings | None = None
-    metrics: MetricSettings | None = None
+    key_file: str = file_field(filled, needed=True)
+    deadline_ms: int = file_field(whole(minimum=0, maximum=_MAX_MS), absent=0)
 
 
 DEADLINE_BEYOND_DRAIN_MS = 5_000
 
 
-@dataclass(frozen=True)
-class WorkerConfig:
-    """A worker's configuration, checked. The names of the file are these in camel case."""
+@dataclass(frozen=True, kw_only=True)
+class WorkerConfig(PipelineConfig, DeliveryConfig):
+    """A worker's configuration, checked. The names of the file are these in camel case.
 
-    group_id: str
-    bootstrap_servers: str
-    handler: str
-    sink: SinkConfig
-    topics: tuple[str, ...] = ()
+    ``handler_timeout_ms`` of 0 in the file: nine tenths of max.poll.interval.ms. ``refresh_every_ms`` of 0:
+    never.
+    """
+
+    group_id: str = file_field(filled, needed=True)
+    bootstrap_servers: str = file_field(_servers, needed=True)
+    topics: tuple[str, ...] = file_field(text_list(Kind({}, filled), at_most=1_000), absent=())
     """None where ``topic_pattern`` says which."""
-    topic_pattern: str | None = None
+    topic_pattern: str | None = file_field(_pattern)
     """A regular expression: the topics whose names it matches from their beginning (``re.match``), those too
     that are made later."""
-    properties: Mapping[str, str] = field(default_factory=dict)
-    security: SecurityConfig = SecurityConfig()
+    properties: Mapping[str, str] = file_field(_properties, default={})
+    security: SecurityConfig = file_field(nested(SecurityConfig), absent=SecurityConfig())
     """For the consumer, the producer of dead letters and the checks alike."""
-    handler_path: tuple[str, ...] = ()
-    engine: str = "spark"
-    spark: SparkConfig = SparkConfig()
-    value: ValueConfig | None = None
+    value: ValueConfig | None = file_field(nested(ValueConfig))
     """How values are decoded; None: the handler gets their bytes."""
-    concurrency: int = 16
-    """For how many records a handler that is a coroutine function is called at a time."""
-    lineage: str = "record"
-    """``record``: each row carries the position of its record. ``batch``: rows are of the whole batch."""
-    dead_letter_topic: str | None = None
-    batch_interval_ms: int = 0
-    """How long after one batch the next may begin, where there is no more to read; 0: as soon as it can."""
-    batch_duration_ms: int = 1_000
-    """How long a batch may take where records are waiting: its number of records is chosen for that."""
-    max_batch_bytes: int = 32 * 1024 * 1024
-    """The size of a batch's records, as columns, that large batches keep to."""
-    drain_timeout_ms: int = 15_000
-    join_gate_ms: int = 0
-    start_timeout_ms: int = 30_000
+    join_gate_ms: int = file_field(whole(minimum=0, maximum=_MAX_MS), absent=0)
+    start_timeout_ms: int = file_field(whole(minimum=1, maximum=_MAX_MS), absent=30_000)
     """How long the broker may be away at start."""
-    retries: int = 2
-    """How often a handler that raised is tried again with the same batch."""
-    retry_backoff_ms: int = 500
-    """The wait before the first retry; each further one waits twice as long."""
-    transient_error_timeout_ms: int = 300_000
-    """For how long a batch is tried again whose handler says that something it needs is away."""
-    max_dead_letters_per_minute: int = 0
-    """A partition whose dead letters would be more, with the worker's others, is not read any more; 0: no
-    limit."""
-    handler_timeout_ms: int = 0
-    """How long one call of the handler may take; 0 in the file: nine tenths of max.poll.interval.ms."""
-    refresh_every_ms: int = 0
-    """How often the handler's function ``refresh`` is called; 0: never."""
-    health: HealthConfig = HealthConfig()
-    takeover: TakeoverConfig | None = None
+    health: HealthConfig = file_field(nested(HealthConfig), absent=HealthConfig())
+    takeover: TakeoverConfig | None = file_field(nested(TakeoverConfig))
     """None: a process that comes as a member which is there already is its return."""
-    telemetry: TelemetryConfig = TelemetryConfig()
+    telemetry: TelemetryConfig = file_field(nested(TelemetryConfig), absent=TelemetryConfig())
 
     def uses_topic(self, name: str) -> bool:
         """Whether the group reads the topic ``name``, or it is the dead-letter topic."""
@@ -258,129 +246,9 @@ class WorkerConfig:
         return int(self.properties.get("max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS))
 
 
-def _properties(value: Any, path: str) -> dict[str, str]:
-    settings = settings_of(value, path)
-    for name, instead in RESERVED_PROPERTIES.items():
-        if name in settings:
-            raise FieldFault(f"{path}.{name}", f"cannot be set here; {instead}")
-    for name in settings:
-        if name.startswith(("security.", "sasl.", "ssl.")):
-            raise FieldFault(f"{path}.{name}", "cannot be set here; set the field security instead")
-    for name in ("session.timeout.ms", "max.poll.interval.ms", "max.poll.records"):
-        if name in settings and not (settings[name].isdigit() and int(settings[name]) > 0):
-            raise FieldFault(f"{path}.{name}", f"must be a whole number above 0, not {settings[name]!r}")
-    return settings
-
-
-def _remote(value: Any, path: str) -> str:
-    if text_of(value, path) and not value.startswith("sc://"):
-        raise FieldFault(path, f"must be empty (Spark in the worker) or sc://host:port, not {value!r}")
-    return str(value)
-
-
-def _servers(value: Any, path: str) -> str:
-    for server in name_of(value, path).split(","):
-        host, _, port = server.strip().rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise FieldFault(
-                path, f"must be host:port, several separated by commas; {server.strip()!r} is not"
-            )
-    return str(value)
-
-
-def _collector(value: Any, path: str) -> str:
-    if not is_endpoint(text_of(value, path)):
-        raise FieldFault(
-            path,
-            "must be the http or https URL of a collector that accepts OTLP over HTTP, for "
-            f"example http://otel-collector:4318, not {value!r}",
-        )
-    return str(value)
-
-
-_SECURITY_FIELDS: dict[str, tuple[str, Parser]] = {
-    "protocol": ("protocol", one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
-    "mechanism": ("mechanism", one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
-    "usernameFile": ("username_file", name_of),
-    "passwordFile": ("password_file", name_of),
-    "caFile": ("ca_file", name_of),
-    "certFile": ("cert_file", name_of),
-    "keyFile": ("key_file", name_of),
-}
-_TRACE_FIELDS: dict[str, tuple[str, Parser]] = {
-    "endpoint": ("endpoint", _collector),
-    "sampleRatio": ("sample_ratio", share_of),
-}
-_METRIC_FIELDS: dict[str, tuple[str, Parser]] = {
-    "endpoint": ("endpoint", _collector),
-    "intervalMs": ("interval_ms", number(1_000)),
-}
-_FIELDS: dict[str, tuple[str, Parser]] = {
-    "groupId": ("group_id", name_of),
-    "topics": ("topics", list_of_names(may_be_empty=True)),
-    "topicPattern": ("topic_pattern", pattern_of),
-    "bootstrapServers": ("bootstrap_servers", _servers),
-    "properties": ("properties", _properties),
-    "security": ("security", ConfigSection(SecurityConfig, _SECURITY_FIELDS)),
-    "handler": ("handler", code_name("module:function", "flights.pipeline:transform")),
-    "handlerPath": ("handler_path", list_of_names(may_be_empty=True)),
-    "engine": ("engine", one_of("spark", "arrow", "python")),
-    "spark": (
-        "spark",
-        ConfigSection(
-            SparkConfig,
-            {
-                "remote": ("remote", _remote),
-                "conf": ("conf", settings_of),
-                "startTimeoutMs": ("start_timeout_ms", number(1)),
-            },
-        ),
-    ),
-    "value": ("value", value_section),
-    "sink": ("sink", sink_section),
-    "concurrency": ("concurrency", number(1, 10_000)),
-    "lineage": ("lineage", one_of("record", "batch")),
-    "deadLetterTopic": ("dead_letter_topic", name_of),
-    "batchIntervalMs": ("batch_interval_ms", number(0, LONGEST_BATCH_INTERVAL_MS)),
-    "batchDurationMs": ("batch_duration_ms", number(SHORTEST_BATCH_DURATION_MS, LONGEST_BATCH_DURATION_MS)),
-    "maxBatchBytes": ("max_batch_bytes", number(LEAST_BATCH_BYTES)),
-    "drainTimeoutMs": ("drain_timeout_ms", number(0)),
-    "joinGateMs": ("join_gate_ms", number(0)),
-    "startTimeoutMs": ("start_timeout_ms", number(1)),
-    "retries": ("retries", number(0, 100)),
-    "retryBackoffMs": ("retry_backoff_ms", number(0)),
-    "transientErrorTimeoutMs": ("transient_error_timeout_ms", number(0)),
-    "maxDeadLettersPerMinute": ("max_dead_letters_per_minute", number(0)),
-    "handlerTimeoutMs": ("handler_timeout_ms", number(0)),
-    "refreshEveryMs": ("refresh_every_ms", number(0)),
-    "health": (
-        "health",
-        ConfigSection(HealthConfig, {"host": ("host", name_of), "port": ("port", number(0, 65535))}),
-    ),
-    "takeover": (
-        "takeover",
-        ConfigSection(
-            TakeoverConfig,
-            {"keyFile": ("key_file", name_of), "deadlineMs": ("deadline_ms", number(0))},
-            ("keyFile",),
-        ),
-    ),
-    "telemetry": (
-        "telemetry",
-        ConfigSection(
-            TelemetryConfig,
-            {
-                "traces": ("traces", ConfigSection(TraceSettings, _TRACE_FIELDS)),
-                "metrics": ("metrics", ConfigSection(MetricSettings, _METRIC_FIELDS)),
-            },
-        ),
-    ),
-}
 BACKFILL = ".backfill."
 """Between a group's name and that of one of its backfills, in the group whose marks and dead letters the
 backfill has."""
-_REQUIRED = ("groupId", "bootstrapServers", "handler", "sink")
-_WORKER = ConfigSection(WorkerConfig, _FIELDS, _REQUIRED)
 
 
 def parse(document: Any, file: str = "") -> WorkerConfig:
@@ -389,9 +257,9 @@ def parse(document: Any, file: str = "") -> WorkerConfig:
     Raises ConfigError for an unknown field, a wrong type, a missing field or a value out of range.
     """
     try:
-        config: WorkerConfig = _WORKER(document, "")
+        config = parse_object(WorkerConfig, document, "", in_file=True)
         _check_together(config)
-    except FieldFault as fault:
+    except FieldError as fault:
         raise ConfigError(fault.problem, file=file, field=fault.path) from None
     if config.handler_timeout_ms:
         return config
@@ -402,31 +270,19 @@ def parse(document: Any, file: str = "") -> WorkerConfig:
 
 def _check_together(config: WorkerConfig) -> None:
     if BACKFILL in config.group_id:
-        raise FieldFault(
+        raise FieldError(
             "groupId", f"{config.group_id} is the name of a backfill; choose one without {BACKFILL}"
         )
     _check_topics(config)
     _check_security(config.security)
     check_sink(config.sink)
     _check_sink_topic(config)
-    if config.sink.format == "spark" and config.engine != "spark":
-        raise FieldFault(
-            "sink.format", "spark writes in the session of engine spark; set engine, or choose another"
-        )
-    if not config.by_record and config.sink.mode == "upsert":
-        raise FieldFault(
-            "lineage",
-            "batch is not for sink.mode upsert, which needs the rows' positions to know the last of a key; "
-            "use mode merge or append, or lineage record",
-        )
-    if not config.by_record and config.sink.max_age_ms:
-        raise FieldFault(
-            "sink.maxAgeMs", "is not for lineage batch, whose batches are written one by one; remove it"
-        )
+    for name, problem in pipeline_faults(config):
+        raise FieldError(name.replace("max_age_ms", "maxAgeMs"), problem)
     if config.value is not None:
         check_value(config.value)
     if config.handler_timeout_ms >= config.max_poll_interval_ms:
-        raise FieldFault(
+        raise FieldError(
             "handlerTimeoutMs",
             f"must be below max.poll.interval.ms ({config.max_poll_interval_ms}), "
             f"not {config.handler_timeout_ms}",
@@ -437,7 +293,7 @@ def _check_sink_topic(config: WorkerConfig) -> None:
     """In another cluster the name may be the same; the sink compares the clusters."""
     topic = config.sink.topic
     if topic and "bootstrap.servers" not in config.sink.options and config.uses_topic(topic):
-        raise FieldFault(
+        raise FieldError(
             "sink.topic",
             f"{topic} is also a topic that the group reads, or its dead-letter topic; choose another topic",
         )
@@ -445,12 +301,12 @@ def _check_sink_topic(config: WorkerConfig) -> None:
 
 def _check_topics(config: WorkerConfig) -> None:
     if not config.topics and config.topic_pattern is None:
-        raise FieldFault("topics", "is missing; name at least one, or set topicPattern")
+        raise FieldError("topics", "is missing; name at least one, or set topicPattern")
     if config.topics and config.topic_pattern is not None:
-        raise FieldFault("topicPattern", "cannot be combined with topics; remove one of them")
+        raise FieldError("topicPattern", "cannot be combined with topics; remove one of them")
     dead_letter_topic = config.dead_letter_topic
     if dead_letter_topic in config.topics:
-        raise FieldFault(
+        raise FieldError(
             "deadLetterTopic", f"{dead_letter_topic} is also a consumed topic; choose another topic"
         )
     if dead_letter_topic and config.topic_pattern is not None:
@@ -458,7 +314,7 @@ def _check_topics(config: WorkerConfig) -> None:
         from slackwater.kafka.topic_pattern import TopicPattern
 
         if TopicPattern(config.topic_pattern).matches(dead_letter_topic):
-            raise FieldFault(
+            raise FieldError(
                 "deadLetterTopic",
                 f"topicPattern {config.topic_pattern} also matches {dead_letter_topic}; choose another topic",
             )
@@ -475,13 +331,13 @@ def _check_security(security: SecurityConfig) -> None:
         }
         for name, value in given.items():
             if value is None:
-                raise FieldFault(f"security.{name}", f"is missing; {security.protocol} needs it")
+                raise FieldError(f"security.{name}", f"is missing; {security.protocol} needs it")
     from slackwater.kafka.errors import KafkaConfigurationError
 
     try:
         security.client()
     except KafkaConfigurationError as exc:
-        raise FieldFault("security", str(exc)) from None
+        raise FieldError("security", str(exc)) from None
 
 
 def load(path: Path) -> WorkerConfig:
@@ -523,4 +379,4 @@ def _document(text: str, file: str) -> Any:
 
 def dump(config: WorkerConfig) -> dict[str, Any]:
     """The document that :func:`parse` reads as ``config``: plain values."""
-    return _WORKER.document(config)
+    return file_document(config)

@@ -1,13 +1,13 @@
 """spec.kafka of a ConsumerGroup: its connection to Kafka."""
 
-# ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from slackwater_operator.api.v1alpha1 import fields, validation
-from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, required, spec
+from slackwater import fields
+from slackwater.fields import FieldError, Rule, required, spec
+from slackwater_operator.api.v1alpha1 import validation
 from slackwater_operator.api.v1alpha1.validation import (
     DEFAULT_SESSION_TIMEOUT_MS,
     MAX_SESSION_TIMEOUT_MS,
@@ -15,11 +15,6 @@ from slackwater_operator.api.v1alpha1.validation import (
     RESERVED_PROPERTIES,
 )
 
-TOPIC = r"\.{0,2}[a-zA-Z0-9_-][a-zA-Z0-9._-]*|\.{3}[a-zA-Z0-9._-]*"
-"""A topic's name that brokers accept (Kafka's `Topic.validate`): neither `.` nor `..`."""
-MAX_TOPIC = 249
-"""The length limit of a topic's name."""
-_TOPIC_RULES = "(letters, digits, '.', '_' and '-', but neither '.' nor '..' alone)"
 SECRET = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 _SERVER = r"([A-Za-z][A-Za-z0-9._-]*://)?(\[[^\s,\[\]]+\]|[^\s,:]+):[0-9]{1,5}"
 _SERVERS = rf"{_SERVER}(,\s*{_SERVER})*"
@@ -31,11 +26,6 @@ _RESERVED_RULES = [
     )
     for name, advice in sorted(RESERVED_PROPERTIES.items())
 ]
-
-
-def topic(example: str) -> fields.Kind:
-    """A field with a topic's name; `example` is shown if the value is invalid."""
-    return fields.text(pattern=TOPIC, example=f"{example} {_TOPIC_RULES}", max_length=MAX_TOPIC)
 
 
 def _number_rule(name: str) -> Rule:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from slackwater_operator.api.v1alpha1 import fields
-from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, spec
+from slackwater import fields
+from slackwater.fields import FieldError, Rule, spec
 from slackwater_operator.api.v1alpha1.spec.kafka import SECRET
 
 _HOST = r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?"

@@ -1,13 +1,12 @@
 """spec.rollout of a ConsumerGroup: how workers are restarted."""
 
-# ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from slackwater_operator.api.v1alpha1 import fields
-from slackwater_operator.api.v1alpha1.fields import Rule, spec
+from slackwater import fields
+from slackwater.fields import Rule, spec
 from slackwater_operator.api.v1alpha1.spec.rollout_steps import MAX_STEPS, STEPS_RULE, Analysis, Step
 from slackwater_operator.api.v1alpha1.spec.scaling import MAX_REPLICAS
 

@@ -1,14 +1,12 @@
 """spec.rollout.steps and spec.rollout.analysis of a ConsumerGroup; terms of Argo Rollouts and Flagger."""
 
-# ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
-
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from slackwater_operator.api.v1alpha1 import fields
-from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, required, spec
+from slackwater import fields
+from slackwater.fields import FieldError, Rule, required, spec
 from slackwater_operator.api.v1alpha1.spec.prometheus import PrometheusSecurity, check_prometheus
 from slackwater_operator.api.v1alpha1.spec.scaling import MAX_REPLICAS
 

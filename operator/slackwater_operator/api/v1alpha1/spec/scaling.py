@@ -1,14 +1,13 @@
 """spec.scaling of a ConsumerGroup: the number of workers."""
 
-# ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
-
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from slackwater_operator.api.v1alpha1 import fields, validation
-from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, required, spec
+from slackwater import fields
+from slackwater.fields import FieldError, Rule, required, spec
+from slackwater_operator.api.v1alpha1 import validation
 from slackwater_operator.api.v1alpha1.spec.scaling_behavior import Behavior, Fallback
 
 MAX_REPLICAS = 1_000

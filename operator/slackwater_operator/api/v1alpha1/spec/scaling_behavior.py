@@ -1,13 +1,11 @@
 """spec.scaling.behavior and spec.scaling.fallback of a ConsumerGroup."""
 
-# ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
-
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slackwater_operator.api.v1alpha1 import fields
-from slackwater_operator.api.v1alpha1.fields import required, spec
+from slackwater import fields
+from slackwater.fields import required, spec
 
 
 @dataclass(frozen=True, kw_only=True)

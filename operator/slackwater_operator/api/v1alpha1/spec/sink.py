@@ -1,307 +1,41 @@
-"""spec.pipeline.sink of a ConsumerGroup: where the handler's rows are written."""
+"""What spec.pipeline.sink of a ConsumerGroup refuses beyond `sink_faults`."""
 
-# ruff: noqa: RUF009  (`spec` gives dataclass fields)
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields as dataclass_fields
-from typing import ClassVar
 
+from slackwater.fields import FieldError
 from slackwater.runtime.config.sink_config import (
-    AGGREGATE_IN_KEY,
-    FORMATS,
-    FUNCTIONS,
-    MODES,
-    OPTIONS_OF_FOLDER,
-    PARTITION_NOT_IN_KEY,
-    SINK_FIELDS,
+    CREDENTIAL,
+    IS_CREDENTIAL,
+    NO_CREDENTIAL,
+    SIZE_AND_AGE,
+    URL_WITH_PASSWORD,
     SinkConfig,
-    SinkField,
     sink_faults,
-)
-from slackwater_operator.api.v1alpha1 import fields
-from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, spec
-from slackwater_operator.api.v1alpha1.spec.kafka import topic as topic_field
-
-_FOLDER = r"(file://)?/[^:]*[^:\s]|[^/:\s]([^:]*[^:\s])?"
-_NAME = r"[a-zA-Z0-9][a-zA-Z0-9._-]*"
-_KEY = r"/[^\s/?#][^\s?#]*"
-_OBJECT_STORE = rf"(s3|gs|az)://{_NAME}{_KEY}|abfss://{_NAME}@[a-z0-9]+\.dfs\.core\.windows\.net{_KEY}"
-_OBJECT_STORE_SCHEME = r"(s3|gs|az|abfss)://"
-_HDFS = rf"hdfs://{_NAME}(:[0-9]+)?{_KEY}"
-_COLUMN = r"\S(.*\S)?"
-_PART = r"[^.\s]([^.]*[^.\s])?"
-_TABLE = rf"{_PART}(\.{_PART})+"
-_ICEBERG_TABLE = r"[^\s.]+(\.[^\s.]+)+"
-_POSTGRES_TABLE = r"[^.]+\.[^.]+"
-_IMPLEMENTATION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
-_SPARK_FORMAT = r"[A-Za-z_][\w.$-]*"
-_CREDENTIAL = (
-    r"(?i:.*(key|token)(_base64|_dynamodb)?|.*(credential|authorization)|"
-    r".*(secret|password|connection-string|jaas).*)"
-)
-"""The options of delta-rs, pyiceberg, libpq and Kafka that are credentials, in any case: names that end in
-key, token, credential or authorization, such as azure_storage_account_key, and names with secret, password,
-connection-string or jaas. Options that name a file (..._token_file) or an identifier (aws_access_key_id) are
-none."""
-_NO_CREDENTIAL = r"sslkey|sasl\.password\.file"
-"""Options of libpq and Kafka that name a file."""
-_URL_WITH_PASSWORD = r".*(://[^/@:]*:[^/@]+@|[?&]password=).*"
-_IS_CREDENTIAL = (
-    "must not be set here, because everybody who can read the ConsumerGroup would see the credential; set it "
-    "as an environment variable of the container worker, from a Secret (spec.template), or use a service "
-    "account"
+    waits_for_size_alone,
 )
 
-_HDFS_AND_FORMAT = (
-    "is on HDFS, which requires format delta; set format to delta, or to spark with the path in options"
-)
-_ICEBERG_FORM = "must be NAMESPACE.TABLE without blanks for format iceberg, such as lake.flights"
-_POSTGRES_FORM = "must be SCHEMA.TABLE for format postgres, such as public.flights"
-_SIZE_AND_AGE = "requires maxAge, which bounds how long rows wait for a file of that size; set it, such as 1m"
-_FUNCTION = f"has a function that is not supported; valid values: {', '.join(FUNCTIONS)}"
 
-
-def _rules(field: SinkField) -> list[Rule]:
-    """`sink_faults` of one field, in CEL."""
-    belongs = f"self.{field.by} in {list(field.values)}"
-    is_given = f"self.{field.name} != '{field.unset}'"
-    if not field.unset:
-        is_given = f"has(self.{field.name})" if field.unset == "" else f"self.{field.name}.size() > 0"
-    rules = [Rule(f"{belongs} || !({is_given})", field.misplaced, f".{field.name}")]
-    if field.required:
-        rules.append(Rule(f"!({belongs}) || {is_given}", field.missing, f".{field.name}"))
-    return rules
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sink:
-    """Where the handler's rows are written."""
-
-    RULES: ClassVar[list[Rule]] = [
-        *(rule for field in SINK_FIELDS for rule in _rules(field)),
-        Rule(
-            "self.format != 'parquet' || !has(self.path) || !self.path.matches(r'^hdfs://')",
-            _HDFS_AND_FORMAT,
-            ".path",
-        ),
-        Rule(
-            f"self.format != 'iceberg' || !has(self.table) || self.table.matches(r'^{_ICEBERG_TABLE}$')",
-            _ICEBERG_FORM,
-            ".table",
-        ),
-        Rule(
-            f"self.format != 'postgres' || !has(self.table) || self.table.matches(r'^{_POSTGRES_TABLE}$')",
-            _POSTGRES_FORM,
-            ".table",
-        ),
-        Rule(
-            "self.format != 'parquet' || self.options.size() == 0 || "
-            f"(has(self.path) && self.path.matches(r'^{_OBJECT_STORE_SCHEME}'))",
-            OPTIONS_OF_FOLDER,
-            ".options",
-        ),
-        Rule("!self.aggregates.exists(name, name in self.key)", AGGREGATE_IN_KEY, ".aggregates"),
-        Rule(
-            "self.mode != 'merge' || self.partitionBy.all(name, name in self.key)",
-            PARTITION_NOT_IN_KEY,
-            ".partitionBy",
-        ),
-        Rule(
-            "self.targetFileSize == '64Mi' || duration(self.maxAge) > duration('0s')",
-            _SIZE_AND_AGE,
-            ".targetFileSize",
-        ),
-    ]
-
-    format: str = spec(
-        "format",
-        fields.text(choices=FORMATS),
-        "The format of the output: Parquet files in a folder or an object store (parquet), a Delta Lake "
-        "table (delta), an Apache Iceberg table in a catalog (iceberg), a table of a PostgreSQL database "
-        "(postgres), a topic of Kafka (kafka), any format of Spark's DataFrameWriter (spark), or whatever "
-        "your own class or function writes (custom).",
-        default="parquet",
-    )
-    path: str = spec(
-        "path",
-        fields.text(
-            pattern=f"{_FOLDER}|{_OBJECT_STORE}|{_HDFS}",
-            example="/data/flights or file:///data/flights (a folder), or s3://lake/flights "
-            "(also gs://, az:// and abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY)",
-        ),
-        "The folder to write to. In a pod: an absolute path on a volume that all workers mount (see "
-        "template). Locally, a relative path starts at the current folder. Or an object "
-        "store: s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY or "
-        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY. With format delta also HDFS: "
-        "hdfs://HOST:PORT/PATH. "
-        "Required with formats parquet and delta.",
-        absent="",
-    )
-    table: str = spec(
-        "table",
-        fields.text(pattern=_TABLE, example="lake.flights or public.flights", max_length=512),
-        "The table to write to. With format iceberg its name in the catalog, as NAMESPACE.TABLE; with format "
-        "postgres SCHEMA.TABLE, of a schema that exists. The first batch creates the table if there is none. "
-        "Required with formats iceberg and postgres.",
-        absent="",
-    )
-    mode: str = spec(
-        "mode",
-        fields.text(choices=MODES),
-        "What rows do to the table, for formats delta and postgres: they are added (append), replace the row "
-        "with the same key (upsert), or are added up by key (merge).",
-        default="append",
-    )
-    key: tuple[str, ...] = spec(
-        "key",
-        fields.text_list(fields.text(pattern=_COLUMN, example="id", max_length=255), at_most=10),
-        "The columns by which rows are the same, at most 10, for modes upsert and merge. With format "
-        "postgres the table must have a unique constraint on exactly these columns; a table that the first "
-        "batch creates has it.",
-        default=[],
-    )
-    aggregates: dict[str, str] = spec(
-        "aggregates",
-        fields.text_map(
-            rules=[Rule(f"self.all(name, self[name] in [{', '.join(map(repr, FUNCTIONS))}])", _FUNCTION)]
-        ),
-        "For mode merge, how each column that is not in key is added up: sum, min, max or count.",
-        default={},
-    )
-    options: dict[str, str] = spec(
-        "options",
-        fields.text_map(
-            rules=[
-                Rule(
-                    f"!self.exists(name, name.matches(r'^{_CREDENTIAL}$') && "
-                    f"!name.matches(r'^({_NO_CREDENTIAL})$'))",
-                    "a credential (a name that ends in key, token, credential or authorization, or contains "
-                    f"secret, password, connection-string or jaas) {_IS_CREDENTIAL}",
-                ),
-                Rule(
-                    f"!self.exists(name, self[name].matches(r'^{_URL_WITH_PASSWORD}$'))",
-                    f"a URL with a password {_IS_CREDENTIAL}",
-                ),
-            ]
-        ),
-        "With formats delta and parquet, options of the object store, such as AWS_REGION or "
-        "AWS_ENDPOINT_URL. With format iceberg, properties of the catalog as pyiceberg has them, such as "
-        "type, uri and warehouse. With format postgres, connection parameters of libpq, such as host, port, "
-        "dbname, user and sslmode. With format custom, what your class or function takes. With format "
-        "kafka, settings of Kafka's producer, such as compression.type, and bootstrap.servers and security "
-        "options of another cluster. With format spark, options of Spark's DataFrameWriter, such as path. "
-        "Not for a folder of format parquet. Credentials are not allowed here: set them as "
-        "environment variables of the container worker, from a Secret (see template), or use a service "
-        "account.",
-        default={},
-    )
-    partition_by: tuple[str, ...] = spec(
-        "partitionBy",
-        fields.text_list(fields.text(pattern=_COLUMN, example="day", max_length=255), at_most=10),
-        "Columns of the output by whose values the rows are split into folders (column=value), at most 10. "
-        "With format iceberg also transforms, such as day(time), hour(time), bucket(16, id) or "
-        "truncate(3, code). Not for formats postgres, custom and kafka.",
-        default=[],
-    )
-    new_columns: str = spec(
-        "newColumns",
-        fields.text(choices=["add", "reject"]),
-        "What happens when the handler's rows have columns that the output does not have yet: add adds the "
-        "columns. With reject, the records of such rows go to the dead-letter topic.",
-        default="add",
-    )
-    implementation: str = spec(
-        "implementation",
-        fields.text(pattern=_IMPLEMENTATION, example="flights.sqlite:SqliteSink", max_length=512),
-        "The class or function that writes the rows, as MODULE:NAME, for format custom. Its module is found "
-        "as the handler's (handlerPath). Required with format custom.",
-        absent="",
-    )
-    topic: str = spec(
-        "topic",
-        topic_field("flights.delayed"),
-        "The topic to write to, for format kafka. It must exist and must not be one that the group reads. "
-        "Required with format kafka.",
-        absent="",
-    )
-    spark_format: str = spec(
-        "sparkFormat",
-        fields.text(pattern=_SPARK_FORMAT, example="csv", max_length=255),
-        "The format of Spark's DataFrameWriter, for format spark: orc, csv, jdbc, or the name of a data "
-        "source that the session has. Required with format spark, which needs engine spark.",
-        absent="",
-    )
-    schema: str = spec(
-        "schema",
-        fields.text(max_length=16_384),
-        "The table's columns and their types in Spark's notation (carrier STRING, delay DOUBLE), from the "
-        "first batch on; topic, partition and offset are added if they are missing. Columns that the rows "
-        "lack are null; a record whose value does not fit goes to the dead-letter topic. newColumns applies "
-        "to other columns. A table that has another type for a column fails the preflight. Without it, the "
-        "first rows make the columns. Not for mode merge, and not for formats custom, kafka and spark.",
-        absent="",
-    )
-    max_age_ms: int = spec(
-        "maxAge",
-        fields.duration("0s", "2m"),
-        "How long the handler's rows may wait for others, from the poll of their records, so that they are "
-        "written together and the output has fewer and larger files. 0s writes each batch at once. What "
-        "waits is written at once when partitions are revoked, and when a worker stops or hands over.",
-        default="0s",
-    )
-    target_file_bytes: int = spec(
-        "targetFileSize",
-        fields.file_size(),
-        "With maxAge, the approximate size of a file at which rows wait no longer, from 1Mi to 999Mi, or "
-        "1Gi. With partitionBy, of all files of a commit together. A worker holds up to four times that in "
-        "memory while rows wait, and as much again while they are written.",
-        default="64Mi",
-    )
-
-
-def sink_config(sink: Sink) -> SinkConfig:
-    """The sink as the worker reads it."""
-    return SinkConfig(
-        **{declared.name: getattr(sink, declared.name) for declared in dataclass_fields(SinkConfig)}
-    )
-
-
-def check_sink(sink: Sink) -> None:
-    """Refuses fields that do not fit the format and the mode, and credentials among the options, as the CEL
-    rules do.
+def check_sink(sink: SinkConfig) -> None:
+    """Refuses what the CEL rules refuse of the resource's section: also credentials among the options, which
+    the worker's file may have.
 
     Raises:
         FieldError: names the field.
     """
     path = "spec.pipeline.sink"
-    for name, problem in sink_faults(sink_config(sink)):
+    for name, problem in sink_faults(sink):
         raise FieldError(f"{path}.{name}", problem)
-    problems = [
-        ("path", sink.format == "parquet" and sink.path.startswith("hdfs://"), _HDFS_AND_FORMAT),
-        ("table", sink.format == "iceberg" and not re.fullmatch(_ICEBERG_TABLE, sink.table), _ICEBERG_FORM),
-        (
-            "table",
-            sink.format == "postgres" and not re.fullmatch(_POSTGRES_TABLE, sink.table),
-            _POSTGRES_FORM,
-        ),
-        ("aggregates", not set(sink.aggregates.values()) <= set(FUNCTIONS), _FUNCTION),
-        (
-            "targetFileSize",
-            sink.target_file_bytes != Sink().target_file_bytes and not sink.max_age_ms,
-            _SIZE_AND_AGE,
-        ),
-    ]
-    for name, is_wrong, problem in problems:
-        if is_wrong:
-            raise FieldError(f"{path}.{name}", problem)
+    if waits_for_size_alone(sink):
+        raise FieldError(f"{path}.targetFileSize", SIZE_AND_AGE)
     if sink.schema:
         _check_schema(sink.schema, f"{path}.schema")
     for name, value in sink.options.items():
-        if not re.fullmatch(_NO_CREDENTIAL, name) and re.fullmatch(_CREDENTIAL, name, re.ASCII):
-            raise FieldError(f"{path}.options[{name}]", _IS_CREDENTIAL)
-        if re.fullmatch(_URL_WITH_PASSWORD, value, re.ASCII):
-            raise FieldError(f"{path}.options[{name}]", f"is a URL with a password, which {_IS_CREDENTIAL}")
+        if not re.fullmatch(NO_CREDENTIAL, name) and re.fullmatch(CREDENTIAL, name, re.ASCII):
+            raise FieldError(f"{path}.options[{name}]", IS_CREDENTIAL)
+        if re.fullmatch(URL_WITH_PASSWORD, value, re.ASCII):
+            raise FieldError(f"{path}.options[{name}]", f"is a URL with a password, which {IS_CREDENTIAL}")
 
 
 def _check_schema(schema: str, path: str) -> None:

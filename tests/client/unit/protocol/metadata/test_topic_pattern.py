@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from slackwater.fields import FieldError
 from slackwater.kafka.errors import IllegalArgumentError
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.topic_pattern import MAX_PROGRAM, TopicPattern
-from slackwater_operator.api.v1alpha1.fields import FieldError
 from slackwater_operator.api.v1alpha1.validation import check_pattern, whole_pattern
 
 LONG = "a" * 249

@@ -1,7 +1,11 @@
-"""Declarations of the resource's fields, from which reading, checking and the CRD are derived.
+"""Declarations of settings: the fields of the ConsumerGroup resource and of the worker's configuration file.
 
-A resource is a frozen dataclass whose fields are created by `spec(...)`. `parse_object` reads a mapping into
-it; `object_schema` returns its structural OpenAPI v3 schema, for the CustomResourceDefinition.
+Settings are a frozen dataclass whose fields are created by `spec`, `required` and `file_field`. From them
+follow: `parse_object`, which reads a mapping of the resource or of the file; `object_schema`, the structural
+OpenAPI v3 schema for the CustomResourceDefinition; `file_document`, what the file has.
+
+A field has one unit in Python and in the file (maxAgeMs, a number) and another form in the resource (maxAge,
+such as 90s). In the file its name is the attribute's in camel case.
 """
 
 from __future__ import annotations
@@ -10,12 +14,13 @@ import dataclasses
 import difflib
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, cast
 
 T = TypeVar("T")
 Schema = dict[str, Any]
+Parser = Callable[[object, str], Any]
 
 _KEY = "slackwater.spec"
 _REQUIRED: Any = object()
@@ -38,12 +43,6 @@ MAX_ENTRIES = 200
 MAX_TEXT = 4096
 """The default length limit of a string. Every string has a limit: the API server estimates what a CEL
 rule costs from the largest value possible, and refuses a schema whose rules may cost too much."""
-
-
-class ResourceError(ValueError):
-    """A resource that cannot be used: one line that names the file, the field and what to do."""
-
-    exit_code = 2
 
 
 class FieldError(ValueError):
@@ -94,23 +93,89 @@ class Kind:
     Attributes:
         schema: its OpenAPI v3 schema.
         parse: takes the raw value and the field's path, returns the Python value, raises FieldError.
+        in_file: the same for the worker's file; None: as in the resource. The file has numbers for durations
+            and sizes; it is also written by hand and by tests, so its limits may be wider.
+        written: what the file has for a Python value that is not plain.
     """
 
     schema: Schema
-    parse: Callable[[object, str], Any]
+    parse: Parser
+    in_file: Parser | None = None
+    written: Callable[[Any], Any] | None = None
+
+    @property
+    def parse_in_file(self) -> Parser:
+        """The parser for the file."""
+        return self.in_file or self.parse
+
+
+@dataclass(frozen=True)
+class OnlyWith:
+    """What a text, list or mapping belongs to: some values of another field.
+
+    Attributes:
+        by: the other field, whose name is the same in Python, the resource and the file.
+        values: those that the field belongs to.
+        required: whether these need it.
+    """
+
+    by: str
+    values: tuple[str, ...]
+    required: bool = False
+
+    @property
+    def misplaced(self) -> str:
+        """What is wrong where the field is given for another value, and what to do."""
+        return f"requires {self._values}; remove it, or change {self.by}"
+
+    @property
+    def missing(self) -> str:
+        """What is wrong where the field is required and not given, and what to do."""
+        return f"is required with {self._values}; set it"
+
+    @property
+    def _values(self) -> str:
+        *others, last = self.values
+        return f"{self.by} {', '.join(others)} or {last}" if others else f"{self.by} {last}"
+
+    def rules(self, declared: _Spec) -> list[Rule]:
+        """The same as `misplaced_fields`, in CEL."""
+        belongs = f"self.{self.by} in {list(self.values)}"
+        is_given = f"self.{declared.name} != '{declared.default}'"
+        if not declared.default:
+            is_given = f"self.{declared.name}.size() > 0"
+        if declared.default is _ABSENT:
+            is_given = f"has(self.{declared.name})"
+        rules = [Rule(f"{belongs} || !({is_given})", self.misplaced, f".{declared.name}")]
+        if self.required:
+            rules.append(Rule(f"!({belongs}) || {is_given}", self.missing, f".{declared.name}"))
+        return rules
 
 
 @dataclass(frozen=True)
 class _Spec:
-    name: str
+    name: str  # in the resource; "": the field is the file's alone
     kind: Kind
     doc: str
     default: Any  # as written in the YAML; _REQUIRED, or _ABSENT for "may be left out, no default"
     absent: Any  # the Python value of a field that was left out and has no default
+    file_name: str = ""  # in place of the attribute's name in camel case
+    always: bool = False  # whether the file has it where it is the default, too
+    only_with: tuple[OnlyWith, ...] = ()
 
 
-def spec(name: str, kind: Kind, doc: str, *, default: Any = _ABSENT, absent: Any = None) -> Any:
-    """Declares an optional field.
+def spec(
+    name: str,
+    kind: Kind,
+    doc: str,
+    *,
+    default: Any = _ABSENT,
+    absent: Any = None,
+    only_with: Sequence[OnlyWith] = (),
+    always: bool = False,
+    hidden: bool = False,
+) -> Any:
+    """Declares an optional field of the resource.
 
     Args:
         name: its name in YAML (camelCase).
@@ -118,20 +183,50 @@ def spec(name: str, kind: Kind, doc: str, *, default: Any = _ABSENT, absent: Any
         doc: its description, including units.
         default: its default as written in YAML; shown in the CRD, where the API server fills it in.
         absent: its Python value if it is left out and has no default.
+        only_with: what it belongs to.
+        always: whether the worker's file has it where it is the default, too. Newer fields are only written
+            where they differ: otherwise an upgrade of the operator would restart all workers.
+        hidden: whether `repr` leaves it out, because it may hold secrets.
     """
-    return _field(_Spec(name, kind, doc, default, absent))
+    declared = _Spec(name, kind, doc, default, absent, always=always, only_with=tuple(only_with))
+    return _field(declared, hidden)
 
 
 def required(name: str, kind: Kind, doc: str) -> Any:
-    """Declares a required field."""
+    """Declares a required field of the resource."""
     return _field(_Spec(name, kind, doc, _REQUIRED, None))
 
 
-def _field(declared: _Spec) -> Any:
+def file_field(
+    parse: Parser | Kind,
+    *,
+    default: Any = _ABSENT,
+    absent: Any = None,
+    name: str = "",
+    needed: bool = False,
+    always: bool = False,
+) -> Any:
+    """Declares a field that only the worker's file has.
+
+    Args:
+        parse: its parser.
+        default: its default as written in the file.
+        absent: its Python value if it is left out and has no default; immutable.
+        name: its name, if it is not the attribute's in camel case.
+        needed: whether it is required.
+        always: see `spec`.
+    """
+    kind = parse if isinstance(parse, Kind) else Kind({}, parse)
+    return _field(_Spec("", kind, "", _REQUIRED if needed else default, absent, name, always))
+
+
+def _field(declared: _Spec, hidden: bool = False) -> Any:
     metadata = {_KEY: declared}
     if declared.default is _REQUIRED:
         return dataclasses.field(metadata=metadata)
-    return dataclasses.field(default_factory=lambda: _default(declared, declared.name), metadata=metadata)
+    return dataclasses.field(
+        default_factory=lambda: _default(declared, declared.name), metadata=metadata, repr=not hidden
+    )
 
 
 def _default(declared: _Spec, path: str) -> Any:
@@ -154,30 +249,75 @@ def defaults(cls: type[Any]) -> dict[str, Any]:
     }
 
 
-def parse_object(cls: type[T], value: object, path: str) -> T:
-    """Reads a mapping into the dataclass `cls`.
+def parse_object(cls: type[T], value: object, path: str, *, in_file: bool = False) -> T:
+    """Reads a mapping of the resource, or of the worker's file, into the dataclass `cls`.
 
     Raises:
         FieldError: a field is unknown, missing, or has an invalid value.
     """
+    declared = {
+        _file_name(attribute, declaration) if in_file else declaration.name: (attribute, declaration)
+        for attribute, declaration in declared_fields(cls)
+        if in_file or declaration.name
+    }
     if not isinstance(value, Mapping):
-        known = ", ".join(declared.name for _, declared in declared_fields(cls))
-        raise FieldError(path, f"must be a mapping (of {known}), but is {describe(value)}")
-    declared = {declaration.name: (attribute, declaration) for attribute, declaration in declared_fields(cls)}
+        raise FieldError(path, f"must be a mapping (of {', '.join(declared)}), but is {describe(value)}")
     for name in value:
         if name not in declared:
             raise FieldError(join(path, str(name)), f"unknown field; {nearest(str(name), list(declared))}")
     arguments = {}
     for name, (attribute, declaration) in declared.items():
         where = join(path, name)
-        given = value.get(name, _ABSENT)
-        if given is not _ABSENT and given is not None:
-            arguments[attribute] = declaration.kind.parse(given, where)
+        given = value.get(name)
+        if given is not None:
+            parse = declaration.kind.parse_in_file if in_file else declaration.kind.parse
+            arguments[attribute] = parse(given, where)
         elif declaration.default is _REQUIRED:
-            raise FieldError(where, f"is missing; set it: {_first_sentence(declaration.doc)}")
+            meaning = f": {_first_sentence(declaration.doc)}" if declaration.doc else ""
+            raise FieldError(where, f"is missing; set it{meaning}")
         else:
             arguments[attribute] = _default(declaration, where)
     return cls(**arguments)
+
+
+def misplaced_fields(value: Any) -> Iterator[tuple[str, str]]:
+    """The fields that are given and do not belong to the others, or are missing: the name of each, what is
+    wrong, and what to do. The API server checks the same in CEL."""
+    for attribute, declared in declared_fields(type(value)):
+        is_given = getattr(value, attribute) != _default(declared, "") if declared.only_with else False
+        for owner in declared.only_with:
+            belongs = getattr(value, owner.by) in owner.values
+            if is_given and not belongs:
+                yield declared.name, owner.misplaced
+            if owner.required and belongs and not is_given:
+                yield declared.name, owner.missing
+
+
+def file_document(value: Any) -> dict[str, Any]:
+    """The mapping that the worker's file has for ``value``, in plain values: what differs from its default,
+    and what is declared with ``always``."""
+    document: dict[str, Any] = {}
+    for attribute, declared in declared_fields(type(value)):
+        item = getattr(value, attribute)
+        if declared.default is not _REQUIRED and not declared.always and item == _default(declared, ""):
+            continue
+        if item is None:
+            continue
+        document[_file_name(attribute, declared)] = (declared.kind.written or _plain)(item)
+    return document
+
+
+def _plain(item: Any) -> Any:
+    if dataclasses.is_dataclass(item):
+        return file_document(item)
+    if isinstance(item, tuple):
+        return list(item)
+    return dict(item) if isinstance(item, Mapping) else item
+
+
+def _file_name(attribute: str, declared: _Spec) -> str:
+    first, *rest = attribute.split("_")
+    return declared.file_name or first + "".join(map(str.title, rest))
 
 
 def object_schema(cls: type[Any]) -> Schema:
@@ -185,6 +325,8 @@ def object_schema(cls: type[Any]) -> Schema:
     properties = {}
     must = []
     for _, declared in declared_fields(cls):
+        if not declared.name:
+            continue
         schema = dict(declared.kind.schema)
         rules = schema.pop("x-kubernetes-validations", None)
         schema["description"] = declared.doc
@@ -198,7 +340,13 @@ def object_schema(cls: type[Any]) -> Schema:
     result: Schema = {"type": "object", "properties": properties}
     if must:
         result["required"] = must
-    between: Sequence[Rule] = getattr(cls, "RULES", ())
+    between = [
+        rule
+        for _, declared in declared_fields(cls)
+        for owner in declared.only_with
+        for rule in owner.rules(declared)
+    ]
+    between += getattr(cls, "RULES", ())
     if between:
         result["x-kubernetes-validations"] = [rule.schema() for rule in between]
     return result
@@ -213,9 +361,15 @@ def _filled_in(default: Any, schema: Schema) -> Any:
 
 
 def text(
-    *, pattern: str = "", example: str = "", max_length: int = MAX_TEXT, choices: Sequence[str] = ()
+    *,
+    pattern: str = "",
+    example: str = "",
+    max_length: int = MAX_TEXT,
+    choices: Sequence[str] = (),
+    in_file_too: bool = False,
 ) -> Kind:
-    """A string; `pattern` must match all of it, and `example` is shown if it does not.
+    """A string; `pattern` must match all of it, and `example` is shown if it does not. In the file it may
+    be any text that is not empty, unless `in_file_too`.
 
     In the CRD the pattern is a CEL rule, whose message can say what to write; a schema's `pattern` only
     repeats the expression. The API server matches it with RE2, `parse` with `re`: use what both accept.
@@ -241,7 +395,25 @@ def text(
             raise FieldError(path, f"{result!r} has an invalid format; use a value such as {example}")
         return result
 
-    return Kind(schema, parse)
+    return Kind(schema, parse, parse if choices or in_file_too else filled)
+
+
+def filled(value: object, path: str) -> str:
+    """The parser of text that is not empty."""
+    result = _string(value, path)
+    if not result.strip():
+        raise FieldError(path, "must not be empty")
+    return result
+
+
+_TOPIC = r"\.{0,2}[a-zA-Z0-9_-][a-zA-Z0-9._-]*|\.{3}[a-zA-Z0-9._-]*"
+
+
+def topic(example: str) -> Kind:
+    """A topic's name that brokers accept (Kafka's `Topic.validate`): at most 249 characters, neither `.` nor
+    `..`; `example` is shown if the value is invalid."""
+    rules = "(letters, digits, '.', '_' and '-', but neither '.' nor '..' alone)"
+    return text(pattern=_TOPIC, example=f"{example} {rules}", max_length=249)
 
 
 def expression(*, pattern: str, example: str, max_length: int) -> Kind:
@@ -275,13 +447,13 @@ def whole(*, minimum: int, maximum: int | None = None) -> Kind:
 
 def number() -> Kind:
     """A finite number, as a float in Python."""
+    return Kind({"type": "number"}, _finite)
 
-    def parse(value: object, path: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise FieldError(path, f"must be a number, but is {describe(value)}")
-        return float(value)
 
-    return Kind({"type": "number"}, parse)
+def _finite(value: object, path: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise FieldError(path, f"must be a number, but is {describe(value)}")
+    return float(value)
 
 
 def count_or_percentage(*, maximum: int) -> Kind:
@@ -318,8 +490,8 @@ def flag() -> Kind:
     return Kind({"type": "boolean"}, parse)
 
 
-def duration(minimum: str = "1ms", maximum: str = "24h") -> Kind:
-    """A duration such as `90s` or `1h30m`, as milliseconds (int) in Python.
+def duration(minimum: str = "1ms", maximum: str = "24h", *, in_file: Kind | None = None) -> Kind:
+    """A duration such as `90s` or `1h30m`, as milliseconds (int) in Python and in the file.
 
     In the CRD it is a string that CEL's `duration()` accepts: values with `format: duration` could not be
     multiplied there.
@@ -348,7 +520,7 @@ def duration(minimum: str = "1ms", maximum: str = "24h") -> Kind:
             raise FieldError(path, f"{value!r} must be between {minimum} and {maximum}")
         return round(result)
 
-    return Kind(schema, parse)
+    return Kind(schema, parse, (in_file or whole(minimum=0, maximum=round(most))).parse)
 
 
 def duration_ms(written: str) -> float:
@@ -357,18 +529,26 @@ def duration_ms(written: str) -> float:
 
 
 def file_size() -> Kind:
-    """A size from `1Mi` to `1Gi`, in whole mebibytes, as bytes (int) in Python."""
+    """A size from `1Mi` to `1Gi`, in whole mebibytes, as bytes (int) in Python and in the file."""
     form = text(pattern=r"[1-9][0-9]{0,2}Mi|1Gi", example="128Mi (1Mi to 999Mi, or 1Gi)", max_length=8)
 
     def parse(value: object, path: str) -> int:
         written = form.parse(value, path)
         return int(written[:-2]) * _BYTES[written[-2:]]
 
-    return Kind(form.schema, parse)
+    return Kind(form.schema, parse, whole(minimum=_BYTES["Mi"], maximum=_BYTES["Gi"]).parse)
+
+
+def _share(value: object, path: str) -> float:
+    share = _finite(value, path)
+    if not 0 <= share <= 1:
+        raise FieldError(path, f"is {share}, but must be between 0 and 1")
+    return share
 
 
 def percentage() -> Kind:
-    """A share such as `60%`, as a fraction (0.6) in Python; more than 0 % and at most 100 %."""
+    """A share such as `60%`, more than 0 % and at most 100 %; as a fraction (0.6) in Python and in the file,
+    where it may be 0."""
 
     def parse(value: object, path: str) -> float:
         if not isinstance(value, str) or not _PERCENTAGE.match(value):
@@ -379,7 +559,8 @@ def percentage() -> Kind:
         return share
 
     rule = Rule(_PERCENTAGE_RULE, "must be more than 0% and at most 100%, such as 60%")
-    return Kind({"type": "string", "maxLength": 8, "x-kubernetes-validations": [rule.schema()]}, parse)
+    schema: Schema = {"type": "string", "maxLength": 8, "x-kubernetes-validations": [rule.schema()]}
+    return Kind(schema, parse, _share)
 
 
 def text_list(item: Kind, *, at_least: int = 0, at_most: int = 100) -> Kind:
@@ -412,7 +593,8 @@ def text_list(item: Kind, *, at_least: int = 0, at_most: int = 100) -> Kind:
 
 
 def text_map(*, rules: Sequence[Rule] = ()) -> Kind:
-    """A mapping of strings to strings; `rules` are for the CRD."""
+    """A mapping of strings to strings; `rules` are for the CRD. In the file, numbers and true/false are taken
+    as they are written."""
     schema: Schema = {
         "type": "object",
         "additionalProperties": {"type": "string", "maxLength": MAX_TEXT},
@@ -428,7 +610,16 @@ def text_map(*, rules: Sequence[Rule] = ()) -> Kind:
             raise FieldError(path, f"has {len(value)} entries; the limit is {MAX_ENTRIES}")
         return {str(key): _string(item, f"{path}[{key}]") for key, item in value.items()}
 
-    return Kind(schema, parse)
+    return Kind(schema, parse, _as_text)
+
+
+def _as_text(value: object, path: str) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise FieldError(path, f"must be a mapping of strings, but is {describe(value)}")
+    return {
+        str(key): _written(item) if isinstance(item, bool | int | float) else _string(item, f"{path}.{key}")
+        for key, item in value.items()
+    }
 
 
 def object_list(cls: type[Any], *, key: str, at_most: int) -> Kind:
@@ -495,7 +686,11 @@ def anything() -> Kind:
 
 def nested(cls: type[Any]) -> Kind:
     """Another dataclass of declared fields."""
-    return Kind(object_schema(cls), lambda value, path: parse_object(cls, value, path))
+    return Kind(
+        object_schema(cls),
+        lambda value, path: parse_object(cls, value, path),
+        lambda value, path: parse_object(cls, value, path, in_file=True),
+    )
 
 
 def join(path: str, name: str) -> str:
@@ -535,9 +730,14 @@ def _string(value: object, path: str) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):
-        written = str(value).lower() if isinstance(value, bool) else str(value)
-        raise FieldError(path, f'must be text, but is {describe(value)}; write it in quotes: "{written}"')
+        raise FieldError(
+            path, f'must be text, but is {describe(value)}; write it in quotes: "{_written(value)}"'
+        )
     raise FieldError(path, f"must be text, but is {describe(value)}")
+
+
+def _written(value: float) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _first_sentence(doc: str) -> str:
