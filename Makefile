@@ -38,7 +38,7 @@ node: $(VENV)/.dev ## Run the scenarios on a real node: kubelet, containerd, ima
 
 long: $(VENV)/.dev ## Run the longest tests that need no control plane: chaos, old brokers, other clients
 	$(BIN)/python -m pytest -m "long and not controlplane and not node" $(IN_TWO) $(ARGS)
-	SLACKWATER_TEST_BROKERS=kafka-4.3,kafka-3.9,kafka-2.8 $(BIN)/python -m pytest $(IN_TWO) \
+	SLACKWATER_TEST_BROKERS=kafka-4.4,kafka-4.3,kafka-3.9,kafka-2.8 $(BIN)/python -m pytest $(IN_TWO) \
 	  -m "not long and not controlplane and not node" -k kafka- $(ON_EACH_KAFKA)
 
 # Some have a limit on time, which more processes would exceed.

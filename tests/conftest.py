@@ -107,6 +107,13 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture(scope="session")
+def kafka43() -> Iterator[KafkaCluster]:
+    """One broker of Apache Kafka 4.3, with the same configuration."""
+    with KafkaCluster(1, GROUP_CONFIG, version="4.3.0") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
 def kafka39() -> Iterator[KafkaCluster]:
     """One broker of Apache Kafka 3.9, with the same configuration."""
     with KafkaCluster(1, GROUP_CONFIG, version="3.9.1") as cluster:
@@ -149,7 +156,7 @@ CHOSEN = os.environ.get("SLACKWATER_TEST_BROKERS", "devbroker").split(",")
 def broker(request: pytest.FixtureRequest) -> KafkaCluster | DevBroker:
     """The dev broker, which tests/conformance holds to the real one; in that folder each broker.
 
-    Others with ``SLACKWATER_TEST_BROKERS=kafka-4.3,kafka-2.8`` in the environment.
+    Others with ``SLACKWATER_TEST_BROKERS=kafka-4.4,kafka-2.8`` in the environment.
     """
     return chosen(request)
 

@@ -23,16 +23,16 @@ from tests.support.wire.rawclient import CEILINGS, RawClient, parse_address
 
 FIXTURES = BROKERS
 """The name of a broker in a test's id -> its fixture."""
-OLD = ("kafka-3.9", "kafka-2.8")
+OLD = ("kafka-4.3", "kafka-3.9", "kafka-2.8")
 """Those that most rows meet only when the long tests run."""
 OLDEST = "kafka-2.8"
 """The one that rows marked `on_old_brokers` meet in `make verify`."""
 
 Ranges = Mapping[type[Request[Any]], tuple[int, int]]
 
-_COLUMNS = {"kafka-4.3": 0, "kafka-3.9": 1, "kafka-2.8": 2, "devbroker": 0}
+_COLUMNS = {"kafka-4.4": 0, "kafka-4.3": 0, "kafka-3.9": 1, "kafka-2.8": 2, "devbroker": 0}
 _TABLE = {
-    # of Kafka 4.3, 3.9 and 2.8
+    # of Kafka 4.4 and 4.3, 3.9 and 2.8
     m.ProduceRequest: ((0, 13), (0, 11), (0, 9)),
     m.FetchRequest: ((4, 18), (0, 17), (0, 12)),
     m.ListOffsetsRequest: ((1, 11), (0, 9), (0, 6)),
@@ -53,8 +53,11 @@ _TABLE = {
     m.DescribeConfigsRequest: ((1, 4), (0, 4), (0, 4)),
     m.DeleteGroupsRequest: ((0, 2), (0, 2), (0, 2)),
 }
+_NEWEST: Ranges = {m.ApiVersionsRequest: (0, 5), m.DeleteGroupsRequest: (0, 3)}
+"""What differs in Kafka 4.4; the dev broker has the versions of 4.3."""
 RANGES: Mapping[str, Ranges] = {
     broker: {message: spans[column] for message, spans in _TABLE.items()}
+    | (_NEWEST if broker == "kafka-4.4" else {})
     for broker, column in _COLUMNS.items()
 }
 

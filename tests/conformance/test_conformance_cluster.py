@@ -25,10 +25,10 @@ from tests.support.wire.rawclient import (
 )
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 @needs(m.ApiVersionsRequest)
 def test_api_versions(client: RawClient, broker_name: str, version: int) -> None:
-    """ApiVersions 0-4: the ranges of the APIs that the client uses."""
+    """ApiVersions 0-5: the ranges of the APIs that the client uses."""
     request = m.ApiVersionsRequest(client_software_name="raw", client_software_version="1")
     answer = client.request(request, version)
     assert answer.error_code == E.NONE

@@ -262,6 +262,7 @@ def _devbroker_kill() -> Iterator[tuple[str, Callable[[], str]]]:
 
 Move = Callable[[], Iterator[tuple[str, Callable[[], str]]]]
 MOVES: dict[str, Move] = {
+    "kafka-4.4-stop": functools.partial(_kafka_stop, "4.4.0", "kafka-4.4"),
     "kafka-4.3-stop": functools.partial(_kafka_stop, "4.3.0", "kafka-4.3"),
     "kafka-3.9-stop": functools.partial(_kafka_stop, "3.9.1", "kafka-3.9"),
     "kafka-2.8-stop": functools.partial(_kafka_stop, "2.8.2", "kafka-2.8"),

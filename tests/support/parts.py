@@ -66,6 +66,7 @@ def _node() -> None:
 PARTS: Mapping[str, Callable[[], object]] = {
     **{name: partial(_on_machine, name) for name in _ON_MACHINE},
     "kafka": kafka_libs,
+    "kafka-4.3": partial(kafka_libs, "4.3.0"),
     "kafka-3.9": partial(kafka_libs, "3.9.1"),
     "kafka-2.8": partial(kafka_libs, "2.8.2"),
     "java": programs.compiled,
@@ -114,6 +115,7 @@ LONG = {
     "hdfs",
     "iceberg",
     "kafka-3.9",
+    "kafka-4.3",
     "keda",
     "kstatus",
     "node",
@@ -135,6 +137,7 @@ OF_MARKERS = {
 OF_FIXTURES = {
     "kafka": ("kafka",),
     "kafka3": ("kafka",),
+    "kafka43": ("kafka-4.3",),
     "kafka39": ("kafka-3.9",),
     "kafka28": ("kafka-2.8",),
     "postgres": ("postgres",),

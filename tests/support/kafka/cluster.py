@@ -1,7 +1,7 @@
 """A real Apache Kafka for the tests: one broker or three, of any release that has a pom here.
 
-The jars come from Maven, once (:mod:`tests.support.kafka.jars`). 4.3 and 3.9 run in KRaft combined
-mode, 2.8 with a ZooKeeper of its own. Brokers listen on random ports of 127.0.0.1, keep their data
+The jars come from Maven, once (:mod:`tests.support.kafka.jars`). 4.4, 4.3 and 3.9 run in KRaft
+combined mode, 2.8 with a ZooKeeper of its own. Brokers listen on random ports of 127.0.0.1, keep their data
 in a temporary folder, and end with the process that started them, however that one ends.
 """
 

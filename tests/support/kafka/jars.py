@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,11 +47,12 @@ class Release:
     log4j: str | None = None
 
 
-KAFKA_VERSION = "4.3.0"
+KAFKA_VERSION = "4.4.0"
 RELEASES = {
     release.version: release
     for release in (
         Release(KAFKA_VERSION, "pom.xml"),
+        Release("4.3.0", "pom.xml"),
         Release("3.9.1", "pom-3.9.xml", log4j="log4j.properties"),
         # Its early KRaft has no transactions and hands out no producer ids.
         Release("2.8.2", "pom-2.8.xml", zookeeper=True, log4j="log4j.properties"),
@@ -136,13 +137,15 @@ def _fetch_libs(release: Release, libs: Path) -> None:
         libs,
         f"Apache Kafka {release.version}",
         f"kafka_2.13-{release.version}.jar",
+        f"-Dkafka.version={release.version}",
     )
 
 
-def fetch_jars(pom: Path, target: Path, what: str, witness: str) -> None:
+def fetch_jars(pom: Path, target: Path, what: str, witness: str, *options: str) -> None:
     """Has Maven put the jars that ``pom`` names into the new folder ``target``, which appears whole.
 
     ``what``: their name for messages. ``witness``: the pattern of a jar that must be among them.
+    ``options``: further ones for Maven.
     Raises :class:`KafkaUnavailable`.
     """
     mvn = shutil.which("mvn")
@@ -155,7 +158,7 @@ def fetch_jars(pom: Path, target: Path, what: str, witness: str) -> None:
     for attempt in range(3):
         time.sleep(RETRY_S * attempt)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix="fetch-") as folder:
-            output = _copy_dependencies(mvn, pom, Path(folder))
+            output = _copy_dependencies(mvn, pom, Path(folder), options)
             if any(Path(folder).glob(witness)):
                 Path(folder).rename(target)
                 Path(folder).mkdir()  # the context manager wants something to remove
@@ -163,13 +166,13 @@ def fetch_jars(pom: Path, target: Path, what: str, witness: str) -> None:
     raise KafkaUnavailable(f"Maven could not fetch {what}:\n{output[-3000:]}")
 
 
-def _copy_dependencies(mvn: str, pom: Path, folder: Path) -> str:
+def _copy_dependencies(mvn: str, pom: Path, folder: Path, options: Sequence[str]) -> str:
     java_home = find_java().resolve().parents[1]
     done = subprocess.run(
         [
             mvn, "--batch-mode", "--quiet", "-f", pom,
             "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
-            "-DincludeScope=runtime", f"-DoutputDirectory={folder}",
+            "-DincludeScope=runtime", f"-DoutputDirectory={folder}", *options,
         ],
         env={
             **os.environ, "JAVA_HOME": str(java_home),

@@ -156,7 +156,9 @@ async def delete(cluster: Cluster, attempts: Attempts, group_ids: Iterable[str])
         request = m.DeleteGroupsRequest(groups_names=groups)
         answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
         return {
-            result.group_id: for_code(result.error_code, f"of group {result.group_id!r}", api="DeleteGroups")
+            result.group_id: for_code(
+                result.error_code, result.error_message or f"of group {result.group_id!r}", api="DeleteGroups"
+            )
             if result.error_code
             else None
             for result in answer.results

@@ -39,7 +39,7 @@ class ApiVersionsResponseFinalizedFeatureKey(Struct):
     min_version_level: int = f(INT16, default=0)
 
 
-class ApiVersionsResponse(Response, versions=(0, 4), flexible=3):
+class ApiVersionsResponse(Response, versions=(0, 5), flexible=3):
     error_code: int = f(INT16, default=0)
     api_keys: list[ApiVersionsResponseApiVersion] = f(ARRAY(ApiVersionsResponseApiVersion), factory=list)
     throttle_time_ms: int = f(INT32, since=1, default=0)
@@ -54,10 +54,12 @@ class ApiVersionsResponse(Response, versions=(0, 4), flexible=3):
 
 
 class ApiVersionsRequest(
-    Request[ApiVersionsResponse], api_key=18, response=ApiVersionsResponse, versions=(0, 4), flexible=3
+    Request[ApiVersionsResponse], api_key=18, response=ApiVersionsResponse, versions=(0, 5), flexible=3
 ):
     client_software_name: str = f(STRING, since=3, default="")
     client_software_version: str = f(STRING, since=3, default="")
+    cluster_id: str | None = f(STRING, since=5, nullable=5, default=None, ignorable=True)
+    node_id: int = f(INT32, since=5, default=-1, ignorable=True)
 
 
 class MetadataResponseBroker(Struct):

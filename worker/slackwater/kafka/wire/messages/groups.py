@@ -277,15 +277,16 @@ class ListGroupsRequest(
 class DeleteGroupsResponseResult(Struct):
     group_id: str = f(STRING, default="")
     error_code: int = f(INT16, default=0)
+    error_message: str | None = f(STRING, since=3, nullable=3, default=None, ignorable=True)
 
 
-class DeleteGroupsResponse(Response, versions=(0, 2), flexible=2):
+class DeleteGroupsResponse(Response, versions=(0, 3), flexible=2):
     throttle_time_ms: int = f(INT32, default=0)
     results: list[DeleteGroupsResponseResult] = f(ARRAY(DeleteGroupsResponseResult), factory=list)
 
 
 class DeleteGroupsRequest(
-    Request[DeleteGroupsResponse], api_key=42, response=DeleteGroupsResponse, versions=(0, 2), flexible=2
+    Request[DeleteGroupsResponse], api_key=42, response=DeleteGroupsResponse, versions=(0, 3), flexible=2
 ):
     groups_names: list[str] = f(ARRAY(STRING), factory=list)
 
