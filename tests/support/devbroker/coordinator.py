@@ -11,7 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
-from slackwater.devbroker.group import GroupConfig, GroupCoordinator, GroupStore, MemoryGroupStore
+from slackwater.devbroker.group import (
+    GroupConfig,
+    GroupCoordinator,
+    GroupStore,
+    GroupStoreError,
+    MemoryGroupStore,
+)
+from slackwater.devbroker.group.store import Record
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.primitives import ZERO_UUID
@@ -23,6 +30,17 @@ SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 DELAY_MS = 3_000
 _TOPIC_IDS = UUID("6f0b5a52-3c1f-4c7e-9a51-0d2b8d3f4a11")
+
+
+class FlakyStore(MemoryGroupStore):
+    """Takes nothing while ``full``."""
+
+    full = False
+
+    def append(self, records: Sequence[Record]) -> None:
+        if self.full:
+            raise GroupStoreError("No space left on device")
+        super().append(records)
 
 
 class Topics:

@@ -93,49 +93,7 @@ def fetched(answer: m.FetchResponse) -> dict[int, m.FetchResponsePartition]:
 # -- order ------------------------------------------------------------------------------------
 
 
-def test_nothing_is_answered_behind_a_parked_join(broker: ThreadedBroker, client: RawClient) -> None:
-    with Member(broker.bootstrap, "parked", "a") as first, Member(broker.bootstrap, "parked", "b") as second:
-        form([first])
-        second.send_join()  # parked until the first one rejoins
-        second.main.send(m.ListGroupsRequest(), 5)
-        second.main.send(m.ApiVersionsRequest(), 2)
-        assert second.main.is_silent(0.2)
-        first.send_join()
-        assert second.receive_join().error_code == 0
-        assert "parked" in {group.group_id for group in second.main.receive().groups}
-        assert second.main.receive().api_keys
-        assert first.receive_join().error_code == 0
-
-
-def test_many_requests_sent_at_once_are_answered_in_order(client: RawClient) -> None:
-    for number in range(300):
-        client.send(produce_request((number % 2, make_batch([b"%d" % number * 50]))), 12)
-    offsets: dict[int, list[int]] = {0: [], 1: []}
-    for _ in range(300):
-        part = client.receive().responses[0].partition_responses[0]
-        offsets[part.index].append(part.base_offset)
-    assert offsets == {0: list(range(150)), 1: list(range(150))}
-
-
-def test_a_frame_may_come_in_pieces(broker: ThreadedBroker) -> None:
-    with RawClient.to(broker.bootstrap) as client:
-        sent = bytes.fromhex("00000011" + "0012000000000007" + "0007") + b"in bits"
-        for at in range(len(sent)):
-            client.send_bytes(sent[at : at + 1])
-        assert client.receive_frame()[:4] == bytes.fromhex("00000007")
-
-
 # -- fetch ------------------------------------------------------------------------------------
-
-
-def test_a_long_poll_ends_with_the_first_append(broker: ThreadedBroker, client: RawClient) -> None:
-    with RawClient.to(broker.bootstrap) as consumer:
-        consumer.send(fetch_request(0, 0, max_wait_ms=3_600_000), 12)
-        assert consumer.is_silent(0.1)
-        produce(client, 1, b"news")
-        answer = fetched(consumer.receive())
-    assert answer[1].records
-    assert not answer[0].records
 
 
 def test_a_long_poll_waits_for_min_bytes(broker: ThreadedBroker, client: RawClient) -> None:
@@ -148,13 +106,6 @@ def test_a_long_poll_waits_for_min_bytes(broker: ThreadedBroker, client: RawClie
         produce(client, 0, b"x" * 100)
         answer = fetched(consumer.receive())
     assert [len(answer[index].records or b"") for index in (0, 1)] == [2 * size, size]
-
-
-def test_a_long_poll_ends_after_its_time(client: RawClient) -> None:
-    began = time.monotonic()
-    answer = fetched(client.request(fetch_request(0, max_wait_ms=150), 12))
-    assert time.monotonic() - began >= 0.14
-    assert (answer[0].error_code, answer[0].high_watermark, answer[0].records) == (0, 0, b"")
 
 
 def test_a_long_poll_ends_when_its_topic_is_deleted(broker: ThreadedBroker, client: RawClient) -> None:
@@ -353,17 +304,6 @@ def test_a_bad_frame_is_one_log_line_with_the_peer_and_the_reason(
     assert reason in lines[0]
 
 
-def test_api_versions_beyond_ours_are_answered_in_version_0(broker: ThreadedBroker) -> None:
-    with RawClient.to(broker.bootstrap) as client:
-        client.send_bytes(struct.pack(">ihhih", 10, 18, 99, 77, -1))
-        frame = client.receive_frame()
-        answer = m.ApiVersionsResponse.decode(frame[4:], 0)
-        assert frame[:4] == struct.pack(">i", 77)
-        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert [(k.api_key, k.min_version, k.max_version) for k in answer.api_keys] == [(18, 0, 4)]
-        assert client.request(m.ApiVersionsRequest(), 0).error_code == 0, "the connection goes on"
-
-
 # -- faults -----------------------------------------------------------------------------------
 
 
@@ -499,15 +439,6 @@ def test_the_state_is_read_by_http(broker: ThreadedBroker, client: RawClient) ->
     assert [part["end_offset"] for part in state["topics"][TOPIC]["partitions"]] == [0, 2]
     group = next(group for group in state["groups"] if group["group"] == "seen")
     assert (group["state"], group["generation"], len(group["members"])) == ("Stable", member.generation, 1)
-
-
-def test_the_coordinator_is_moved_by_http(broker: ThreadedBroker) -> None:
-    with Member(broker.bootstrap, "http-move", "a") as member:
-        form([member])
-        assert control(broker, "POST", "/coordinator/move", {"down_ms": 60_000})[0] == 200
-        assert member.heartbeat() == ErrorCode.NOT_COORDINATOR
-        assert control(broker, "POST", "/coordinator/move")[0] == 200
-        assert member.heartbeat() == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(

@@ -135,22 +135,6 @@ def test_bad_batches_are_refused_and_leave_no_trace(tmp_path: Path, damage: obje
     assert read_all(partition) == [b"good"]
 
 
-def test_a_batch_larger_than_allowed_is_refused(tmp_path: Path) -> None:
-    partition = open_partition(tmp_path)
-    batch = bytearray(make_batch([b"x" * 1000]))
-    result = partition.append(memoryview(batch), produce_version=9, max_batch_bytes=len(batch) - 1)
-    assert result.error == ErrorCode.MESSAGE_TOO_LARGE
-    assert not partition.append(memoryview(batch), produce_version=9, max_batch_bytes=len(batch)).error
-
-
-def test_zstd_needs_produce_7(tmp_path: Path) -> None:
-    partition = open_partition(tmp_path)
-    batch = bytearray(make_batch([b"x"], compression="zstd"))
-    refused = partition.append(memoryview(batch), produce_version=6, max_batch_bytes=1 << 20)
-    assert refused.error == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    assert not partition.append(memoryview(batch), produce_version=7, max_batch_bytes=1 << 20).error
-
-
 @pytest.mark.parametrize("cut", [1, 5, 60, 61, 100])
 def test_a_torn_batch_at_the_end_is_cut_off(
     tmp_path: Path, cut: int, caplog: pytest.LogCaptureFixture
@@ -201,25 +185,6 @@ def test_garbage_in_place_of_a_log_is_cut_off_whole(tmp_path: Path) -> None:
     partition = open_partition(tmp_path)
     assert partition.end_offset == 0
     assert append(partition, [b"a"]).base_offset == 0
-
-
-def test_an_idempotent_batch_that_is_repeated_gets_its_old_offset_also_after_a_restart(
-    tmp_path: Path,
-) -> None:
-    partition = open_partition(tmp_path)
-    sent = [
-        append(partition, [b"a", b"b"], producer_id=9, producer_epoch=0, base_sequence=2 * number)
-        for number in range(7)
-    ]
-    assert [result.base_offset for result in sent] == [0, 2, 4, 6, 8, 10, 12]
-    for log in (partition, open_partition(tmp_path)):
-        for number in range(2, 7):
-            repeated = append(log, [b"a", b"b"], producer_id=9, producer_epoch=0, base_sequence=2 * number)
-            assert (repeated.error, repeated.base_offset) == (ErrorCode.NONE, 2 * number)
-            assert repeated.appended_bytes == 0
-        too_old = append(log, [b"a", b"b"], producer_id=9, producer_epoch=0, base_sequence=2)
-        assert too_old.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert log.end_offset == 14
 
 
 def test_who_waits_hears_of_appends_and_of_the_end(tmp_path: Path) -> None:

@@ -37,38 +37,8 @@ def test_a_batch_without_a_producer_is_nobodys() -> None:
     assert len(made) == 0
 
 
-def test_an_unknown_producer_may_start_anywhere() -> None:
-    assert states(header(500)).check(header(501)) is None
-
-
-def test_a_gap_and_a_step_back_are_out_of_order() -> None:
-    made = states(header(0, 3))
-    assert refusal(made, header(4)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert refusal(made, header(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert made.check(header(3)) is None
-
-
-def test_the_last_five_batches_are_recognised() -> None:
-    made = states(*(header(number) for number in range(6)))
-    for number in range(1, 6):
-        duplicate = made.check(header(number))
-        assert duplicate is not None
-        assert duplicate.base_offset == 100 + number
-    assert refusal(made, header(0)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
 def test_the_same_first_sequence_with_another_count_is_no_duplicate() -> None:
     assert refusal(states(header(0, 2)), header(0, 1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
-def test_a_new_epoch_starts_at_zero_and_ends_the_old_one() -> None:
-    made = states(header(0), header(1))
-    assert refusal(made, header(2, epoch=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    first = header(0, epoch=1)
-    assert made.check(first) is None
-    made.appended(first, 200)
-    assert refusal(made, header(2, epoch=0)) == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert made.check(header(1, epoch=1)) is None
 
 
 def test_sequences_wrap_around() -> None:

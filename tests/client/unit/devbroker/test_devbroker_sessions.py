@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from uuid import UUID
 
-import pytest
-
 from slackwater.devbroker.api.fetch_sessions import Answer, FetchContext, FetchSessions, next_epoch
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
@@ -62,16 +60,6 @@ def test_an_incremental_answer_holds_only_news() -> None:
     assert len(cache.answered(context, answers(context, high_watermark=4, records=b"data"))) == 2
 
 
-def test_an_error_is_answered_every_time_and_its_end_too() -> None:
-    cache = sessions()
-    session = open_session(cache, {0: 0})
-    for epoch in (1, 2):
-        context = cache.context(request(session, epoch, {}), NAMES, 0)
-        assert len(cache.answered(context, answers(context, error_code=6, high_watermark=-1))) == 1
-    context = cache.context(request(session, 3, {}), NAMES, 0)
-    assert len(cache.answered(context, answers(context))) == 1
-
-
 def test_partitions_are_added_changed_and_forgotten() -> None:
     cache = sessions()
     session = open_session(cache, {0: 0, 1: 0})
@@ -95,32 +83,6 @@ def test_partitions_with_data_go_to_the_back() -> None:
     cache.answered(context, given)
     context = cache.context(request(session, 2, {}), NAMES, 0)
     assert [part.index for part in context.partitions] == [1, 2, 0]
-
-
-def test_a_wrong_epoch_does_not_end_the_session() -> None:
-    cache = sessions()
-    session = open_session(cache, {0: 0})
-    for epoch in (2, 5):
-        assert (
-            cache.context(request(session, epoch, {}), NAMES, 0).error
-            == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-        )
-    assert not cache.context(request(session, 1, {}), NAMES, 0).error
-    repeated = cache.context(request(session, 1, {}), NAMES, 0)
-    assert repeated.error == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-
-
-@pytest.mark.parametrize(("first", "second"), [(NAMES, IDS), (IDS, NAMES)])
-def test_names_and_ids_do_not_mix(first: int, second: int) -> None:
-    cache = sessions()
-    session = open_session(cache, {0: 0}, first)
-    mixed = cache.context(request(session, 1, {}, by_id=second >= IDS), second, 0)
-    assert mixed.error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-    assert not cache.context(request(session, 1, {}, by_id=first >= IDS), first, 0).error
-
-
-def test_an_unknown_session_is_not_found() -> None:
-    assert sessions().context(request(77, 1, {0: 0}), NAMES, 0).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_a_full_request_replaces_a_session_and_the_final_epoch_ends_it() -> None:

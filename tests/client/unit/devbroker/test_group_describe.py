@@ -6,26 +6,11 @@ import json
 
 import pytest
 
-from slackwater.devbroker.group import GroupStoreError
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from tests.support.devbroker.coordinator import DELAY_MS, SESSION_MS, Bench
 
 E = ErrorCode
-
-
-@pytest.mark.parametrize("version", range(7))
-def test_describe_a_stable_group(version: int) -> None:
-    bench = Bench()
-    ids = bench.form_static("a", "b")
-    answer = bench.ask(m.DescribeGroupsRequest(groups=["g"]), version).groups[0]
-    assert (answer.error_code, answer.group_state) == (E.NONE, "Stable")
-    assert (answer.protocol_type, answer.protocol_data) == ("consumer", "range")
-    first = answer.members[0]
-    assert first.member_id == ids["a"]
-    assert first.group_instance_id == ("a" if version >= 4 else None)
-    assert (first.client_id, first.client_host) == ("c", "/127.0.0.1")
-    assert (first.member_metadata, first.member_assignment) == (b"m", b"a-a")
 
 
 def test_the_protocol_and_metadata_show_only_in_stable() -> None:
@@ -36,14 +21,6 @@ def test_the_protocol_and_metadata_show_only_in_stable() -> None:
     assert (answer.group_state, answer.protocol_type) == ("PreparingRebalance", "consumer")
     assert (answer.protocol_data, answer.members[0].member_metadata) == ("", b"")
     assert answer.members[0].member_assignment == b"a-a"
-
-
-@pytest.mark.parametrize("version", range(7))
-def test_describe_a_group_that_is_not_there(version: int) -> None:
-    answer = Bench().ask(m.DescribeGroupsRequest(groups=["no"]), version).groups[0]
-    assert answer.group_state == "Dead"
-    assert answer.error_code == (E.GROUP_ID_NOT_FOUND if version >= 6 else E.NONE)
-    assert answer.error_message == ("Group no not found." if version >= 6 else None)
 
 
 def test_operations_only_when_asked_for() -> None:
@@ -99,16 +76,6 @@ def test_list_by_type(types: list[str], count: int) -> None:
     assert len(groups_in_all_states().ask(m.ListGroupsRequest(types_filter=types)).groups) == count
 
 
-@pytest.mark.parametrize("version", range(6))
-def test_list_at_every_version(version: int) -> None:
-    bench = Bench()
-    bench.form_static("a")
-    group = bench.ask(m.ListGroupsRequest(), version).groups[0]
-    assert (group.group_id, group.protocol_type) == ("g", "consumer")
-    assert group.group_state == ("Stable" if version >= 4 else "")
-    assert group.group_type == ("classic" if version >= 5 else "")
-
-
 @pytest.mark.parametrize("version", range(3))
 def test_groups_are_deleted_only_when_they_are_empty(version: int) -> None:
     bench = groups_in_all_states()
@@ -128,22 +95,6 @@ def test_groups_are_deleted_only_when_they_are_empty(version: int) -> None:
     bench.coordinator.load(bench.now_ms)
     assert "Empty" not in {group["group"] for group in bench.coordinator.describe()}
     assert bench.committed() == -1
-
-
-def test_a_group_that_could_not_be_deleted_is_still_there() -> None:
-    bench = Bench()
-    bench.commit(offset=5)
-    append = bench.store.append
-
-    def fail(records: object) -> None:
-        raise GroupStoreError("No space left on device")
-
-    bench.store.append = fail  # type: ignore[method-assign]
-    answer = bench.ask(m.DeleteGroupsRequest(groups_names=["g"]))
-    assert answer.results[0].error_code == E.COORDINATOR_NOT_AVAILABLE
-    bench.store.append = append  # type: ignore[method-assign]
-    assert bench.committed() == 5
-    assert bench.state == "Empty"
 
 
 def test_a_deleted_group_leaves_no_timer_behind() -> None:

@@ -78,20 +78,6 @@ def test_heartbeat_commit_and_sync(case: Case) -> None:
     assert (PARKED if sync.parked else sync.error) == case.sync
 
 
-@pytest.mark.parametrize(
-    ("version", "error"), [(8, E.ILLEGAL_GENERATION), (9, E.GROUP_ID_NOT_FOUND), (10, E.GROUP_ID_NOT_FOUND)]
-)
-def test_no_such_group(version: int, error: ErrorCode) -> None:
-    bench = Bench()
-    assert bench.heartbeat("who", 1) is E.UNKNOWN_MEMBER_ID
-    assert bench.sync("who", 1).error is E.UNKNOWN_MEMBER_ID
-    assert bench.join("who").error is E.UNKNOWN_MEMBER_ID
-    assert bench.join("who").answer.member_id == "who"
-    assert bench.leave(("who", None)) == [E.UNKNOWN_MEMBER_ID]
-    assert bench.commit("who", 1, version=version) is error
-    assert bench.coordinator.describe() == []
-
-
 @pytest.mark.parametrize("state", ["none", "Empty", *STATES])
 def test_simple_consumers_commit_only_where_nobody_is_a_member(state: str) -> None:
     bench = Bench() if state == "none" else make(state)[0]
@@ -114,33 +100,6 @@ def test_a_group_made_by_a_simple_commit_is_empty_and_has_no_protocol() -> None:
     assert bench.join(instance="a", protocol_type="connect").parked
 
 
-@pytest.mark.parametrize(
-    ("version", "type_", "name", "error"),
-    [
-        (5, "consumer", "range", E.NONE),
-        (5, "consumer", "sticky", E.INCONSISTENT_GROUP_PROTOCOL),
-        (5, "connect", "range", E.INCONSISTENT_GROUP_PROTOCOL),
-        (5, "consumer", None, E.INCONSISTENT_GROUP_PROTOCOL),
-        (5, None, "range", E.INCONSISTENT_GROUP_PROTOCOL),
-        (4, None, None, E.NONE),
-    ],
-)
-def test_sync_names_the_protocol_from_v5_on(
-    version: int, type_: str | None, name: str | None, error: ErrorCode
-) -> None:
-    bench = Bench()
-    member_id = bench.form_static("a")["a"]
-    request = m.SyncGroupRequest(
-        group_id="g",
-        generation_id=1,
-        member_id=member_id,
-        group_instance_id="a",
-        protocol_type=type_,
-        protocol_name=name,
-    )
-    assert ErrorCode(bench.ask(request, version).error_code) is error
-
-
 def test_a_null_protocol_is_refused_before_the_group_is_looked_for() -> None:
     assert Bench().sync("who", 1, protocol=None).error is E.INCONSISTENT_GROUP_PROTOCOL
 
@@ -156,26 +115,6 @@ def test_an_empty_group_id_is_invalid_for_members_and_allowed_for_offsets() -> N
     assert bench.committed() == 3
 
 
-def test_a_sync_repeated_on_another_socket_is_answered_only_there() -> None:
-    bench = Bench()
-    joins = {name: bench.join(instance=name) for name in "ab"}
-    bench.advance(2 * DELAY_MS)
-    ids = {name: call.answer.member_id for name, call in joins.items()}
-    first, second = bench.sync(ids["b"], 1, "b"), bench.sync(ids["b"], 1, "b")
-    bench.sync(ids["a"], 1, "a", {ids["b"]: b"x"})
-    assert first.parked
-    assert second.answer.assignment == b"x"
-
-
-def test_a_join_repeated_on_another_socket_is_answered_only_there() -> None:
-    bench = Bench()
-    ids = bench.form_static("a", "b")
-    first, second = bench.join(ids["a"], "a"), bench.join(ids["a"], "a")
-    bench.join(ids["b"], "b")
-    assert first.parked
-    assert second.answer.generation_id == 2
-
-
 def test_a_known_member_that_repeats_its_join_in_completing_gets_the_same_answer() -> None:
     bench = Bench()
     joins = {name: bench.join(instance=name) for name in "ab"}
@@ -186,3 +125,20 @@ def test_a_known_member_that_repeats_its_join_in_completing_gets_the_same_answer
     assert bench.state == "CompletingRebalance"
     assert bench.join(follower.member_id, "b", protocols=[("range", b"new")]).parked
     assert bench.state == "PreparingRebalance"
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"protocols": [("other", b"")]}, E.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": "connect"}, E.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": []}, E.INCONSISTENT_GROUP_PROTOCOL),
+        ({"session_ms": 5_999}, E.INVALID_SESSION_TIMEOUT),
+        ({"session_ms": 1_800_001}, E.INVALID_SESSION_TIMEOUT),
+    ],
+)
+def test_a_refused_rejoin_displaces_nobody(options: dict[str, object], error: ErrorCode) -> None:
+    bench = Bench()
+    ids = bench.form_static("a", "b")
+    assert bench.join(instance="b", **options).error is error  # type: ignore[arg-type]
+    assert bench.heartbeat(ids["b"], 1, "b") is E.NONE

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater.devbroker.group import MemoryGroupStore
 from slackwater.devbroker.group.group import Group, GroupState, IllegalTransition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.support.devbroker.coordinator import DELAY_MS, SESSION_MS, Bench
+from tests.support.devbroker.coordinator import DELAY_MS, Bench
 
 E = ErrorCode
 
@@ -20,126 +19,11 @@ def move(bench: Bench) -> None:
     bench.coordinator.load(bench.now_ms)
 
 
-def test_known_members_heartbeat_on_in_the_same_generation() -> None:
-    bench = Bench()
-    ids = bench.form_static("a", "b")
-    bench.commit(ids["a"], 1, "a", offset=5)
-    before = bench.described()
-    move(bench)
-    assert bench.heartbeat(ids["a"], 1, "a") is E.NONE
-    assert bench.sync(ids["b"], 1, "b").answer.assignment == b"a-b"
-    after = bench.described()
-    for key in ("state", "generation", "protocol", "protocol_type", "leader", "offsets"):
-        assert after[key] == before[key]
-    assert bench.join(instance="a").answer.skip_assignment
-
-
-def test_a_new_coordinator_over_the_same_store_serves_the_same_group() -> None:
-    store = MemoryGroupStore()
-    ids = Bench(store=store).form_static("a", "b")
-    bench = Bench(store=store)
-    assert bench.heartbeat(ids["b"], 1, "b") is E.NONE
-
-
-def test_sessions_start_anew_in_full() -> None:
-    bench = Bench()
-    bench.form_static("a")
-    bench.advance(SESSION_MS - 1)
-    move(bench)
-    bench.advance(SESSION_MS - 1)
-    assert bench.state == "Stable"
-    bench.advance(1)
-    assert bench.state == "Empty"
-
-
-@pytest.mark.parametrize("in_flight", ["PreparingRebalance", "CompletingRebalance"])
-def test_a_rebalance_in_flight_is_forgotten_and_its_generation_used_again(in_flight: str) -> None:
-    bench = Bench()
-    ids = bench.form_static("a", "b")
-    new = bench.join(instance="c")
-    if in_flight == "CompletingRebalance":
-        for name in "ab":
-            bench.join(ids[name], name)
-        assert new.answer.generation_id == 2
-    assert bench.state == in_flight
-    move(bench)
-    if in_flight == "CompletingRebalance":
-        assert bench.heartbeat(ids["a"], 2, "a") is E.ILLEGAL_GENERATION
-        assert bench.heartbeat(new.answer.member_id, 2, "c") is E.UNKNOWN_MEMBER_ID
-    assert bench.heartbeat(ids["a"], 1, "a") is E.NONE
-    bench.join(ids["a"], "a")
-    assert bench.join(ids["b"], "b").answer.generation_id == 2
-
-
-def test_parked_requests_get_not_coordinator() -> None:
-    bench = Bench()
-    joins = {name: bench.join(instance=name) for name in "ab"}
-    bench.coordinator.unload()
-    assert {call.error for call in joins.values()} == {E.NOT_COORDINATOR}
-    bench.coordinator.load(bench.now_ms)
-    joins = {name: bench.join(instance=name) for name in "ab"}
-    bench.advance(2 * DELAY_MS)
-    sync = bench.sync(joins["b"].answer.member_id, 1, "b")
-    bench.coordinator.unload()
-    assert sync.error is E.NOT_COORDINATOR
-
-
 def test_no_timer_survives_the_move() -> None:
     bench = Bench()
     bench.form_static("a")
     bench.coordinator.unload()
     assert bench.coordinator.poll(bench.now_ms) is None
-
-
-def test_a_removal_is_stored_only_with_the_next_leaders_sync() -> None:
-    bench = Bench()
-    ids = bench.form_static("a", "b")
-    bench.advance(SESSION_MS - 1)
-    bench.heartbeat(ids["a"], 1, "a")
-    bench.leave(("", "b"))
-    assert ids["b"] not in bench.member_ids
-    move(bench)
-    # It is back, with a fresh session.
-    assert bench.state == "Stable"
-    bench.advance(SESSION_MS - 1)
-    bench.heartbeat(ids["a"], 1, "a")
-    assert ids["b"] in bench.member_ids
-    bench.leave(("", "b"))
-    generation = bench.join(ids["a"], "a").answer.generation_id
-    bench.sync(ids["a"], generation, "a", {})
-    move(bench)
-    assert bench.member_ids == [ids["a"]]
-
-
-def test_removing_everybody_is_stored_at_once() -> None:
-    bench = Bench()
-    bench.form_static("a", "b")
-    bench.leave(("", "a"), ("", "b"))
-    move(bench)
-    assert (bench.state, bench.generation, bench.member_ids) == ("Empty", 2, [])
-
-
-def test_a_static_rejoin_in_stable_is_stored_at_once() -> None:
-    bench = Bench()
-    ids = bench.form_static("a", "b")
-    back = bench.join(instance="b").answer.member_id
-    move(bench)
-    assert bench.heartbeat(back, 1, "b") is E.NONE
-    assert bench.heartbeat(ids["b"], 1, "b") is E.FENCED_INSTANCE_ID
-
-
-def test_a_static_rejoin_during_a_rebalance_is_lost_and_the_rightful_pod_is_fenced() -> None:
-    bench = Bench()
-    ids = bench.form_static("a", "b")
-    leader = bench.join(ids["a"], "a", protocols=[("range", b"x")])
-    back = bench.join(instance="b")
-    assert leader.answer.generation_id == 2
-    new_id = back.answer.member_id
-    move(bench)
-    assert bench.heartbeat(new_id, 2, "b") is E.FENCED_INSTANCE_ID
-    assert bench.heartbeat(ids["b"], 1, "b") is E.NONE
-    again = bench.join(instance="b").answer
-    assert bench.heartbeat(again.member_id, again.generation_id, "b") is E.NONE
 
 
 def test_the_echo_is_forgotten_by_a_move() -> None:

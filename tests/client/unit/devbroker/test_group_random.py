@@ -6,24 +6,13 @@ import random
 
 import pytest
 
-from slackwater.devbroker.group import GroupState, GroupStoreError, MemoryGroupStore
+from slackwater.devbroker.group import GroupState
 from slackwater.devbroker.group.group import Group
-from tests.support.devbroker.coordinator import Bench, Call
+from tests.support.devbroker.coordinator import Bench, Call, FlakyStore
 from tests.support.devbroker.group_requests import GroupRequests
 
 STEPS = 400
 TIMEOUT_MS = 10_000
-
-
-class FlakyStore(MemoryGroupStore):
-    """Refuses what it is given while ``full``."""
-
-    full = False
-
-    def append(self, records) -> None:  # type: ignore[no-untyped-def]
-        if self.full:
-            raise GroupStoreError("No space left on device")
-        super().append(records)
 
 
 def check(group: Group) -> None:
