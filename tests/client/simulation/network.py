@@ -18,7 +18,6 @@ from typing import Any, Protocol
 from slackwater.kafka.errors import KafkaConnectionError
 from slackwater.kafka.net.connection import Connection
 from slackwater.kafka.net.connection_settings import ConnectionSettings
-from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.frame import (
     RequestHeader,
     decode_request_header,
@@ -28,12 +27,7 @@ from slackwater.kafka.wire.frame import (
 from slackwater.kafka.wire.primitives import Reader
 from slackwater.kafka.wire.schema import Request, Response
 from tests.client.simulation.story import Story, brief
-
-REQUESTS: dict[int, type[Request[Any]]] = {
-    kind.api_key: kind
-    for name, kind in vars(m).items()
-    if name.endswith("Request") and isinstance(kind, type) and issubclass(kind, Request)
-}
+from tests.support.wire.scripted import APIS
 
 
 @dataclass(slots=True)
@@ -182,7 +176,7 @@ class Link:
             return
         reader = Reader(memoryview(frame)[4:])
         header = decode_request_header(reader)
-        kind = REQUESTS[header.api_key]
+        kind = APIS[header.api_key]
         skip_request_tags(reader, header, kind)
         request = kind.read_from(reader, header.api_version)
         if reader.remaining:

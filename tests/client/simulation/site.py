@@ -20,10 +20,11 @@ from slackwater.kafka.wire.schema import Request
 from tests.client.simulation.checks import Checks
 from tests.client.simulation.coordination import Coordination
 from tests.client.simulation.logs import Log, Logs, id_of
-from tests.client.simulation.network import REQUESTS, Link, Network, Weather
+from tests.client.simulation.network import Link, Network, Weather
 from tests.client.simulation.pod import Pod
 from tests.client.simulation.scenario import Happening, Scenario, Slot
 from tests.client.simulation.story import Story
+from tests.support.wire.scripted import APIS
 
 _OLD: dict[str, dict[str, int]] = {
     "2.8": {
@@ -501,4 +502,4 @@ class Site:
         return Cluster(*args, client_id=client_id, **options)
 
 
-assert set(_SERVED) <= set(REQUESTS.values())
+assert set(_SERVED) <= set(APIS.values())

@@ -45,8 +45,11 @@ def snake(name: str) -> str:
 
 def declared() -> list[type[Message]]:
     """Every message that Slackwater declares."""
-    kinds = [getattr(m, name) for name in m.__all__]
-    return [kind for kind in kinds if issubclass(kind, Message)]
+    return [
+        kind
+        for kind in vars(m).values()
+        if isinstance(kind, type) and issubclass(kind, Message) and kind._fields
+    ]
 
 
 def versions(kind: type[Message]) -> range:
