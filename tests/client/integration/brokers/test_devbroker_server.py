@@ -90,9 +90,6 @@ def fetched(answer: m.FetchResponse) -> dict[int, m.FetchResponsePartition]:
     return {part.partition_index: part for topic in answer.responses for part in topic.partitions}
 
 
-# -- order ------------------------------------------------------------------------------------
-
-
 # -- fetch ------------------------------------------------------------------------------------
 
 

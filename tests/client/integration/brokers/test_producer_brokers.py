@@ -11,7 +11,6 @@ from typing import Any
 
 import kafka
 import pytest
-from confluent_kafka import Consumer
 
 from slackwater.kafka import KafkaConsumer
 from slackwater.kafka.admin import KafkaAdmin, NewTopic
@@ -110,33 +109,6 @@ def test_large_batches_of_every_codec_read_back(broker: Broker, topic: str, code
     assert [r.value for r in read_back(broker.bootstrap, topic, 400)] == values
 
 
-def test_confluent_reads_the_records_and_places_keys_alike(broker: Broker, topic: str) -> None:
-    from confluent_kafka import Producer
-
-    keys = [f"N{n}".encode() for n in range(40)]
-    with KafkaProducer(bootstrap_servers=broker.bootstrap, compression_type="lz4") as producer:
-        ours = {key: producer.send(topic, b"ours", key).get(WAIT_S).partition for key in keys}
-    theirs = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2"})
-    for key in keys:
-        theirs.produce(topic, b"theirs", key)
-    assert theirs.flush(WAIT_S) == 0
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
-    )
-    try:
-        consumer.subscribe([topic])
-        offsets: dict[bytes, dict[bytes, int]] = {b"ours": {}, b"theirs": {}}
-        deadline = time.monotonic() + WAIT_S
-        while sum(map(len, offsets.values())) < 80 and time.monotonic() < deadline:
-            for message in consumer.consume(100, 0.5):
-                assert message.error() is None
-                offsets[message.value() or b""][message.key() or b""] = message.partition() or 0
-    finally:
-        consumer.close()
-    assert offsets[b"ours"] == offsets[b"theirs"] == ours
-    assert len(set(ours.values())) == 3
-
-
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
 def test_cut_connections_lose_repeat_and_reorder_no_record(broker: Broker, topic: str, seed: int) -> None:
     address = broker.bootstrap
@@ -171,24 +143,6 @@ def test_cut_connections_lose_repeat_and_reorder_no_record(broker: Broker, topic
     for n, future in enumerate(futures):
         metadata = future.get(0)
         assert metadata.offset < 0 or known[metadata.partition, metadata.offset] == n
-
-
-def test_without_idempotence_a_swallowed_answer_repeats_records(broker: Broker, topic: str) -> None:
-    """Shows that the proxy of the test above swallows answers."""
-    with (
-        CuttingProxy(broker.bootstrap, random.Random(1), after=0.5) as proxy,
-        KafkaProducer(
-            bootstrap_servers=broker.bootstrap,
-            connect=proxy.connect,
-            enable_idempotence=False,
-            batch_size=1000,
-        ) as producer,
-    ):
-        for n in range(500):
-            producer.send(topic, b"%d" % n, partition=0)
-        producer.flush(WAIT_S)
-        assert proxy.cut_after > 0
-    assert len(read_back(broker.bootstrap, topic, 500)) > 500
 
 
 @pytest.mark.parametrize("acks", [0, 1])
@@ -232,15 +186,6 @@ async def test_the_async_producer_sends_records(broker: Broker, topic: str) -> N
     assert len(read_back(broker.bootstrap, topic, 1001)) == 1001
     with pytest.raises(IllegalStateError):
         await producer.send(topic, b"x")
-
-
-def test_null_keys_spread_over_all_partitions(broker: Broker, topic: str) -> None:
-    with KafkaProducer(bootstrap_servers=broker.bootstrap, batch_size=500, rng=random.Random(4)) as producer:
-        futures = [producer.send(topic, bytes(100)) for _ in range(600)]
-        producer.flush(WAIT_S)
-    counts = [sum(f.get(0).partition == n for f in futures) for n in range(3)]
-    assert sum(counts) == 600
-    assert min(counts) > 100
 
 
 def test_records_that_cannot_be_sent_fail_at_once(broker: Broker, topic: str) -> None:
@@ -288,33 +233,6 @@ def test_a_callback_that_would_wait_for_itself_is_refused(broker: Broker, topic:
         producer.flush(WAIT_S)
         wait_until(lambda: raised, "the callback")
     assert isinstance(raised[0], IllegalStateError)
-
-
-def test_records_the_topic_refuses_fail_alone(broker: Broker) -> None:
-    name = f"small-{uuid.uuid4().hex[:8]}"
-    with KafkaAdmin(broker.bootstrap) as admin:
-        admin.create_topics([NewTopic(name, 1, 1, {"max.message.bytes": "2000"})]).unwrap()
-        admin.wait_for_topic(name, 1)
-    with KafkaProducer(bootstrap_servers=broker.bootstrap, linger_ms=0) as producer:
-        futures = []
-        for n in range(30):
-            futures.append(producer.send(name, bytes(3000) if n % 10 == 5 else b"%d" % n))
-            if n % 3 == 0:
-                producer.flush(WAIT_S)
-        producer.flush(WAIT_S)
-        refused = [f for f in futures if f.failed()]
-        assert refused == [futures[n] for n in (5, 15, 25)]
-        assert all(isinstance(f.exception, MessageSizeTooLargeError) for f in refused)
-        assert "max.message.bytes" in str(refused[0].exception)
-        kept = [n for n, f in enumerate(futures) if f.succeeded()]
-    consumer = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest")
-    consumer.assign([kafka.TopicPartition(name, 0)])
-    read: list[int] = []
-    deadline = time.monotonic() + WAIT_S
-    while len(read) < len(kept) and time.monotonic() < deadline:
-        read += [int(r.value) for r in itertools.chain(*consumer.poll(200).values())]
-    consumer.close()
-    assert read == kept
 
 
 @pytest.mark.long

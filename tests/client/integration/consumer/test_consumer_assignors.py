@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
-from typing import ClassVar
 
 import pytest
 
-from slackwater.kafka import KafkaConsumer, TopicPartition
+from slackwater.kafka import KafkaConsumer
 from slackwater.kafka.errors import KafkaConfigurationError
-from slackwater.kafka.protocol.assignors import (
-    Assignor,
-    DelayedAssignor,
-    GroupAssignment,
-    GroupSubscription,
-    MemberAssignment,
-    Members,
-    Plan,
-    RebalanceProtocol,
-)
-from slackwater.kafka.structs import ConsumerGroupMetadata
 from tests.client.integration.groups.consumer_harness import make_topic, options, unique
 from tests.support.devbroker import DevBroker
 from tests.support.waiting import wait_until
@@ -85,44 +72,6 @@ def test_partitions_of_a_vanished_static_member_wait_for_its_return(devbroker: D
             consumer.close()
 
 
-def test_the_leader_assigns_the_partitions_when_the_delay_is_over(devbroker: DevBroker) -> None:
-    topic, group = make_topic(devbroker.bootstrap, PARTITIONS), unique("g")
-    delay_ms = 8_000
-    consumers = [
-        KafkaConsumer(
-            topic,
-            **options(
-                devbroker.bootstrap, group, partition_assignment_strategy=DelayedAssignor(delay_ms),
-                group_instance_id=f"{group}-{number}",
-            ),
-        )
-        for number in range(3)
-    ]  # fmt: skip
-    try:
-        settled(consumers, [2, 2, 2])
-        # The leader itself goes: the next one works out what is lost.
-        gone = next(consumer for consumer in consumers if consumer.membership().is_leader)
-        consumers.remove(gone)
-        began = time.monotonic()
-        generation = max(consumer.membership().generation for consumer in consumers)
-        gone.close(leave_group=True)
-        wait_until(
-            lambda: (
-                poll_all(consumers),
-                min(consumer.membership().generation for consumer in consumers) > generation,
-            )[1],
-            "a rebalance",
-        )
-        settled(consumers, [2, 2])
-        settled(consumers, [3, 3])
-        assert time.monotonic() - began >= delay_ms / 1000
-        everything = {tp for consumer in consumers for tp in consumer.assignment()}
-        assert everything == {TopicPartition(topic, n) for n in range(PARTITIONS)}
-    finally:
-        for consumer in consumers:
-            consumer.close()
-
-
 def test_the_delay_option_needs_cooperative_sticky(devbroker: DevBroker) -> None:
     for more in (
         {"partition_assignment_strategy": "range", "scheduled_rebalance_max_delay_ms": 5},
@@ -130,74 +79,3 @@ def test_the_delay_option_needs_cooperative_sticky(devbroker: DevBroker) -> None
     ):
         with pytest.raises(KafkaConfigurationError, match="scheduled_rebalance_max_delay_ms"):
             KafkaConsumer(**options(devbroker.bootstrap, "g", **more))
-
-
-class ByWeight(Assignor):
-    """A user's assignor: members tell their weight, and are told what they weigh together."""
-
-    name = "by-weight"
-    protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.EAGER,)
-
-    def __init__(self, weight: int) -> None:
-        self.weight = weight
-        self.assignments: list[tuple[MemberAssignment, ConsumerGroupMetadata]] = []
-
-    def user_data(self, topics: Iterable[str], generation: int) -> bytes:
-        return b"%d" % self.weight
-
-    def assign(self, partitions: dict[str, int], members: Members) -> Plan:  # type: ignore[override]
-        by_weight = sorted(members, key=lambda member_id: int(members[member_id].user_data or b"0"))
-        plan: Plan = {member: [] for member in members}
-        plan[by_weight[-1]] = [TopicPartition(t, n) for t, count in partitions.items() for n in range(count)]
-        return plan
-
-    def assign_group(self, group: GroupSubscription) -> GroupAssignment:
-        total = sum(int(member.user_data or b"0") for member in group.members.values())
-        plan = self.assign(dict(group.partitions), group.members)
-        return GroupAssignment(plan, dict.fromkeys(group.members, b"of %d" % total))
-
-    def on_assignment(self, assignment: MemberAssignment, metadata: ConsumerGroupMetadata) -> None:
-        self.assignments.append((assignment, metadata))
-
-
-def test_a_custom_assignor_exchanges_user_data(devbroker: DevBroker) -> None:
-    topic, group = make_topic(devbroker.bootstrap, PARTITIONS), unique("g")
-    light, heavy = ByWeight(3), ByWeight(7)
-    consumers = [
-        KafkaConsumer(topic, **options(devbroker.bootstrap, group, partition_assignment_strategy=[consumer]))
-        for consumer in (light, heavy)
-    ]
-    try:
-        settled(consumers, [0, PARTITIONS])
-        assert len(consumers[1].assignment()) == PARTITIONS
-        for assignor, consumer in zip((light, heavy), consumers, strict=True):
-            assignment, metadata = assignor.assignments[-1]
-            assert assignment.user_data == b"of 10"
-            assert set(assignment.partitions) == consumer.assignment()
-            assert metadata.group_id == group
-            assert metadata.generation_id == consumer.membership().generation
-            assert metadata.member_id == consumer.membership().member_id
-    finally:
-        for consumer in consumers:
-            consumer.close()
-
-
-@pytest.mark.parametrize(
-    "name", ["sticky", *(pytest.param(n, marks=pytest.mark.long) for n in ("roundrobin", "range"))]
-)
-def test_each_eager_assignor_balances_a_group(devbroker: DevBroker, name: str) -> None:
-    topic, group = make_topic(devbroker.bootstrap, PARTITIONS), unique("g")
-    more = options(devbroker.bootstrap, group, partition_assignment_strategy=name)
-    consumers = [KafkaConsumer(topic, **more) for _ in range(2)]
-    try:
-        settled(consumers, [3, 3])
-        before = {id(consumer): consumer.assignment() for consumer in consumers}
-        consumers.append(KafkaConsumer(topic, **more))
-        settled(consumers, [2, 2, 2])
-        if name == "sticky":
-            assert all(consumer.assignment() < before[id(consumer)] for consumer in consumers[:2]), (
-                "each gave up one"
-            )
-    finally:
-        for consumer in consumers:
-            consumer.close()

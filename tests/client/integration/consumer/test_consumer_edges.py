@@ -23,7 +23,7 @@ from slackwater.kafka import (
     KafkaTimeoutError,
     TopicPartition,
 )
-from slackwater.kafka.errors import InconsistentGroupProtocolError, OffsetOutOfRangeError
+from slackwater.kafka.errors import InconsistentGroupProtocolError
 from tests.client.integration.groups.consumer_harness import (
     drain,
     make_topic,
@@ -51,17 +51,6 @@ def owned_thread(client: Any) -> threading.Thread:
 
 
 # -- errors ----------------------------------------------------------------------------------------------
-
-
-def test_a_position_outside_the_log_raises_offset_out_of_range(broker: Any) -> None:
-    topic = make_topic(broker.bootstrap, 1, 3)
-    tp = TopicPartition(topic, 0)
-    with KafkaConsumer(**options(broker.bootstrap, None, auto_offset_reset="none")) as consumer:
-        consumer.assign([tp])
-        consumer.seek(tp, 77)
-        with pytest.raises(OffsetOutOfRangeError, match="77") as caught:
-            consumer.poll(60_000)
-        assert caught.value.offsets == {tp: 77}  # type: ignore[attr-defined]
 
 
 def test_a_group_of_another_protocol_type_is_reported(broker: Any) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from slackwater.kafka import AsyncConsumer, KafkaConsumer, TopicPartition
 from slackwater.kafka.metrics.raw import MetricName
-from tests.client.integration.groups.consumer_harness import drain, make_topic, options, produce, unique
+from tests.client.integration.groups.consumer_harness import drain, make_topic, options, unique
 from tests.support.devbroker import DevBroker
 from tests.support.java.programs import java_command
 from tests.support.peers.peer_process import knowing
@@ -104,21 +104,6 @@ def test_records_that_are_read_are_counted(devbroker: DevBroker) -> None:
         assert COORDINATOR not in metrics, "it is in no group"
         consumer.assign([TopicPartition(topic, 1)])
         assert f"{FETCH}.partition-{tp}" not in consumer.metrics()
-
-
-def test_an_empty_poll_raises_the_latency_not_the_records(devbroker: DevBroker) -> None:
-    topic = make_topic(devbroker.bootstrap, 1, 2)
-    with KafkaConsumer(**options(devbroker.bootstrap, None, fetch_max_wait_ms=100)) as consumer:
-        consumer.assign([TopicPartition(topic, 0)])
-        drain(consumer, 2)
-        fetches = consumer.metrics()[FETCH]["fetch-total"]
-        wait_until(lambda: consumer.metrics()[FETCH]["fetch-total"] >= fetches + 2, "two more fetches")
-        fetch_metrics = consumer.metrics()[FETCH]
-        assert fetch_metrics["fetch-latency-max"] >= 90, "parked at the broker"
-        assert fetch_metrics["records-consumed-total"] == 2
-        produce(devbroker.bootstrap, topic, 1, 1, start=2)
-        drain(consumer, 1)
-        assert consumer.metrics()[FETCH]["records-consumed-total"] == 3
 
 
 class Slow:

@@ -5,16 +5,12 @@ Every test with the fixture `broker` runs on them too, with SLACKWATER_TEST_BROK
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from slackwater.kafka import KafkaAdmin, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.admin import NewTopic
-from slackwater.kafka.errors import FencedInstanceIdError
 from tests.client.integration.groups.consumer_harness import (
     Member,
-    add_partitions,
     drain,
     make_topic,
     members,
@@ -25,7 +21,7 @@ from tests.client.integration.groups.consumer_harness import (
 )
 from tests.support.waiting import wait_until
 from tests.support.wire.rawclient import RawClient, create_topic
-from tests.support.wire.rawdata import batch, fetch, produce
+from tests.support.wire.rawdata import batch, produce
 
 pytestmark = pytest.mark.parts("kafka")
 OLDEST = pytest.mark.xdist_group("kafka28")
@@ -61,21 +57,6 @@ def test_offsets_are_committed_and_found(bootstrap: str) -> None:
         assert drain(consumer, 120) == {TopicPartition(topic, n): list(range(60, 100)) for n in range(3)}
 
 
-@pytest.mark.long
-def test_members_share_and_take_over(bootstrap: str) -> None:
-    """Cooperative members come and go; every record is read once, since all commit when they give up."""
-    topic, group = make_topic(bootstrap, 6), unique("g")
-    with members() as running:
-        for count in (1, 2, 3):
-            running.append(Member([topic], **options(bootstrap, group)))
-            wait_until(lambda: settled(running, topic, 6), f"{count} members")
-        running.pop(0).stop()
-        wait_until(lambda: settled(running, topic, 6), "two members")
-        append(bootstrap, topic, 6, 600)
-        wait_until(lambda: sum(len(v) for m in running for v in m.values.values()) == 600, "all records")
-        assert [member.error for member in running] == [None, None]
-
-
 @pytest.mark.parametrize("leads", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_static_member_returns_without_a_rebalance(bootstrap: str, leads: bool) -> None:
     """The same generation and partitions, for the leader as for the others."""
@@ -99,34 +80,6 @@ def test_a_static_member_returns_without_a_rebalance(bootstrap: str, leads: bool
         assert (membership.generation, membership.returned, membership.is_leader) == (before, True, leads)
         assert back.consumer.assignment() == held
         assert len(other.events) == events
-
-
-@pytest.mark.long
-def test_a_returning_leader_notices_partitions_added_meanwhile(bootstrap: str) -> None:
-    """JoinGroup 7 names the leader by its old id, by which it recognizes itself (KIP-814 came with 3.2)."""
-    topic, group = make_topic(bootstrap, 2), unique("g")
-    with members() as running:
-        running.append(Member([topic], **options(bootstrap, group, group_instance_id="a")))
-        wait_until(lambda: settled(running, topic, 2), "one member")
-        running.pop().stop()
-        add_partitions(bootstrap, topic, 5)
-        running.append(Member([topic], **options(bootstrap, group, group_instance_id="a")))
-        wait_until(lambda: settled(running, topic, 5), "the new partitions")
-
-
-@pytest.mark.long
-def test_a_second_member_with_the_same_id_fences_the_first(bootstrap: str) -> None:
-    """FENCED_INSTANCE_ID ends the first one's delivery."""
-    topic, group = make_topic(bootstrap, 2), unique("g")
-    same = options(bootstrap, group, group_instance_id="only")
-    with members() as running:
-        running.append(Member([topic], **same))
-        wait_until(lambda: running[0].stable, "the first")
-        running.append(Member([topic], **same))
-        wait_until(lambda: running[1].stable, "the second")
-        wait_until(lambda: isinstance(running[0].error, FencedInstanceIdError), "the fence")
-        append(bootstrap, topic, 2, 20)
-        wait_until(lambda: sum(map(len, running[1].values.values())) == 20, "records at the second")
 
 
 def test_a_fetch_session_reads_many_partitions(bootstrap: str) -> None:
@@ -177,35 +130,3 @@ def test_the_producer_and_the_admin_work(bootstrap: str, codec: str) -> None:
         assert sorted(future.get(10).offset for future in sent) == sorted([*range(50), *range(50)])
     with KafkaConsumer(topic, **options(bootstrap, unique("g"))) as consumer:
         assert drain(consumer, 100) == {TopicPartition(topic, n): list(range(50)) for n in range(2)}
-
-
-@OLDEST
-@pytest.mark.parametrize(
-    ("format_version", "magic", "codec"),
-    [
-        pytest.param(version, magic, codec, marks=[] if codec == "gzip" else pytest.mark.long)
-        for version, magic in (("0.9.0", 0), ("0.10.0", 1))
-        for codec in ("none", *CODECS)
-    ],
-)
-def test_older_message_formats_are_read(kafka28: Any, format_version: str, magic: int, codec: str) -> None:
-    """Kafka 2.8 stores a topic in the formats that precede record batches."""
-    topic = unique("t")
-    tp = TopicPartition(topic, 0)
-    with RawClient.to(kafka28.bootstrap) as client:
-        create_topic(client, topic, 1, message_format_version=format_version)
-        values = [b"%d" % n for n in range(50)]
-        stamps = [T0 + n for n in range(50)]
-        for _ in range(3):
-            assert produce(client, topic, batch(values, timestamps=stamps, compression=codec)).error_code == 0
-        raw = bytes(fetch(client, topic, 0).records or b"")
-        assert raw[16] == magic, "the broker keeps another format than was asked for"
-    with KafkaConsumer(**options(kafka28.bootstrap, None)) as consumer:
-        consumer.assign([tp])
-        consumer.seek(tp, 60)
-        offsets = []
-        while len(offsets) < 90:
-            for record in consumer.poll(5_000).get(tp, []):
-                offsets.append((record.offset, record.value, record.timestamp))
-    expected = [(n, values[n % 50], stamps[n % 50] if magic else -1) for n in range(60, 150)]
-    assert offsets == expected

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.kafka import AsyncConsumer, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from slackwater.kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.errors import (
     IllegalStateError,
     KafkaConfigurationError,
@@ -133,15 +130,6 @@ def test_a_member_whose_position_nobody_sets_still_rebalances(broker: Any) -> No
             return len(consumer.assignment()) == len(second.assignment()) == 1
 
         wait_until(shared, "each has one")
-
-
-def test_position_outside_the_log_is_reset_by_policy(broker: Any) -> None:
-    topic = make_topic(broker.bootstrap, 1, 10)
-    (tp,) = partitions(topic, 1)
-    with KafkaConsumer(**options(broker.bootstrap, None)) as consumer:
-        consumer.assign([tp])
-        consumer.seek(tp, 5_000)
-        assert drain(consumer, 10) == {tp: list(range(10))}
 
 
 def test_paused_partitions_keep_their_buffer(broker: Any) -> None:
@@ -283,29 +271,6 @@ def test_one_thread_polls_and_another_wakes_it(broker: Any) -> None:
         consumer.poll(0)
 
 
-async def test_the_async_consumer_reads_and_commits(broker: Any) -> None:
-    topic, group = make_topic(broker.bootstrap, 2, 100), unique("g")
-    events: list[str] = []
-
-    class Listener:
-        async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-            await asyncio.sleep(0)
-            events.append(f"assigned {len(assigned)}")
-
-        def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-            events.append(f"revoked {len(revoked)}")
-
-    async with AsyncConsumer(**options(broker.bootstrap, group)) as consumer:
-        consumer.subscribe([topic], listener=Listener())
-        count = 0
-        while count < 100:
-            count += sum(map(len, (await consumer.poll(1_000)).values()))
-        await consumer.commit()
-        committed = await consumer.committed(partitions(topic, 2))
-        assert [offset.offset for offset in committed.values() if offset is not None] == [50, 50]
-    assert events == ["assigned 2", "revoked 2"]
-
-
 # -- brokers that are not there, or not brokers -----------------------------------------------------
 
 
@@ -384,17 +349,6 @@ def test_a_consumer_is_built_from_java_properties(broker: Any) -> None:
         assert consumer.membership().instance_id == "i-0"
     with pytest.raises(KafkaConfigurationError, match=r"max\.poll\.recods.*max\.poll\.records"):
         KafkaConsumer.from_properties({"max.poll.recods": "1"})
-
-
-def test_importing_the_consumer_imports_no_heavy_package() -> None:
-    code = (
-        "import sys; from slackwater.kafka import KafkaConsumer; "
-        "print([name for name in ('pyarrow', 'pandas', 'numpy', 'pyspark') if name in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=True
-    )
-    assert done.stdout.strip() == "[]"
 
 
 def test_a_join_request_is_sent_at_once(broker: Any) -> None:

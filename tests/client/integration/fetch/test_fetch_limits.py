@@ -139,34 +139,6 @@ def test_paused_partitions_cannot_use_up_the_room_of_the_others(broker: Any) -> 
         assert offsets == {tp: list(range(300)) for tp in tps[:3]}
 
 
-def read_slowly(bootstrap: str, topic: str, count: int, limit: int, polls: int, **more: Any) -> int:
-    """Polls a little at a time; gives the most bytes that waited at any time."""
-    most = 0
-    with KafkaConsumer(
-        **options(bootstrap, None, fetch_max_bytes=limit, max_poll_records=50, **more)
-    ) as consumer:
-        consumer.assign(partitions(topic, count))
-        buffer = consumer._core.buffer
-        # The slow caller: it does nothing at all until no more is fetched ahead.
-        wait_until(lambda: buffer.total_bytes > limit * 0.8, "fetched ahead")
-        for _ in range(polls):
-            most = max(most, buffer.total_bytes)
-            assert consumer.poll_columns(5_000)
-    return most
-
-
-def test_buffered_records_are_bounded_by_fetch_max_bytes(broker: Any) -> None:
-    """100 partitions have 100 kB each, the caller takes few records, and the limit is 1 MB."""
-    topic = make_topic(broker.bootstrap, 100)
-    with RawClient.to(broker.bootstrap) as client:
-        for number in range(100):
-            for _ in range(7):
-                append(client, topic, batch([b"x" * 1_000] * 15), partition=number)
-    most = read_slowly(broker.bootstrap, topic, 100, 1_000_000, 60)
-    # Not more than one batch over: the last one in an answer may be.
-    assert 800_000 < most <= 1_000_000 + 16_384
-
-
 @pytest.mark.parametrize(
     ("policy", "first"), [("by_duration:PT1H", 4), ("by_duration:P7D", 0), ("by_duration:PT1M", 8)]
 )

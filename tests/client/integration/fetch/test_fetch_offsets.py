@@ -109,28 +109,6 @@ def test_only_what_was_not_stored_is_sent_again(devbroker: DevBroker) -> None:
         assert [v and v.offset for v in consumer.committed_many([partition, other]).values()] == [1, 2]
 
 
-def test_callbacks_come_in_the_order_of_the_commits_though_the_first_is_answered_last(
-    devbroker: DevBroker,
-) -> None:
-    topic, group, client_id = make_topic(devbroker.bootstrap, 2), unique("g"), unique("c")
-    partition, other = partitions(topic, 2)
-    more = {"client_id": client_id, "retry_backoff_ms": 4_000, "retry_backoff_max_ms": 4_000}
-    with KafkaConsumer(**options(devbroker.bootstrap, group, **more)) as consumer:
-        consumer.assign([partition, other])
-        rule = {"api": "OffsetCommit", "error": "COORDINATOR_LOAD_IN_PROGRESS", "client_id": client_id}
-        devbroker.control("POST", "/faults", {**rule, "topic": topic, "partition": 0, "times": 1})
-        lost: list[TopicPartition] = []
-        futures = [
-            consumer.commit_async({tp: OffsetAndMetadata(7)}, lambda offsets, error: lost.extend(offsets))
-            for tp in (partition, other)
-        ]
-        wait_until(lambda: futures[1].done(), "the second one stored")
-        assert (futures[0].done(), lost) == (False, [])
-        wait_until(lambda: consumer.poll(50) or len(lost) == 2, "the callbacks")
-        assert lost == [partition, other]
-        assert [v and v.offset for v in consumer.committed_many([partition, other]).values()] == [7, 7]
-
-
 def test_the_leader_epoch_of_the_last_record_is_committed_with_its_offset(broker: Any) -> None:
     """KIP-320: the next owner asks the leader whether the log still reaches that offset."""
     topic, group = make_topic(broker.bootstrap, 1, 10), unique("g")

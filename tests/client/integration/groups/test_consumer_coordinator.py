@@ -12,7 +12,6 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, Ne
 
 from slackwater.kafka import KafkaAdmin, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.errors import UnknownMemberIdError
-from slackwater.kafka.net import Cluster
 from slackwater.kafka.protocol.diagnostics import FindingKind
 from tests.client.integration.groups.consumer_harness import (
     Member,
@@ -145,29 +144,6 @@ def test_a_fence_by_a_coordinator_that_moved_is_forgiven_by_real_brokers(kafka3:
             assert running[0].generation == stored
         finally:
             kafka3.start(node)
-
-
-@pytest.mark.not_on("kafka-2.8", "it finds one coordinator by a request")
-async def test_the_coordinators_of_many_groups_are_found_by_one_request(broker: Any) -> None:
-    """FindCoordinator v4 (KIP-699)."""
-    cluster = Cluster(broker.bootstrap)
-    await cluster.start()
-    try:
-        groups = [unique("g") for _ in range(20)]
-        coordinators = await cluster.coordinators(groups)
-        while not all(isinstance(node, int) for node in coordinators.values()):
-            coordinators = await cluster.coordinators(groups)
-        asked = cluster.settings.requests["FindCoordinator"]
-        assert asked < len(groups)
-        assert set(coordinators) == set(groups)
-        assert set(coordinators.values()) <= set(cluster.metadata.brokers)
-        cluster.forget_coordinator(groups[3])
-        await cluster.coordinators(groups)
-        assert cluster.settings.requests["FindCoordinator"] == asked + 1
-        await cluster.coordinators(groups)
-        assert cluster.settings.requests["FindCoordinator"] == asked + 1
-    finally:
-        await cluster.close()
 
 
 @pytest.mark.long

@@ -9,7 +9,6 @@ import pytest
 
 from slackwater.kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.errors import (
-    CommitFailedError,
     FencedInstanceIdError,
     IllegalStateError,
     InconsistentGroupProtocolError,
@@ -66,16 +65,6 @@ def test_static_member_returns_in_the_same_generation(broker: Any) -> None:
             assert [len(m.events) for m in running if m is not running[index]] == [
                 n for at, n in enumerate(events) if at != index
             ]
-
-
-def test_a_first_join_is_not_reported_as_a_return(broker: Any) -> None:
-    topic, group = make_topic(broker.bootstrap, 2), unique("g")
-    with members() as running:
-        running.append(Member([topic], **options(broker.bootstrap, group, group_instance_id="a")))
-        wait_until(lambda: settled(running, topic, 2), "one member")
-        running.append(Member([topic], **options(broker.bootstrap, group, group_instance_id="b")))
-        wait_until(lambda: settled(running, topic, 2), "two members")
-        assert [member.consumer.membership().returned for member in running] == [False, False]
 
 
 def test_returning_leader_notices_partitions_added_meanwhile(kafka: Any) -> None:
@@ -201,24 +190,6 @@ def test_commit_from_another_thread_while_the_group_rebalances(broker: Any) -> N
         assert first.consumer.committed(kept, metadata=True) is not None
 
 
-def test_max_poll_interval_exceeded_by_a_static_member(broker: Any, caplog: pytest.LogCaptureFixture) -> None:
-    topic, group = make_topic(broker.bootstrap, 2), unique("g")
-    more = {"group_instance_id": "slow", "max_poll_interval_ms": 3_000}
-    with KafkaConsumer(**options(broker.bootstrap, group, **more)) as consumer:
-        consumer.subscribe([topic])
-        wait_until(lambda: consumer.poll(50) or consumer.assignment(), "joined")
-        generation = consumer.membership().generation
-        wait_until(lambda: consumer.membership().generation == -1, "quiet")
-        with pytest.raises(CommitFailedError):
-            consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(0)})
-        assert "max.poll.interval.ms" in caplog.text
-        wait_until(lambda: consumer.poll(50) or consumer.membership().state == "stable", "back")
-        membership = consumer.membership()
-        assert membership.generation == generation
-        assert membership.returned
-        assert len(consumer.assignment()) == 2
-
-
 def test_bad_group_settings_are_one_clear_error(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 1), unique("g")
     bad = options(broker.bootstrap, group, session_timeout_ms=2_000_000_000)
@@ -236,20 +207,3 @@ def test_bad_group_settings_are_one_clear_error(broker: Any) -> None:
             wait_until(lambda: other.poll(100), "an error")
         with pytest.raises(IllegalStateError):
             other.assign([TopicPartition(topic, 0)])
-
-
-def test_pattern_subscription_follows_new_topics(kafka: Any) -> None:
-    prefix = unique("pat")
-    group = unique("g")
-    more = {"metadata_max_age_ms": 300}
-    with KafkaConsumer(**options(kafka.bootstrap, group, **more)) as consumer:
-        consumer.subscribe(pattern=f"^{prefix}.*")
-        from kafka.admin import KafkaAdminClient, NewTopic
-
-        admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
-        for name in (f"{prefix}-a", f"{prefix}-b"):
-            admin.create_topics([NewTopic(name, 1, 1)])
-            tp = TopicPartition(name, 0)
-            wait_until(lambda tp=tp: consumer.poll(50) or tp in consumer.assignment(), name)  # type: ignore[misc]
-        admin.close()
-        assert consumer.subscription() == {f"{prefix}-a", f"{prefix}-b"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections import Counter
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 from slackwater.kafka import (
-    AsyncConsumer,
     KafkaAdmin,
     KafkaConsumer,
     KafkaProducer,
@@ -34,8 +32,6 @@ from tests.client.integration.groups.consumer_harness import (
     settled,
     unique,
 )
-from tests.support.devbroker import DevBroker
-from tests.support.kafka.brokers import GROUP_CONFIG
 from tests.support.waiting import WAIT_S, wait_until
 
 PARTITIONS = 6
@@ -314,81 +310,6 @@ def test_the_first_records_come_from_memory(broker: Any, leads: bool) -> None:
             new.stop()
 
 
-def test_a_takeover_without_a_handover_continues_at_the_committed_offsets(broker: Any) -> None:
-    """The former member hangs and is fenced; its uncommitted records are delivered again."""
-    topic = make_topic(broker.bootstrap, PARTITIONS, 60)
-    with group_of_three(broker.bootstrap, topic) as (same, holders):
-        wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
-        events, mine = quiet(holders), sorted(holders[1].consumer.assignment())
-        holders[1].consumer.commit({mine[0]: OffsetAndMetadata(7), mine[1]: OffsetAndMetadata(4)})
-        new = Successor(same, topic)
-        try:
-            wait_until(
-                lambda: follow(new.consumer, holders[1]) and is_caught_up(new.consumer), "the log's end"
-            )
-            before = requests(new.consumer)
-            new.take_over({})
-            assert new.take(9) == {mine[0]: list(range(7, 10)), mine[1]: list(range(4, 10))}
-            asked = requests(new.consumer) - before
-            assert (asked["OffsetFetch"], asked["ListOffsets"]) == (1, 0)
-            wait_until(lambda: isinstance(holders[1].error, FencedInstanceIdError), "the fence")
-            with pytest.raises(FencedInstanceIdError):
-                holders[1].consumer.commit({mine[0]: OffsetAndMetadata(9)})
-            assert quiet(holders) == events
-        finally:
-            new.stop()
-
-
-def test_a_fenced_member_stands_by_and_takes_its_membership_back(broker: Any) -> None:
-    topic = make_topic(broker.bootstrap, PARTITIONS, 60)
-    with group_of_three(broker.bootstrap, topic) as (same, holders):
-        wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
-        generation, events = holders[0].generation, quiet(holders)
-        offsets = holders[1].hand_over()
-        produce(broker.bootstrap, topic, PARTITIONS, 6, start=10)
-        new = Successor(same, topic)
-        try:
-            new.take_over(offsets, generation)
-            wait_until(lambda: isinstance(holders[1].error, FencedInstanceIdError), "the fence")
-            holders[1].stop()
-            back = Successor(same, topic)
-            try:
-                events = quiet(holders)
-                # The one that had taken over died before it committed anything.
-                new.stop()
-                back.consumer.prefetch({tp: offset.offset for tp, offset in offsets.items()})
-                back.take_over({})
-                assert back.take(2) == {tp: [10] for tp in offsets}
-                held = back.consumer.membership()
-                assert (held.generation, held.returned) == (generation, True)
-                assert quiet(holders) == events
-            finally:
-                back.stop()
-        finally:
-            new.stop()
-
-
-async def test_an_async_consumer_takes_over(broker: Any) -> None:
-    topic = await asyncio.to_thread(make_topic, broker.bootstrap, PARTITIONS, 60)
-    with group_of_three(broker.bootstrap, topic) as (same, holders):
-        wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
-        events, generation = quiet(holders), holders[0].generation
-        async with AsyncConsumer(**same, group_instance_id="i-1") as new:
-            await new.stand_by([topic], listener=RecordingListener())
-            offsets = await asyncio.to_thread(holders[1].hand_over)
-            await asyncio.to_thread(produce, broker.bootstrap, topic, PARTITIONS, 30, 10)
-            new.prefetch({tp: offset.offset for tp, offset in offsets.items()})
-            new.take_over(offsets, generation)
-            read: dict[TopicPartition, list[int]] = {}
-            async with asyncio.timeout(WAIT_S):
-                while sum(map(len, read.values())) < 10:
-                    for tp, more in values(await new.poll(200)).items():
-                        read.setdefault(tp, []).extend(more)
-            assert read == {tp: list(range(10, 15)) for tp in offsets}
-            assert (new.membership().generation, new.membership().returned) == (generation, True)
-        assert quiet(holders) == events
-
-
 # -- what happens meanwhile ------------------------------------------------------------------------------
 
 
@@ -427,30 +348,6 @@ def test_a_standby_replaces_lost_connections(broker: Any, patient: bool) -> None
             assert quiet(holders) == events
         finally:
             new.stop()
-
-
-def test_a_standby_survives_a_broker_restart() -> None:
-    with DevBroker(GROUP_CONFIG) as broker:
-        topic = make_topic(broker.bootstrap, PARTITIONS, 60)
-        with group_of_three(broker.bootstrap, topic) as (same, holders):
-            wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
-            events, generation = quiet(holders), holders[0].generation
-            new = Successor(same, topic)
-            try:
-                core = new.consumer._core
-                wait_until(lambda: follow_all(new.consumer, holders[1]), "what is prefetched")
-                broker.kill()
-                wait_until(lambda: core.cluster.open_connection(1, Purpose.GROUP) is None, "the loss")
-                broker.start()
-                wait_until(lambda: core.cluster.open_connection(1, Purpose.GROUP) is not None, "the standby")
-                offsets = holders[1].hand_over()
-                produce(broker.bootstrap, topic, PARTITIONS, 6, start=10)
-                new.take_over(offsets, generation)
-                assert new.take(2) == {tp: [10] for tp in offsets}
-                assert new.consumer.membership().generation == generation
-                assert quiet(holders) == events
-            finally:
-                new.stop()
 
 
 def follow_all(standby: KafkaConsumer, old: Member) -> bool:

@@ -37,14 +37,13 @@ Position = tuple[int, int]
 
 
 class Participant(abc.ABC):
-    """One consumer on a thread of its own; it notes what it reads and what it owns."""
+    """One consumer on a thread of its own; it keeps what it reads and what it owns."""
 
     kind: ClassVar[str]
 
     def __init__(self, bootstrap: str, topic: str, strategy: str, instance: str | None) -> None:
         self.bootstrap, self.topic, self.strategy, self.instance = bootstrap, topic, strategy, instance
         self.read: list[Position] = []
-        self.journal: list[tuple[str, Position]] = []
         self.owned: frozenset[int] = frozenset()
         self._stop = threading.Event()
         self.failure: BaseException | None = None
@@ -52,11 +51,6 @@ class Participant(abc.ABC):
 
     def start(self) -> None:
         self._thread.start()
-
-    def note(self, positions: list[Position]) -> None:
-        """Keeps what was read, in the group's common journal too."""
-        self.read += positions
-        self.journal += [(self.kind, position) for position in positions]
 
     def ask_to_stop(self) -> None:
         self._stop.set()
@@ -105,7 +99,7 @@ class Ours(Participant):
         try:
             while not self._stop.is_set():
                 for records in consumer.poll(timeout_ms=100).values():
-                    self.note([(r.partition, r.offset) for r in records])
+                    self.read.extend([(r.partition, r.offset) for r in records])
                 self.owned = frozenset(tp.partition for tp in consumer.assignment())
         finally:
             consumer.close()
@@ -130,7 +124,7 @@ class KafkaPython(Participant):
             knowing(consumer, self.topic)
             while not self._stop.is_set():
                 for records in consumer.poll(timeout_ms=100).values():
-                    self.note([(r.partition, r.offset) for r in records])
+                    self.read.extend([(r.partition, r.offset) for r in records])
                 self.owned = frozenset(tp.partition for tp in consumer.assignment())
         finally:
             consumer.close()
@@ -160,7 +154,7 @@ class Confluent(Participant):
                     partition, offset = record.partition(), record.offset()
                     assert partition is not None
                     assert offset is not None
-                    self.note([(partition, offset)])
+                    self.read.extend([(partition, offset)])
                 self.owned = frozenset(tp.partition for tp in consumer.assignment())
         finally:
             consumer.close()
@@ -187,7 +181,7 @@ class AioKafka(Participant):
         try:
             while not self._stop.is_set():
                 for records in (await consumer.getmany(timeout_ms=100)).values():
-                    self.note([(r.partition, r.offset) for r in records])
+                    self.read.extend([(r.partition, r.offset) for r in records])
                 self.owned = frozenset(tp.partition for tp in consumer.assignment())
         finally:
             await consumer.stop()
@@ -279,61 +273,6 @@ def test_members_of_different_clients_share_a_group(
         left = [member for member in group if member is not leaver]
         wait_for("the others taking over", lambda: is_settled(client, left), left)
         check_phase(client, topic, left)
-
-
-class Flow:
-    """Appends a few records to every partition, again and again, on a thread of its own."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self.added: set[Position] = set()
-        self._bootstrap, self._topic = bootstrap, topic
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        with RawClient.to(self._bootstrap) as client:
-            while not self._stop.wait(0.1):
-                for partition in range(PARTITIONS):
-                    base = produce(client, self._topic, batch([b"x"] * 3), partition=partition).base_offset
-                    self.added |= {(partition, base + i) for i in range(3)}
-
-    def stop(self) -> set[Position]:
-        """Ends it; every position that was filled."""
-        self._stop.set()
-        self._thread.join(WAIT_S)
-        return self.added
-
-
-@pytest.mark.parametrize("strategy", [pytest.param("range", marks=pytest.mark.long), "cooperative-sticky"])
-def test_records_flow_while_members_come_and_go(broker: KafkaCluster | DevBroker, strategy: str) -> None:
-    """Every record is read. Our member commits what it gives up, so nobody reads its records again."""
-    topic = f"flow-{uuid.uuid4().hex[:8]}"
-    ours, others = Ours(broker.bootstrap, topic, strategy, None), (Confluent, KafkaPython, Ours)
-    group: list[Participant] = [ours, *(kind(broker.bootstrap, topic, strategy, None) for kind in others)]
-    for member in group:
-        member.journal = ours.journal
-    with RawClient.to(broker.bootstrap) as client, ending(group):
-        create_topic(client, topic, PARTITIONS)
-        flow = Flow(broker.bootstrap, topic)
-        here: list[Participant] = []
-        for member in group:
-            member.start()
-            here.append(member)
-            wait_for(f"{member.kind} coming", lambda: is_settled(client, here), here)
-        for member in (group[1], ours):
-            member.stop()
-            here.remove(member)
-            wait_for(f"{member.kind} going", lambda: is_settled(client, here), here)
-        added = flow.stop()
-        wait_for("reading all", lambda: added <= {p for _, p in ours.journal}, here)
-    first: dict[Position, str] = {}
-    read_again = []
-    for kind, position in ours.journal:
-        if position in first:
-            read_again.append((first[position], position))
-        first.setdefault(position, kind)
-    assert [entry for entry in read_again if entry[0] == Ours.kind] == []
 
 
 def check_phase(client: RawClient, topic: str, group: Sequence[Participant]) -> None:

@@ -9,11 +9,8 @@ import pytest
 
 from slackwater.kafka.errors import (
     FencedInstanceIdError,
-    GroupMaxSizeReachedError,
     IllegalStateError,
-    InconsistentGroupProtocolError,
     KafkaProtocolError,
-    UnsupportedVersionError,
 )
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol.assignors import CooperativeStickyAssignor, RangeAssignor
@@ -232,24 +229,6 @@ def test_leader_gives_nothing_to_a_member_it_cannot_read() -> None:
     assert plan == {"m-1": tuple(tps(0, 1)), "m-2": ()}
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        (E.GROUP_MAX_SIZE_REACHED, GroupMaxSizeReachedError),
-        (E.INCONSISTENT_GROUP_PROTOCOL, InconsistentGroupProtocolError),
-        (E.UNSUPPORTED_VERSION, UnsupportedVersionError),
-    ],
-)
-def test_join_errors_that_end_the_member(code: int, kind: type[Exception]) -> None:
-    bench = Bench()
-    bench.subscribe()
-    bench.answer(bench.take(m.JoinGroupRequest), m.JoinGroupResponse(error_code=code))
-    assert bench.state() is State.DEAD
-    assert isinstance(bench.member.error, kind)
-    assert bench.poll() == []
-    assert bench.wake_at == NEVER_MS
-
-
 def test_a_code_nobody_knows_ends_the_member() -> None:
     bench = Bench()
     bench.subscribe()
@@ -296,35 +275,6 @@ def probe(state: str, mine: bytes, *others: bytes, protocol: str = "cooperative-
         group_id="g", group_state=state, protocol_data=protocol, members=members
     )
     return m.DescribeGroupsResponse(groups=[group])
-
-
-def test_returning_leader_sends_an_empty_sync_at_once() -> None:
-    bench = Bench()
-    bench.subscribe()
-    mine = encode_assignment(tps(0, 1))
-    metadata = encode_subscription(MemberSubscription(("t",)))
-    members = [m.JoinGroupResponseMember(member_id="m-1", group_instance_id="i-0", metadata=metadata)]
-    bench.join(4, leader="m-1", skip_assignment=True, members=members, probe=probe("Stable", mine))
-    assert bench.sync(*tps(0, 1)).request.assignments == []
-    assert bench.member.returned
-    assert bench.member.is_leader
-    bench.tell()
-    bench.member.plan({"t": 2}, bench.now)
-    assert bench.state() is State.STABLE
-
-
-@pytest.mark.parametrize("counts", [{"t": 3}, {"t": 1}, {}])
-def test_returning_leader_asks_for_a_rejoin_when_partitions_changed(counts: dict[str, int]) -> None:
-    bench = Bench()
-    bench.subscribe()
-    mine = encode_assignment(tps(0, 1))
-    metadata = encode_subscription(MemberSubscription(("t",)))
-    members = [m.JoinGroupResponseMember(member_id="m-1", group_instance_id="i-0", metadata=metadata)]
-    bench.join(4, leader="m-1", skip_assignment=True, members=members, probe=probe("Stable", mine))
-    bench.sync(*tps(0, 1))
-    bench.tell()
-    bench.member.plan(counts, bench.now)
-    assert "while the leader was away" in bench.take(m.JoinGroupRequest).request.reason
 
 
 @pytest.mark.parametrize(
@@ -434,18 +384,6 @@ def test_a_sync_that_is_not_answered_is_repeated() -> None:
     bench.now += 100
     again = bench.take(m.SyncGroupRequest)
     assert again.request == first.request
-
-
-def test_session_that_ends_unanswered_looks_for_the_coordinator() -> None:
-    bench = Bench(session_timeout_ms=10_000, heartbeat_interval_ms=3_000)
-    bench.settle(0)
-    start = bench.now
-    bench.poll(start + 3_000)
-    bench.poll(start + 9_999)
-    assert not bench.member.coordinator_lost
-    bench.poll(start + 10_000)
-    assert bench.member.coordinator_lost
-    assert bench.state() is State.STABLE
 
 
 def test_an_answer_to_an_older_self_is_ignored() -> None:
@@ -716,27 +654,6 @@ def test_a_fenced_commit_fences_the_member() -> None:
 
 
 # -- the application -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("static", [True, False])
-def test_max_poll_interval(static: bool, caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(static=static, max_poll_interval_ms=10_000, heartbeat_interval_ms=1_000_000)
-    bench.settle(0)
-    bench.poll(bench.now + 20_000)
-    assert bench.state() is State.STABLE, "inside poll() there is no limit"
-    bench.member.caller_leaves(bench.now)
-    left = bench.now
-    bench.poll(left + 9_999)
-    assert bench.state() is State.STABLE
-    assert bench.wake_at == left + 10_000
-    assert bench.poll(left + 10_000) == []
-    assert bench.member.poll_expired
-    assert bench.member.departed_member_id == ("" if static else "m-1")
-    assert "max.poll.records" in caplog.text
-    assert bench.poll(left + 500_000) == []
-    bench.member.caller_polls(bench.now)
-    assert bench.tell() == [(NoticeKind.LOST, tps(0))]
-    assert bench.take(m.JoinGroupRequest).request.member_id == ""
 
 
 def test_a_return_within_the_process_is_one_generation() -> None:

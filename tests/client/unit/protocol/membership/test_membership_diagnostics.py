@@ -11,6 +11,7 @@ from slackwater.kafka.errors import (
     GroupMaxSizeReachedError,
     InconsistentGroupProtocolError,
     InvalidSessionTimeoutError,
+    UnsupportedVersionError,
 )
 from slackwater.kafka.protocol.diagnostics import Diagnostics, Finding, FindingKind
 from slackwater.kafka.protocol.membership.states import MembershipConfig, State
@@ -367,6 +368,7 @@ def test_a_rebalance_at_another_time_is_not_called_an_echo(
             ["cooperative-sticky", "partition_assignment_strategy", "restart all members twice"],
         ),
         (E.GROUP_MAX_SIZE_REACHED, GroupMaxSizeReachedError, ["group.max.size", "fewer members"]),
+        (E.UNSUPPORTED_VERSION, UnsupportedVersionError, []),
     ],
 )  # fmt: skip
 def test_errors_that_end_the_member(
@@ -375,7 +377,7 @@ def test_errors_that_end_the_member(
     bench = Bench()
     bench.subscribe()
     bench.answer(bench.take(m.JoinGroupRequest), m.JoinGroupResponse(error_code=code))
-    assert isinstance(bench.member.error, kind)
+    assert (bench.state(), type(bench.member.error)) == (State.DEAD, kind)
     says(str(bench.member.error), "group 'g'", code.name, *parts)
     bench.poll(bench.now + 60_000)
     assert [record.levelno for record in caplog.records] == [logging.ERROR]

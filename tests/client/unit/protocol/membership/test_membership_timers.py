@@ -14,6 +14,7 @@ from slackwater.kafka.protocol.assignors import (
 )
 from slackwater.kafka.protocol.consumer_protocol import MemberSubscription, encode_subscription
 from slackwater.kafka.protocol.diagnostics import FindingKind
+from slackwater.kafka.protocol.membership.notices import NoticeKind
 from slackwater.kafka.protocol.membership.requests import Lane
 from slackwater.kafka.protocol.membership.states import JOIN_MARGIN_MS, State
 from slackwater.kafka.structs import TopicPartition
@@ -27,18 +28,6 @@ def kinds(bench: Bench) -> list[FindingKind]:
 
 
 # -- heartbeat, session, poll ----------------------------------------------------------------------
-
-
-def test_heartbeat() -> None:
-    bench = Bench(heartbeat_interval_ms=3_000)
-    bench.settle(0)
-    bench.calm()
-    due = bench.now + 3_000
-    bench.poll()
-    assert bench.wake_at == due
-    assert bench.poll(due - 1) == []
-    (send,) = bench.poll(due)
-    assert isinstance(send.request, m.HeartbeatRequest)
 
 
 def test_heartbeats_do_not_wait_for_the_application() -> None:
@@ -96,16 +85,24 @@ def test_an_accepted_commit_begins_the_session_anew() -> None:
 
 
 @pytest.mark.parametrize("static", [True, False])
-def test_poll(static: bool) -> None:
+def test_max_poll_interval(static: bool, caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(static=static, max_poll_interval_ms=10_000, heartbeat_interval_ms=1_000_000)
     bench.settle(0)
+    bench.poll(bench.now + 20_000)
+    assert bench.state() is State.STABLE, "inside poll() there is no limit"
     bench.member.caller_leaves(bench.now)
     left = bench.now
     bench.poll(left + 9_999)
-    assert (bench.state(), bench.member.poll_expired) == (State.STABLE, False)
-    bench.poll(left + 10_000)
-    assert (bench.state(), bench.member.poll_expired) == (State.PREPARING, True)
+    assert bench.state() is State.STABLE
+    assert bench.wake_at == left + 10_000
+    assert bench.poll(left + 10_000) == []
+    assert bench.member.poll_expired
     assert bench.member.departed_member_id == ("" if static else "m-1")
+    assert "max.poll.records" in caplog.text
+    assert bench.poll(left + 500_000) == []
+    bench.member.caller_polls(bench.now)
+    assert bench.tell() == [(NoticeKind.LOST, tps(0))]
+    assert bench.take(m.JoinGroupRequest).request.member_id == ""
 
 
 # -- the rebalance: a Join and a Sync have limits of their own ---------------------------------------
