@@ -24,6 +24,20 @@ _FETCH_TOP_LEVEL = {
 }
 
 
+_TOPICS, _PARTITIONS = ("topics", "topic_data"), ("partitions", "partition_data")
+_INDEXES = ("partition_index", "partition", "index")
+"""What the APIs call a request's topics, a topic's partitions, and a partition's number."""
+
+
+def _name_in(struct: Any, names: tuple[str, ...]) -> str:
+    return next(name for name in names if hasattr(struct, name))
+
+
+def partition_index(part: Any) -> int:
+    """The number of a request's partition."""
+    return int(getattr(part, _name_in(part, _INDEXES)))
+
+
 def changed(struct: S, **values: Any) -> S:
     """A copy of ``struct`` with other values."""
     return type(struct)(**{**vars(struct), **values})
@@ -44,18 +58,17 @@ def split(request: Request[Any], matches: Matches) -> tuple[Request[Any] | None,
     """Splits ``request`` into the part that gets the error and the part to handle; ``None``: empty."""
     name = type(request).__name__
     if name in _BY_PARTITION:
-        topics_field, partitions_field, index_field = _BY_PARTITION[name]
-        return _split_partitions(request, matches, topics_field, partitions_field, index_field)
+        return _split_partitions(request, matches)
     if name in _BY_ITEM:
         return _split_items(request, matches, *_BY_ITEM[name])
     return request, None
 
 
 _BY_PARTITION = {
-    "ProduceRequest": ("topic_data", "partition_data", "index"),
-    "ListOffsetsRequest": ("topics", "partitions", "partition_index"),
-    "OffsetForLeaderEpochRequest": ("topics", "partitions", "partition"),
-    "OffsetCommitRequest": ("topics", "partitions", "partition_index"),
+    "ProduceRequest",
+    "ListOffsetsRequest",
+    "OffsetForLeaderEpochRequest",
+    "OffsetCommitRequest",
 }
 _BY_ITEM: dict[str, tuple[tuple[str, ...], str]] = {
     "CreateTopicsRequest": (("topics",), "topic"),
@@ -68,14 +81,16 @@ _BY_ITEM: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 def _split_partitions(
-    request: Request[Any], matches: Matches, topics_field: str, partitions_field: str, index_field: str
+    request: Request[Any], matches: Matches
 ) -> tuple[Request[Any] | None, Request[Any] | None]:
     group = getattr(request, "group_id", None)
+    topics_field = _name_in(request, _TOPICS)
     hit: list[Any] = []
     rest: list[Any] = []
     for topic in getattr(request, topics_field):
+        partitions_field = _name_in(topic, _PARTITIONS)
         partitions = getattr(topic, partitions_field)
-        chosen = [matches(group, topic_key(topic), getattr(part, index_field)) for part in partitions]
+        chosen = [matches(group, topic_key(topic), partition_index(part)) for part in partitions]
         for target, wanted in ((hit, True), (rest, False)):
             picked = [part for part, is_hit in zip(partitions, chosen, strict=True) if is_hit is wanted]
             if picked:
@@ -124,99 +139,85 @@ def merge(handled: Response, failed: Response) -> Response:
     return changed(handled, **{field: [*getattr(handled, field), *getattr(failed, field)]})
 
 
+_LISTS = (
+    *(*_TOPICS, *_PARTITIONS, "topic_names", "resources", "coordinator_keys"),
+    *("groups", "groups_names", "members"),
+)
+"""What a request is about; a plain text in such a list is the first of the keys that the answer has."""
+_KEYS = (
+    *("name", "key", "group_id", "topic", "topic_id", "member_id", "group_instance_id"),
+    *("resource_type", "resource_name"),
+)
+"""What an item of an answer repeats of the request's, beside a partition's number."""
+_NONE: dict[type[Struct], dict[str, Any]] = {
+    m.ProduceResponsePartition: {"base_offset": -1},
+    m.FetchResponsePartition: {"high_watermark": -1, "records": b""},
+    m.FindCoordinatorResponse: {"node_id": -1, "port": -1},
+    m.FindCoordinatorResponseCoordinator: {"node_id": -1, "port": -1},
+}
+"""What stands for nothing in other fields of an item with an error, where that is not the default."""
+
+
 def error_response(request: Request[Any], version: int, code: ErrorCode, message: str) -> Response:
     """An answer to all of ``request`` with the error in every item."""
-    maker = _MAKERS.get(type(request).__name__)
-    if maker is not None:
-        return maker(request, version, int(code), message)
-    return _top_level(request.response_type, int(code), message)
+    maker = _MAKERS.get(type(request).__name__, _in_items)
+    return maker(request, version, int(code), message)
 
 
-def _top_level(response_type: type[Response], code: int, message: str) -> Response:
-    response = response_type(error_code=code)
-    if hasattr(response, "error_message"):
-        response.error_message = message
-    return response
+def _in_items(request: Any, version: int, code: int, message: str) -> Response:
+    """The error in each item that the request is about, or at the top where the answer has no items."""
+    kind: type[Response] = request.response_type
+    if _errors_in(kind) is None:
+        return _failed(kind, version, code, message, {})
+    return _answer(kind, request, version, code, message)
 
 
-def _produce(request: Any, version: int, code: int, message: str) -> Response:
-    def part(index: int) -> m.ProduceResponsePartition:
-        return m.ProduceResponsePartition(
-            index=index, error_code=code, base_offset=-1, error_message=message if version >= 8 else None
-        )
+def _at_the_top(request: Any, version: int, code: int, message: str) -> Response:
+    kind: type[Response] = request.response_type
+    return _failed(kind, version, code, message, {})
 
-    return m.ProduceResponse(
-        responses=[
-            m.ProduceResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[part(p.index) for p in topic.partition_data],
-            )
-            for topic in request.topic_data
-        ]
-    )
+
+def _errors_in(kind: type[Struct]) -> tuple[str, type[Struct]] | None:
+    """The list in ``kind`` whose items, or items within them, have the error, and their type."""
+    for field in kind._fields:
+        item = getattr(field.type, "_item", None)
+        if isinstance(item, type) and (_has(item, "error_code") or _errors_in(item)):
+            return field.name, item
+    return None
+
+
+def _has(kind: type[Struct], name: str) -> bool:
+    return any(field.name == name for field in kind._fields)
+
+
+def _failed(kind: type[S], version: int, code: int, message: str, values: dict[str, Any]) -> S:
+    if any(field.name == "error_message" and field.present(version) for field in kind._fields):
+        values = {**values, "error_message": message}
+    return kind(error_code=code, **_NONE.get(kind, {}), **values)
+
+
+def _answer(kind: type[S], about: Any, version: int, code: int, message: str) -> S:
+    """A ``kind`` for a request, or for a part of it, with the error in its items."""
+    listed = _errors_in(kind)
+    assert listed is not None
+    name, item_kind = listed
+    items = [item for field in _LISTS for item in getattr(about, field, None) or []]
+    made = []
+    for item in items:
+        plain = isinstance(item, str)
+        keys = [key for key in _KEYS if _has(item_kind, key) and (plain or hasattr(item, key))]
+        values = {keys[0]: item} if plain else {key: getattr(item, key) for key in keys}
+        if _has(item_kind, "error_code"):
+            values |= {key: partition_index(item) for key in _INDEXES if _has(item_kind, key)}
+            made.append(_failed(item_kind, version, code, message, values))
+        else:
+            made.append(changed(_answer(item_kind, item, version, code, message), **values))
+    return kind(**{name: made})
 
 
 def _fetch(request: Any, version: int, code: int, message: str) -> Response:
-    if code in _FETCH_TOP_LEVEL and version >= 7:
-        return m.FetchResponse(error_code=code)
-    topics = [
-        m.FetchResponseTopic(
-            topic=topic.topic,
-            topic_id=topic.topic_id,
-            partitions=[
-                m.FetchResponsePartition(
-                    partition_index=part.partition, error_code=code, high_watermark=-1, records=b""
-                )
-                for part in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
-    return m.FetchResponse(responses=topics)
-
-
-def _list_offsets(request: Any, version: int, code: int, message: str) -> Response:
-    topics = [
-        m.ListOffsetsResponseTopicResponse(
-            name=topic.name,
-            partitions=[
-                m.ListOffsetsResponsePartitionResponse(partition_index=part.partition_index, error_code=code)
-                for part in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
-    return m.ListOffsetsResponse(topics=topics)
-
-
-def _offset_for_leader_epoch(request: Any, version: int, code: int, message: str) -> Response:
-    topics = [
-        m.OffsetForLeaderEpochResponseTopic(
-            topic=topic.topic,
-            partitions=[
-                m.OffsetForLeaderEpochResponsePartition(partition=part.partition, error_code=code)
-                for part in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
-    return m.OffsetForLeaderEpochResponse(topics=topics)
-
-
-def _offset_commit(request: Any, version: int, code: int, message: str) -> Response:
-    topics = [
-        m.OffsetCommitResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=[
-                m.OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=code)
-                for part in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
-    return m.OffsetCommitResponse(topics=topics)
+    at_the_top = code in _FETCH_TOP_LEVEL and version >= 7
+    return (_at_the_top if at_the_top else _in_items)(request, version, code, message)
 
 
 _OF_A_MEMBER = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
@@ -225,15 +226,8 @@ _MEMBERS_IN_LEAVE = 3
 
 def _leave_group(request: Any, version: int, code: int, message: str) -> Response:
     """From version 3 on a member's error is in its entry, and the top level has NONE (KIP-345)."""
-    if version < _MEMBERS_IN_LEAVE or code not in _OF_A_MEMBER:
-        return m.LeaveGroupResponse(error_code=code)
-    members = [
-        m.LeaveGroupResponseMember(
-            member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=code
-        )
-        for member in request.members
-    ]
-    return m.LeaveGroupResponse(members=members)
+    of_a_member = version >= _MEMBERS_IN_LEAVE and code in _OF_A_MEMBER
+    return (_in_items if of_a_member else _at_the_top)(request, version, code, message)
 
 
 def _join_group(request: Any, version: int, code: int, message: str) -> Response:
@@ -244,79 +238,12 @@ def _join_group(request: Any, version: int, code: int, message: str) -> Response
 
 
 def _metadata(request: Any, version: int, code: int, message: str) -> Response:
-    if code == ErrorCode.REBOOTSTRAP_REQUIRED and version >= 13:
-        return m.MetadataResponse(error_code=code)
-    return m.MetadataResponse(
-        topics=[
-            m.MetadataResponseTopic(error_code=code, name=topic.name, topic_id=topic.topic_id)
-            for topic in request.topics or []
-        ]
-    )
-
-
-def _create_topics(request: Any, version: int, code: int, message: str) -> Response:
-    return m.CreateTopicsResponse(
-        topics=[
-            m.CreateTopicsResponseTopic(name=topic.name, error_code=code, error_message=message)
-            for topic in request.topics
-        ]
-    )
-
-
-def _delete_topics(request: Any, version: int, code: int, message: str) -> Response:
-    answers = [
-        m.DeleteTopicsResponseTopic(name=t.name, topic_id=t.topic_id, error_code=code, error_message=message)
-        for t in request.topics
-    ]
-    answers += [
-        m.DeleteTopicsResponseTopic(name=name, error_code=code, error_message=message)
-        for name in request.topic_names
-    ]
-    return m.DeleteTopicsResponse(responses=answers)
-
-
-def _describe_configs(request: Any, version: int, code: int, message: str) -> Response:
-    return m.DescribeConfigsResponse(
-        results=[
-            m.DescribeConfigsResponseResult(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
-    )
+    at_the_top = code == ErrorCode.REBOOTSTRAP_REQUIRED and version >= 13
+    return (_at_the_top if at_the_top else _in_items)(request, version, code, message)
 
 
 def _find_coordinator(request: Any, version: int, code: int, message: str) -> Response:
-    if version < 4:
-        return m.FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, port=-1)
-    return m.FindCoordinatorResponse(
-        coordinators=[
-            m.FindCoordinatorResponseCoordinator(
-                key=key, node_id=-1, port=-1, error_code=code, error_message=message
-            )
-            for key in request.coordinator_keys
-        ]
-    )
-
-
-def _describe_groups(request: Any, version: int, code: int, message: str) -> Response:
-    return m.DescribeGroupsResponse(
-        groups=[
-            m.DescribeGroupsResponseGroup(
-                group_id=group, error_code=code, error_message=message if version >= 6 else None
-            )
-            for group in request.groups
-        ]
-    )
-
-
-def _delete_groups(request: Any, version: int, code: int, message: str) -> Response:
-    return m.DeleteGroupsResponse(
-        results=[m.DeleteGroupsResponseResult(group_id=g, error_code=code) for g in request.groups_names]
-    )
+    return (_at_the_top if version < 4 else _in_items)(request, version, code, message)
 
 
 def _offset_fetch(request: Any, version: int, code: int, message: str) -> Response:
@@ -340,21 +267,12 @@ def _offset_fetch(request: Any, version: int, code: int, message: str) -> Respon
 
 
 _MAKERS: dict[str, Callable[[Any, int, int, str], Response]] = {
-    "ProduceRequest": _produce,
     "FetchRequest": _fetch,
-    "ListOffsetsRequest": _list_offsets,
-    "OffsetForLeaderEpochRequest": _offset_for_leader_epoch,
-    "OffsetCommitRequest": _offset_commit,
     "OffsetFetchRequest": _offset_fetch,
     "MetadataRequest": _metadata,
     "JoinGroupRequest": _join_group,
     "LeaveGroupRequest": _leave_group,
-    "CreateTopicsRequest": _create_topics,
-    "DeleteTopicsRequest": _delete_topics,
-    "DescribeConfigsRequest": _describe_configs,
     "FindCoordinatorRequest": _find_coordinator,
-    "DescribeGroupsRequest": _describe_groups,
-    "DeleteGroupsRequest": _delete_groups,
 }
 
 

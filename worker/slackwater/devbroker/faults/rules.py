@@ -236,13 +236,8 @@ def _topic_items(group: str | None, topics: Any) -> list[tuple[str | None, Any, 
     for topic in topics or []:
         key = error_responses.topic_key(topic)
         parts = getattr(topic, "partitions", None) or getattr(topic, "partition_data", None) or []
-        numbers = getattr(topic, "partition_indexes", None) or [_index_of(part) for part in parts]
+        numbers = getattr(topic, "partition_indexes", None) or list(
+            map(error_responses.partition_index, parts)
+        )
         result += [(group, key, number) for number in numbers] or [(group, key, None)]
     return result
-
-
-def _index_of(part: Any) -> int:
-    for name in ("partition_index", "partition", "index"):
-        if hasattr(part, name):
-            return int(getattr(part, name))
-    raise TypeError(f"{type(part).__name__} is not a partition")

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from slackwater.kafka.records._parser_py import pickle_by
+from slackwater.kafka.records import _parser_py
 
-if TYPE_CHECKING or os.environ.get("SLACKWATER_PURE_PYTHON"):
+_chosen: ModuleType = _parser_py
+if not os.environ.get("SLACKWATER_PURE_PYTHON"):
+    with contextlib.suppress(ImportError):
+        import slackwater.kafka.records._parser as _chosen
+COMPILED = _chosen is not _parser_py
+
+if TYPE_CHECKING:
     from slackwater.kafka.records._parser_py import (
         ColumnBuffers,
         ConsumerRecord,
@@ -20,39 +28,17 @@ if TYPE_CHECKING or os.environ.get("SLACKWATER_PURE_PYTHON"):
         scan_batches,
         scan_messages,
     )
-
-    COMPILED = False
 else:
-    try:
-        from slackwater.kafka.records._parser import (
-            ColumnBuffers,
-            ConsumerRecord,
-            RecordEncoder,
-            gather,
-            make_records,
-            parse_batches,
-            parse_messages,
-            parse_records,
-            scan_batches,
-            scan_messages,
-        )
-
-        COMPILED = True
-    except ImportError:
-        from slackwater.kafka.records._parser_py import (
-            ColumnBuffers,
-            ConsumerRecord,
-            RecordEncoder,
-            gather,
-            make_records,
-            parse_batches,
-            parse_messages,
-            parse_records,
-            scan_batches,
-            scan_messages,
-        )
-
-        COMPILED = False
+    ColumnBuffers = _chosen.ColumnBuffers
+    ConsumerRecord = _chosen.ConsumerRecord
+    RecordEncoder = _chosen.RecordEncoder
+    gather = _chosen.gather
+    make_records = _chosen.make_records
+    parse_batches = _chosen.parse_batches
+    parse_messages = _chosen.parse_messages
+    parse_records = _chosen.parse_records
+    scan_batches = _chosen.scan_batches
+    scan_messages = _chosen.scan_messages
 
 __all__ = [
     "COMPILED",
@@ -75,4 +61,4 @@ def new_record() -> ConsumerRecord:
     return ConsumerRecord.__new__(ConsumerRecord)
 
 
-pickle_by(new_record)
+_parser_py.pickle_by(new_record)
