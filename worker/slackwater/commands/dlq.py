@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,8 @@ from slackwater.runtime.errors import ConfigError
 from slackwater.tools import clients
 from slackwater.tools.group_config import add_options, config_of
 from slackwater.tools.letter_counts import COLUMNS, MOST_ERROR, LetterCounts
-from slackwater.tools.letter_text import document_of, lines_of
 from slackwater.tools.letters import LetterLog, Selection, StoredLetter, letter_of
+from slackwater.tools.record_text import iso_time, printable, shortened, text_or_hex
 from slackwater.tools.replay import Replay, ledgers_of
 from slackwater.tools.starts import time_of
 from slackwater.tools.topics import no_topic
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from slackwater.kafka import KafkaConsumer
 
 DEFAULT_SHOWN = 10
+MOST_CHARACTERS = 10_000
+"""Of a key, a value or a header as it is shown."""
 
 
 def register(subparsers: Any) -> None:
@@ -273,3 +276,68 @@ class _Retention:
         by_append = values.get("message.timestamp.type") == "LogAppendTime"
         deletes = "delete" in (values.get("cleanup.policy") or "delete")
         return retention if deletes and not by_append and (retention or 0) >= 0 else None
+
+
+# -- a letter as it is shown ------------------------------------------------------------
+
+
+def document_of(letter: StoredLetter, replayed: bool) -> dict[str, Any]:
+    """For JSON: bytes as text, or hex where they are none, and in Base64."""
+    return {
+        "letter": {"topic": letter.tp.topic, "partition": letter.tp.partition, "offset": letter.offset},
+        "written": iso_time(letter.written_ms),
+        "source": {
+            "topic": letter.source.topic,
+            "partition": letter.source.partition,
+            "offset": letter.source_offset,
+            "timestampMs": letter.timestamp_ms,
+        },
+        "error": letter.error,
+        "attempt": letter.attempt,
+        "stack": letter.stack or None,
+        "replayed": replayed,
+        "cut": letter.cut or None,
+        "batch": letter.batch or None,
+        "key": text_or_hex(letter.key),
+        "keyBase64": _base64(letter.key),
+        "value": text_or_hex(letter.value),
+        "valueBase64": _base64(letter.value),
+        "headers": [
+            {"key": name, "value": text_or_hex(value), "valueBase64": _base64(value)}
+            for name, value in letter.headers
+        ],
+    }
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def lines_of(letter: StoredLetter, replayed: bool) -> list[str]:
+    """For a terminal."""
+    lines = [
+        f"letter {letter.tp} offset {letter.offset}, written {iso_time(letter.written_ms)}"
+        f"{', replayed' if replayed else ''}",
+        f"  record:   {letter.source} offset {letter.source_offset}, {iso_time(letter.timestamp_ms)}",
+        f"  error:    {printable(letter.error)}",
+    ]
+    if letter.attempt is not None:
+        lines.append(f"  attempt:  {letter.attempt}")
+    if letter.cut:
+        lines.append(f"  cut:      {printable(letter.cut)}")
+    if letter.batch:
+        lines.append(f"  batch:    {printable(letter.batch)}")
+    lines.append(f"  key:      {_bytes(letter.key)}")
+    lines.append(f"  value:    {_bytes(letter.value)}")
+    lines += [f"  header:   {printable(name)}: {_bytes(value)}" for name, value in letter.headers]
+    if letter.stack:
+        lines.append("  stack:")
+        lines += [f"    {printable(line)}" for line in letter.stack.splitlines()]
+    return lines
+
+
+def _bytes(value: bytes | None) -> str:
+    if value is None:
+        return "null"
+    text = printable(text_or_hex(value) or "")
+    return f"{shortened(text, MOST_CHARACTERS)} ({len(value)} B)"
