@@ -24,7 +24,6 @@ from slackwater.kafka.errors import (
     IllegalArgumentError,
     InvalidTopicError,
     KafkaTimeoutError,
-    NoBrokersAvailable,
     NonEmptyGroupError,
     TopicAlreadyExistsError,
     UnknownMemberIdError,
@@ -226,8 +225,3 @@ async def test_the_async_admin_works_with_three_brokers(kafka3: KafkaCluster) ->
             assert len((await admin.list_offsets(dict.fromkeys(tps, EARLIEST))).unwrap()) == 6
         finally:
             kafka3.start(old)
-
-
-def test_an_unreachable_broker_raises_an_error() -> None:
-    with pytest.raises(NoBrokersAvailable, match="127.0.0.1:1"):
-        KafkaAdmin("127.0.0.1:1", bootstrap_timeout_ms=100)

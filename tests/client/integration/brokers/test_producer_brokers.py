@@ -21,7 +21,6 @@ from slackwater.kafka.errors import (
     KafkaError,
     KafkaTimeoutError,
     MessageSizeTooLargeError,
-    NoBrokersAvailable,
 )
 from slackwater.kafka.producer import AsyncProducer, KafkaProducer, RecordMetadata
 from tests.support.devbroker import DevBroker
@@ -309,8 +308,3 @@ def test_a_leader_that_moves_costs_nothing(kafka3: KafkaCluster) -> None:
 def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(KafkaConfigurationError, match=message):
         KafkaProducer(bootstrap_servers="127.0.0.1:1", **options)
-
-
-def test_an_unreachable_broker_raises_an_error() -> None:
-    with pytest.raises(NoBrokersAvailable, match="127.0.0.1:1"):
-        KafkaProducer(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=100)

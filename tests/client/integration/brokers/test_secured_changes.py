@@ -12,9 +12,7 @@ import pytest
 
 from slackwater.kafka import KafkaProducer, Security, security_from_properties
 from slackwater.kafka.errors import (
-    AuthenticationError,
     KafkaConnectionError,
-    RefusedForNowError,
     SaslAuthenticationError,
 )
 from slackwater.kafka.net import Cluster, Connection, Purpose
@@ -27,7 +25,6 @@ from tests.client.integration.groups.consumer_harness import (
     settled,
     unique,
 )
-from tests.support.kafka.certificates import Authority
 from tests.support.kafka.secured import PASSWORD, REAUTH_MS, USER, SecuredKafka
 from tests.support.kafka.token_endpoint import Answer, TokenEndpoint, granting, unsecured_token
 from tests.support.waiting import WAIT_S, wait_until
@@ -231,84 +228,3 @@ def test_a_rotated_password_is_read_from_its_file(secured: SecuredKafka, tmp_pat
         assert not member.notices("lost")
     assert all(values == list(range(100)) for values in member.values.values())
     assert took < 5, f"{took:.1f} s: a changed file is presented at once"
-
-
-@pytest.mark.long
-def test_a_fixed_password_that_is_no_longer_valid_ends_the_consumer(secured: SecuredKafka) -> None:
-    user = unique("user")
-    rotate(secured, user, "first")
-    topic = make_topic(secured.cluster.bootstrap, PARTITIONS, 10)
-    with members() as group:
-        member = Member(
-            [topic], bootstrap_servers=secured.at("REAUTH"),
-            security=security(username=user, password="first"), group_id=unique("g"),
-            auto_offset_reset="earliest", heartbeat_interval_ms=300, session_timeout_ms=30_000,
-        )  # fmt: skip
-        group.append(member)
-        wait_until(lambda: count(member) == 10, "reading")
-        rotate(secured, user, "second")
-        wait_until(lambda: member.error is not None, "poll() raises")
-        assert isinstance(member.error, SaslAuthenticationError)
-        assert f"the login of user {user!r} by SCRAM-SHA-512 failed" in str(member.error)
-        assert "first" not in str(member.error).replace("at the first request", "")
-
-
-@pytest.mark.long
-def test_a_producer_reports_a_fixed_password_that_is_no_longer_valid(secured: SecuredKafka) -> None:
-    user = unique("user")
-    rotate(secured, user, "first")
-    topic = make_topic(secured.cluster.bootstrap, 1)
-    producer = KafkaProducer(
-        bootstrap_servers=secured.at("REAUTH"), security=security(username=user, password="first"),
-        delivery_timeout_ms=20_000, request_timeout_ms=5_000,
-    )  # fmt: skip
-    try:
-        producer.send(topic, b"x").get(WAIT_S)
-        rotate(secured, user, "second")
-
-        def fails() -> BaseException | None:
-            try:
-                producer.send(topic, b"y").get(WAIT_S)
-            except Exception as exc:
-                return exc
-            return None
-
-        error = wait_until(fails, "a send fails")
-        chain = [error, error.__cause__]
-        assert any(isinstance(error, AuthenticationError) for error in chain), chain
-    finally:
-        producer.close(1)
-
-
-async def test_a_rotated_ca_is_read_from_its_file(secured: SecuredKafka, tmp_path: Path) -> None:
-    file = tmp_path / "ca.crt"
-    file.write_text(Authority("the one before").pem)
-    cluster = Cluster(
-        secured.at("TLS"), security=Security(protocol="SSL", ca=file, retry_refused=True),
-        reconnect_backoff_ms=10,
-    )  # fmt: skip
-    with pytest.raises(RefusedForNowError, match=f"not signed by ca file {file}"):
-        await cluster.start(5_000)
-    file.write_text(secured.authority.pem)
-    await cluster.start(60_000)
-    await cluster.close()
-
-
-@pytest.mark.long
-async def test_a_rotated_client_certificate_is_read_from_its_file(
-    secured: SecuredKafka, tmp_path: Path
-) -> None:
-    expired, fresh = secured.authority.issue("c", expired=True), secured.authority.issue("c")
-    cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
-    cert.write_text(expired.cert)
-    key.write_text(expired.key)
-    wanted = Security(protocol="SSL", ca=secured.ca_file, cert=cert, key=key, retry_refused=True)
-    cluster = Cluster(secured.at("MTLS"), security=wanted, reconnect_backoff_ms=10)
-    with pytest.raises(RefusedForNowError, match="check that the broker trusts"):
-        await cluster.start(5_000)
-    cert.write_text(fresh.cert)
-    with pytest.raises(RefusedForNowError, match="does not belong to the certificate"):
-        await cluster.start(5_000)
-    key.write_text(fresh.key)
-    await cluster.start(60_000)
-    await cluster.close()

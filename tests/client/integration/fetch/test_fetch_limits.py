@@ -10,7 +10,6 @@ import pytest
 
 from slackwater.kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from tests.client.integration.groups.consumer_harness import drain, make_topic, options, unique
-from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.kafka.jars import find_java, kafka_libs
 from tests.support.waiting import WAIT_S, wait_until
@@ -159,24 +158,6 @@ def test_reset_by_duration_begins_with_the_first_record_that_is_young_enough(
         fill(broker.bootstrap, topic, {0: 1}, b"9")
         values = drain(consumer, 9 - first)[tp]
         assert values == [7_200_000] * max(0, 4 - first) + [1_800_000] * min(4, 8 - first) + [9]
-
-
-def test_a_broker_that_throttles_is_asked_nothing_until_its_time_is_over(devbroker: DevBroker) -> None:
-    """KIP-219: ``throttle_time_ms`` comes with an answer at once, and the client keeps it."""
-    topic, client_id = make_topic(devbroker.bootstrap, 1), unique("c")
-    [tp] = partitions(topic, 1)
-    more = {"client_id": client_id, "fetch_max_wait_ms": 50}
-    with KafkaConsumer(**options(devbroker.bootstrap, None, **more)) as consumer:
-        consumer.assign([tp])
-        requests = consumer._core.cluster.settings.requests
-        wait_until(lambda: requests["Fetch"] > 2, "the first fetches")
-        rule = {"api": "Fetch", "throttle_ms": 2_000, "client_id": client_id, "times": 1}
-        devbroker.control("POST", "/faults", rule)
-        throttled = consumer._core.fetcher._targets._throttled
-        until = wait_until(lambda: throttled.get(1), "throttled")
-        _nothing_is_fetched(consumer, until)
-        before = requests["Fetch"]
-        wait_until(lambda: consumer.poll(50) or requests["Fetch"] > before + 2, "fetches again")
 
 
 def _nothing_is_fetched(consumer: KafkaConsumer, until: float) -> int:

@@ -199,21 +199,6 @@ async def test_a_bootstrap_server_that_says_nothing_does_not_hold_up_the_others(
         assert set(cluster.metadata.brokers) == {1, 2}
 
 
-async def test_when_all_known_brokers_are_gone_the_bootstrap_servers_are_asked() -> None:
-    old, new = Site(), Site()
-    async with new.running():
-        async with old.running():
-            both = f"127.0.0.1:{old.ports[1]},127.0.0.1:{new.ports[1]}"
-            async with cluster_of(both) as cluster:
-                cluster.bootstrap_servers = cluster.bootstrap_servers[:1]
-                await cluster.start()
-                cluster.bootstrap_servers = cluster.bootstrap_servers[:0]
-        async with cluster_of(both) as cluster:
-            cluster.metadata.update(old.answer(m.MetadataRequest()), 0)  # type: ignore[arg-type]
-            await cluster.refresh()
-            assert {broker.port for broker in cluster.metadata.brokers.values()} == set(new.ports.values())
-
-
 async def test_without_recovery_the_known_brokers_are_all_there_is() -> None:
     old, new = Site(), Site()
     async with new.running():
