@@ -187,7 +187,6 @@ def test_a_removal_with_a_member_id_spares_a_process_that_has_joined_since(
 ) -> None:
     fenced = admin.remove_members(group, ["i-0"], member_ids={"i-0": "i-0-of-an-earlier-process"})
     assert isinstance(fenced["i-0"], FencedInstanceIdError)
-    assert "another process has joined with this group.instance.id since" in str(fenced["i-0"])
     (member,) = admin.describe_groups([group]).unwrap()[group].members
     assert member.instance_id == "i-0"
     removed = admin.remove_members(

@@ -175,43 +175,6 @@ def test_one_bad_partition_does_not_stop_the_others(client: RawClient) -> None:
 # -- bad frames -------------------------------------------------------------------------------
 
 
-def garbage(rng: random.Random) -> bytes:
-    """One of many kinds of frames that no client should send."""
-    kind = rng.randrange(7)
-    if kind == 0:
-        return rng.randbytes(rng.randrange(1, 200))
-    if kind == 1:
-        return struct.pack(">i", rng.choice([-1, -(2**31), 2**31 - 1, 2_000_001])) + rng.randbytes(20)
-    if kind == 2:
-        return b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-    if kind == 3:
-        size = rng.randrange(0, 60)
-        return struct.pack(">i", size) + rng.randbytes(size)
-    key, version = rng.choice([0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 22, 32, 42, 60]), 0
-    version = rng.randrange(-1, 19)
-    body = rng.randbytes(rng.randrange(0, 80))
-    if kind == 4:
-        body = bytes(rng.choice(b"\x00\x01\xff\x7f\x80") for _ in range(rng.randrange(80)))
-    header = struct.pack(">hhih", key, version, rng.randrange(1000), 1) + b"c"
-    return struct.pack(">i", len(header) + len(body)) + header + body
-
-
-def test_garbage_ends_its_connection_and_nothing_else(
-    broker: ThreadedBroker, client: RawClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    rng = random.Random(20)
-    host, port = parse_address(broker.bootstrap)
-    for _ in range(400):
-        with socket.create_connection((host, port), timeout=WAIT_S) as sock:
-            sock.sendall(garbage(rng))
-            if rng.random() < 0.5:
-                sock.shutdown(socket.SHUT_WR)
-                while sock.recv(65536):
-                    pass
-    assert produce(client, 0, b"alive").error_code == 0
-    assert "Traceback" not in caplog.text, "a garbage frame is bad input, not a fault of the broker"
-
-
 def filled(struct: type[Struct]) -> Struct:
     """A struct with something in every field."""
     values: dict[str, Any] = {}

@@ -281,9 +281,7 @@ def test_a_record_that_cannot_be_deserialized_can_be_skipped(broker: Any, face: 
         consumer.assign([tp])
         assert [r.value for r in consumer.poll(30_000)[tp]] == [0, 1, 2]
         for _ in range(2):
-            with pytest.raises(
-                RecordDeserializationError, match=f"value of the record at offset 3 of {tp}"
-            ) as info:
+            with pytest.raises(RecordDeserializationError) as info:
                 consumer.poll(30_000)
         error = info.value
         assert (error.topic_partition, error.offset, error.origin) == (tp, 3, "value")

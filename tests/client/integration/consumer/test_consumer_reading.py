@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -24,7 +23,6 @@ from slackwater.kafka.errors import (
 )
 from tests.client.integration.groups.consumer_harness import drain, make_topic, options, produce, unique
 from tests.support.processes import reserve_ports
-from tests.support.proxies import ChangingProxy
 from tests.support.waiting import WAIT_S, wait_until
 
 
@@ -130,23 +128,6 @@ def test_a_member_whose_position_nobody_sets_still_rebalances(broker: Any) -> No
             return len(consumer.assignment()) == len(second.assignment()) == 1
 
         wait_until(shared, "each has one")
-
-
-def test_paused_partitions_keep_their_buffer(broker: Any) -> None:
-    topic = make_topic(broker.bootstrap, 2, 400)
-    partition, other = partitions(topic, 2)
-    with KafkaConsumer(**options(broker.bootstrap, None, max_poll_records=10)) as consumer:
-        consumer.assign([partition, other])
-        wait_until(lambda: consumer._core.buffer.held_bytes(partition), "something of it fetched")
-        consumer.pause(partition)
-        assert consumer.paused() == {partition}
-        assert drain(consumer, 200) == {other: list(range(200))}
-        assert consumer.poll(200) == {}
-        held = consumer._core.buffer.held_bytes(partition)
-        assert held > 0
-        consumer.resume(partition)
-        assert drain(consumer, 200) == {partition: list(range(200))}
-        assert consumer.paused() == set()
 
 
 def test_fetches_ahead_while_the_application_works_and_not_beyond_the_bounds(broker: Any) -> None:
@@ -281,34 +262,6 @@ def test_no_broker_is_one_error_that_names_the_addresses() -> None:
         KafkaConsumer("t", bootstrap_servers=[address], group_id="g", bootstrap_timeout_ms=500)
     assert time.monotonic() - started < 15, "far less than the default"
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("kafka-consumer")]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda data: b"\x7f\xff\xff\xff" + data[4:],
-        lambda data: data[: len(data) // 2],
-        lambda data: struct.pack(">i", 12) + b"\xff" * 12,
-        lambda data: b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    ],
-    ids=["oversized", "truncated", "garbage", "http"],
-)
-def test_a_broken_frame_ends_the_connection_and_not_the_consumer(
-    broker: Any, change: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = make_topic(broker.bootstrap, 1, 10)
-    (tp,) = partitions(topic, 1)
-    with ChangingProxy(broker.bootstrap) as proxy:
-        more = {"request_timeout_ms": 2_000, "reconnect_backoff_max_ms": 100}
-        with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
-            # New connections go to the proxy, not to the address that the broker names.
-            monkeypatch.setattr(consumer._core.cluster._pool, "_connect", proxy.connect)
-            consumer.assign([tp])
-            drain(consumer, 10)
-            proxy.changes.append(change)
-            produce(broker.bootstrap, topic, 1, 10, start=10)
-            assert drain(consumer, 10) == {tp: list(range(10, 20))}
-            assert not proxy.changes
 
 
 def test_a_consumer_outlives_its_broker() -> None:

@@ -10,7 +10,7 @@ import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from slackwater.kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
-from slackwater.kafka.errors import LogTruncationError, TopicRecreatedError
+from slackwater.kafka.errors import TopicRecreatedError
 from tests.client.integration.groups.consumer_harness import drain, make_topic, options, produce, unique
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
@@ -59,39 +59,6 @@ def test_a_recreated_topic_is_read_from_its_beginning(
             assert drain(consumer, records) == {tp: list(range(1_000, 1_000 + records))}
         [said] = [record.message for record in caplog.records if "created again" in record.message]
         assert said.startswith(f"{tp}: the topic was deleted and created again; it was read to offset 50")
-
-
-def test_a_recreated_topic_raises_an_error_without_a_reset_policy(broker: Any) -> None:
-    topic = make_topic(broker.bootstrap, 1, 50)
-    tp = TopicPartition(topic, 0)
-    more = {"auto_offset_reset": "none", "allow_auto_create_topics": False}
-    with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
-        consumer.assign([tp])
-        consumer.seek(tp, 0)
-        drain(consumer, 50)
-        make_anew(broker.bootstrap, topic, 60)
-        with pytest.raises(
-            LogTruncationError, match=f"{tp} was consumed to 50 and is truncated at 0"
-        ) as caught:
-            wait_until(lambda: consumer.poll(500), "the error")
-        consumer.seek(tp, caught.value.divergent_offsets[tp].offset)
-        assert drain(consumer, 60) == {tp: list(range(1_000, 1_060))}
-
-
-def test_a_position_that_was_sought_in_a_deleted_topic_is_none_of_the_new_one(broker: Any) -> None:
-    """Nothing was fetched in between, which would have shown the topic's id."""
-    topic = make_topic(broker.bootstrap, 1, 50)
-    tp = TopicPartition(topic, 0)
-    more = {"auto_offset_reset": "latest", "allow_auto_create_topics": False}
-    with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
-        consumer.assign([tp])
-        consumer.pause(tp)
-        consumer.bootstrap(refresh=True)
-        consumer.seek(tp, 30)
-        make_anew(broker.bootstrap, topic, 60)
-        consumer.bootstrap(refresh=True)
-        consumer.resume(tp)
-        assert drain(consumer, 60) == {tp: list(range(1_000, 1_060))}
 
 
 @pytest.mark.not_on("kafka-3.9", "OffsetCommit v9 names topics, and takes the offset for the new one")

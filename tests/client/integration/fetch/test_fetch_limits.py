@@ -90,54 +90,6 @@ def drain_any(consumer: KafkaConsumer, count: int) -> None:
         count -= sum(map(len, consumer.poll_columns(500).values()))
 
 
-def test_no_partition_starves_beside_one_that_is_far_behind(broker: Any) -> None:
-    """Counted in polls: the others wait only for the fetched records of the large one."""
-    topic = make_topic(broker.bootstrap, 4)
-    large, others = TopicPartition(topic, 0), partitions(topic, 4)[1:]
-    fill(broker.bootstrap, topic, {0: 6_000, 1: 40, 2: 40, 3: 40}, b"x" * 100)
-    # About 150 records of the large one to a fetch.
-    more = {"max_poll_records": 10, "max_partition_fetch_bytes": 16_384, "fetch_max_bytes": 16_384}
-    with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
-        consumer.assign([large, *others])
-        counts = dict.fromkeys([large, *others], 0)
-        polls = 0
-        while any(counts[tp] < 40 for tp in others):
-            columns = consumer.poll_columns(5_000)
-            polls += 1
-            for tp, rows in columns.items():
-                counts[tp] += len(rows)
-            assert polls < 200, counts
-        assert counts[large] < 3_000
-        while counts[large] < 6_000:
-            counts[large] += sum(map(len, consumer.poll_columns(5_000).values()))
-
-
-def test_paused_partitions_cannot_use_up_the_room_of_the_others(broker: Any) -> None:
-    """Their buffers are kept while there is room, and fetched again after they were dropped."""
-    topic = make_topic(broker.bootstrap, 4)
-    tps = partitions(topic, 4)
-    fill(broker.bootstrap, topic, dict.fromkeys(range(4), 300), b"x" * 1_000)
-    more = {"max_partition_fetch_bytes": 100_000, "fetch_max_bytes": 210_000, "max_poll_records": 20}
-    with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
-        consumer.assign(tps[:3])
-        buffer = consumer._core.buffer
-        wait_until(lambda: buffer.total_bytes > 150_000, "the room used up")
-        consumer.pause(*tps[:3])
-        consumer.assign(tps)
-        counts = dict.fromkeys(tps, 0)
-        while counts[tps[3]] < 300:
-            for tp, rows in consumer.poll_columns(2_000).items():
-                counts[tp] += len(rows)
-            assert buffer.total_bytes <= 210_000 + 16_384
-        assert [counts[tp] for tp in tps[:3]] == [0, 0, 0]
-        consumer.resume(*tps[:3])
-        offsets: dict[TopicPartition, list[int]] = {tp: [] for tp in tps[:3]}
-        while sum(map(len, offsets.values())) < 900:
-            for tp, records in consumer.poll(2_000).items():
-                offsets[tp].extend(record.offset for record in records)
-        assert offsets == {tp: list(range(300)) for tp in tps[:3]}
-
-
 @pytest.mark.parametrize(
     ("policy", "first"), [("by_duration:PT1H", 4), ("by_duration:P7D", 0), ("by_duration:PT1M", 8)]
 )

@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 import pytest
-from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewPartitions
+from kafka.admin import KafkaAdminClient, NewPartitions
 
 from slackwater.kafka import KafkaAdmin, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.errors import UnknownMemberIdError
@@ -171,31 +171,6 @@ def test_a_leader_that_returns_to_an_old_broker_watches_the_topics(kafka28: Any)
 
 
 @pytest.mark.long
-def test_a_plan_that_cannot_be_stored_is_explained(kafka3: Any) -> None:
-    """The group cannot become Stable while __consumer_offsets has too few replicas."""
-    topic, group = make_topic(kafka3.bootstrap, 2), unique("g")
-    node = wait_until(lambda: kafka3.coordinator_of(group), "the coordinator")
-    other = _other(kafka3, node)
-    _require_replicas(kafka3.bootstrap, "3")
-    kafka3.stop(other)
-    try:
-        with members() as running:
-            running.append(Member([topic], **options(_address(kafka3, other), group, group_instance_id="a")))
-            inside = running[0].consumer._core.group.membership  # type: ignore[union-attr]
-            wait_until(lambda: list(inside.diagnostics.findings), "the message")
-            (finding,) = inside.diagnostics.findings
-            assert finding.kind is FindingKind.SYNC_FAILS
-            assert "__consumer_offsets" in finding.text, finding.text
-            assert "min.insync.replicas" in finding.text
-            _require_replicas(_address(kafka3, other), "1")  # as the message advises
-            wait_until(lambda: settled(running, topic, 2), "a Stable group")
-            assert len(inside.diagnostics.findings) == 1
-    finally:
-        kafka3.start(other)
-        _require_replicas(kafka3.bootstrap, "1")
-
-
-@pytest.mark.long
 def test_a_join_parked_at_a_vanished_broker_is_sent_to_another(kafka3: Any) -> None:
     """A lost machine closes no connection; without a check the Join would wait for five minutes."""
     topic, group = make_topic(kafka3.bootstrap, 2), unique("g")
@@ -217,17 +192,6 @@ def test_a_join_parked_at_a_vanished_broker_is_sent_to_another(kafka3: Any) -> N
             wait_until(lambda: settled(running, topic, 2), "a member elsewhere")
         finally:
             os.kill(pid, signal.SIGCONT)
-
-
-def _require_replicas(bootstrap: str, count: str) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-    try:
-        resource = ConfigResource(
-            ConfigResourceType.TOPIC, "__consumer_offsets", {"min.insync.replicas": count}
-        )
-        admin.alter_configs([resource])
-    finally:
-        admin.close()
 
 
 def _other(cluster: Any, node: int) -> int:

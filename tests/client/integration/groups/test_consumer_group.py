@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
 
-from slackwater.kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from slackwater.kafka import KafkaAdmin, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.errors import (
     FencedInstanceIdError,
-    IllegalStateError,
-    InconsistentGroupProtocolError,
-    InvalidSessionTimeoutError,
 )
+from slackwater.kafka.protocol.diagnostics import FindingKind
+from slackwater.kafka.protocol.membership.member import Membership
 from tests.client.integration.groups.consumer_harness import (
     Member,
     add_partitions,
@@ -190,20 +190,35 @@ def test_commit_from_another_thread_while_the_group_rebalances(broker: Any) -> N
         assert first.consumer.committed(kept, metadata=True) is not None
 
 
-def test_bad_group_settings_are_one_clear_error(broker: Any) -> None:
+def membership_of(consumer: KafkaConsumer) -> Membership:
+    group = consumer._core.group
+    assert group is not None
+    return group.membership
+
+
+def test_heartbeats_go_on_without_poll(broker: Any) -> None:
+    """A handler may work for longer than the session, up to max.poll.interval.ms."""
     topic, group = make_topic(broker.bootstrap, 1), unique("g")
-    bad = options(broker.bootstrap, group, session_timeout_ms=2_000_000_000)
-    with (
-        KafkaConsumer(topic, **bad) as consumer,
-        pytest.raises(InvalidSessionTimeoutError, match="session_timeout_ms=2000000000"),
-    ):
-        consumer.poll(30_000)
-    sticky = options(broker.bootstrap, group, partition_assignment_strategy="cooperative-sticky")
-    ranges = options(broker.bootstrap, group, partition_assignment_strategy="range")
-    with KafkaConsumer(topic, **sticky) as sticky_consumer, KafkaConsumer(**ranges) as other:
-        wait_until(lambda: sticky_consumer.poll(50) or sticky_consumer.assignment(), "the first")
-        other.subscribe([topic])
-        with pytest.raises(InconsistentGroupProtocolError, match="partition_assignment_strategy"):
-            wait_until(lambda: other.poll(100), "an error")
-        with pytest.raises(IllegalStateError):
-            other.assign([TopicPartition(topic, 0)])
+    more = {"session_timeout_ms": 6_000, "max_poll_interval_ms": 60_000}
+    with KafkaConsumer(topic, **options(broker.bootstrap, group, **more)) as consumer:
+        wait_until(lambda: consumer.poll(50) or consumer.assignment(), "joined")
+        before, began = consumer.membership(), time.monotonic()
+        wait_until(lambda: time.monotonic() - began > 7, "more than a session")
+        assert consumer.membership() == before
+        consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(0)})
+        consumer.poll(0)
+        assert not membership_of(consumer).diagnostics.findings
+
+
+def test_a_removed_live_member_is_notified_and_joins_again(broker: Any) -> None:
+    topic, group = make_topic(broker.bootstrap, 2), unique("g")
+    with members() as running, KafkaAdmin(bootstrap_servers=broker.bootstrap) as admin:
+        running.append(Member([topic], **options(broker.bootstrap, group, group_instance_id="a")))
+        wait_until(lambda: settled(running, topic, 2), "one member")
+        before = running[0].consumer.membership()
+        admin.remove_members(group, ["a"]).unwrap()
+        wait_until(lambda: running[0].generation > before.generation and running[0].stable, "back")
+        assert len(running[0].notices("lost")) == 2
+        assert running[0].consumer.membership().member_id != before.member_id
+        findings = membership_of(running[0].consumer).diagnostics.findings
+        assert [finding.kind for finding in findings].count(FindingKind.REMOVED) == 1

@@ -19,7 +19,7 @@ from slackwater.kafka import (
     TopicPartition,
 )
 from slackwater.kafka.admin import NewTopic
-from slackwater.kafka.errors import FencedInstanceIdError, KafkaConnectionError
+from slackwater.kafka.errors import FencedInstanceIdError
 from slackwater.kafka.net import Purpose
 from slackwater.kafka.wire import messages as m
 from tests.client.integration.groups.consumer_harness import (
@@ -311,43 +311,6 @@ def test_the_first_records_come_from_memory(broker: Any, leads: bool) -> None:
 
 
 # -- what happens meanwhile ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("patient", [True, False], ids=["mended", "at once"])
-def test_a_standby_replaces_lost_connections(broker: Any, patient: bool) -> None:
-    """The standby opens them again; a takeover that does not wait for that succeeds, too."""
-    topic = make_topic(broker.bootstrap, PARTITIONS, 60)
-    with group_of_three(broker.bootstrap, topic) as (same, holders):
-        wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
-        events, generation = quiet(holders), holders[0].generation
-        new = Successor(same, topic)
-        try:
-            core = new.consumer._core
-            assert core.group is not None
-            cluster = core.cluster
-            node = cluster._coordinators._known[core.group.group_id]
-            offsets = holders[1].hand_over()
-            new.consumer.prefetch(dict.fromkeys(offsets, 0))
-            wait_until(lambda: is_caught_up(new.consumer), "the log's end")
-            purposes = (Purpose.GROUP, Purpose.GENERAL, Purpose.FETCH)
-            lost = [cluster.open_connection(node, purpose) for purpose in purposes]
-            for connection in lost:
-                assert connection is not None
-                error = KafkaConnectionError("cut by the test")
-                core._loop.call_soon_threadsafe(connection.fail, error)
-            wait_until(lambda: all(member is not None and member.closed for member in lost), "the loss")
-            if patient:
-                wait_until(
-                    lambda: all(cluster.open_connection(node, purpose) is not None for purpose in purposes),
-                    "new connections",
-                )
-            produce(broker.bootstrap, topic, PARTITIONS, 6, start=10)
-            new.take_over(offsets, generation)
-            assert new.take(2) == {tp: [10] for tp in offsets}
-            assert new.consumer.membership().generation == generation
-            assert quiet(holders) == events
-        finally:
-            new.stop()
 
 
 def follow_all(standby: KafkaConsumer, old: Member) -> bool:

@@ -60,13 +60,13 @@ class Scene:
         self.topic = f"killed-{uuid.uuid4().hex[:8]}"
         self.here: list[Peer] = []
 
-    def add(self, kind: str) -> Peer:
-        """Starts a member."""
+    def add(self, kind: str, instance: str | None = None) -> Peer:
+        """Starts a member; a static one with an ``instance``."""
         name = f"{kind}-{len(self._started)}"
         where: dict[str, Any] = {"bootstrap": self.bootstrap, "topic": self.topic, "group": self.topic}
         # confluent-kafka adds a NUL to the metadata that it commits, and reads on behind the end of others'.
         note = "" if "confluent-kafka" in self.story else name
-        peer = Peer(kind, name, strategy=self.story.strategy, metadata=note, **where)
+        peer = Peer(kind, name, strategy=self.story.strategy, instance=instance, metadata=note, **where)
         self._started.append(peer)
         self.here.append(peer)
         return peer
@@ -128,7 +128,7 @@ def play(bootstrap: str, story: Story) -> Outcome:
             scene.leave(kept)
             scene.settle(client, "the others after one has left")
             producer.finish()
-            wait_for("reading all", lambda: _all_read(running, producer), scene.here)
+            wait_for("reading all", lambda: all_read(running, producer), scene.here)
         ends = {number: max(stored) + 1 for number, stored in producer.stored.items()}
         _agree_on_commits(scene.here, ends)
         for peer in list(scene.here):
@@ -138,7 +138,7 @@ def play(bootstrap: str, story: Story) -> Outcome:
         return Outcome(check(events, producer.stored), producer.count, refused)
 
 
-def _all_read(running: Sequence[Peer], producer: NumberedProducer) -> bool:
+def all_read(running: Sequence[Peer], producer: NumberedProducer) -> bool:
     furthest = dict.fromkeys(range(PARTITIONS), -1)
     for peer in running:
         for event in peer.said("committed"):

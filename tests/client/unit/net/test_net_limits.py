@@ -161,7 +161,7 @@ async def test_a_connection_that_fails_meanwhile_fails_the_large_answer(held: th
         waiting = connection.send(m.MetadataRequest())
         await connection.request(m.HeartbeatRequest())
         connection.fail(KafkaConnectionError("gone"))
-        with pytest.raises(KafkaConnectionError, match="Metadata v13 .* was not answered: gone"):
+        with pytest.raises(KafkaConnectionError, match="Metadata v13 .*: gone"):
             await waiting
         held.set()
         assert connection.in_flight == 0
@@ -178,7 +178,6 @@ async def test_a_large_answer_that_does_not_decode_fails_the_connection() -> Non
         asked: list[Any] = [connection.send(m.MetadataRequest()), connection.send(m.HeartbeatRequest())]
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(each) for each in outcomes] == [KafkaConnectionError] * 2
-        assert "the response to Metadata v13 cannot be decoded" in str(outcomes[0])
         assert connection.closed
 
 

@@ -18,13 +18,12 @@ def test_a_bomb_is_refused_with_the_option_that_would_accept_it(name: str) -> No
     data = bomb(name)
     tracemalloc.start()
     try:
-        with pytest.raises(
-            records.CorruptBatchError, match=rf"offset 7.*{LIMIT}.*fetch\.max\.decompressed\.bytes"
-        ):
+        with pytest.raises(records.CorruptBatchError, match=rf"{LIMIT}.*fetch\.max\.decom") as caught:
             records.decode(data, fetch_offset=0, max_decompressed_bytes=LIMIT)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+    assert caught.value.offset == 7
     assert peak < LIMIT * 9 // 8 + CODEC_ROOM
 
 
@@ -32,11 +31,12 @@ def test_a_bomb_in_a_wrapper_in_a_wrapper_is_never_unfolded() -> None:
     data = in_two_wrappers()
     tracemalloc.start()
     try:
-        with pytest.raises(records.CorruptBatchError, match="offset 7.*compressed once more"):
+        with pytest.raises(records.CorruptBatchError, match="compressed once more") as caught:
             records.decode(data, fetch_offset=0, max_decompressed_bytes=LIMIT)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+    assert caught.value.offset == 7
     assert peak < CODEC_ROOM
 
 

@@ -175,6 +175,9 @@ def test_bad_properties_are_refused(properties: dict[str, str], says: str) -> No
         ({"group_id": "  "}, ["group_id must be a non-empty string"]),
         ({"bootstrap_servers": "a:b:c"}, ["bootstrap_servers"]),
         ({"bootstrap_servers": []}, ["bootstrap_servers"]),
+        ({"partition_assignment_strategy": "range", "scheduled_rebalance_max_delay_ms": 5},
+          ["scheduled_rebalance_max_delay_ms"]),
+        ({"scheduled_rebalance_max_delay_ms": -1}, ["scheduled_rebalance_max_delay_ms"]),
     ],
 )  # fmt: skip
 def test_impossible_combinations_are_refused(options: dict[str, Any], says: list[str]) -> None:
