@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 from unittest.mock import patch
 from uuid import UUID
@@ -136,8 +136,18 @@ class Listener:
         self.notices.append(("revoked", revoked))
 
 
+CONSUMERS: list[Face] = []
+
+
+@pytest.fixture(autouse=True)
+async def closed_consumers(wire: Wire) -> AsyncIterator[None]:
+    yield
+    while CONSUMERS:
+        await CONSUMERS.pop().close()
+
+
 class Face:
-    """What the tests do to a consumer, for either face."""
+    """What the tests do to a consumer, for either face; the end of the test closes it."""
 
     is_async = False
 
@@ -146,6 +156,7 @@ class Face:
         self.consumer: Any = kind(**{**OPTIONS, **options})
         self.listener = Listener()
         self.listener.consumer = self.consumer
+        CONSUMERS.append(self)
 
     async def begin(self) -> None:
         if self.is_async:
@@ -241,15 +252,13 @@ async def test_a_standby_has_the_coordinator_and_both_connections_and_joins_noth
 ) -> None:
     made = face()
     await made.stand_by()
-    try:
-        assert wire.asked[:3] == ["coordinator", "group", "general"]
-        membership = made.consumer.membership()
-        assert (membership.state, membership.generation, membership.member_id) == ("out", -1, "")
-        assert (made.consumer.assignment(), made.consumer.subscription()) == (set(), None)
-        assert made.core.group.membership.poll(0)[0] == []
-        assert made.core.subscription.mode is Mode.STANDBY
-    finally:
-        await made.close()
+    assert wire.asked[:3] == ["coordinator", "group", "general"]
+    membership = made.consumer.membership()
+    assert (membership.state, membership.generation, membership.member_id) == ("out", -1, "")
+    assert (made.consumer.assignment(), made.consumer.subscription()) == (set(), None)
+    assert made.core.group.membership.poll(0)[0] == []
+    assert made.core.subscription.mode is Mode.STANDBY
+    await made.close()
     assert made.listener.notices == []
 
 
@@ -260,30 +269,24 @@ async def test_a_standby_has_the_coordinator_and_both_connections_and_joins_noth
 )
 async def test_a_standby_needs_a_group_and_an_instance(face: Any, missing: Any, named: str) -> None:
     made = face(**missing)
-    try:
-        with pytest.raises(IllegalStateError, match=rf"stand_by\(\).*{named}"):
-            await made.stand_by()
-        assert made.core.subscription.mode is Mode.NONE
-    finally:
-        await made.close()
+    with pytest.raises(IllegalStateError, match=rf"stand_by\(\).*{named}"):
+        await made.stand_by()
+    assert made.core.subscription.mode is Mode.NONE
 
 
 @FACES
 async def test_what_reads_or_commits_is_refused_in_standby_and_says_what_to_do(face: Any) -> None:
     made = face()
     await made.stand_by()
-    try:
-        for name, how in [
-            ("poll", ()), ("poll_columns", ()), ("poll_arrow", ()), ("subscribe", (["t"],)),
-            ("assign", ([A],)), ("stand_by", (["t"],)), ("commit", ({A: at(1)},)),
-        ]:  # fmt: skip
-            with pytest.raises(IllegalStateError, match=r"take_over\(\).*unsubscribe\(\)"):
-                await made.call(name, *how)
-        with pytest.raises(IllegalStateError, match="standby"):
-            await anext(made.consumer) if made.is_async else await asyncio.to_thread(next, made.consumer)
-        assert made.core.subscription.mode is Mode.STANDBY
-    finally:
-        await made.close()
+    for name, how in [
+        ("poll", ()), ("poll_columns", ()), ("poll_arrow", ()), ("subscribe", (["t"],)),
+        ("assign", ([A],)), ("stand_by", (["t"],)), ("commit", ({A: at(1)},)),
+    ]:  # fmt: skip
+        with pytest.raises(IllegalStateError, match=r"take_over\(\).*unsubscribe\(\)"):
+            await made.call(name, *how)
+    with pytest.raises(IllegalStateError, match="standby"):
+        await anext(made.consumer) if made.is_async else await asyncio.to_thread(next, made.consumer)
+    assert made.core.subscription.mode is Mode.STANDBY
 
 
 @FACES
@@ -291,101 +294,83 @@ async def test_what_reads_or_commits_is_refused_in_standby_and_says_what_to_do(f
 async def test_a_standby_refuses_bad_topics_and_bad_listeners(face: Any, how: dict[str, Any]) -> None:
     made = face()
     await made.begin()
-    try:
-        with pytest.raises(ValueError, match="either topics or a pattern"):
-            await made.call("stand_by", **how)
-        with pytest.raises(TypeError, match="on_partitions_assigned"):
-            await made.call("stand_by", ["t"], listener=object())
-    finally:
-        await made.close()
+    with pytest.raises(ValueError, match="either topics or a pattern"):
+        await made.call("stand_by", **how)
+    with pytest.raises(TypeError, match="on_partitions_assigned"):
+        await made.call("stand_by", ["t"], listener=object())
 
 
 @FACES
 async def test_without_a_standby_there_is_nothing_to_prefetch_or_take_over(face: Any) -> None:
     made = face()
     await made.begin()
-    try:
-        for _ in range(2):
-            with pytest.raises(IllegalStateError, match=r"stand_by\(\) first"):
-                await made.call("prefetch", {A: 1})
-            with pytest.raises(IllegalStateError, match=r"stand_by\(\) first"):
-                await made.call("take_over", {})
-            await made.call("subscribe", ["t"])
-    finally:
-        await made.close()
+    for _ in range(2):
+        with pytest.raises(IllegalStateError, match=r"stand_by\(\) first"):
+            await made.call("prefetch", {A: 1})
+        with pytest.raises(IllegalStateError, match=r"stand_by\(\) first"):
+            await made.call("take_over", {})
+        await made.call("subscribe", ["t"])
 
 
 @FACES
 async def test_unsubscribe_ends_the_standby_and_another_may_follow(face: Any) -> None:
     made = face()
     await made.stand_by()
-    try:
-        await made.call("prefetch", {A: 5})
-        await made.fetched(A, 5, 3)
-        await made.call("unsubscribe")
-        assert (made.core.subscription.prefetched, made.core.buffer.total_bytes) == ({}, 0)
-        assert await made.poll() == {}
-        await made.call("stand_by", ["t"])
-        assert made.core.subscription.prefetched == {}
-    finally:
-        await made.close()
+    await made.call("prefetch", {A: 5})
+    await made.fetched(A, 5, 3)
+    await made.call("unsubscribe")
+    assert (made.core.subscription.prefetched, made.core.buffer.total_bytes) == ({}, 0)
+    assert await made.poll() == {}
+    await made.call("stand_by", ["t"])
+    assert made.core.subscription.prefetched == {}
 
 
 @FACES
 async def test_a_standby_that_does_not_get_ready_says_why_and_is_none(face: Any, wire: Wire) -> None:
     wire.hangs = True
     made = face()
-    try:
-        with pytest.raises(KafkaTimeoutError, match="within 50 ms: the broker is away"):
-            await made.stand_by(timeout_ms=50)
-        assert await made.poll() == {}
-        wire.hangs = False
+    with pytest.raises(KafkaTimeoutError, match="within 50 ms: the broker is away"):
+        await made.stand_by(timeout_ms=50)
+    assert await made.poll() == {}
+    wire.hangs = False
+    await made.call("stand_by", ["t"])
+    wire.hangs = True
+    await made.call("unsubscribe")
+    wire.hangs, wire.topic_error = False, E.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(TopicAuthorizationFailedError, match="'t'"):
         await made.call("stand_by", ["t"])
-        wire.hangs = True
-        await made.call("unsubscribe")
-        wire.hangs, wire.topic_error = False, E.TOPIC_AUTHORIZATION_FAILED
-        with pytest.raises(TopicAuthorizationFailedError, match="'t'"):
-            await made.call("stand_by", ["t"])
-        # It is told once, here, and not by what comes after.
-        wire.topic_error = 0
-        await made.call("stand_by", ["t"])
-        await made.call("take_over", {})
-        assert await made.poll() == {}
-    finally:
-        await made.close()
+    # It is told once, here, and not by what comes after.
+    wire.topic_error = 0
+    await made.call("stand_by", ["t"])
+    await made.call("take_over", {})
+    assert await made.poll() == {}
 
 
 @FACES
 async def test_a_wakeup_ends_the_wait_and_leaves_no_standby(face: Any, wire: Wire) -> None:
     wire.hangs = True
     made = face()
-    try:
-        await made.begin()
-        waiting = asyncio.create_task(made.call("stand_by", ["t"]))
-        await wait_until_async(lambda: "coordinator" in wire.asked, "the question for the coordinator")
-        made.consumer.wakeup()
-        with pytest.raises(WakeupError):
-            await waiting
-        assert (made.core.subscription.mode, made.core.standby.active) == (Mode.NONE, False)
-        wire.hangs = False
-        await made.call("stand_by", ["t"])
-    finally:
-        await made.close()
+    await made.begin()
+    waiting = asyncio.create_task(made.call("stand_by", ["t"]))
+    await wait_until_async(lambda: "coordinator" in wire.asked, "the question for the coordinator")
+    made.consumer.wakeup()
+    with pytest.raises(WakeupError):
+        await waiting
+    assert (made.core.subscription.mode, made.core.standby.active) == (Mode.NONE, False)
+    wire.hangs = False
+    await made.call("stand_by", ["t"])
 
 
 @FACES
 async def test_errors_of_a_standby_are_not_raised_after_the_takeover(face: Any) -> None:
     made = face()
     await made.stand_by()
-    try:
-        await made.on_loop(made.core._on_error, KafkaConnectionError("once upon a time"))
-        await made.call("take_over", {})
-        assert await made.poll() == {}
-        await made.on_loop(made.core._on_error, KafkaConnectionError("now"))
-        with pytest.raises(KafkaConnectionError, match="now"):
-            await made.poll()
-    finally:
-        await made.close()
+    await made.on_loop(made.core._on_error, KafkaConnectionError("once upon a time"))
+    await made.call("take_over", {})
+    assert await made.poll() == {}
+    await made.on_loop(made.core._on_error, KafkaConnectionError("now"))
+    with pytest.raises(KafkaConnectionError, match="now"):
+        await made.poll()
 
 
 # -- prefetching -----------------------------------------------------------------------------------------
@@ -395,43 +380,37 @@ async def test_errors_of_a_standby_are_not_raised_after_the_takeover(face: Any) 
 async def test_each_prefetch_replaces_the_previous_one(face: Any) -> None:
     made = face()
     await made.stand_by()
-    try:
-        await made.call("prefetch", {A: 5, B: 7, OTHER: 1})
-        ahead = made.core.subscription.prefetched
-        assert {tp: state.position for tp, state in ahead.items()} == {A: 5, B: 7}
-        await made.fetched(A, 5, 4)
-        await made.fetched(B, 7, 2)
-        held = made.core.buffer.held_bytes(A)
-        await made.call("prefetch", {A: 7, C: 1})
-        # B's went, A's stayed: it was only moved on.
-        assert made.core.subscription.prefetched[A] is ahead[A]
-        assert {tp: state.position for tp, state in made.core.subscription.prefetched.items()} == {A: 7, C: 1}
-        assert made.core.buffer.total_bytes == held
-        await made.call("prefetch", {A: 6, C: 1})
-        assert (made.core.subscription.prefetched[A].position, made.core.buffer.total_bytes) == (6, 0)
-        await made.call("prefetch", {})
-        assert made.core.subscription.prefetched == {}
-        for wrong in ({A: -1}, {A: "5"}, {"t": 5}):
-            with pytest.raises((TypeError, ValueError)):
-                await made.call("prefetch", wrong)
-    finally:
-        await made.close()
+    await made.call("prefetch", {A: 5, B: 7, OTHER: 1})
+    ahead = made.core.subscription.prefetched
+    assert {tp: state.position for tp, state in ahead.items()} == {A: 5, B: 7}
+    await made.fetched(A, 5, 4)
+    await made.fetched(B, 7, 2)
+    held = made.core.buffer.held_bytes(A)
+    await made.call("prefetch", {A: 7, C: 1})
+    # B's went, A's stayed: it was only moved on.
+    assert made.core.subscription.prefetched[A] is ahead[A]
+    assert {tp: state.position for tp, state in made.core.subscription.prefetched.items()} == {A: 7, C: 1}
+    assert made.core.buffer.total_bytes == held
+    await made.call("prefetch", {A: 6, C: 1})
+    assert (made.core.subscription.prefetched[A].position, made.core.buffer.total_bytes) == (6, 0)
+    await made.call("prefetch", {})
+    assert made.core.subscription.prefetched == {}
+    for wrong in ({A: -1}, {A: "5"}, {"t": 5}):
+        with pytest.raises((TypeError, ValueError)):
+            await made.call("prefetch", wrong)
 
 
 @FACES
 async def test_with_a_pattern_what_matches_is_stood_by_for(face: Any) -> None:
     made = face()
     await made.stand_by(topics=(), pattern="t.*")
-    try:
-        await made.call("prefetch", {A: 5, OTHER: 5})
-        assert set(made.core.subscription.prefetched) == {A}
-        await made.fetched(A, 5, 2)
-        await made.call("take_over", {A: at(6)})
-        await made.join(A)
-        assert await made.poll() == {A: [6]}
-        assert made.consumer.subscription() == {"t"}
-    finally:
-        await made.close()
+    await made.call("prefetch", {A: 5, OTHER: 5})
+    assert set(made.core.subscription.prefetched) == {A}
+    await made.fetched(A, 5, 2)
+    await made.call("take_over", {A: at(6)})
+    await made.join(A)
+    assert await made.poll() == {A: [6]}
+    assert made.consumer.subscription() == {"t"}
 
 
 # -- taking over -----------------------------------------------------------------------------------------
@@ -467,30 +446,27 @@ async def polled(
 @FACES
 async def test_a_takeover_continues_at_the_given_offsets_without_a_request(face: Any, wire: Wire) -> None:
     made = await warm(face)
-    try:
-        del wire.asked[:]
-        await made.call("take_over", {A: at(13), B: at(20)})
-        assert (await made.poll(), made.consumer.assignment()) == ({}, set()), "it is not in the group yet"
-        assert made.listener.notices == []
-        await made.join(A, B)
-        assert await polled(made, 7) == {A: list(range(13, 20))}
-        assert made.listener.notices == [("assigned", [A, B])]
-        assert (made.consumer.membership().state, made.consumer.membership().returned) == ("stable", True)
-        assert wire.asked == []
-        assert await made.call("position", B) == 20
-        # It was at the end of what was prefetched, and may be behind the log's end by now.
-        assert made.consumer.current_lag(B) is None
-        made.core.subscription.get(B).highwater = 20
-        assert made.consumer.current_lag(B) is None
-        made.core.subscription.get(B).fetched = True
-        assert made.consumer.current_lag(B) == 0
-        # What is committed next has the epoch of what was read.
-        assert made.core.committer.consumed() == {
-            A: OffsetAndMetadata(20, "", EPOCH),
-            B: OffsetAndMetadata(20, "", EPOCH),
-        }
-    finally:
-        await made.close()
+    del wire.asked[:]
+    await made.call("take_over", {A: at(13), B: at(20)})
+    assert (await made.poll(), made.consumer.assignment()) == ({}, set()), "it is not in the group yet"
+    assert made.listener.notices == []
+    await made.join(A, B)
+    assert await polled(made, 7) == {A: list(range(13, 20))}
+    assert made.listener.notices == [("assigned", [A, B])]
+    assert (made.consumer.membership().state, made.consumer.membership().returned) == ("stable", True)
+    assert wire.asked == []
+    assert await made.call("position", B) == 20
+    # It was at the end of what was prefetched, and may be behind the log's end by now.
+    assert made.consumer.current_lag(B) is None
+    made.core.subscription.get(B).highwater = 20
+    assert made.consumer.current_lag(B) is None
+    made.core.subscription.get(B).fetched = True
+    assert made.consumer.current_lag(B) == 0
+    # What is committed next has the epoch of what was read.
+    assert made.core.committer.consumed() == {
+        A: OffsetAndMetadata(20, "", EPOCH),
+        B: OffsetAndMetadata(20, "", EPOCH),
+    }
 
 
 @FACES
@@ -500,49 +476,40 @@ async def test_what_is_not_named_is_asked_for_and_what_is_not_assigned_is_let_go
 ) -> None:
     wire.committed = {A: 12, B: 17, C: 4}
     made = await warm(face)
-    try:
-        await made.call("take_over", offsets)
-        await made.join(A, B)
-        # What was prefetched is used also where the offset had to be asked for.
-        assert await polled(made, 11) == {A: list(range(12, 20)), B: [17, 18, 19]}
-        assert wire.asked.count("OffsetFetch") == 1
-        assert (made.core.subscription.prefetched, made.core.buffer.total_bytes) == ({}, 0)
-    finally:
-        await made.close()
+    await made.call("take_over", offsets)
+    await made.join(A, B)
+    # What was prefetched is used also where the offset had to be asked for.
+    assert await polled(made, 11) == {A: list(range(12, 20)), B: [17, 18, 19]}
+    assert wire.asked.count("OffsetFetch") == 1
+    assert (made.core.subscription.prefetched, made.core.buffer.total_bytes) == ({}, 0)
 
 
 @FACES
 @pytest.mark.parametrize("offset", [9, 0])
 async def test_a_takeover_below_the_prefetched_offset_fetches_again(face: Any, offset: int) -> None:
     made = await warm(face)
-    try:
-        version = made.core.subscription.prefetched[A].version
-        await made.call("take_over", {A: at(offset), B: at(10)})
-        # From that moment on, not only once it is assigned.
-        ahead = made.core.subscription.prefetched[A]
-        assert (ahead.position, ahead.version > version) == (offset, True)
-        await made.join(A, B)
-        assert set(await made.poll()) == {B}
-        state = made.core.subscription.get(A)
-        assert (state.position, state.state, state.version) == (offset, FetchState.FETCHING, ahead.version)
-    finally:
-        await made.close()
+    version = made.core.subscription.prefetched[A].version
+    await made.call("take_over", {A: at(offset), B: at(10)})
+    # From that moment on, not only once it is assigned.
+    ahead = made.core.subscription.prefetched[A]
+    assert (ahead.position, ahead.version > version) == (offset, True)
+    await made.join(A, B)
+    assert set(await made.poll()) == {B}
+    state = made.core.subscription.get(A)
+    assert (state.position, state.state, state.version) == (offset, FetchState.FETCHING, ahead.version)
 
 
 @FACES
 async def test_a_takeover_beyond_the_prefetched_records_fetches_from_there(face: Any) -> None:
     made = await warm(face)
-    try:
-        version = made.core.subscription.prefetched[A].version
-        await made.call("take_over", {A: at(30), C: at(3)})
-        await made.join(A, C)
-        assert await made.poll() == {}
-        subscription = made.core.subscription
-        # A fetch that is under way is still good for it, so the version stays.
-        assert (subscription.get(A).position, subscription.get(A).version) == (30, version)
-        assert (subscription.get(C).position, subscription.get(C).state) == (3, FetchState.FETCHING)
-    finally:
-        await made.close()
+    version = made.core.subscription.prefetched[A].version
+    await made.call("take_over", {A: at(30), C: at(3)})
+    await made.join(A, C)
+    assert await made.poll() == {}
+    subscription = made.core.subscription
+    # A fetch that is under way is still good for it, so the version stays.
+    assert (subscription.get(A).position, subscription.get(A).version) == (30, version)
+    assert (subscription.get(C).position, subscription.get(C).state) == (3, FetchState.FETCHING)
 
 
 @FACES
@@ -562,15 +529,12 @@ async def test_the_offsets_hold_only_if_nobody_else_can_have_read_on(
 ) -> None:
     wire.committed = {A: 18, B: 18}
     made = await warm(face)
-    try:
-        del wire.asked[:]
-        await made.call("take_over", {A: at(12), B: at(12)}, **how)
-        await made.join(A, B, **joined)
-        first = 18 if asked else 12
-        assert await polled(made, 2 * (20 - first)) == {tp: list(range(first, 20)) for tp in (A, B)}
-        assert wire.asked == (["OffsetFetch"] if asked else [])
-    finally:
-        await made.close()
+    del wire.asked[:]
+    await made.call("take_over", {A: at(12), B: at(12)}, **how)
+    await made.join(A, B, **joined)
+    first = 18 if asked else 12
+    assert await polled(made, 2 * (20 - first)) == {tp: list(range(first, 20)) for tp in (A, B)}
+    assert wire.asked == (["OffsetFetch"] if asked else [])
 
 
 @FACES
@@ -591,21 +555,18 @@ async def test_a_leader_epoch_is_confirmed_by_what_was_fetched_or_by_the_leader(
     face: Any, wire: Wire, tp: TopicPartition, offset: int, epoch: int, good: bool
 ) -> None:
     made = await warm(face)
-    try:
-        await made.call("take_over", {tp: at(offset, epoch)})
-        await made.join(tp)
-        count = max(0, 20 - offset) if good else 0
-        offsets_by_partition = await polled(made, count, lambda: good or "OffsetForLeaderEpoch" in wire.asked)
-        state = made.core.subscription.get(tp)
-        if good:
-            assert offsets_by_partition.get(tp, []) == list(range(offset, 20))
-            assert (state.state, "OffsetForLeaderEpoch" in wire.asked) == (FetchState.FETCHING, False)
-        else:
-            assert (offsets_by_partition, state.position, state.leader_epoch) == ({}, offset, epoch)
-            assert state.state is FetchState.AWAIT_VALIDATION
-            assert "OffsetForLeaderEpoch" in wire.asked
-    finally:
-        await made.close()
+    await made.call("take_over", {tp: at(offset, epoch)})
+    await made.join(tp)
+    count = max(0, 20 - offset) if good else 0
+    offsets_by_partition = await polled(made, count, lambda: good or "OffsetForLeaderEpoch" in wire.asked)
+    state = made.core.subscription.get(tp)
+    if good:
+        assert offsets_by_partition.get(tp, []) == list(range(offset, 20))
+        assert (state.state, "OffsetForLeaderEpoch" in wire.asked) == (FetchState.FETCHING, False)
+    else:
+        assert (offsets_by_partition, state.position, state.leader_epoch) == ({}, offset, epoch)
+        assert state.state is FetchState.AWAIT_VALIDATION
+        assert "OffsetForLeaderEpoch" in wire.asked
 
 
 @FACES
@@ -616,57 +577,48 @@ async def test_what_an_older_leader_gave_is_fetched_anew(face: Any) -> None:
         made.core.cluster.metadata.learn_leader(A, 1, epoch)
         made.core.positions.wake()
 
-    try:
-        await made.on_loop(lead, EPOCH)
-        assert made.core.buffer.held_bytes(A) > 0
-        await made.on_loop(lead, EPOCH + 1)
-        # Also where nothing is known of the epoch before the position, which any leader would do for.
-        await made.call("take_over", {A: at(10), B: at(10)})
-        await made.join(A, B)
-        assert set(await polled(made, 10)) == {B}
-        assert made.core.subscription.get(A).position == 10
-    finally:
-        await made.close()
+    await made.on_loop(lead, EPOCH)
+    assert made.core.buffer.held_bytes(A) > 0
+    await made.on_loop(lead, EPOCH + 1)
+    # Also where nothing is known of the epoch before the position, which any leader would do for.
+    await made.call("take_over", {A: at(10), B: at(10)})
+    await made.join(A, B)
+    assert set(await polled(made, 10)) == {B}
+    assert made.core.subscription.get(A).position == 10
 
 
 @FACES
 async def test_the_listener_may_seek_and_pause_before_anything_is_handed_over(face: Any) -> None:
     made = await warm(face)
     made.listener.pauses, made.listener.seeks = [A], {B: 40}
-    try:
-        await made.call("take_over", {A: at(12), B: at(12)})
-        await made.join(A, B)
-        assert await polled(made) == {}
-        assert await made.call("position", B) == 40
-        made.consumer.resume(A)
-        assert await polled(made, 8) == {A: list(range(12, 20))}
-    finally:
-        await made.close()
+    await made.call("take_over", {A: at(12), B: at(12)})
+    await made.join(A, B)
+    assert await polled(made) == {}
+    assert await made.call("position", B) == 40
+    made.consumer.resume(A)
+    assert await polled(made, 8) == {A: list(range(12, 20))}
 
 
 @FACES
 async def test_only_the_first_assignment_is_placed_by_the_takeover(face: Any, wire: Wire) -> None:
     wire.committed = {A: 20}
     made = await warm(face)
-    try:
-        await made.call("take_over", {A: at(12), B: at(12)})
-        await made.join(A)
-        assert set(await polled(made, 8)) == {A}
-        assert made.core.subscription.prefetched == {}
+    await made.call("take_over", {A: at(12), B: at(12)})
+    await made.join(A)
+    assert set(await polled(made, 8)) == {A}
+    assert made.core.subscription.prefetched == {}
 
-        def throw_out() -> None:
-            member = made.core.group.membership
-            member.on_commit_error(E.UNKNOWN_MEMBER_ID, member.identity, made.core.group.now_ms())
+    def throw_out() -> None:
+        member = made.core.group.membership
+        member.on_commit_error(E.UNKNOWN_MEMBER_ID, member.identity, made.core.group.now_ms())
 
-        # Thrown out, it is told that all is lost, and then returns as any static member does.
-        await made.on_loop(throw_out)
-        assert await polled(made) == {}
-        await made.join(A)
-        assert await polled(made) == {}
-        assert made.consumer.membership().returned
-        assert (await made.call("position", A), wire.asked.count("OffsetFetch")) == (20, 1)
-    finally:
-        await made.close()
+    # Thrown out, it is told that all is lost, and then returns as any static member does.
+    await made.on_loop(throw_out)
+    assert await polled(made) == {}
+    await made.join(A)
+    assert await polled(made) == {}
+    assert made.consumer.membership().returned
+    assert (await made.call("position", A), wire.asked.count("OffsetFetch")) == (20, 1)
 
 
 @FACES
@@ -675,35 +627,30 @@ async def test_what_was_prefetched_of_a_topic_that_was_recreated_is_not_handed_o
 ) -> None:
     wire.committed, wire.topic_id = {A: 12}, UUID(int=2)
     made = await warm(face)
-    try:
-        made.core.subscription.prefetched[A].topic_id = UUID(int=1)
-        await made.call("take_over", {})
-        await made.join(A)
-        assert await polled(made) == {}
-        assert await made.call("position", A) == 12
-        assert made.consumer.topic_id(A) == wire.topic_id
-    finally:
-        await made.close()
+    made.core.subscription.prefetched[A].topic_id = UUID(int=1)
+    await made.call("take_over", {})
+    await made.join(A)
+    assert await polled(made) == {}
+    assert await made.call("position", A) == 12
+    assert made.consumer.topic_id(A) == wire.topic_id
 
 
 @FACES
 async def test_a_member_that_dies_before_it_is_assigned_anything_fetches_no_more(face: Any) -> None:
     made = await warm(face)
-    try:
-        await made.call("take_over", {A: at(12)})
+    await made.call("take_over", {A: at(12)})
 
-        def fence() -> None:
-            member, now = made.core.group.membership, made.core.group.now_ms()
-            (join,), _ = member.poll(now)
-            member.on_response(join, m.JoinGroupResponse(error_code=E.FENCED_INSTANCE_ID), now)
-            made.core._on_news()
+    def fence() -> None:
+        member, now = made.core.group.membership, made.core.group.now_ms()
+        (join,), _ = member.poll(now)
+        member.on_response(join, m.JoinGroupResponse(error_code=E.FENCED_INSTANCE_ID), now)
+        made.core._on_news()
 
-        await made.on_loop(fence)
-        assert made.core.group.membership.state is State.DEAD
-        assert (made.core.subscription.prefetched, made.core.buffer.total_bytes) == ({}, 0)
-        with pytest.raises(FencedInstanceIdError):
-            await made.poll()
-    finally:
-        await made.close()
+    await made.on_loop(fence)
+    assert made.core.group.membership.state is State.DEAD
+    assert (made.core.subscription.prefetched, made.core.buffer.total_bytes) == ({}, 0)
+    with pytest.raises(FencedInstanceIdError):
+        await made.poll()
+    await made.close()
     with pytest.raises(IllegalStateError, match="closed"):
         await made.call("stand_by", ["t"])

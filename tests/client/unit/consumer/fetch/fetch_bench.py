@@ -30,6 +30,10 @@ def batch(base: int, count: int, size: int = 100) -> bytes:
     return builder.build(base_offset=base)
 
 
+BENCHES: list[Bench] = []
+"""Those of the test under way, whose fetchers are closed at its end."""
+
+
 class Bench:
     """A fetcher; its requests wait in ``asked`` until :meth:`answer` or :meth:`fail`."""
 
@@ -66,6 +70,7 @@ class Bench:
             on_leader=self.positions_wake, on_data=lambda: None, refresh=self.refresh,
             on_error=self.errors.append,
         )  # fmt: skip
+        BENCHES.append(self)
 
     def refresh(self) -> None:
         self.refreshes += 1
@@ -124,3 +129,11 @@ def part(tp: TopicPartition, data: Buffer = b"", *, end: int = 0, code: int = 0)
     return m.FetchResponsePartition(
         partition_index=tp.partition, records=data, high_watermark=end, error_code=code
     )
+
+
+async def fetching(*assigned: TopicPartition, **options: Any) -> Bench:
+    """A fetcher whose first request waits."""
+    bench = Bench(*assigned, **options)
+    bench.fetcher.wake()
+    await bench.next()
+    return bench

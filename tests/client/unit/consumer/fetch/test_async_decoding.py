@@ -222,4 +222,3 @@ async def test_the_headers_of_many_messages_are_walked_on_another_thread(
         await added.wait()
     assert (walked.on_loop, walked.on_thread) == (0, on_thread * len(data))
     assert bench.fetcher._ahead.of(bench.subscription.get(A)).offset == messages
-    await bench.fetcher.close()

@@ -190,8 +190,9 @@ def test_a_batch_that_unfolds_beyond_the_limit_is_refused_with_the_option_to_rai
         bench.subscription, check_crcs=True, max_decompressed_bytes=50_000, on_room=bench._on_room
     )
     bench.add(A, 0, 1, folded)
-    with pytest.raises(CorruptRecordError, match=r"t-0 at offset 0.*fetch\.max\.decompressed\.bytes"):
+    with pytest.raises(CorruptRecordError, match=r"fetch\.max\.decompressed") as caught:
         bench.collect()
+    assert (caught.value.topic_partition, caught.value.offset) == (A, 0)
 
 
 @pytest.mark.parametrize(("aborted", "given"), [(None, {A: [0, 1, 2]}), ([], {A: [0, 1, 2]}), ([(7, 0)], {})])
@@ -263,7 +264,7 @@ def test_the_error_of_an_unreadable_batch_names_its_place_and_has_its_bytes(what
     bench.subscription.seek(A, 4)
     version = bench.subscription.get(A).version
     bench.buffer.add(Chunk(A, data + batch(6, 2), 4, 8, version))
-    with pytest.raises(CorruptRecordError, match="offsets 3 to 5.*seek to offset 6") as caught:
+    with pytest.raises(CorruptRecordError) as caught:
         bench.collect()
     error = caught.value
     assert (error.topic_partition, error.position, error.batch) == (A, 4, data)

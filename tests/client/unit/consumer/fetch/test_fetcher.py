@@ -9,7 +9,7 @@ import pytest
 
 from slackwater.kafka.errors import TopicAuthorizationFailedError
 from slackwater.kafka.wire.errors import ErrorCode as E
-from tests.client.unit.consumer.fetch.fetch_bench import A, B, Bench, C, batch, part
+from tests.client.unit.consumer.fetch.fetch_bench import A, B, Bench, C, batch, fetching, part
 from tests.support.virtual_time import steady
 
 
@@ -36,7 +36,6 @@ async def test_the_fetcher_fetches_ahead_of_the_application() -> None:
     await bench.answer(part(A, batch(0, 5), end=10))
     assert await bench.next() == {0: 5}
     assert bench.subscription.get(A).position == 0
-    await bench.fetcher.close()
 
 
 async def test_one_request_at_a_time_to_each_leader() -> None:
@@ -48,13 +47,10 @@ async def test_one_request_at_a_time_to_each_leader() -> None:
     assert len(bench.asked) == 2
     await bench.answer(node=2)
     assert len(bench.asked) == 2
-    await bench.fetcher.close()
 
 
 async def test_a_partition_is_held_back_at_its_bound_and_the_others_are_not_made_to_wait() -> None:
-    bench = Bench(A, B, max_partition_fetch_bytes=250)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A, B, max_partition_fetch_bytes=250)
     await bench.answer(part(A, batch(0, 5), end=100), part(B, batch(0, 2), end=2))
     # A has all it may; B is at the end of its log: nothing to ask for until A is free.
     assert bench.asked == []
@@ -67,27 +63,21 @@ async def test_a_partition_is_held_back_at_its_bound_and_the_others_are_not_made
     assert len(bench.buffer.collect(5)[A]) == 5
     # Now that A is free, B rides along although it is not known to be behind.
     assert await bench.next() == {0: 5, 1: 2}
-    await bench.fetcher.close()
 
 
 async def test_one_answer_more_than_the_application_is_at_is_fetched() -> None:
-    bench = Bench(A, max_partition_fetch_bytes=len(batch(0, 5)))
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A, max_partition_fetch_bytes=len(batch(0, 5)))
     await bench.answer(part(A, batch(0, 5), end=100))
     assert await bench.next() == {0: 5}
     await bench.answer(part(A, batch(5, 5), end=100))
     assert bench.asked == []
     assert len(bench.buffer.collect(5)[A]) == 5
     assert await bench.next() == {0: 10}
-    await bench.fetcher.close()
 
 
 async def test_at_the_end_of_the_log_no_third_small_answer_is_asked_for() -> None:
     """A request for every record that comes while the application is busy would be as many as records."""
-    bench = Bench(A)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A)
     await bench.answer(part(A, batch(0, 1), end=1))
     assert await bench.next() == {0: 1}
     await bench.answer(part(A, batch(1, 1), end=2))
@@ -99,66 +89,50 @@ async def test_at_the_end_of_the_log_no_third_small_answer_is_asked_for() -> Non
     # Known to be behind, it is.
     await bench.answer(part(A, batch(3, 1), end=50))
     assert await bench.next() == {0: 4}
-    await bench.fetcher.close()
 
 
 async def test_all_partitions_together_stay_within_the_bound() -> None:
-    bench = Bench(A, B, fetch_max_bytes=1_000)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A, B, fetch_max_bytes=1_000)
     await bench.answer(part(A, batch(0, 12), end=100))
     assert bench.buffer.total_bytes > 1_000
     assert bench.asked == []
     bench.buffer.collect(100)
     assert await bench.next() == {0: 12, 1: 0}
-    await bench.fetcher.close()
 
 
 async def test_paused_partitions_are_not_fetched_and_hold_nobody_back() -> None:
-    bench = Bench(A, B, max_partition_fetch_bytes=300)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A, B, max_partition_fetch_bytes=300)
     bench.subscription.get(A).paused = True
     await bench.answer(part(A, batch(0, 5), end=100))
     assert await bench.next() == {1: 0}
     assert bench.waits == 500
-    await bench.fetcher.close()
 
 
 async def test_an_answer_from_before_a_jump_is_dropped() -> None:
-    bench = Bench(A)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A)
     bench.subscription.seek(A, 50)
     await bench.answer(part(A, batch(0, 5), end=100))
     assert len(bench.buffer) == 0
     assert await bench.next() == {0: 50}
-    await bench.fetcher.close()
 
 
 @pytest.mark.parametrize(
     "code", [E.NOT_LEADER_OR_FOLLOWER, E.UNKNOWN_TOPIC_OR_PARTITION, E.FENCED_LEADER_EPOCH]
 )
 async def test_a_fetch_from_a_former_leader_refreshes_the_metadata_and_is_repeated(code: int) -> None:
-    bench = Bench(A, retry_backoff_ms=20)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A, retry_backoff_ms=20)
     await bench.answer(part(A, code=code))
     assert bench.refreshes == 1
     assert bench.asked == []
     assert await bench.next() == {0: 0}
-    await bench.fetcher.close()
 
 
 async def test_a_lost_connection_starts_a_new_session_after_a_pause() -> None:
-    bench = Bench(A, retry_backoff_ms=20)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A, retry_backoff_ms=20)
     await bench.fail()
     assert (bench.asked, bench.refreshes, bench.errors) == ([], 1, [])
     assert await bench.next() == {0: 0}
     assert bench.asked[0][1].session_epoch == 0
-    await bench.fetcher.close()
 
 
 async def test_a_pause_that_is_longer_than_the_wait_for_metadata_ends_by_itself() -> None:
@@ -170,7 +144,6 @@ async def test_a_pause_that_is_longer_than_the_wait_for_metadata_ends_by_itself(
     await bench.fail()
     assert bench.asked == []
     assert await bench.next() == {0: 0}
-    await bench.fetcher.close()
 
 
 async def test_out_of_range_is_told_once_what_came_before_was_handed_over() -> None:
@@ -196,13 +169,10 @@ async def test_out_of_range_is_told_once_what_came_before_was_handed_over() -> N
     assert await bench.next() == {0: 5, 1: 1}
     await bench.answer(part(A, code=E.OFFSET_OUT_OF_RANGE), part(B, end=1))
     assert bench.out_of_range == [A]
-    await bench.fetcher.close()
 
 
 async def test_what_is_in_range_again_once_the_buffer_is_empty_is_read_on() -> None:
-    bench = Bench(A)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A)
     await bench.answer(part(A, batch(0, 5), end=5))
     await bench.answer(part(A, code=E.OFFSET_OUT_OF_RANGE))
     bench.buffer.collect(10)
@@ -211,7 +181,6 @@ async def test_what_is_in_range_again_once_the_buffer_is_empty_is_read_on() -> N
     assert await bench.next() == {0: 10}
     assert len(bench.buffer.collect(10)[A]) == 5
     assert bench.out_of_range == []
-    await bench.fetcher.close()
 
 
 async def test_out_of_range_that_waits_for_the_application_is_asked_again_after_a_pause() -> None:
@@ -235,32 +204,23 @@ async def test_out_of_range_that_waits_for_the_application_is_asked_again_after_
     bench.subscription.seek(A, 50)
     bench.fetcher.wake()
     assert await bench.next() == {0: 50}
-    await bench.fetcher.close()
 
 
 async def test_out_of_range_is_asked_again_by_itself() -> None:
-    bench = Bench(A, retry_backoff_ms=5)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A, retry_backoff_ms=5)
     await bench.answer(part(A, code=E.OFFSET_OUT_OF_RANGE))
     assert bench.asked == []
     assert await bench.next() == {0: 0}
-    await bench.fetcher.close()
 
 
 async def test_a_fatal_error_is_raised_by_poll() -> None:
-    bench = Bench(A)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A)
     await bench.answer(part(A, code=E.TOPIC_AUTHORIZATION_FAILED))
     assert [type(error) for error in bench.errors] == [TopicAuthorizationFailedError]
-    await bench.fetcher.close()
 
 
 async def test_behind_a_header_that_cannot_be_read_nothing_is_fetched_until_it_is_passed() -> None:
-    bench = Bench(A)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A)
     broken = bytearray(batch(0, 3) + batch(3, 3))
     length_at = len(batch(0, 3)) + 8
     broken[length_at : length_at + 4] = b"\0\0\0\1"
@@ -268,7 +228,6 @@ async def test_behind_a_header_that_cannot_be_read_nothing_is_fetched_until_it_i
     assert bench.asked == []
     assert len(bench.buffer.collect(10)[A]) == 3
     assert await bench.next() == {0: 3}
-    await bench.fetcher.close()
 
 
 async def test_a_broker_that_has_nothing_at_once_is_not_asked_in_a_loop_while_a_partition_is_held_back() -> (
@@ -297,4 +256,3 @@ async def test_a_broker_that_has_nothing_at_once_is_not_asked_in_a_loop_while_a_
     assert len(bench.buffer.collect(5)[A]) == 5
     assert await bench.next() == {0: 5, 1: 2}
     assert bench.waits == 500
-    await bench.fetcher.close()

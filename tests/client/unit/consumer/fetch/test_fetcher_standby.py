@@ -69,7 +69,6 @@ async def test_what_is_prefetched_is_fetched_without_membership_and_what_is_assi
     bench.member = True
     await bench.answer(part(A, end=10))
     assert await bench.next() == {0: 10, 1: 3}
-    await bench.fetcher.close()
 
 
 async def test_a_fetch_that_is_parked_at_the_logs_end_stays_good_through_the_takeover() -> None:
@@ -82,7 +81,6 @@ async def test_a_fetch_that_is_parked_at_the_logs_end_stays_good_through_the_tak
     assert len(bench.asked) == 1, "no other request is made"
     await bench.answer(part(A, batch(5, 2), end=7), part(B, batch(0, 1), end=1))
     assert bench.taken() == [5, 6, 0]
-    await bench.fetcher.close()
 
 
 async def test_an_end_is_of_a_time_before_the_takeover_until_a_fetch_is_answered() -> None:
@@ -95,7 +93,6 @@ async def test_an_end_is_of_a_time_before_the_takeover_until_a_fetch_is_answered
     # Of B there is nothing new; C's leader has moved.
     await bench.answer(part(A, batch(0, 1), end=1), part(C, code=E.NOT_LEADER_OR_FOLLOWER))
     assert [(state.highwater, state.fetched) for state in states] == [(1, True), (0, True), (0, False)]
-    await bench.fetcher.close()
 
 
 @pytest.mark.parametrize(
@@ -123,7 +120,6 @@ async def test_what_is_under_way_counts_from_the_offset_that_was_skipped_to(
     assert await bench.next() == {0: following}
     assert bench.taken() == kept
     assert bench.subscription.get(A).position == max(position, 9)
-    await bench.fetcher.close()
 
 
 async def test_what_cannot_be_read_and_was_skipped_is_left_out() -> None:
@@ -138,7 +134,6 @@ async def test_what_cannot_be_read_and_was_skipped_is_left_out() -> None:
     await bench.answer(part(A, bytes(broken), end=200))
     assert await bench.next() == {0: 11}
     assert len(bench.buffer) == 0
-    await bench.fetcher.close()
 
 
 async def test_a_takeover_at_a_lower_offset_fetches_again() -> None:
@@ -151,7 +146,6 @@ async def test_a_takeover_at_a_lower_offset_fetches_again() -> None:
     assert await bench.next() == {0: 20}
     bench.buffer.drop_stale()
     assert len(bench.buffer) == 0
-    await bench.fetcher.close()
 
 
 async def test_a_standby_pauses_between_requests_until_a_takeover(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +161,6 @@ async def test_a_standby_pauses_between_requests_until_a_takeover(monkeypatch: p
     # From then on each answer is followed by the next request.
     await bench.answer(part(A, batch(1, 1), end=100))
     assert await bench.next() == {0: 2}
-    await bench.fetcher.close()
 
 
 async def test_the_pause_of_a_standby_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +173,6 @@ async def test_the_pause_of_a_standby_ends_by_itself(monkeypatch: pytest.MonkeyP
     assert bench.asked == []
     assert await bench.next() == {0: 1}
     assert bench.fetcher._loop.time() - before >= 0.05
-    await bench.fetcher.close()
 
 
 async def test_a_partition_that_is_full_shortens_the_wait_of_the_others_and_does_not_stop_them() -> None:
@@ -198,7 +190,6 @@ async def test_a_partition_that_is_full_shortens_the_wait_of_the_others_and_does
     await bench.answer(part(B, end=0))
     assert await bench.next() == {0: 5, 1: 0}
     assert bench.waits == 500
-    await bench.fetcher.close()
 
 
 async def test_all_that_is_prefetched_stays_within_the_bound_and_is_not_fetched_over_and_over() -> None:
@@ -213,7 +204,6 @@ async def test_all_that_is_prefetched_stays_within_the_bound_and_is_not_fetched_
     assert (bench.asked, bench.buffer.total_bytes) == ([], held)
     bench.skip(A, 12)
     assert set(await bench.next()) == {0, 1, 2}
-    await bench.fetcher.close()
 
 
 @pytest.mark.parametrize("code", [E.OFFSET_OUT_OF_RANGE, E.TOPIC_AUTHORIZATION_FAILED])
@@ -225,7 +215,6 @@ async def test_a_prefetched_partition_with_a_fatal_error_is_dropped_silently(cod
     assert set(bench.subscription.prefetched) == {B}
     assert (bench.out_of_range, bench.errors, bench.buffer.total_bytes) == ([], [], 0)
     assert await bench.next() == {1: 0}
-    await bench.fetcher.close()
 
 
 async def test_a_former_leader_causes_a_refresh_and_keeps_the_buffer() -> None:
@@ -236,7 +225,6 @@ async def test_a_former_leader_causes_a_refresh_and_keeps_the_buffer() -> None:
     assert bench.refreshes == 1
     assert await bench.next() == {0: 5}
     assert len(bench.buffer) == 1
-    await bench.fetcher.close()
 
 
 async def test_two_leaders_that_both_answer_give_each_record_once() -> None:
@@ -251,4 +239,3 @@ async def test_two_leaders_that_both_answer_give_each_record_once() -> None:
     await bench.answer(part(A, batch(0, 5), end=10), node=2)
     assert (await bench.next(2))[0] == 5
     assert [record.offset for record in bench.buffer.collect(100)[A].records(*A)] == [0, 1, 2, 3, 4]
-    await bench.fetcher.close()

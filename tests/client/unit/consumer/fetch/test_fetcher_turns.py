@@ -12,7 +12,7 @@ from slackwater.kafka.protocol.subscription import FetchState
 from slackwater.kafka.records import set_base_offset
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
-from tests.client.unit.consumer.fetch.fetch_bench import A, B, Bench, C, batch, part
+from tests.client.unit.consumer.fetch.fetch_bench import A, B, Bench, C, batch, fetching, part
 
 
 def order(request: m.FetchRequest) -> list[int]:
@@ -33,7 +33,6 @@ async def test_leaders_share_the_room_and_requests_under_way_count() -> None:
     await bench.answer(part(A, batch(0, 2), end=100), node=1)
     # What the other one may still bring is not given away.
     assert request_to(bench, 1).max_bytes == 1_000 - 500 - bench.buffer.total_bytes
-    await bench.fetcher.close()
 
 
 async def test_leaders_take_turns_at_what_room_there_is() -> None:
@@ -51,20 +50,16 @@ async def test_leaders_take_turns_at_what_room_there_is() -> None:
         assert request.max_bytes == room
         asked.append(node)
     assert asked == [1, 2, 1, 2]
-    await bench.fetcher.close()
 
 
 async def test_partitions_take_turns_at_the_front_of_a_request() -> None:
     """Also where the broker keeps no session, in which it would see to that itself."""
-    bench = Bench(A, B, C, enable_incremental_fetch_sessions=False)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A, B, C, enable_incremental_fetch_sessions=False)
     assert order(bench.asked[0][1]) == [0, 1, 2]
     await bench.answer(part(A, batch(0, 2), end=100))
     assert order(bench.asked[0][1]) == [1, 2, 0]
     await bench.answer(part(B, batch(0, 2), end=100))
     assert order(bench.asked[0][1]) == [2, 0, 1]
-    await bench.fetcher.close()
 
 
 async def test_a_broker_that_asks_for_it_is_left_alone() -> None:
@@ -82,7 +77,6 @@ async def test_a_broker_that_asks_for_it_is_left_alone() -> None:
     assert [node for node, _, _ in bench.asked] == [2]
     await bench.next(1)
     assert loop.time() - before >= 0.3
-    await bench.fetcher.close()
 
 
 async def test_a_follower_is_read_from_and_left_for_the_leader_when_it_fails() -> None:
@@ -101,7 +95,6 @@ async def test_a_follower_is_read_from_and_left_for_the_leader_when_it_fails() -
     assert request_to(bench, 1).rack_id == ""
     await bench.answer(part(A, batch(0, 2), end=100), node=1)
     assert await bench.next(1) == {0: 2}
-    await bench.fetcher.close()
 
 
 async def test_a_follower_whose_address_is_not_known_is_looked_up_and_not_asked_for_again_and_again() -> None:
@@ -114,7 +107,6 @@ async def test_a_follower_whose_address_is_not_known_is_looked_up_and_not_asked_
     assert (bench.asked, bench.refreshes) == ([], 1)
     bench.metadata.learn_broker(Broker(9, "h", 9))
     assert await bench.next(9) == {0: 0}
-    await bench.fetcher.close()
 
 
 async def test_an_offset_out_of_a_followers_range_is_asked_of_the_leader() -> None:
@@ -128,7 +120,6 @@ async def test_an_offset_out_of_a_followers_range_is_asked_of_the_leader() -> No
     await bench.answer(part(A, code=E.OFFSET_OUT_OF_RANGE), node=2)
     assert await bench.next(1) == {0: 0}
     assert bench.out_of_range == []
-    await bench.fetcher.close()
 
 
 def test_a_follower_is_read_from_for_a_while_only() -> None:
@@ -151,9 +142,7 @@ def test_a_follower_is_read_from_for_a_while_only() -> None:
 
 
 async def test_what_paused_partitions_hold_gives_way_when_nothing_else_could_be_fetched() -> None:
-    bench = Bench(A, B, fetch_max_bytes=1_000, max_partition_fetch_bytes=2_000)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A, B, fetch_max_bytes=1_000, max_partition_fetch_bytes=2_000)
     await bench.answer(part(A, batch(0, 9), end=100))
     held = bench.buffer.held_bytes(A)
     assert bench.asked == []
@@ -167,26 +156,20 @@ async def test_what_paused_partitions_hold_gives_way_when_nothing_else_could_be_
     bench.subscription.get(A).paused = False
     await bench.answer(part(B, end=1))
     assert (await bench.next())[0] == 0
-    await bench.fetcher.close()
 
 
 async def test_paused_buffers_stay_while_there_is_room() -> None:
-    bench = Bench(A, B, fetch_max_bytes=10_000, max_partition_fetch_bytes=2_000)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A, B, fetch_max_bytes=10_000, max_partition_fetch_bytes=2_000)
     await bench.answer(part(A, batch(0, 9), end=100))
     bench.subscription.get(A).paused = True
     held = bench.buffer.held_bytes(A)
     await bench.answer(part(B, batch(0, 9), end=100))
     await bench.settle()
     assert bench.buffer.held_bytes(A) == held > 0
-    await bench.fetcher.close()
 
 
 async def test_read_committed_asks_for_it_and_stops_at_the_last_stable_offset() -> None:
-    bench = Bench(A, B, isolation_level="read_committed", max_partition_fetch_bytes=300)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A, B, isolation_level="read_committed", max_partition_fetch_bytes=300)
     assert bench.asked[0][1].isolation_level == 1
     full = part(A, batch(0, 5), end=100)
     full.last_stable_offset = 100
@@ -200,13 +183,10 @@ async def test_read_committed_asks_for_it_and_stops_at_the_last_stable_offset() 
     bench.subscription.get(B).last_stable_offset = 10
     bench.fetcher.wake()
     assert await bench.next() == {1: 0}
-    await bench.fetcher.close()
 
 
 async def test_the_position_carries_the_epoch_of_the_record_before_it() -> None:
-    bench = Bench(A)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A)
     data = bytearray(batch(0, 3) + batch(3, 3))
     set_base_offset(data, 0, 0, 4)
     set_base_offset(data, len(batch(0, 3)), 3, 6)
@@ -216,14 +196,11 @@ async def test_the_position_carries_the_epoch_of_the_record_before_it() -> None:
         bench.buffer.collect(2)
         positions.append(bench.subscription.consumed()[A])
     assert positions == [(2, 4), (4, 6), (6, 6)]
-    await bench.fetcher.close()
 
 
 async def test_a_new_leader_in_an_answer_is_told_and_its_address_taken() -> None:
     """KIP-951: NOT_LEADER_OR_FOLLOWER names the leader, and where it is."""
-    bench = Bench(A)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A)
     answer = part(A, code=E.NOT_LEADER_OR_FOLLOWER)
     answer.current_leader = m.FetchResponseLeaderIdAndEpoch(leader_id=9, leader_epoch=2)
     endpoint = m.FetchResponseNodeEndpoint(node_id=9, host="h", port=9)
@@ -231,13 +208,10 @@ async def test_a_new_leader_in_an_answer_is_told_and_its_address_taken() -> None
     assert (bench.leader_news, bench.refreshes) == (1, 0)
     assert bench.metadata.brokers[9].port == 9
     assert await bench.next(9) == {0: 0}
-    await bench.fetcher.close()
 
 
 async def test_what_is_kept_of_an_answer_does_not_keep_the_rest_of_it() -> None:
-    bench = Bench(A, B)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A, B)
     frame = memoryview(bytearray(batch(0, 2) + bytes(100_000)))
     size = len(batch(0, 2))
     await bench.answer(part(A, frame[:size], end=2))
@@ -246,14 +220,11 @@ async def test_what_is_kept_of_an_answer_does_not_keep_the_rest_of_it() -> None:
     whole = memoryview(bytearray(batch(0, 2)))
     await bench.answer(part(B, whole, end=2))
     assert bench.buffer._chunks[1].data is whole
-    await bench.fetcher.close()
 
 
 @pytest.mark.parametrize("state", [FetchState.AWAIT_VALIDATION, FetchState.AWAIT_RESET])
 async def test_only_what_has_a_good_position_is_fetched_or_handed_over(state: FetchState) -> None:
-    bench = Bench(A)
-    bench.fetcher.wake()
-    await bench.next()
+    bench = await fetching(A)
     await bench.answer(part(A, batch(0, 5), end=100))
     await bench.next()
     partition_state = bench.subscription.get(A)
@@ -266,7 +237,6 @@ async def test_only_what_has_a_good_position_is_fetched_or_handed_over(state: Fe
     assert bench.asked == []
     assert bench.buffer.collect(100) == {}
     assert partition_state.position == 0
-    await bench.fetcher.close()
 
 
 async def test_the_topic_that_is_read_is_remembered_by_its_id() -> None:
@@ -276,4 +246,3 @@ async def test_the_topic_that_is_read_is_remembered_by_its_id() -> None:
     await bench.next()
     assert bench.asked[0][1].topics[0].topic_id == UUID(int=5)
     assert bench.subscription.is_other_topic(bench.subscription.get(A), UUID(int=6))
-    await bench.fetcher.close()

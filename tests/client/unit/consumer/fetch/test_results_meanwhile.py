@@ -6,7 +6,7 @@ And the application changes its subscription while an assignment waits to be tol
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -106,11 +106,22 @@ class Listener:
         self.notices.append(("lost", lost))
 
 
+CONSUMERS: list[Async | Blocking] = []
+
+
+@pytest.fixture(autouse=True)
+async def closed_consumers(no_network: None) -> AsyncIterator[None]:
+    yield
+    while CONSUMERS:
+        await CONSUMERS.pop().close()
+
+
 class Async:
     """What :class:`AsyncConsumer` does in the tests, as the tests call it."""
 
     def __init__(self, **options: Any) -> None:
         self.consumer = AsyncConsumer(**OPTIONS | options)
+        CONSUMERS.append(self)
 
     async def begin(self) -> Coordinator:
         await self.consumer.start()
@@ -131,6 +142,7 @@ class Blocking:
 
     def __init__(self, **options: Any) -> None:
         self.consumer = KafkaConsumer(**OPTIONS | options)
+        CONSUMERS.append(self)
 
     async def begin(self) -> Coordinator:
         return Coordinator(self.consumer._core)
@@ -166,27 +178,22 @@ async def holding_three(face: Any) -> tuple[Any, Coordinator, Listener]:
 async def test_a_member_removed_while_its_listener_runs_loses_its_partitions(face: Any, code: int) -> None:
     made, coordinator, listener = await holding_three(face)
     listener.meanwhile = lambda: made.on_loop(coordinator.refuse, code)
-    try:
-        assert await made.poll() == set(), "records of partitions that are gone"
-        assert made.consumer.assignment() == set()
-        assert listener.notices[1:] == [("revoked", [B]), ("lost", [A, C])]
-        assert coordinator.member.state is State.JOINING
-    finally:
-        await made.close()
+    assert await made.poll() == set(), "records of partitions that are gone"
+    assert made.consumer.assignment() == set()
+    assert listener.notices[1:] == [("revoked", [B]), ("lost", [A, C])]
+    assert coordinator.member.state is State.JOINING
 
 
 @FACES
 async def test_a_member_fenced_while_its_listener_runs_raises(face: Any) -> None:
     made, coordinator, listener = await holding_three(face)
     listener.meanwhile = lambda: made.on_loop(coordinator.refuse, E.FENCED_INSTANCE_ID)
-    try:
-        with pytest.raises(FencedInstanceIdError):
-            await made.poll()
-        assert made.consumer.assignment() == {A, C}
-        with pytest.raises(FencedInstanceIdError):
-            await made.poll()
-    finally:
-        await made.close()
+    with pytest.raises(FencedInstanceIdError):
+        await made.poll()
+    assert made.consumer.assignment() == {A, C}
+    with pytest.raises(FencedInstanceIdError):
+        await made.poll()
+    await made.close()
     assert listener.notices[1:] == [("revoked", [B]), ("lost", [A, C])]
 
 
@@ -204,34 +211,28 @@ async def test_a_fenced_member_asks_no_leader_about_its_positions(fenced: bool) 
     async def refresh(self: Cluster) -> None:
         asked.append(m.MetadataRequest)
 
-    try:
-        await made.poll()
-        for tp in (A, C):
-            core.subscription.seek(tp, 3, leader_epoch=0)
-        if fenced:
-            coordinator.member.on_commit_error(
-                E.FENCED_INSTANCE_ID, coordinator.member.identity, coordinator.group.now_ms()
-            )
-        with patch.object(Cluster, "send", send), patch.object(Cluster, "refresh", refresh):
-            lead(core, epoch=1)
-            core.refresh_soon()
-            for _ in range(20):
-                await asyncio.sleep(0)
-        expected = set() if fenced else {m.OffsetForLeaderEpochRequest, m.MetadataRequest}
-        assert set(asked) == expected
-    finally:
-        await made.close()
+    await made.poll()
+    for tp in (A, C):
+        core.subscription.seek(tp, 3, leader_epoch=0)
+    if fenced:
+        coordinator.member.on_commit_error(
+            E.FENCED_INSTANCE_ID, coordinator.member.identity, coordinator.group.now_ms()
+        )
+    with patch.object(Cluster, "send", send), patch.object(Cluster, "refresh", refresh):
+        lead(core, epoch=1)
+        core.refresh_soon()
+        for _ in range(20):
+            await asyncio.sleep(0)
+    expected = set() if fenced else {m.OffsetForLeaderEpochRequest, m.MetadataRequest}
+    assert set(asked) == expected
 
 
 async def test_all_repetitions_of_a_consumer_take_their_jitter_from_one_place() -> None:
     """The cluster's, which a simulation seeds."""
     made = Async()
     coordinator = await made.begin()
-    try:
-        assert coordinator.core.backoff.rng is coordinator.core.cluster.rng
-        assert coordinator.member.timers.retry_delay_ms == coordinator.core.backoff.delay_ms
-    finally:
-        await made.close()
+    assert coordinator.core.backoff.rng is coordinator.core.cluster.rng
+    assert coordinator.member.timers.retry_delay_ms == coordinator.core.backoff.delay_ms
 
 
 def lead(core: ConsumerCore, epoch: int) -> None:
@@ -250,13 +251,10 @@ def lead(core: ConsumerCore, epoch: int) -> None:
 @FACES
 async def test_a_member_keeps_its_partitions_when_nothing_happens_meanwhile(face: Any) -> None:
     made, coordinator, listener = await holding_three(face)
-    try:
-        assert await made.poll() <= {A, C}
-        assert made.consumer.assignment() == {A, C}
-        assert listener.notices[1:] == [("revoked", [B])]
-        assert coordinator.member.state is State.JOINING
-    finally:
-        await made.close()
+    assert await made.poll() <= {A, C}
+    assert made.consumer.assignment() == {A, C}
+    assert listener.notices[1:] == [("revoked", [B])]
+    assert coordinator.member.state is State.JOINING
 
 
 # -- another subscription meanwhile ------------------------------------------------------------------
@@ -276,31 +274,25 @@ async def test_a_topic_that_is_given_up_before_the_listener_is_told(
     made.consumer.subscribe(["t", "u"], listener=listener)
     made.on_loop(coordinator.assign, A, U)
     made.consumer.subscribe(["t"], listener=listener)
-    try:
-        assert await made.poll() == set()
-        kept = [A] if strategy == "cooperative-sticky" else []
-        assert listener.notices == [("assigned", [A]), *([] if kept else [("revoked", [A])])]
-        assert made.consumer.assignment() == set(kept)
-        (again,), _ = coordinator.member.poll(coordinator.group.now_ms())
-        (protocol,) = again.request.protocols
-        asked = decode_subscription(protocol.metadata)
-        assert (asked.topics, list(asked.owned)) == (("t",), kept)
-    finally:
-        await made.close()
+    assert await made.poll() == set()
+    kept = [A] if strategy == "cooperative-sticky" else []
+    assert listener.notices == [("assigned", [A]), *([] if kept else [("revoked", [A])])]
+    assert made.consumer.assignment() == set(kept)
+    (again,), _ = coordinator.member.poll(coordinator.group.now_ms())
+    (protocol,) = again.request.protocols
+    asked = decode_subscription(protocol.metadata)
+    assert (asked.topics, list(asked.owned)) == (("t",), kept)
 
 
 async def test_without_a_group_a_topic_that_is_given_up_first_is_never_told() -> None:
     made = Async(group_id=None, group_instance_id=None)
     await made.consumer.start()
     core, listener = made.consumer._core, Listener(made.consumer)
-    try:
-        made.consumer.subscribe(["t"], listener=listener)
-        lead(core, epoch=1)
-        made.consumer.subscribe(["u"], listener=listener)
-        await made.poll()
-        assert (listener.notices, made.consumer.assignment()) == ([], set())
-        made.consumer.subscribe(["t"], listener=listener)
-        await made.poll()
-        assert listener.notices == [("assigned", [A, B, C])]
-    finally:
-        await made.close()
+    made.consumer.subscribe(["t"], listener=listener)
+    lead(core, epoch=1)
+    made.consumer.subscribe(["u"], listener=listener)
+    await made.poll()
+    assert (listener.notices, made.consumer.assignment()) == ([], set())
+    made.consumer.subscribe(["t"], listener=listener)
+    await made.poll()
+    assert listener.notices == [("assigned", [A, B, C])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 from uuid import UUID
 
@@ -42,6 +42,16 @@ End = tuple[int, int, int]
 """Error code, epoch, end offset."""
 
 
+BENCHES: list[Bench] = []
+
+
+@pytest.fixture(autouse=True)
+async def closed_positions() -> AsyncIterator[None]:
+    yield
+    while BENCHES:
+        await BENCHES.pop().positions.close()
+
+
 class Bench:
     """Positions whose leader answers by ``ends`` and ``offsets``; what it was asked is in ``asked``."""
 
@@ -66,6 +76,13 @@ class Bench:
             on_change=lambda: None, on_error=self.errors.append, refresh=self.refresh,
             wall_ms=lambda: NOW_MS,
         )  # fmt: skip
+        BENCHES.append(self)
+
+    def begin(self, offset: int, epoch: int, validated: int = -1) -> PartitionState:
+        """A begins at an offset of a leader's epoch."""
+        state = self.subscription.get(A)
+        self.subscription.start_at(state, offset, epoch, validated)
+        return state
 
     def lead(self, epoch: int, topic_id: int = 1) -> None:
         parts = [
@@ -156,13 +173,11 @@ async def test_a_committed_offset_with_an_epoch_is_confirmed_by_the_leader_first
     assert bench.subscription.get(A).validated_epoch == 3
     await bench.settle()
     assert len(bench.asked) == 1
-    await bench.positions.close()
 
 
 async def test_a_new_leader_is_asked_and_an_old_one_not_again() -> None:
     bench = Bench(A)
-    state = bench.subscription.get(A)
-    bench.subscription.start_at(state, 50, 2, 3)
+    state = bench.begin(50, 2, 3)
     await bench.settle()
     assert bench.asked == []
     bench.ends[A] = (0, 3, 80)
@@ -170,15 +185,13 @@ async def test_a_new_leader_is_asked_and_an_old_one_not_again() -> None:
     await bench.settle(fetching(state))
     assert bench.epoch_questions() == [(0, 4, 2)]
     assert bench.at(A) == (FetchState.FETCHING, 50, 2)
-    await bench.positions.close()
 
 
 async def test_truncation_goes_to_where_the_log_diverges_and_says_what_is_lost(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = Bench(A, auto_offset_reset="latest")
-    state = bench.subscription.get(A)
-    bench.subscription.start_at(state, 50, 2, 3)
+    state = bench.begin(50, 2, 3)
     bench.ends[A] = (0, 1, 40)
     bench.lead(4)
     with caplog.at_level(logging.WARNING):
@@ -188,24 +201,22 @@ async def test_truncation_goes_to_where_the_log_diverges_and_says_what_is_lost(
     assert "to offset 49 is gone" in caplog.text
     await bench.settle()
     assert len(bench.epoch_questions()) == 1
-    await bench.positions.close()
 
 
 async def test_truncation_at_a_place_that_the_leader_does_not_know_is_reset_by_policy() -> None:
     bench = Bench(A, auto_offset_reset="earliest")
-    bench.subscription.start_at(bench.subscription.get(A), 50, 2, 3)
+    bench.begin(50, 2, 3)
     bench.ends[A] = (0, -1, -1)
     bench.offsets[A, EARLIEST] = 7
     bench.lead(4)
     await bench.settle(lambda: bench.at(A)[1] == 7)
     assert bench.at(A) == (FetchState.FETCHING, 7, 2)
-    await bench.positions.close()
 
 
 @pytest.mark.parametrize("end", [(0, 1, 40), (0, -1, -1)])
 async def test_truncation_without_a_policy_is_told_once_until_a_seek(end: End) -> None:
     bench = Bench(A, auto_offset_reset="none")
-    bench.subscription.start_at(bench.subscription.get(A), 50, 2, 3)
+    bench.begin(50, 2, 3)
     bench.ends[A] = end
     bench.lead(4)
     await bench.settle(lambda: bench.errors)
@@ -221,14 +232,12 @@ async def test_truncation_without_a_policy_is_told_once_until_a_seek(end: End) -
     await bench.settle()
     assert bench.at(A)[:2] == (FetchState.FETCHING, 40)
     assert len(bench.errors) == 1
-    await bench.positions.close()
 
 
 @pytest.mark.parametrize("code", NO_LEADER)
 async def test_a_leader_that_is_none_is_asked_again_with_new_metadata(code: int) -> None:
     bench = Bench(A)
-    state = bench.subscription.get(A)
-    bench.subscription.start_at(state, 50, 2)
+    state = bench.begin(50, 2)
     bench.ends[A] = (code, -1, -1)
     await bench.settle(lambda: bench.refreshes)
     assert state.state is FetchState.AWAIT_VALIDATION
@@ -238,13 +247,12 @@ async def test_a_leader_that_is_none_is_asked_again_with_new_metadata(code: int)
     await bench.settle(fetching(state))
     assert bench.epoch_questions()[-1] == (0, 5, 2)
     assert bench.positions.known(state) == 50
-    await bench.positions.close()
 
 
 async def test_a_member_that_is_fenced_asks_no_more() -> None:
     """Neither again, nor about what comes up later."""
     bench = Bench(A, B, auto_offset_reset="earliest")
-    bench.subscription.start_at(bench.subscription.get(A), 50, 2)
+    bench.begin(50, 2)
     bench.ends[A] = (E.UNKNOWN_LEADER_EPOCH, -1, -1)
     bench.subscription.seek(B, 7)
     await bench.settle(lambda: bench.refreshes)
@@ -258,13 +266,11 @@ async def test_a_member_that_is_fenced_asks_no_more() -> None:
     assert (len(bench.asked), bench.refreshes) == (asked, looks)
     assert bench.at(A)[0] is FetchState.AWAIT_VALIDATION
     assert bench.at(B)[0] is FetchState.AWAIT_RESET
-    await bench.positions.close()
 
 
 async def test_a_lost_connection_is_tried_again_and_a_refusal_is_raised() -> None:
     bench = Bench(A)
-    state = bench.subscription.get(A)
-    bench.subscription.start_at(state, 50, 2)
+    state = bench.begin(50, 2)
     bench.failures.append(KafkaConnectionError("gone"))
     bench.ends[A] = (0, 2, 50)
     await bench.settle(fetching(state))
@@ -273,22 +279,19 @@ async def test_a_lost_connection_is_tried_again_and_a_refusal_is_raised() -> Non
     bench.ends[A] = (E.TOPIC_AUTHORIZATION_FAILED, -1, -1)
     await bench.settle(lambda: bench.errors)
     assert [type(error) for error in bench.errors] == [TopicAuthorizationFailedError]
-    await bench.positions.close()
 
 
 async def test_a_broker_that_does_not_know_epochs_is_believed() -> None:
     bench = Bench(A)
-    bench.subscription.start_at(bench.subscription.get(A), 50, 2)
+    bench.begin(50, 2)
     bench.failures.append(UnsupportedVersionError("OffsetForLeaderEpoch"))
     await bench.settle(fetching(bench.subscription.get(A)))
     assert bench.at(A) == (FetchState.FETCHING, 50, 2)
-    await bench.positions.close()
 
 
 async def test_an_answer_about_a_position_that_has_moved_on_does_not_count() -> None:
     bench = Bench(A)
-    state = bench.subscription.get(A)
-    bench.subscription.start_at(state, 50, 2)
+    state = bench.begin(50, 2)
     bench.ends[A] = (0, 2, 50)
 
     def move() -> None:
@@ -301,7 +304,6 @@ async def test_an_answer_about_a_position_that_has_moved_on_does_not_count() -> 
     assert len(bench.epoch_questions()) == 2
     # The leader has 50, and 60 was read.
     assert bench.at(A)[:2] == (FetchState.FETCHING, 50)
-    await bench.positions.close()
 
 
 @pytest.mark.parametrize("reached", ["read", "committed", "reset", "truncated"])
@@ -331,13 +333,11 @@ async def test_a_recreated_topic_is_read_from_its_beginning(
         await bench.settle(lambda: bench.at(A)[1] == 0)
     assert bench.at(A)[0] is FetchState.FETCHING
     assert "t-0: the topic was deleted and created again; it was read to offset 50" in caplog.text
-    await bench.positions.close()
 
 
 async def test_a_topic_made_anew_without_a_policy_is_told_once() -> None:
     bench = Bench(A, auto_offset_reset="none")
-    state = bench.subscription.get(A)
-    bench.subscription.start_at(state, 50, 2, 3)
+    state = bench.begin(50, 2, 3)
     bench.subscription.reading(state, 3, UUID(int=1))
     bench.lead(0, topic_id=2)
     await bench.settle(lambda: bench.errors)
@@ -347,7 +347,6 @@ async def test_a_topic_made_anew_without_a_policy_is_told_once() -> None:
     assert error.divergent_offsets == {A: OffsetAndMetadata(0)}
     assert state.state is not FetchState.FETCHING
     assert bench.asked == []
-    await bench.positions.close()
 
 
 async def test_a_reset_by_duration_asks_for_the_time_and_then_for_the_end() -> None:
@@ -358,7 +357,6 @@ async def test_a_reset_by_duration_asks_for_the_time_and_then_for_the_end() -> N
     assert bench.at(A)[:2] == (FetchState.FETCHING, 33)
     # No record is that young, so that the next one to come is the first.
     assert bench.at(B)[:2] == (FetchState.FETCHING, 99)
-    await bench.positions.close()
 
 
 @pytest.mark.parametrize(("sought", "holds"), [([A], True), ([A, B], False)])
@@ -371,7 +369,6 @@ async def test_an_error_about_positions_is_over_once_the_application_has_sought(
     for tp in sought:
         bench.subscription.seek(tp, 5)
     assert bool(bench.positions.concerned(bench.errors[0])) is holds
-    await bench.positions.close()
 
 
 async def test_a_leader_without_an_answer_holds_up_no_other_kind_of_question() -> None:
@@ -388,7 +385,6 @@ async def test_a_leader_without_an_answer_holds_up_no_other_kind_of_question() -
     bench.ends[B] = (0, 2, 9)
     await bench.settle(fetching(bench.subscription.get(B)))
     assert bench.at(A)[0] is FetchState.INITIALIZING
-    await bench.positions.close()
 
 
 # -- lost_position="nearest" ------------------------------------------------------------------------------
@@ -397,8 +393,7 @@ async def test_a_leader_without_an_answer_holds_up_no_other_kind_of_question() -
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
 async def test_a_position_before_the_log_goes_to_its_start_and_says_what_was_skipped(policy: str) -> None:
     bench = Bench(A, auto_offset_reset=policy, lost_position="nearest")
-    state = bench.subscription.get(A)
-    bench.subscription.start_at(state, 50, 2, 3)
+    state = bench.begin(50, 2, 3)
     bench.subscription.reading(state, 3, UUID(int=1))
     bench.offsets[A, EARLIEST] = 80
     bench.positions.out_of_range(state)
@@ -407,40 +402,34 @@ async def test_a_position_before_the_log_goes_to_its_start_and_says_what_was_ski
     assert bench.positions.lost.skipped[0].records == 30
     assert state.topic_id == UUID(int=1)
     assert bench.errors == []
-    await bench.positions.close()
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
 async def test_a_position_beyond_the_log_waits_for_the_application(policy: str) -> None:
     bench = Bench(A, auto_offset_reset=policy, lost_position="nearest")
-    state = bench.subscription.get(A)
-    bench.subscription.start_at(state, 50, 2, 3)
+    state = bench.begin(50, 2, 3)
     bench.offsets = {(A, EARLIEST): 10, (A, LATEST): 40}
     bench.positions.out_of_range(state)
     await bench.settle(lambda: bench.errors)
     await bench.settle()
     [error] = bench.errors
     assert isinstance(error, LogTruncationError)
-    assert error.divergent_offsets == {A: OffsetAndMetadata(40)}
-    assert "t-0 was consumed to 50 and is truncated at 40" in str(error)
+    assert (error.offsets, error.divergent_offsets) == ({A: 50}, {A: OffsetAndMetadata(40)})
     assert bench.positions.concerned(error)
     assert bench.at(A)[0] is FetchState.AWAIT_VALIDATION
     assert len(bench.asked) == 2, "it is not asked again before a seek"
     assert not bench.positions.lost.skipped
-    await bench.positions.close()
 
 
 async def test_a_position_that_the_next_leader_has_after_all_is_kept() -> None:
     """Each replica deletes by its own retention, so that a new leader's log may begin earlier."""
     bench = Bench(A, lost_position="nearest")
-    state = bench.subscription.get(A)
-    bench.subscription.start_at(state, 50, 2, 3)
+    state = bench.begin(50, 2, 3)
     bench.offsets = {(A, EARLIEST): 10, (A, LATEST): 70}
     bench.positions.out_of_range(state)
     await bench.settle(lambda: bench.at(A) == (FetchState.FETCHING, 50, 2))
     assert not bench.positions.lost.skipped
     assert bench.errors == []
-    await bench.positions.close()
 
 
 async def test_a_lost_position_is_asked_for_until_a_leader_answers() -> None:
@@ -452,7 +441,6 @@ async def test_a_lost_position_is_asked_for_until_a_leader_answers() -> None:
     bench.positions.out_of_range(state)
     await bench.settle(lambda: bench.at(A)[1] == 80)
     assert [skipped.records for skipped in bench.positions.lost.skipped] == [30]
-    await bench.positions.close()
 
 
 async def test_a_lost_position_that_is_sought_meanwhile_is_not_skipped() -> None:
@@ -466,34 +454,29 @@ async def test_a_lost_position_that_is_sought_meanwhile_is_not_skipped() -> None
     await bench.settle()
     assert bench.at(A)[:2] == (FetchState.FETCHING, 90)
     assert not bench.positions.lost.skipped
-    await bench.positions.close()
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
 async def test_a_topic_made_anew_waits_for_the_application(policy: str) -> None:
     bench = Bench(A, auto_offset_reset=policy, lost_position="nearest")
-    state = bench.subscription.get(A)
-    bench.subscription.start_at(state, 50, 2, 3)
+    state = bench.begin(50, 2, 3)
     bench.subscription.reading(state, 3, UUID(int=1))
     bench.lead(0, topic_id=2)
     await bench.settle(lambda: bench.errors)
     await bench.settle()
     [error] = bench.errors
     assert isinstance(error, TopicRecreatedError)
-    assert "the topic was deleted and created again: t-0 was consumed to 50" in str(error)
+    assert (error.offsets, error.divergent_offsets) == ({A: 50}, {A: OffsetAndMetadata(0)})
     assert state.state is not FetchState.FETCHING
     assert state.topic_id == UUID(int=1)
-    await bench.positions.close()
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
 async def test_a_log_that_a_new_leader_has_cut_off_waits_for_the_application(policy: str) -> None:
     bench = Bench(A, auto_offset_reset=policy, lost_position="nearest")
-    state = bench.subscription.get(A)
-    bench.subscription.start_at(state, 50, 2)
+    bench.begin(50, 2)
     bench.ends[A] = (0, 2, 30)
     await bench.settle(lambda: bench.errors)
     [error] = bench.errors
     assert isinstance(error, LogTruncationError)
     assert bench.at(A)[1] == 50
-    await bench.positions.close()
