@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 from slackwater.extras import ARROW
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
@@ -21,20 +22,30 @@ from slackwater.kafka.consumer.wakeups import Waiter, Wakeups
 from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.net.threads import close_later, record_decoder, warn_unclosed
 from slackwater.kafka.protocol.membership.notices import NoticeKind
-from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
 from slackwater.kafka.records import ConsumerRecord, RecordColumns
 from slackwater.kafka.structs import (
     OffsetAndMetadata,
-    OffsetAndTimestamp,
     TopicPartition,
     check_partitions,
-    is_partition,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _waiting(
+    look_up: Callable[Concatenate[Lookups, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[AsyncConsumer, P], Coroutine[Any, Any, T]]:
+    """The method of the consumer that is one of :class:`Lookups`, which :meth:`wakeup` ends."""
+
+    @functools.wraps(look_up)
+    async def call(self: AsyncConsumer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._block(look_up(Lookups(self._core), *args, **kwargs))
+
+    return call
 
 
 class AsyncConsumer(ConsumerBase):
@@ -110,9 +121,6 @@ class AsyncConsumer(ConsumerBase):
                     waiter.check()
                 task.cancel()
                 raise
-
-    def _lookups(self) -> Lookups:
-        return Lookups(self._core)
 
     def wakeup(self) -> None:
         """As :meth:`KafkaConsumer.wakeup`: from any thread or task."""
@@ -282,10 +290,7 @@ class AsyncConsumer(ConsumerBase):
             self._iterator.load(columns, self._core.subscription, self.config, self._interceptors.on_consume)
         raise StopAsyncIteration
 
-    async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """The offset of the next record to be read; waits until it is known."""
-        check_partitions([partition])
-        return await self._block(self._lookups().position(partition, self._timeout(timeout_ms)))
+    position = _waiting(Lookups.position)
 
     # -- commits ---------------------------------------------------------------------------------
 
@@ -346,55 +351,16 @@ class AsyncConsumer(ConsumerBase):
     ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
 
     async def committed(self, partition: Any, metadata: bool = False, timeout_ms: float | None = None) -> Any:
-        """As :meth:`KafkaConsumer.committed`: of one partition, or of several."""
-        if not is_partition(partition):
-            return await self.committed_many(partition, timeout_ms)
-        (tp,) = check_partitions([partition])
-        committed = (await self.committed_many([tp], timeout_ms))[tp]
-        return committed if metadata or committed is None else committed.offset
+        """See :meth:`Lookups.committed`."""
+        return await self._block(Lookups(self._core).committed(partition, metadata, timeout_ms))
 
-    async def committed_many(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The committed offsets of several partitions in one request."""
-        chosen = check_partitions(partitions)
-        with self._core.metrics.asking_committed():
-            return await self._block(self._lookups().committed(chosen, self._timeout(timeout_ms)))
-
-    # -- looking things up -----------------------------------------------------------------------
-
-    async def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The first offset of each partition."""
-        chosen = check_partitions(partitions)
-        return await self._block(self._lookups().ends(chosen, EARLIEST, self._timeout(timeout_ms)))
-
-    async def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The offset of the next record to come, of each partition."""
-        chosen = check_partitions(partitions)
-        return await self._block(self._lookups().ends(chosen, LATEST, self._timeout(timeout_ms)))
-
-    async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after a time (ms since the epoch); ``None``: none is that late."""
-        return await self._block(self._lookups().by_time(timestamps, self._timeout(timeout_ms)))
-
-    async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int]:
-        """The partition numbers of a topic; empty if there is no such topic."""
-        return await self._block(self._lookups().partitions_for_topic(topic, self._timeout(timeout_ms)))
-
-    async def topics(self, timeout_ms: float | None = None) -> set[str]:
-        """The names of all topics that this client may see."""
-        return await self._block(self._lookups().topics(self._timeout(timeout_ms)))
-
-    async def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> None:
-        """Waits until a broker is found; see :meth:`KafkaConsumer.bootstrap`."""
-        limit = self.config.bootstrap_timeout_ms if timeout_ms is None else self._timeout(timeout_ms)
-        await self._block(self._core.bootstrap(limit, refresh))
+    committed_many = _waiting(Lookups.committed_many)
+    beginning_offsets = _waiting(Lookups.beginning_offsets)
+    end_offsets = _waiting(Lookups.end_offsets)
+    offsets_for_times = _waiting(Lookups.offsets_for_times)
+    partitions_for_topic = _waiting(Lookups.partitions_for_topic)
+    topics = _waiting(Lookups.topics)
+    bootstrap = _waiting(Lookups.bootstrap)
 
     # -- the end ---------------------------------------------------------------------------------
 

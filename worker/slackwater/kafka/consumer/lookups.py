@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.core import ConsumerCore
 from slackwater.kafka.consumer.offsets.positions import offsets_only, same_time
 from slackwater.kafka.errors import IllegalStateError, KafkaError, KafkaTimeoutError, raise_for_code
-from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition, check_partitions
+from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
+from slackwater.kafka.structs import (
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+    check_partitions,
+    is_partition,
+)
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 
@@ -30,35 +38,81 @@ async def within(timeout_ms: int, what: str, work: Coroutine[Any, Any, T]) -> T:
         raise KafkaTimeoutError(f"no {what} within {timeout_ms} ms: no broker answers") from None
 
 
+def api_timeout_ms(config: ConsumerConfig, timeout_ms: float | None) -> int:
+    """What a call may take; None: ``default_api_timeout_ms``."""
+    if timeout_ms is None:
+        return config.default_api_timeout_ms
+    return max(1, int(min(timeout_ms, 1e12)))
+
+
 class Lookups:
-    """All run on the client's loop, and raise :class:`KafkaTimeoutError` after ``timeout_ms``."""
+    """The questions that both consumer classes put to the cluster.
+
+    All run on the client's loop, and raise :class:`KafkaTimeoutError` after ``timeout_ms`` (default:
+    ``default_api_timeout_ms``), and :class:`WakeupError`.
+    """
 
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
 
-    async def committed(
-        self, partitions: Collection[TopicPartition], timeout_ms: int
+    def _limit(self, timeout_ms: float | None) -> int:
+        return api_timeout_ms(self._core.config, timeout_ms)
+
+    async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """The offset of the next record to be read; waits until it is known.
+
+        Raises :class:`PartitionNotAssignedError`, :class:`KafkaTimeoutError`.
+        """
+        check_partitions([partition])
+
+        def known() -> int | None:
+            return self._core.positions.known(self._core.subscription.get(partition))
+
+        return await self._core.until(known, self._limit(timeout_ms), f"no position of {partition}")
+
+    async def committed(self, partition: Any, metadata: bool = False, timeout_ms: float | None = None) -> Any:
+        """The group's committed offset of a partition, with its metadata if asked for; ``None``: none.
+
+        Of several partitions: a dict of :class:`OffsetAndMetadata` (as in Java), by one request.
+        """
+        if not is_partition(partition):
+            return await self.committed_many(partition, timeout_ms)
+        committed = (await self.committed_many([partition], timeout_ms))[partition]
+        return committed if metadata or committed is None else committed.offset
+
+    async def committed_many(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets."""
+        """The committed offsets of several partitions in one request."""
+        chosen = check_partitions(partitions)
         if self._core.group is None:
             raise IllegalStateError("committed(): this needs a group_id")
-        committed = await self._core.group.offsets.committed(partitions, timeout_ms)
+        with self._core.metrics.asking_committed():
+            committed = await self._core.group.offsets.committed(chosen, self._limit(timeout_ms))
         for tp, at in committed.items():
             state = self._core.subscription.partitions.get(tp)
             if state is not None and at is not None:
                 state.epochs.learn(at.offset, at.leader_epoch)
         return committed
 
-    async def ends(
-        self, partitions: Collection[TopicPartition], which: int, timeout_ms: int
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The beginnings or the ends (``EARLIEST``, ``LATEST``) of partitions."""
-        return offsets_only(await self._by_time(same_time(partitions, which), timeout_ms))
+        """The first offset of each partition."""
+        chosen = same_time(check_partitions(partitions), EARLIEST)
+        return offsets_only(await self._by_time(chosen, self._limit(timeout_ms)))
 
-    async def by_time(
-        self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset of the next record to come, of each partition."""
+        chosen = same_time(check_partitions(partitions), LATEST)
+        return offsets_only(await self._by_time(chosen, self._limit(timeout_ms)))
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first offsets at or after times in ms."""
+        """The first record at or after a time (ms since the epoch); ``None``: none is that late."""
         if not isinstance(timestamps, Mapping):
             raise TypeError(f"the times must be a mapping {{TopicPartition: ms}}, not {timestamps!r}")
         for tp, at in timestamps.items():
@@ -66,7 +120,7 @@ class Lookups:
             if at < 0:
                 raise ValueError(f"the time for {tp} is {at}; it must not be negative")
         wanted = {tp: int(at) for tp, at in timestamps.items()}
-        return await self._by_time(wanted, timeout_ms)
+        return await self._by_time(wanted, self._limit(timeout_ms))
 
     async def _by_time(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
@@ -75,9 +129,9 @@ class Lookups:
         work = self._core.positions.by_time(timestamps, timeout_ms)
         return await within(timeout_ms, f"offsets of {names}", work)
 
-    async def topics(self, timeout_ms: int) -> set[str]:
-        """The names of all topics."""
-        response = await self._metadata(None, timeout_ms)
+    async def topics(self, timeout_ms: float | None = None) -> set[str]:
+        """The names of all topics that this client may see."""
+        response = await self._metadata(None, self._limit(timeout_ms))
         internal = self._core.config.exclude_internal_topics
         return {
             topic.name
@@ -85,25 +139,25 @@ class Lookups:
             if topic.name and not topic.error_code and not (internal and topic.is_internal)
         }
 
-    async def position(self, tp: TopicPartition, timeout_ms: int) -> int:
-        """The position, when it is known and confirmed. Raises :class:`PartitionNotAssignedError`."""
-
-        def known() -> int | None:
-            return self._core.positions.known(self._core.subscription.get(tp))
-
-        return await self._core.until(known, timeout_ms, f"no position of {tp}")
-
-    async def partitions_for_topic(self, topic: str, timeout_ms: int) -> set[int]:
-        """The partition numbers of a topic; empty: there is no such topic."""
+    async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int]:
+        """The partition numbers of a topic; empty if there is no such topic."""
         known = self._core.cluster.metadata.topics.get(topic)
         if known is not None and known.partitions:
             return set(known.partitions)
-        response = await self._metadata([topic], timeout_ms)
+        response = await self._metadata([topic], self._limit(timeout_ms))
         described = response.topics[0]
         if described.error_code in _GONE:
             return set()
         raise_for_code(described.error_code, f"of topic {topic!r}", api="Metadata")
         return {partition.partition_index for partition in described.partitions}
+
+    async def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> None:
+        """Waits until a broker is found (``None``: ``bootstrap_timeout_ms``); ``refresh``: asks again.
+
+        Raises :class:`NoBrokersAvailable`.
+        """
+        default = self._core.config.bootstrap_timeout_ms
+        await self._core.bootstrap(default if timeout_ms is None else self._limit(timeout_ms), refresh)
 
     async def _metadata(self, topics: list[str] | None, timeout_ms: int) -> m.MetadataResponse:
         return await within(timeout_ms, "metadata", self._ask_for_metadata(topics, timeout_ms))

@@ -16,6 +16,7 @@ from slackwater.kafka.consumer.core import ConsumerCore
 from slackwater.kafka.consumer.interceptors import ConsumerInterceptors
 from slackwater.kafka.consumer.iteration import RecordIterator, Records, Stuck, all_records
 from slackwater.kafka.consumer.listener import callback_for, check_listener
+from slackwater.kafka.consumer.lookups import api_timeout_ms
 from slackwater.kafka.consumer.offsets.committer import CommitQueue, Offsets, check_offsets
 from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.metrics.raw import KafkaMetric, MetricName
@@ -109,9 +110,7 @@ class ConsumerBase(ABC):
         return closing(self.config.value_deserializer, self.config.key_deserializer, self._interceptors)
 
     def _timeout(self, timeout_ms: float | None) -> int:
-        if timeout_ms is None:
-            return self.config.default_api_timeout_ms
-        return max(1, int(min(timeout_ms, 1e12)))
+        return api_timeout_ms(self.config, timeout_ms)
 
     # -- what to read ----------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import inspect
 import re
 import threading
@@ -11,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 from slackwater.extras import ARROW
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig, default_keywords
@@ -26,20 +27,30 @@ from slackwater.kafka.consumer.wakeups import Waiter, Wakeups
 from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.net.threads import LoopThread, warn_unclosed
 from slackwater.kafka.protocol.membership.notices import NoticeKind
-from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
 from slackwater.kafka.records import ConsumerRecord, RecordColumns
 from slackwater.kafka.structs import (
     OffsetAndMetadata,
-    OffsetAndTimestamp,
     TopicPartition,
     check_partitions,
-    is_partition,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _blocking(
+    look_up: Callable[Concatenate[Lookups, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[KafkaConsumer, P], T]:
+    """The method of the consumer that waits for one of :class:`Lookups`."""
+
+    @functools.wraps(look_up)
+    def call(self: KafkaConsumer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._block(look_up(Lookups(self._core), *args, **kwargs))
+
+    return call
 
 
 class KafkaConsumer(ConsumerBase):
@@ -398,18 +409,8 @@ class KafkaConsumer(ConsumerBase):
             self._thread.run(self._core.committer.commit_quietly(timeout_ms))
 
     # -- questions to the cluster ----------------------------------------------------------------
-    # All raise KafkaTimeoutError after timeout_ms (default: default_api_timeout_ms), and WakeupError.
 
-    def _lookups(self) -> Lookups:
-        return Lookups(self._core)
-
-    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """The offset of the next record to be read; waits until it is known.
-
-        Raises :class:`PartitionNotAssignedError`, :class:`KafkaTimeoutError`.
-        """
-        check_partitions([partition])
-        return self._block(self._lookups().position(partition, self._timeout(timeout_ms)))
+    position = _blocking(Lookups.position)
 
     @overload
     def committed(
@@ -432,59 +433,16 @@ class KafkaConsumer(ConsumerBase):
     ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
 
     def committed(self, partition: Any, metadata: bool = False, timeout_ms: float | None = None) -> Any:
-        """The group's committed offset of a partition, with its metadata if asked for; ``None``: none.
+        """See :meth:`Lookups.committed`."""
+        return self._block(Lookups(self._core).committed(partition, metadata, timeout_ms))
 
-        Of several partitions: a dict of :class:`OffsetAndMetadata` (as in Java), by one request.
-        """
-        if not is_partition(partition):
-            return self.committed_many(partition, timeout_ms)
-        (tp,) = check_partitions([partition])
-        committed = self.committed_many([tp], timeout_ms)[tp]
-        return committed if metadata or committed is None else committed.offset
-
-    def committed_many(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The committed offsets of several partitions in one request."""
-        chosen = check_partitions(partitions)
-        with self._core.metrics.asking_committed():
-            return self._block(self._lookups().committed(chosen, self._timeout(timeout_ms)))
-
-    def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The first offset of each partition."""
-        chosen = check_partitions(partitions)
-        return self._block(self._lookups().ends(chosen, EARLIEST, self._timeout(timeout_ms)))
-
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The offset of the next record to come, of each partition."""
-        chosen = check_partitions(partitions)
-        return self._block(self._lookups().ends(chosen, LATEST, self._timeout(timeout_ms)))
-
-    def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after a time (ms since the epoch); ``None``: none is that late."""
-        return self._block(self._lookups().by_time(timestamps, self._timeout(timeout_ms)))
-
-    def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int]:
-        """The partition numbers of a topic; empty if there is no such topic."""
-        return self._block(self._lookups().partitions_for_topic(topic, self._timeout(timeout_ms)))
-
-    def topics(self, timeout_ms: float | None = None) -> set[str]:
-        """The names of all topics that this client may see."""
-        return self._block(self._lookups().topics(self._timeout(timeout_ms)))
-
-    def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> None:
-        """Waits until a broker is found (``None``: ``bootstrap_timeout_ms``); ``refresh``: asks again.
-
-        Raises :class:`NoBrokersAvailable`.
-        """
-        limit = self.config.bootstrap_timeout_ms if timeout_ms is None else self._timeout(timeout_ms)
-        self._block(self._core.bootstrap(limit, refresh))
+    committed_many = _blocking(Lookups.committed_many)
+    beginning_offsets = _blocking(Lookups.beginning_offsets)
+    end_offsets = _blocking(Lookups.end_offsets)
+    offsets_for_times = _blocking(Lookups.offsets_for_times)
+    partitions_for_topic = _blocking(Lookups.partitions_for_topic)
+    topics = _blocking(Lookups.topics)
+    bootstrap = _blocking(Lookups.bootstrap)
 
     # -- the end ---------------------------------------------------------------------------------
 
