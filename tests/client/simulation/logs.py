@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 from uuid import UUID, uuid5
 
+from slackwater.devbroker.api.fetch import failed
 from slackwater.devbroker.api.fetch_sessions import Answer, BrokerFetchPartition, FetchContext, FetchSessions
 from slackwater.kafka.records import BatchBuilder, set_base_offset
 from slackwater.kafka.structs import TopicPartition
@@ -119,19 +121,22 @@ class Logs:
 
     # -- requests
 
+    def _led(self, node: int, topic: str, index: int, epoch: int, answer: Any) -> Log | None:
+        """The partition, if ``node`` leads it in the client's epoch; else the error is in ``answer``."""
+        log = self.find(topic, index)
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if log is None else log.check(node, epoch)
+        answer.error_code = int(error)
+        return None if error else log
+
     def list_offsets(self, node: int, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
         """Earliest (-2) and latest (-1) offsets; records have no times here."""
         response = m.ListOffsetsResponse()
         for topic in request.topics:
             answers = []
             for part in topic.partitions:
-                log = self.find(topic.name, part.partition_index)
                 answer = m.ListOffsetsResponsePartitionResponse(partition_index=part.partition_index)
-                if log is None:
-                    answer.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                else:
-                    answer.error_code = int(log.check(node, part.current_leader_epoch))
-                if log is not None and not answer.error_code:
+                log = self._led(node, topic.name, part.partition_index, part.current_leader_epoch, answer)
+                if log is not None:
                     answer.offset = 0 if part.timestamp == -2 else log.end
                     answer.leader_epoch = log.epoch
                 answers.append(answer)
@@ -144,13 +149,9 @@ class Logs:
         for topic in request.topics:
             answers = []
             for part in topic.partitions:
-                log = self.find(topic.topic, part.partition)
                 answer = m.OffsetForLeaderEpochResponsePartition(partition=part.partition)
-                if log is None:
-                    answer.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                else:
-                    answer.error_code = int(log.check(node, part.current_leader_epoch))
-                if log is not None and not answer.error_code and 0 <= part.leader_epoch <= log.epoch:
+                log = self._led(node, topic.topic, part.partition, part.current_leader_epoch, answer)
+                if log is not None and 0 <= part.leader_epoch <= log.epoch:
                     later = [start for epoch, start in log.epochs if epoch > part.leader_epoch]
                     answer.leader_epoch = part.leader_epoch
                     answer.end_offset = later[0] if later else log.end
@@ -209,15 +210,15 @@ class Logs:
         if version >= _BY_ID and part.topic is None:
             part.topic = self.topic_name(part.topic_id)
             if part.topic is None:
-                return _failed(part.index, ErrorCode.UNKNOWN_TOPIC_ID)
+                return failed(part.index, ErrorCode.UNKNOWN_TOPIC_ID)
         log = self.find(part.topic, part.index)
         if log is None:
-            return _failed(part.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return failed(part.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         error = log.check(node, part.current_leader_epoch)
         if not error and part.fetch_offset > log.end:
             error = ErrorCode.OFFSET_OUT_OF_RANGE
         if error:
-            answer = _failed(part.index, error)
+            answer = failed(part.index, error)
             if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _LEADER_IN_FETCH:
                 answer.current_leader = m.FetchResponseLeaderIdAndEpoch(
                     leader_id=log.leader, leader_epoch=log.epoch
@@ -231,16 +232,6 @@ class Logs:
             aborted_transactions=None,
             records=log.read(part.fetch_offset) if part.fetch_offset < log.end else b"",
         )
-
-
-def _failed(index: int, error: ErrorCode) -> m.FetchResponsePartition:
-    return m.FetchResponsePartition(
-        partition_index=index,
-        error_code=int(error),
-        high_watermark=-1,
-        aborted_transactions=None,
-        records=b"",
-    )
 
 
 def _response(

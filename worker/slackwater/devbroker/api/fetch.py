@@ -164,7 +164,7 @@ class _Fetch:
     ) -> m.FetchResponsePartition:
         error, partition = self._check(part)
         if error or partition is None:
-            return _failed(part.index, error)
+            return failed(part.index, error)
         limit = min(part.max_bytes, max(room, 0))
         try:
             records = (
@@ -174,7 +174,7 @@ class _Fetch:
             )
         except OSError as exc:
             log.error("partition %s: cannot read: %s", partition, exc.strerror)
-            return _failed(part.index, ErrorCode.KAFKA_STORAGE_ERROR)
+            return failed(part.index, ErrorCode.KAFKA_STORAGE_ERROR)
         end = partition.end_offset
         return m.FetchResponsePartition(
             partition_index=part.index,
@@ -219,7 +219,8 @@ def leader_epoch_error(epoch: int) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _failed(index: int, error: ErrorCode) -> m.FetchResponsePartition:
+def failed(index: int, error: ErrorCode) -> m.FetchResponsePartition:
+    """The answer of a partition with an error."""
     return m.FetchResponsePartition(
         partition_index=index,
         error_code=int(error),

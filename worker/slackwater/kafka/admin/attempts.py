@@ -72,11 +72,7 @@ class Attempts:
             for group, node in coordinators.items():
                 if isinstance(node, int):
                     nodes.setdefault(node, []).append(group)
-            for node_id, at_node in nodes.items():
-                try:
-                    results.update(await ask(node_id, at_node))
-                except KafkaError as exc:
-                    results.update(dict.fromkeys(at_node, exc))
+            await _ask_each(nodes, ask, results)
             for group, outcome in results.items():
                 if _retriable(outcome):
                     cluster.forget_coordinator(group)
@@ -104,14 +100,23 @@ class Attempts:
                     results[item] = unknown(item)
                 else:
                     nodes.setdefault(leader, []).append(item)
-            for node_id, at_node in nodes.items():
-                try:
-                    results.update(await ask(node_id, at_node))
-                except KafkaError as exc:
-                    results.update(dict.fromkeys(at_node, exc))
+            await _ask_each(nodes, ask, results)
             return results
 
         return await self.each(items, attempt)
+
+
+async def _ask_each(
+    nodes: Mapping[int, list[K]],
+    ask: Callable[[int, list[K]], Awaitable[Mapping[K, V | KafkaError]]],
+    results: dict[K, V | KafkaError],
+) -> None:
+    """Asks each node for its items; an error of the node is that of each item."""
+    for node_id, at_node in nodes.items():
+        try:
+            results.update(await ask(node_id, at_node))
+        except KafkaError as exc:
+            results.update(dict.fromkeys(at_node, exc))
 
 
 def _retriable(outcome: object) -> bool:

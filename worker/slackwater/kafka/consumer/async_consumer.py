@@ -190,11 +190,7 @@ class AsyncConsumer(ConsumerBase):
         return await self._poll(timeout_ms, max_records)
 
     async def _poll(self, timeout_ms: float, max_records: int | None) -> dict[TopicPartition, RecordColumns]:
-        limit = self.config.max_poll_records if max_records is None else max_records
-        if not isinstance(limit, int):
-            raise TypeError(f"max_records must be an integer, not {limit!r}")
-        if limit < 0 or not timeout_ms >= 0:  # nor NaN
-            raise ValueError(f"max_records={limit} and timeout_ms={timeout_ms} must not be negative")
+        limit = self._most_records(timeout_ms, max_records)
         if self._polling:
             raise IllegalStateError("another task, or a listener, is polling this consumer")
         core, loop, self._polling = self._core, asyncio.get_running_loop(), True
@@ -304,18 +300,6 @@ class AsyncConsumer(ConsumerBase):
             await self._block(self._core.committer.commit(chosen, limit))
         await self._wait_for(earlier, deadline)
         await self._run_callbacks()
-
-    def commit_async(
-        self, offsets: Offsets | None = None, callback: Callable[[Offsets, Any], Any] | None = None
-    ) -> CommitFuture:
-        """Starts a commit; see :meth:`KafkaConsumer.commit_async`."""
-        if self.config.group_id is None:
-            raise IllegalStateError("commit_async(): this needs a group_id")
-        chosen = check_offsets(offsets) if offsets is not None else self._core.committer.consumed()
-        commit = CommitFuture(self._core.committer.begin_commit(chosen), chosen)
-        self._commits.add(commit, callback or self.config.default_offset_commit_callback)
-        commit.add_both(lambda _: self._news.set())
-        return commit
 
     @staticmethod
     async def _wait_for(commits: Collection[CommitFuture], deadline: float) -> None:

@@ -17,7 +17,7 @@ from slackwater.kafka.consumer.interceptors import ConsumerInterceptors
 from slackwater.kafka.consumer.iteration import RecordIterator, Records, Stuck, all_records
 from slackwater.kafka.consumer.listener import callback_for, check_listener
 from slackwater.kafka.consumer.lookups import api_timeout_ms
-from slackwater.kafka.consumer.offsets.committer import CommitQueue, Offsets, check_offsets
+from slackwater.kafka.consumer.offsets.committer import CommitFuture, CommitQueue, Offsets, check_offsets
 from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.metrics.raw import KafkaMetric, MetricName
 from slackwater.kafka.net.security.connect import kept_by_client
@@ -350,6 +350,32 @@ class ConsumerBase(ABC):
     def bootstrap_connected(self) -> bool:
         """Whether a broker has been found."""
         return bool(self._core.cluster.metadata.brokers)
+
+    # -- commits and polls -----------------------------------------------------------------------
+
+    def commit_async(
+        self, offsets: Offsets | None = None, callback: Callable[[Offsets, Any], Any] | None = None
+    ) -> CommitFuture:
+        """Starts a commit. ``callback(offsets, error or None)`` runs inside ``poll()`` (or ``commit()``,
+        ``close()``), in the order of the commits; without one: ``default_offset_commit_callback``."""
+        if self.config.group_id is None:
+            raise IllegalStateError("commit_async(): this needs a group_id")
+        chosen = check_offsets(offsets) if offsets is not None else self._core.committer.consumed()
+        commit = CommitFuture(self._call(self._core.committer.begin_commit, chosen), chosen)
+        self._commits.add(commit, callback or self.config.default_offset_commit_callback)
+        commit.add_both(lambda _: self._nudge())
+        return commit
+
+    def _most_records(self, timeout_ms: float, max_records: int | None) -> int:
+        """How many records a poll may give. Raises TypeError, ValueError for what cannot be."""
+        limit = self.config.max_poll_records if max_records is None else max_records
+        if not isinstance(limit, int):
+            raise TypeError(f"max_records must be an integer, not {limit!r}")
+        if limit < 0:
+            raise ValueError(f"max_records must not be negative, but is {limit}")
+        if not timeout_ms >= 0:  # nor NaN
+            raise ValueError(f"timeout_ms must not be negative, but is {timeout_ms}")
+        return limit
 
     # -- what a poll gave ------------------------------------------------------------------------
 

@@ -263,13 +263,7 @@ class KafkaConsumer(ConsumerBase):
             self._polling.release()
 
     def _poll(self, timeout_ms: float, max_records: int | None) -> dict[TopicPartition, RecordColumns]:
-        limit = self.config.max_poll_records if max_records is None else max_records
-        if not isinstance(limit, int):
-            raise TypeError(f"max_records must be an integer, not {limit!r}")
-        if limit < 0:
-            raise ValueError(f"max_records must not be negative, but is {limit}")
-        if not timeout_ms >= 0:  # nor NaN
-            raise ValueError(f"timeout_ms must not be negative, but is {timeout_ms}")
+        limit = self._most_records(timeout_ms, max_records)
         with self._wakeups.call(self._wake_poll) as waiter:
             return self._poll_until(time.monotonic() + timeout_ms / 1000, limit, waiter)
 
@@ -381,19 +375,6 @@ class KafkaConsumer(ConsumerBase):
         self._wait_for(earlier, deadline)
         if self._polled_by in (None, threading.get_ident()):
             self._run_callbacks()
-
-    def commit_async(
-        self, offsets: Offsets | None = None, callback: Callable[[Offsets, Any], Any] | None = None
-    ) -> CommitFuture:
-        """Starts a commit. ``callback(offsets, error or None)`` runs inside :meth:`poll` (or :meth:`commit`,
-        :meth:`close`), in the order of the commits; without one: ``default_offset_commit_callback``."""
-        if self.config.group_id is None:
-            raise IllegalStateError("commit_async(): this needs a group_id")
-        chosen = check_offsets(offsets) if offsets is not None else self._core.committer.consumed()
-        commit = CommitFuture(self._call(self._core.committer.begin_commit, chosen), chosen)
-        self._commits.add(commit, callback or self.config.default_offset_commit_callback)
-        commit.add_both(lambda _: self._news.set())
-        return commit
 
     @staticmethod
     def _wait_for(commits: Collection[CommitFuture], deadline: float) -> None:

@@ -29,6 +29,11 @@ class _Shared:
     _core: ProducerCore
     _interceptors: ProducerInterceptors
 
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any], **overrides: Any) -> Self:
+        """A producer by Java's dotted names; ``overrides`` are keyword arguments."""
+        return cls(**_keywords(ProducerConfig.from_properties(properties, **overrides)))
+
     @overload
     def metrics(self, raw: Literal[False] = False) -> dict[str, dict[str, float]]: ...
 
@@ -61,11 +66,6 @@ class AsyncProducer(_Shared):
         self.config = ProducerConfig.from_keywords(options).loaded()
         self._interceptors = ProducerInterceptors(self.config.interceptor_classes, self.config)
         self._core = ProducerCore(self.config, clock, rng or random.Random(), connect)
-
-    @classmethod
-    def from_properties(cls, properties: Mapping[str, Any], **overrides: Any) -> Self:
-        """A producer by Java's dotted names; ``overrides`` are keyword arguments."""
-        return cls(**_keywords(ProducerConfig.from_properties(properties, **overrides)))
 
     async def start(self) -> Self:
         """Finds the cluster. Raises :class:`NoBrokersAvailable`, which names what was tried."""
@@ -198,11 +198,6 @@ class KafkaProducer(_Shared):
         except BaseException:
             self._thread.stop()
             raise
-
-    @classmethod
-    def from_properties(cls, properties: Mapping[str, Any], **overrides: Any) -> Self:
-        """A producer by Java's dotted names; ``overrides`` are keyword arguments."""
-        return cls(**_keywords(ProducerConfig.from_properties(properties, **overrides)))
 
     def send(
         self,

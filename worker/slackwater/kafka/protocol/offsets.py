@@ -182,23 +182,21 @@ def list_offsets_request(
     timeout_ms: int,
 ) -> m.ListOffsetsRequest:
     """ListOffsets to a leader: the first offset at or after a time (ms), or ``EARLIEST``, ``LATEST``."""
+
+    def partition(tp: TopicPartition) -> m.ListOffsetsRequestPartition:
+        return m.ListOffsetsRequestPartition(
+            partition_index=tp.partition,
+            current_leader_epoch=epochs.get(tp, -1),
+            timestamp=timestamps[tp],
+        )
+
     return m.ListOffsetsRequest(
         replica_id=-1,
         isolation_level=int(read_committed),
         timeout_ms=timeout_ms,
         topics=[
-            m.ListOffsetsRequestTopic(
-                name=topic,
-                partitions=[
-                    m.ListOffsetsRequestPartition(
-                        partition_index=number,
-                        current_leader_epoch=epochs.get(TopicPartition(topic, number), -1),
-                        timestamp=timestamps[TopicPartition(topic, number)],
-                    )
-                    for number in numbers
-                ],
-            )
-            for topic, numbers in group_by_topic(timestamps)
+            m.ListOffsetsRequestTopic(name=topic, partitions=[partition(tp) for tp in partitions])
+            for topic, partitions in _by_topic(timestamps)
         ],
     )
 
@@ -221,21 +219,19 @@ def epoch_end_request(
 
     ``positions``: the epoch of the record before each position; ``leader_epochs``: of the leader asked.
     """
+
+    def partition(tp: TopicPartition) -> m.OffsetForLeaderEpochRequestPartition:
+        return m.OffsetForLeaderEpochRequestPartition(
+            partition=tp.partition,
+            current_leader_epoch=leader_epochs.get(tp, -1),
+            leader_epoch=positions[tp],
+        )
+
     return m.OffsetForLeaderEpochRequest(
         replica_id=-1,
         topics=[
-            m.OffsetForLeaderEpochRequestTopic(
-                topic=topic,
-                partitions=[
-                    m.OffsetForLeaderEpochRequestPartition(
-                        partition=number,
-                        current_leader_epoch=leader_epochs.get(TopicPartition(topic, number), -1),
-                        leader_epoch=positions[TopicPartition(topic, number)],
-                    )
-                    for number in numbers
-                ],
-            )
-            for topic, numbers in group_by_topic(positions)
+            m.OffsetForLeaderEpochRequestTopic(topic=topic, partitions=[partition(tp) for tp in partitions])
+            for topic, partitions in _by_topic(positions)
         ],
     )
 
@@ -264,3 +260,10 @@ def group_by_topic_id(
 def group_by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
     """As :func:`group_by_topic_id`, by name alone."""
     return [(topic, numbers) for topic, _, numbers in group_by_topic_id(partitions, BY_NAME)]
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:
+    return [
+        (topic, [TopicPartition(topic, number) for number in numbers])
+        for topic, numbers in group_by_topic(partitions)
+    ]
