@@ -6,9 +6,10 @@ Only for code whose waits are timers and whose counterparts live in the same loo
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from slackwater.kafka.net.backoff import Backoff
@@ -48,6 +49,16 @@ def run_virtually(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """`asyncio.run` on such a loop."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(coroutine)
+
+
+def virtually(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that is a coroutine, run on such a loop."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        run_virtually(test(*args, **kwargs))
+
+    return run
 
 
 class Livelock(RuntimeError):

@@ -8,25 +8,23 @@ import logging
 import pytest
 
 from slackwater.kafka.net.outages import Outages
-from tests.support.virtual_time import run_virtually
+from tests.support.virtual_time import virtually
 
 log = logging.getLogger("slackwater.kafka.test")
 
 
-def test_a_failure_is_said_at_once_then_counted_and_its_end_is_said(
+@virtually
+async def test_a_failure_is_said_at_once_then_counted_and_its_end_is_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def fail_for_a_minute() -> None:
-        outages = Outages()
-        for second in range(60):
-            for cause in ("refused", "no route") if second < 2 else ("refused",):
-                outages.failed(log, "the thing", f"failed: {cause}", logging.WARNING)
-            await asyncio.sleep(1)
-        outages.worked(log, "the thing")
-        outages.worked(log, "the thing")
-        assert not outages
-
-    run_virtually(fail_for_a_minute())
+    outages = Outages()
+    for second in range(60):
+        for cause in ("refused", "no route") if second < 2 else ("refused",):
+            outages.failed(log, "the thing", f"failed: {cause}", logging.WARNING)
+        await asyncio.sleep(1)
+    outages.worked(log, "the thing")
+    outages.worked(log, "the thing")
+    assert not outages
     assert [record.getMessage() for record in caplog.records] == [
         "failed: refused",
         "failed: no route",
@@ -38,15 +36,13 @@ def test_a_failure_is_said_at_once_then_counted_and_its_end_is_said(
     assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
-def test_a_single_failure_has_no_end_and_one_that_comes_back_late_is_new(
+@virtually
+async def test_a_single_failure_has_no_end_and_one_that_comes_back_late_is_new(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def fail_twice() -> None:
-        outages = Outages()
-        for _ in range(2):
-            outages.failed(log, "the thing", "failed in 3 ms", logging.WARNING, cause="failed")
-            await asyncio.sleep(700)
-        outages.worked(log, "the thing")
-
-    run_virtually(fail_twice())
+    outages = Outages()
+    for _ in range(2):
+        outages.failed(log, "the thing", "failed in 3 ms", logging.WARNING, cause="failed")
+        await asyncio.sleep(700)
+    outages.worked(log, "the thing")
     assert [record.getMessage() for record in caplog.records] == ["failed in 3 ms"] * 2

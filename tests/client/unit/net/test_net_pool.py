@@ -13,7 +13,7 @@ from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.dialer import Address
 from slackwater.kafka.net.pool import Pool
 from slackwater.kafka.wire import messages as m
-from tests.support.virtual_time import run_virtually
+from tests.support.virtual_time import run_virtually, virtually
 
 HERE = Address("kafka", 9092)
 
@@ -78,79 +78,69 @@ def test_reconnects_are_paced_exponentially_with_jitter() -> None:
     assert run_virtually(run(1)) == pytest.approx(gaps), "the randomness is an argument"
 
 
-def test_a_success_ends_the_pacing() -> None:
-    async def run() -> None:
-        brokers = Brokers(refuse=True)
-        pool = pool_of(brokers)
-        for _ in range(5):
-            with pytest.raises(KafkaConnectionError):
-                await pool.get((1, Purpose.GENERAL), HERE)
-        brokers.refuse = False
-        connection = await pool.get((1, Purpose.GENERAL), HERE)
-        connection.fail(KafkaConnectionError("gone"))
-        before = asyncio.get_running_loop().time()
-        await pool.get((1, Purpose.GENERAL), HERE)
-        assert 0.04 <= asyncio.get_running_loop().time() - before <= 0.06, "as after a first failure"
-        await pool.close()
-
-    run_virtually(run())
+@virtually
+async def test_a_success_ends_the_pacing() -> None:
+    brokers = Brokers(refuse=True)
+    pool = pool_of(brokers)
+    for _ in range(5):
+        with pytest.raises(KafkaConnectionError):
+            await pool.get((1, Purpose.GENERAL), HERE)
+    brokers.refuse = False
+    connection = await pool.get((1, Purpose.GENERAL), HERE)
+    connection.fail(KafkaConnectionError("gone"))
+    before = asyncio.get_running_loop().time()
+    await pool.get((1, Purpose.GENERAL), HERE)
+    assert 0.04 <= asyncio.get_running_loop().time() - before <= 0.06, "as after a first failure"
+    await pool.close()
 
 
-def test_an_idle_connection_is_closed_and_opened_again_at_once() -> None:
-    async def run() -> None:
-        brokers, loop = Brokers(), asyncio.get_running_loop()
-        pool = pool_of(brokers, max_idle_ms=540_000)
-        connection = await pool.get((1, Purpose.GENERAL), HERE)
-        await asyncio.sleep(539)
-        assert connection.error is None
-        await asyncio.sleep(2)
-        assert "idle for 540000 ms" in str(connection.error)
-        before = loop.time()
-        again = await pool.get((1, Purpose.GENERAL), HERE)
-        assert loop.time() == before, "that was no failure to back off from"
-        assert again is not connection
-        await pool.close()
-
-    run_virtually(run())
+@virtually
+async def test_an_idle_connection_is_closed_and_opened_again_at_once() -> None:
+    brokers, loop = Brokers(), asyncio.get_running_loop()
+    pool = pool_of(brokers, max_idle_ms=540_000)
+    connection = await pool.get((1, Purpose.GENERAL), HERE)
+    await asyncio.sleep(539)
+    assert connection.error is None
+    await asyncio.sleep(2)
+    assert "idle for 540000 ms" in str(connection.error)
+    before = loop.time()
+    again = await pool.get((1, Purpose.GENERAL), HERE)
+    assert loop.time() == before, "that was no failure to back off from"
+    assert again is not connection
+    await pool.close()
 
 
-def test_use_begins_the_idle_time_anew() -> None:
-    async def run() -> None:
-        pool = pool_of(Brokers(), max_idle_ms=1_000)
-        connection = await pool.get((1, Purpose.GENERAL), HERE)
-        for _ in range(5):
-            await asyncio.sleep(0.9)
-            connection.send(m.HeartbeatRequest(group_id="g"), answered=False)
-        assert connection.error is None
-        await asyncio.sleep(1.1)
-        assert "idle for 1000 ms" in str(connection.error)
-        await pool.close()
-
-    run_virtually(run())
+@virtually
+async def test_use_begins_the_idle_time_anew() -> None:
+    pool = pool_of(Brokers(), max_idle_ms=1_000)
+    connection = await pool.get((1, Purpose.GENERAL), HERE)
+    for _ in range(5):
+        await asyncio.sleep(0.9)
+        connection.send(m.HeartbeatRequest(group_id="g"), answered=False)
+    assert connection.error is None
+    await asyncio.sleep(1.1)
+    assert "idle for 1000 ms" in str(connection.error)
+    await pool.close()
 
 
-def test_what_is_parked_and_what_is_the_groups_stays_open() -> None:
-    async def run() -> None:
-        pool = pool_of(Brokers(), max_idle_ms=1_000)
-        parked = await pool.get((1, Purpose.FETCH), HERE)
-        parked.send(m.HeartbeatRequest(group_id="g"))
-        group = await pool.get((1, Purpose.GROUP), HERE)
-        idle = await pool.get((2, Purpose.FETCH), HERE)
-        await asyncio.sleep(100)
-        assert idle.closed
-        assert not parked.closed
-        assert not group.closed
-        await pool.close()
-
-    run_virtually(run())
+@virtually
+async def test_what_is_parked_and_what_is_the_groups_stays_open() -> None:
+    pool = pool_of(Brokers(), max_idle_ms=1_000)
+    parked = await pool.get((1, Purpose.FETCH), HERE)
+    parked.send(m.HeartbeatRequest(group_id="g"))
+    group = await pool.get((1, Purpose.GROUP), HERE)
+    idle = await pool.get((2, Purpose.FETCH), HERE)
+    await asyncio.sleep(100)
+    assert idle.closed
+    assert not parked.closed
+    assert not group.closed
+    await pool.close()
 
 
-def test_without_a_limit_nothing_is_closed() -> None:
-    async def run() -> None:
-        pool = pool_of(Brokers(), max_idle_ms=None)
-        connection = await pool.get((1, Purpose.GENERAL), HERE)
-        await asyncio.sleep(1_000_000)
-        assert not connection.closed
-        await pool.close()
-
-    run_virtually(run())
+@virtually
+async def test_without_a_limit_nothing_is_closed() -> None:
+    pool = pool_of(Brokers(), max_idle_ms=None)
+    connection = await pool.get((1, Purpose.GENERAL), HERE)
+    await asyncio.sleep(1_000_000)
+    assert not connection.closed
+    await pool.close()

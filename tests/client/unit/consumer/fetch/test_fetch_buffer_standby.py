@@ -179,15 +179,20 @@ def test_aborted_transactions_end_although_their_beginning_is_skipped(offset: in
     assert bench.rest() == list(range(max(offset, 16), 20))
 
 
-@pytest.mark.parametrize("offset", [15, 17])
-def test_a_batch_that_was_skipped_need_not_be_readable(offset: int) -> None:
-    """The member before has passed over it: what follows is fetched anew, and no record is lost to it."""
+def with_a_broken_batch() -> Bench:
     bench = Bench()
     bench.subscription.fetch_ahead(A, 10)
     bench.ahead = bench.subscription.prefetched[A]
     broken = bytearray(batch(10, 5))
     broken[-1] ^= 1
     bench.add(10, bytes(broken) + batch(15, 5))
+    return bench
+
+
+@pytest.mark.parametrize("offset", [15, 17])
+def test_a_batch_that_was_skipped_need_not_be_readable(offset: int) -> None:
+    """The member before has passed over it: what follows is fetched anew, and no record is lost to it."""
+    bench = with_a_broken_batch()
     bench.skip(offset)
     bench.adopt()
     state = bench.subscription.get(A)
@@ -197,12 +202,7 @@ def test_a_batch_that_was_skipped_need_not_be_readable(offset: int) -> None:
 
 
 def test_an_unreadable_batch_that_is_not_skipped_is_reported() -> None:
-    bench = Bench()
-    bench.subscription.fetch_ahead(A, 10)
-    bench.ahead = bench.subscription.prefetched[A]
-    broken = bytearray(batch(10, 5))
-    broken[-1] ^= 1
-    bench.add(10, bytes(broken) + batch(15, 5))
+    bench = with_a_broken_batch()
     bench.skip(14)
     bench.adopt()
     with pytest.raises(CorruptRecordError, match="seek to offset 15"):

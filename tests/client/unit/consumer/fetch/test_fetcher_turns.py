@@ -79,14 +79,20 @@ async def test_a_broker_that_asks_for_it_is_left_alone() -> None:
     assert loop.time() - before >= 0.3
 
 
-async def test_a_follower_is_read_from_and_left_for_the_leader_when_it_fails() -> None:
-    bench = Bench(A, client_rack="r", retry_backoff_ms=1)
+async def referred(replica: int, retry_backoff_ms: int = 1) -> Bench:
+    """A bench whose leader has named a closer replica."""
+    bench = Bench(A, client_rack="r", retry_backoff_ms=retry_backoff_ms)
     bench.fetcher.wake()
     await bench.next(1)
     assert request_to(bench, 1).rack_id == "r"
     closer = part(A, end=100)
-    closer.preferred_read_replica = 2
+    closer.preferred_read_replica = replica
     await bench.answer(closer, node=1)
+    return bench
+
+
+async def test_a_follower_is_read_from_and_left_for_the_leader_when_it_fails() -> None:
+    bench = await referred(2)
     assert await bench.next(2) == {0: 0}
     assert all(node == 2 for node, _, _ in bench.asked)
     await bench.fail()
@@ -98,24 +104,14 @@ async def test_a_follower_is_read_from_and_left_for_the_leader_when_it_fails() -
 
 
 async def test_a_follower_whose_address_is_not_known_is_looked_up_and_not_asked_for_again_and_again() -> None:
-    bench = Bench(A, client_rack="r", retry_backoff_ms=50)
-    bench.fetcher.wake()
-    await bench.next(1)
-    closer = part(A, end=100)
-    closer.preferred_read_replica = 9
-    await bench.answer(closer, node=1)
+    bench = await referred(9, retry_backoff_ms=50)
     assert (bench.asked, bench.refreshes) == ([], 1)
     bench.metadata.learn_broker(Broker(9, "h", 9))
     assert await bench.next(9) == {0: 0}
 
 
 async def test_an_offset_out_of_a_followers_range_is_asked_of_the_leader() -> None:
-    bench = Bench(A, client_rack="r", retry_backoff_ms=1)
-    bench.fetcher.wake()
-    await bench.next(1)
-    closer = part(A, end=100)
-    closer.preferred_read_replica = 2
-    await bench.answer(closer, node=1)
+    bench = await referred(2)
     await bench.next(2)
     await bench.answer(part(A, code=E.OFFSET_OUT_OF_RANGE), node=2)
     assert await bench.next(1) == {0: 0}

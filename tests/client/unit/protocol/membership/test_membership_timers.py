@@ -273,10 +273,15 @@ def lead(bench: Bench, generation: int = 1) -> None:
     bench.calm()
 
 
-def test_a_leader_asks_for_the_rebalance_that_its_assignor_delayed() -> None:
+def leading_later() -> Bench:
     bench = Bench(assignors=[Later()], heartbeat_interval_ms=1_000_000, session_timeout_ms=2_000_000)
     bench.subscribe()
     lead(bench)
+    return bench
+
+
+def test_a_leader_asks_for_the_rebalance_that_its_assignor_delayed() -> None:
+    bench = leading_later()
     due = bench.now + 5_000
     bench.poll()
     assert bench.wake_at == due
@@ -287,9 +292,7 @@ def test_a_leader_asks_for_the_rebalance_that_its_assignor_delayed() -> None:
 
 
 def test_a_rebalance_before_the_delay_is_over_sets_it_anew() -> None:
-    bench = Bench(assignors=[Later()], heartbeat_interval_ms=1_000_000, session_timeout_ms=2_000_000)
-    bench.subscribe()
-    lead(bench)
+    bench = leading_later()
     first = bench.now + 5_000
     bench.now += 3_000
     bench.member.request_rejoin("test", bench.now)
@@ -301,9 +304,7 @@ def test_a_rebalance_before_the_delay_is_over_sets_it_anew() -> None:
 
 
 def test_one_who_leads_no_more_does_not_wait_for_the_delay() -> None:
-    bench = Bench(assignors=[Later()], heartbeat_interval_ms=1_000_000, session_timeout_ms=2_000_000)
-    bench.subscribe()
-    lead(bench)
+    bench = leading_later()
     bench.member.request_rejoin("test", bench.now)
     bench.join(2, leader="m-2")
     bench.sync(*tps(0))
