@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from slackwater.kafka.protocol.epoch_history import EpochHistory
+from slackwater.kafka.protocol.subscription import EpochHistory
 
 
 def test_each_offset_has_the_epoch_of_the_record_before_it() -> None:
