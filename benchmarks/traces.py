@@ -27,8 +27,9 @@ from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka import KafkaProducer
 from slackwater.kafka.records import BatchBuilder, decode
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.batch import Part, Stage
+from slackwater.runtime.delivery.batch import Part
 from slackwater.runtime.delivery.partition import OwnedPartition
+from slackwater.runtime.delivery.stages import Stage
 from slackwater.runtime.telemetry.batch_trace import BatchTraces
 from slackwater.tracing.sdk import open_tracing
 from slackwater.tracing.spans import NO_TRACING, Tracing

@@ -22,7 +22,6 @@ from slackwater.runtime.delivery.batch import (
     Handled,
     Part,
     Released,
-    Stage,
     TransformError,
     sink_error,
     stage,
@@ -158,7 +157,7 @@ class BackfillDelivery:
                 "so many in a row are rejected: the handler or its environment is at fault"
             ) from error
         self._rejected_in_a_row += 1
-        batch = DeliveryBatch({tp: record}, Stage.HANDLING, None, 0.0, ended_alone=MOST_ENDS)
+        batch = DeliveryBatch({tp: record}, ended_alone=MOST_ENDS)
         reason = ENDED_THE_PROCESS.format(ends=MOST_ENDS)
         rejected = rejected_whole(batch, reason, by_record=self._config.by_record)
         return self._write_here(part, stage(batch, rejected, self._state.sink, no_faults))
@@ -305,7 +304,7 @@ class BackfillDelivery:
         if self._state.resumed:
             for own in parts.values():
                 own.leave_out_stored_letters()
-        batch = DeliveryBatch(parts, Stage.HANDLING, None, 0.0, attempt=1)
+        batch = DeliveryBatch(parts, attempt=1)
         trial = Trial(
             self._cluster.engine,
             self._config.handler,

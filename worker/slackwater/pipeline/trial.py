@@ -17,7 +17,6 @@ from slackwater.runtime.delivery.batch import (
     DeliveryBatch,
     Handled,
     Part,
-    Stage,
     Transformed,
     TransformError,
     info_of,
@@ -101,9 +100,6 @@ class Trial:
                 tp: Part(OwnedPartition(tp, marks={}), part, part.first_offset, part.next_offset)
                 for tp, part in columns.items()
             },
-            Stage.HANDLING,
-            None,
-            0.0,
             attempt=1,
         )
         handled = self.handle(batch, _Memory(schema), isolate=isolate)

@@ -22,7 +22,7 @@ from slackwater.pipeline.engines.kept_rows import keep as keep_rows
 from slackwater.pipeline.engines.spark import SparkEngine
 from slackwater.pipeline.values import make_decoder
 from slackwater.runtime.config.worker_config import parse
-from slackwater.runtime.delivery.batch import DeliveryBatch, Part, Stage, info_of, rows_of, stage, transform
+from slackwater.runtime.delivery.batch import DeliveryBatch, Part, info_of, rows_of, stage, transform
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.errors import RecordsError
 from slackwater.runtime.interfaces import Range
@@ -355,7 +355,7 @@ def deliver_in_test(document: dict[str, Any], records: pa.Table) -> dict[str, An
     tp = TopicPartition("t", 0)
     polled = Polled(records)
     part = Part(OwnedPartition(tp, marks={}), polled, polled.first_offset, polled.next_offset)
-    batch = DeliveryBatch({tp: part}, Stage.HANDLING, None, 0.0, attempt=1)
+    batch = DeliveryBatch({tp: part}, attempt=1)
     info = info_of(batch, batch.parts, "g", "w-0")
     transformed = transform(batch, info, _engine, SYSTEM_CLOCK, lambda _step: None)
     checked = transformed.output.rows.to_check.num_rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +14,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.call_threads import Task
 from slackwater.runtime.delivery.dead_letters import Letter, letters_of
 from slackwater.runtime.delivery.partition import Begun, OwnedPartition
+from slackwater.runtime.delivery.stages import IDLE, SINK_COMMITS, Stage, follow
 from slackwater.runtime.errors import HandlerError, RecordsError, SinkError, WorkerError
 from slackwater.runtime.fault_points import Reached, Step
 from slackwater.runtime.interfaces import (
@@ -35,42 +35,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from slackwater.kafka.records import ConsumerRecord
-    from slackwater.kafka.structs import TopicPartition
 
 
-class Stage(Enum):
-    """How far a batch is."""
-
-    WAITING = "waiting"
-    """The batch before is not committed yet, and this one is not handled beside it. Or the broker has not yet
-    stored that it is begun."""
-    HANDLING = "handling"
-    """The handler runs."""
-    HANDLED = "handled"
-    """The handler has returned; the batch before is not committed yet."""
-    GATHERING = "gathering"
-    """The handler has returned; what follows is to be written in the same commit."""
-    STAGING = "staging"
-    """The sink prepares the rows."""
-    BACKING_OFF = "backing off"
-    """The handler raised; it is called again later."""
-    ISOLATING = "finding the records at fault"
-    """The batch fails as a whole; the handler tries parts of it."""
-    TRIAL_STAGING = "finding records that the sink refuses"
-    """The sink tries a part that the handler takes."""
-    READING = "reading dead letters back"
-    WRITING = "writing dead letters"
-    READY = "ready"
-    """To be fenced and published."""
-    PUBLISHING = "publishing"
-    """The sink writes rows and marks in one commit."""
-    PUBLISHED = "published"
-    """To be committed."""
-
-
-_WORK = {stage.name.lower() for stage in Stage} - {
-    stage.name.lower() for stage in (Stage.WAITING, Stage.HANDLED, Stage.GATHERING)
-}
+_WORK = {stage.phase for stage in Stage} - {stage.phase for stage in IDLE}
 
 
 @dataclass
@@ -145,12 +112,14 @@ class DeliveryBatch:
     """``parts`` holds those that are still to be committed; what was given up is taken out of it."""
 
     parts: dict[TopicPartition, Part]
-    stage: Stage
-    task: Task | None
-    since_ms: float
-    """Monotonic time at which the stage began."""
     began_ms: float = 0.0
     """Monotonic time at which its records were polled; of the first of them, if it was gathered."""
+    stage: Stage = Stage.POLLED
+    """Changed by :meth:`enter` alone."""
+    since_ms: float = 0.0
+    """Monotonic time at which the stage began."""
+    task: Task | None = None
+    """What runs for it on another thread."""
     staged: Staged | None = None
     """The rows of all ``parts``, until they are published."""
     attempt: int = 0
@@ -197,13 +166,15 @@ class DeliveryBatch:
         """The time that it took so far, without waiting for the batch before."""
         return sum(ms for name, ms in self.ms.items() if name in _WORK)
 
-    def enter(self, stage: Stage, now_ms: float, task: Task | None = None) -> None:
-        """Goes to ``stage``; the time in the old one is noted."""
+    def enter(self, stage: Stage, now_ms: float) -> None:
+        """Goes to ``stage`` if the table of :mod:`~slackwater.runtime.delivery.stages` allows it; the time in
+        the old one is noted."""
+        before, self.stage = self.stage, follow(self.stage, stage)
         self.trace.enter(stage.name, now_ms, self.attempt)
-        self.ms[self.stage.name.lower()] = round(
-            self.ms.get(self.stage.name.lower(), 0.0) + now_ms - self.since_ms, 3
-        )
-        self.stage, self.task, self.since_ms = stage, task, now_ms
+        if before is not Stage.POLLED:
+            spent_ms = self.ms.get(before.phase, 0.0) + now_ms - self.since_ms
+            self.ms[before.phase] = round(spent_ms, 3)
+        self.since_ms = now_ms
 
     def give_up(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Part]:
         """Takes the parts of ``partitions`` out, and out of what is staged. Returns them.
@@ -211,7 +182,7 @@ class DeliveryBatch:
         A commit of the sink that is under way cannot be stopped. It is left alone: the marks keep it right.
         """
         gone = {tp: self.parts.pop(tp) for tp in partitions if tp in self.parts}
-        if gone and self.staged is not None and self.stage is not Stage.PUBLISHING:
+        if gone and self.staged is not None and self.stage not in SINK_COMMITS:
             if self.parts:
                 self.staged.drop(gone)
             else:

@@ -28,7 +28,6 @@ from slackwater.runtime.delivery.batch import (
     DeliveryBatch,
     Handled,
     Part,
-    Stage,
     Transformed,
     TransformError,
     describe,
@@ -55,6 +54,7 @@ from slackwater.runtime.delivery.ended_processes import (
 from slackwater.runtime.delivery.gathering import Gathering
 from slackwater.runtime.delivery.isolation import BatchSizeError, Isolation, IsolationError, fault_of
 from slackwater.runtime.delivery.partition import OwnedPartition
+from slackwater.runtime.delivery.stages import HANDLER_DONE, HANDLER_RUNS, SINK_COMMITS, SINK_STAGES, Stage
 from slackwater.runtime.delivery.stopped_partitions import too_many_letters
 from slackwater.runtime.errors import (
     BatchTooLargeError,
@@ -86,8 +86,6 @@ _MOST_LINES = 3
 """How many rejected records of a batch are named by a line of the log each."""
 _TURN_MS = 5.0
 """How long one of two calls is waited for before it is asked whether the other has ended."""
-_WRITING = {Stage.STAGING, Stage.READING, Stage.WRITING, Stage.READY, Stage.PUBLISHING, Stage.PUBLISHED}
-"""Stages in which the handler is free, once it has returned."""
 
 
 class InFlight:
@@ -169,7 +167,7 @@ class InFlight:
 
     def _is_written(self, batch: DeliveryBatch) -> bool:
         """Whether the handler is done with the first batch."""
-        handled = batch.stage in _WRITING and batch.attempt > 0 and self._isolation is None
+        handled = batch.stage in HANDLER_DONE and batch.attempt > 0 and self._isolation is None
         return handled and bool(batch.parts) and not batch.noted
 
     def waiting(self) -> dict[TopicPartition, tuple[int, int]]:
@@ -211,21 +209,20 @@ class InFlight:
         assert self.takes
         now = self._clock.mono_ms()
         trace = self._traces.begin(parts, now)
-        batch = DeliveryBatch(parts, Stage.HANDLING, None, now, now, trace=trace, control_for=control_for)
+        batch = DeliveryBatch(parts, now, trace=trace, control_for=control_for)
         if self.batch is None:
             self.batch = batch
             self._start(batch)
             return
         self._following.append(batch)
         if self._unread_letters(batch):
-            batch.stage = Stage.WAITING
-            batch.trace.enter(Stage.WAITING.name, now)
+            self._enter(batch, Stage.WAITING)
         else:
             self._hand_over(batch)
 
     def _start(self, batch: DeliveryBatch) -> None:
         if self._context.letters is not None and (unread := self._unread_letters(batch)):
-            self._enter(batch, Stage.READING, partial(self._context.letters.read_back, unread))
+            self._enter(batch, Stage.READING_FIRST, partial(self._context.letters.read_back, unread))
         else:
             self._hand_over(batch)
 
@@ -286,7 +283,7 @@ class InFlight:
                 if not holder.parts:
                     holder.trace.end(self._clock.mono_ms(), "abandoned")
         if not batch.parts and batch.task is None:
-            self._end(None)
+            self._end(batch, Stage.GIVEN_UP)
         if again:
             self._seek_back(again)
 
@@ -296,7 +293,7 @@ class InFlight:
     ) -> dict[TopicPartition, int]:
         """The starts of the other parts of ``batch`` that must be given up with ``partitions``, where rows
         are of a whole batch: all, unless the sink commits them already."""
-        if batch.stage in (Stage.PUBLISHING, Stage.PUBLISHED) or batch.parts.keys().isdisjoint(partitions):
+        if batch.stage in SINK_COMMITS or batch.parts.keys().isdisjoint(partitions):
             return {}
         return {
             tp: max(part.start, part.owned.mark or 0)
@@ -317,7 +314,7 @@ class InFlight:
         committed."""
         if batch.stage is Stage.HANDLING and batch.task is not None:
             if batch.task.wait(0):
-                batch.enter(Stage.HANDLED, self._clock.mono_ms(), batch.task)
+                batch.enter(Stage.HANDLED, self._clock.mono_ms())
             else:
                 self._check_time(batch)
 
@@ -339,10 +336,10 @@ class InFlight:
             self._check_time(batch)
             return False
         if not batch.parts:
-            self._end(None)
+            self._end(batch, Stage.GIVEN_UP)
             return True
         if batch.stage is Stage.WAITING:
-            self._hand_over(batch)
+            self._start(batch)
             return batch.stage is not Stage.WAITING
         if batch.stage is Stage.GATHERING:
             return self._write_gathered(batch)
@@ -366,11 +363,11 @@ class InFlight:
         if call:
             batch.task = (runner or self._context.writer).submit(batch.trace.inside(call))
 
-    def _end(self, committed: DeliveryBatch | None) -> None:
+    def _end(self, batch: DeliveryBatch, stage: Stage) -> None:
+        """The first batch is COMMITTED or GIVEN_UP; the next one becomes the first."""
+        self._enter(batch, stage)
         self.batch, self._isolation = self._following.pop(0) if self._following else None, None
-        self._ended(committed)
-        if self.batch is not None and self.batch.stage is Stage.WAITING and self.batch.parts:
-            self._start(self.batch)
+        self._ended(batch if stage is Stage.COMMITTED else None)
 
     # ---- what is written together
 
@@ -404,12 +401,13 @@ class InFlight:
         if batch.parts and not self._gathering.join(before, batch, transformed):
             return False
         batch.trace.gathered(before.trace, self._clock.mono_ms())
+        batch.enter(Stage.JOINED, self._clock.mono_ms())
         self._handled(batch)
         return True
 
     def _begin_to_gather(self, batch: DeliveryBatch, transformed: Transformed) -> None:
         self._gathering.begin(batch, transformed)
-        batch.noted = False
+        batch.noted, batch.task = False, None
         self._enter(batch, Stage.GATHERING)
         self._handled(batch)
 
@@ -443,7 +441,7 @@ class InFlight:
                 part.leave_out_stored_letters()
             batch.ended_alone = 0 if batch.control_for else ended_alone(batch.parts)
         if not batch.ended_alone and not self._note_begun(batch):
-            if batch.parts:
+            if batch.parts and batch.stage is not Stage.WAITING:
                 self._enter(batch, Stage.WAITING)
             return
         batch.attempt += 1
@@ -513,14 +511,14 @@ class InFlight:
 
     def _check_time(self, batch: DeliveryBatch) -> None:
         limit, since_ms = self._config.handler_timeout_ms, batch.since_ms
-        if batch is self.batch and self._following and batch.stage in (Stage.HANDLING, Stage.ISOLATING):
+        if batch is self.batch and self._following and batch.stage in HANDLER_RUNS:
             # The handler is called for the last batch first: that was there when this one failed.
             last = self._following[-1]
             if last.stage is Stage.HANDLING:
                 return
             since_ms = max(since_ms, last.since_ms)
         refresher = self._context.refresher
-        if refresher is not None and batch.stage in (Stage.HANDLING, Stage.ISOLATING):
+        if refresher is not None and batch.stage in HANDLER_RUNS:
             # A refresh may have begun before the sink refused records that are now looked for.
             if refresher.running:
                 return
@@ -532,12 +530,12 @@ class InFlight:
                 f"the sink did not commit the batch ({batch}) within handlerTimeoutMs ({limit}): check that "
                 "the table can be reached"
             )
-        if batch.stage in (Stage.STAGING, Stage.TRIAL_STAGING):
+        if batch.stage in SINK_STAGES:
             raise SinkError(
                 f"the sink did not take the batch ({batch}) within handlerTimeoutMs ({limit}): check that "
                 "the table can be reached"
             )
-        if batch.stage in (Stage.HANDLING, Stage.ISOLATING):
+        if batch.stage in HANDLER_RUNS:
             raise HandlerTimeoutError(
                 f"the handler {self._config.handler} did not return within handlerTimeoutMs ({limit}); "
                 f"the batch ({batch}) is not committed"
@@ -569,7 +567,7 @@ class InFlight:
                 self._stage(batch, result)
         elif batch.stage is Stage.STAGING:
             self._take_in(batch, result)
-        elif batch.stage is Stage.READING and not batch.attempt:
+        elif batch.stage is Stage.READING_FIRST:
             self._hand_over(batch)
         elif batch.stage is Stage.READING:
             self._enter(batch, Stage.WRITING)
@@ -896,8 +894,7 @@ class InFlight:
                 part.owned.passed, part.owned.begun = True, None
             self._reached(Step.COMMITTED)
             self._end_trace(batch)
-            self._enter(batch, Stage.PUBLISHED)
-            self._end(batch)
+            self._end(batch, Stage.COMMITTED)
             return True
         return False
 

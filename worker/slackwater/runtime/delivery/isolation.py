@@ -12,7 +12,6 @@ from slackwater.runtime.delivery.batch import (
     DeliveryBatch,
     Handled,
     Selected,
-    Stage,
     Transformed,
     TransformError,
     Whole,
@@ -113,7 +112,7 @@ class Isolation:
             tp: replace(self._parts[tp], columns=Selected(self._parts[tp].columns, rows))
             for tp, rows in parts.items()
         }
-        return DeliveryBatch(selected, Stage.ISOLATING, None, 0.0, attempt=self._attempt)
+        return DeliveryBatch(selected, attempt=self._attempt)
 
     def judge(self, fault: SelectionFault | None, rejected_before: int | None) -> None:
         """Takes in how the trial ended. ``rejected_before``: how many records in a row were rejected in the

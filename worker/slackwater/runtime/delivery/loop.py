@@ -25,7 +25,7 @@ from slackwater.kafka.errors import (
     TopicRecreatedError,
 )
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from slackwater.runtime.delivery.batch import DeliveryBatch, Part, Stage, Unreadable, describe
+from slackwater.runtime.delivery.batch import DeliveryBatch, Part, Unreadable, describe
 from slackwater.runtime.delivery.commits import DeliveryCommitter, HandedOverOffsets, PositionCommits, fenced
 from slackwater.runtime.delivery.dead_letters import unreadable
 from slackwater.runtime.delivery.ended_processes import before_suspects, control_of, narrowed
@@ -33,6 +33,7 @@ from slackwater.runtime.delivery.in_flight import InFlight
 from slackwater.runtime.delivery.marks import MarkReader
 from slackwater.runtime.delivery.pace import BatchInterval, BatchSize
 from slackwater.runtime.delivery.partition import OwnedPartition, Stopped
+from slackwater.runtime.delivery.stages import Stage
 from slackwater.runtime.delivery.stopped_partitions import (
     LOG_TRUNCATED,
     TOO_MANY_DEAD_LETTERS,

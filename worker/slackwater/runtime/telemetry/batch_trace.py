@@ -48,6 +48,7 @@ _STAGES: Mapping[str, tuple[str, str]] = {
     "GATHERING": ("gather", INTERNAL),
     "STAGING": ("stage", INTERNAL),
     "BACKING_OFF": ("back off", INTERNAL),
+    "READING_FIRST": ("read dead letters", CLIENT),
     "READING": ("read dead letters", CLIENT),
     "WRITING": ("write dead letters", CLIENT),
     "READY": ("fence", CLIENT),

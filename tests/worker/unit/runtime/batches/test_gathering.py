@@ -11,9 +11,10 @@ import pytest
 
 from slackwater import handler
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.batch import DeliveryBatch, Output, Part, Released, Stage, Transformed
+from slackwater.runtime.delivery.batch import DeliveryBatch, Output, Part, Released, Transformed
 from slackwater.runtime.delivery.gathering import FileSize, GatheredOutput, Gathering
 from slackwater.runtime.delivery.partition import OwnedPartition
+from slackwater.runtime.delivery.stages import Stage
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError
 from tests.support.workers.disturbances import disturb, seeds
 from tests.support.workers.fakes import Bench, ValueEngine, worker_config
@@ -445,7 +446,7 @@ def test_a_batch_that_begins_elsewhere_does_not_join() -> None:
 
     def batch(start: int, end: int) -> DeliveryBatch:
         part = Part(owned, Released(end - start, start, end), start, end, bytes=100 * (end - start))
-        return DeliveryBatch({owned.tp: part}, Stage.HANDLED, None, 0.0)
+        return DeliveryBatch({owned.tp: part})
 
     def made() -> Transformed:
         return Transformed(Output(rows, {owned.tp: 1}, {}), {}, 8, {})

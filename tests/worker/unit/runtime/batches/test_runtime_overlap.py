@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.batch import Stage
+from slackwater.runtime.delivery.stages import Stage
 from slackwater.runtime.errors import HandlerError, RecordsError
 from tests.support.workers.disturbances import disturb, seeds
 from tests.support.workers.fakes import Bench
