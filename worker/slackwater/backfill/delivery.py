@@ -17,16 +17,10 @@ from slackwater.pipeline.engines.spark_session import summary
 from slackwater.pipeline.sinks.delta.spark_sink import SparkDeltaSink
 from slackwater.pipeline.sinks.spark import append
 from slackwater.pipeline.trial import Trial
-from slackwater.runtime.delivery.batch import (
-    DeliveryBatch,
-    Handled,
-    Part,
-    Released,
-    TransformError,
-    sink_error,
-    stage,
-)
+from slackwater.runtime.delivery.batch import DeliveryBatch, Handled, Part, TransformError
 from slackwater.runtime.delivery.bisection import ALWAYS
+from slackwater.runtime.delivery.calls import sink_error, stage
+from slackwater.runtime.delivery.columns import Released
 from slackwater.runtime.delivery.ended_processes import ENDED_THE_PROCESS, MOST_ENDS, rejected_whole
 from slackwater.runtime.delivery.isolation import fault_of
 from slackwater.runtime.delivery.log_reading import read_log

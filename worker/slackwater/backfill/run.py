@@ -16,7 +16,7 @@ from slackwater.backfill.report import BackfillCounts, BackfillReport, Plan, Pro
 from slackwater.backfill.slices import DEFAULT_MOST, BackfillBatchSize, Work
 from slackwater.backfill.state import BackfillState, group_of
 from slackwater.clock import SYSTEM_CLOCK
-from slackwater.runtime.delivery.batch import sink_error
+from slackwater.runtime.delivery.calls import sink_error
 from slackwater.tools import clients
 from slackwater.tools.marks import has_marks, marks_in
 from slackwater.tools.topics import topics_of

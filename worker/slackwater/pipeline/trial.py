@@ -20,11 +20,9 @@ from slackwater.runtime.delivery.batch import (
     Transformed,
     TransformError,
     info_of,
-    stage,
-    transform,
-    try_to_stage,
 )
 from slackwater.runtime.delivery.bisection import SelectionFault
+from slackwater.runtime.delivery.calls import stage, transform, try_to_stage
 from slackwater.runtime.delivery.dead_letters import Letter
 from slackwater.runtime.delivery.isolation import (
     Isolation,

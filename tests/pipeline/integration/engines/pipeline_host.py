@@ -22,7 +22,8 @@ from slackwater.pipeline.engines.kept_rows import keep as keep_rows
 from slackwater.pipeline.engines.spark import SparkEngine
 from slackwater.pipeline.values import make_decoder
 from slackwater.runtime.config.worker_config import parse
-from slackwater.runtime.delivery.batch import DeliveryBatch, Part, info_of, rows_of, stage, transform
+from slackwater.runtime.delivery.batch import DeliveryBatch, Part, info_of, rows_of
+from slackwater.runtime.delivery.calls import stage, transform
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.errors import RecordsError
 from slackwater.runtime.interfaces import Range

@@ -9,7 +9,7 @@ from slackwater.handler import NO_BATCH, Batch
 from slackwater.pipeline.engines import handler as handlers
 from slackwater.pipeline.engines.hooks import refuse_async
 from slackwater.pipeline.engines.in_process import InProcessEngine
-from slackwater.runtime.delivery.batch import checked_output
+from slackwater.runtime.delivery.handler_output import checked_output
 from slackwater.runtime.errors import HandlerError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from slackwater.pipeline.engines.spark_session import (
     summary,
 )
 from slackwater.runtime.call_threads import CallTimedOut, TimedCalls
-from slackwater.runtime.delivery.batch import checked_output
+from slackwater.runtime.delivery.handler_output import checked_output
 from slackwater.runtime.errors import (
     HandlerError,
     HandlerTimeoutError,

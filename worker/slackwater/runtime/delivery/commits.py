@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 
-from slackwater.clock import Clock
 from slackwater.kafka.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -23,8 +22,6 @@ from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.delivery.partition import OwnedPartition, Signature
 from slackwater.runtime.errors import FencedError, WorkerError
 from slackwater.runtime.interfaces import Consumer
-from slackwater.runtime.telemetry.events import StderrLog
-from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.worker_context import WorkerContext
 
 COMMIT_TIMEOUT_MS = 2000
@@ -45,59 +42,6 @@ class CommitOutcome(Enum):
     GONE = "gone"
 
 
-class DeliveryCommitter:
-    """Commits through ``consumer``. Raises FencedError, or WorkerError for what no repetition mends."""
-
-    def __init__(
-        self,
-        consumer: Consumer,
-        clock: Clock,
-        metrics: Metrics,
-        log: StderrLog,
-        settled: Callable[[float, str], None] = lambda seconds, error: None,
-    ) -> None:
-        """``settled``: told how long each commit took, and of what kind its error was; "": none."""
-        self._consumer, self._clock, self._metrics, self._log = consumer, clock, metrics, log
-        self._settled = settled
-
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> CommitOutcome:
-        """Commits ``offsets`` and waits for the answer."""
-        before = self._clock.mono_ms()
-
-        def failed(kind: str) -> None:
-            self._metrics.count("commit_failures", (kind,))
-            self._settled((self._clock.mono_ms() - before) / 1000, kind)
-
-        try:
-            self._consumer.commit(offsets, timeout_ms=COMMIT_TIMEOUT_MS)
-        except FencedInstanceIdError as exc:
-            failed("fenced")
-            raise fenced() from exc
-        except (CommitFailedError, IllegalGenerationError, UnknownMemberIdError) as exc:
-            failed("rebalanced")
-            self._log.seldom("gone", f"the commit was refused: {exc}")
-            return CommitOutcome.GONE
-        except RebalanceInProgressError:
-            # CompletingRebalance: the broker takes commits again after this member's poll has synced
-            failed("rebalancing")
-            return CommitOutcome.AGAIN
-        except TopicRecreatedError as exc:
-            # The others' offsets are stored. poll() raises it too, and the partition is stopped there.
-            failed("recreated")
-            self._log.seldom("recreated", str(exc))
-            return CommitOutcome.DONE
-        except KafkaError as exc:
-            failed("other")
-            if not exc.retriable:
-                raise WorkerError(f"the broker refuses the commit: {exc}") from exc
-            self._log.seldom("commit", f"the commit is not confirmed yet and will be retried: {exc}")
-            return CommitOutcome.AGAIN
-        seconds = (self._clock.mono_ms() - before) / 1000
-        self._metrics.observe("commit_seconds", seconds)
-        self._settled(seconds, "")
-        return CommitOutcome.DONE
-
-
 def fenced() -> FencedError:
     """The error of a worker whose instance id another process has taken."""
     return FencedError(
@@ -106,20 +50,16 @@ def fenced() -> FencedError:
     )
 
 
-class PositionCommits:
-    """Commits without records, for the partitions in ``owned``, which the delivery keeps.
+class DeliveryCommits:
+    """Commits for the partitions in ``owned``, which the delivery keeps: of batches, and without records.
 
     The note in each commit says until when a partition was served, by which process, and that it lives.
     """
 
     def __init__(
-        self,
-        consumer: Consumer,
-        committer: DeliveryCommitter,
-        context: WorkerContext,
-        owned: Mapping[TopicPartition, OwnedPartition],
+        self, consumer: Consumer, context: WorkerContext, owned: Mapping[TopicPartition, OwnedPartition]
     ) -> None:
-        self._consumer, self._committer, self._context, self._owned = consumer, committer, context, owned
+        self._consumer, self._context, self._owned = consumer, context, owned
         self._clock, self._instance = context.clock, context.instance
         self._refresh_ms = max(1000, context.config.session_timeout_ms // 10)
         self._sign_at_ms = 0.0
@@ -129,10 +69,45 @@ class PositionCommits:
         self.drain_trace = ""
         """The trace of the restart for which they are drained; "": none."""
 
-    def stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """The broker has taken these commits."""
-        for tp, offset in offsets.items():
-            self._owned[tp].stored(offset)
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> CommitOutcome:
+        """Commits ``offsets``, if there are any, and waits for the answer. Raises FencedError, or WorkerError
+        for what no repetition mends."""
+        if not offsets:
+            return CommitOutcome.DONE
+        before, log, outcome = self._clock.mono_ms(), self._context.log, CommitOutcome.AGAIN
+        kind = ""
+        try:
+            self._consumer.commit(offsets, timeout_ms=COMMIT_TIMEOUT_MS)
+            outcome = CommitOutcome.DONE
+        except FencedInstanceIdError as exc:
+            kind = "fenced"
+            raise fenced() from exc
+        except (CommitFailedError, IllegalGenerationError, UnknownMemberIdError) as exc:
+            kind, outcome = "rebalanced", CommitOutcome.GONE
+            log.seldom("gone", f"the commit was refused: {exc}")
+        except RebalanceInProgressError:
+            # CompletingRebalance: the broker takes commits again after this member's poll has synced
+            kind = "rebalancing"
+        except TopicRecreatedError as exc:
+            # The others' offsets are stored. poll() raises it too, and the partition is stopped there.
+            kind, outcome = "recreated", CommitOutcome.DONE
+            log.seldom("recreated", str(exc))
+        except KafkaError as exc:
+            kind = "other"
+            if not exc.retriable:
+                raise WorkerError(f"the broker refuses the commit: {exc}") from exc
+            log.seldom("commit", f"the commit is not confirmed yet and will be retried: {exc}")
+        finally:
+            seconds = (self._clock.mono_ms() - before) / 1000
+            if kind:
+                self._context.metrics.count("commit_failures", (kind,))
+            else:
+                self._context.metrics.observe("commit_seconds", seconds)
+            self._context.messaging.settled(seconds, kind)
+        if outcome is CommitOutcome.DONE:
+            for tp, offset in offsets.items():
+                self._owned[tp].stored(offset)
+        return outcome
 
     def take_back_begun(self, partitions: Collection[TopicPartition]) -> None:
         """Says that this process does not end with what it has begun of ``partitions``."""
@@ -142,11 +117,6 @@ class PositionCommits:
             if owned is not None and (offset := owned.not_begun_of()) is not None:
                 owned.begun, offsets[tp] = None, offset
         self.commit(offsets)
-
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commits ``offsets``, which stand for no records; the next try mends what fails here."""
-        if offsets and self._committer.commit(offsets) is CommitOutcome.DONE:
-            self.stored(offsets)
 
     # ---- service
 
@@ -272,8 +242,7 @@ class PositionCommits:
         """Asks the broker, by a commit that changes nothing, whether this process is still the member;
         False: it does not say. Raises FencedError if it is not.
         """
-        offsets = self.offsets_for_successor()
-        return not offsets or self._committer.commit(offsets) is CommitOutcome.DONE
+        return self.commit(self.offsets_for_successor()) is CommitOutcome.DONE
 
 
 class HandedOverOffsets:

@@ -22,14 +22,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from slackwater.runtime.delivery.batch import (
-    DeliveryBatch,
-    Output,
-    Part,
-    Selected,
-    Transformed,
-    Whole,
-)
+from slackwater.runtime.delivery.batch import DeliveryBatch, Output, Part, Transformed
+from slackwater.runtime.delivery.columns import Selected, Whole
 from slackwater.runtime.delivery.dead_letters import letters_of
 from slackwater.runtime.delivery.partition import Begun, OwnedPartition
 from slackwater.runtime.interfaces import PLACE_COLUMNS

@@ -12,16 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.batch import (
-    DeliveryBatch,
-    Handled,
-    Output,
-    Part,
-    Released,
-    Transformed,
-    rows_of,
-    stage,
-)
+from slackwater.runtime.delivery.batch import DeliveryBatch, Handled, Output, Part, Transformed, rows_of
+from slackwater.runtime.delivery.calls import stage
+from slackwater.runtime.delivery.columns import Released
 from slackwater.runtime.delivery.dead_letters import Letter
 from slackwater.runtime.fault_points import Reached
 from slackwater.runtime.interfaces import Sink

@@ -8,15 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.batch import (
-    DeliveryBatch,
-    Handled,
-    Selected,
-    Transformed,
-    TransformError,
-    Whole,
-    stage,
-)
+from slackwater.runtime.delivery.batch import DeliveryBatch, Handled, Transformed, TransformError
 from slackwater.runtime.delivery.bisection import (
     ALWAYS,
     SelectionFault,
@@ -25,6 +17,8 @@ from slackwater.runtime.delivery.bisection import (
     limit,
     search,
 )
+from slackwater.runtime.delivery.calls import stage
+from slackwater.runtime.delivery.columns import Selected, Whole
 from slackwater.runtime.delivery.dead_letters import MAX_STACK_CHARS, letters_of, shortened
 from slackwater.runtime.errors import (
     HandlerRaised,

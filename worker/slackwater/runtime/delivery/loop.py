@@ -25,8 +25,9 @@ from slackwater.kafka.errors import (
     TopicRecreatedError,
 )
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from slackwater.runtime.delivery.batch import DeliveryBatch, Part, Unreadable, describe
-from slackwater.runtime.delivery.commits import DeliveryCommitter, HandedOverOffsets, PositionCommits, fenced
+from slackwater.runtime.delivery.batch import DeliveryBatch, Part, describe
+from slackwater.runtime.delivery.columns import Unreadable
+from slackwater.runtime.delivery.commits import DeliveryCommits, HandedOverOffsets, fenced
 from slackwater.runtime.delivery.dead_letters import unreadable
 from slackwater.runtime.delivery.ended_processes import before_suspects, control_of, narrowed
 from slackwater.runtime.delivery.in_flight import InFlight
@@ -75,7 +76,6 @@ class Delivery:
         self._consumer, self._context, self._give_up = consumer, context, give_up
         self._clock, self._config = context.clock, context.config
         self._owned: dict[TopicPartition, OwnedPartition] = {}
-        self._report = WorkerReport(consumer, context, self._owned)
         self._held = held
         self._identities = TopicIdentities(consumer)
         self._pace = BatchInterval(context.config.batch_interval_ms)
@@ -92,31 +92,11 @@ class Delivery:
         """
         self._polled_at_ms: float | None = None
         self._handed_over = HandedOverOffsets()
-        committer = DeliveryCommitter(
-            consumer,
-            context.clock,
-            context.metrics,
-            context.log,
-            lambda seconds, error: context.messaging.settled(seconds, error),
-        )
-        self.position_commits = PositionCommits(consumer, committer, context, self._owned)
+        self.commits = DeliveryCommits(consumer, context, self._owned)
         self._mark_reader = MarkReader(context, self._owned)
-        self.in_flight = InFlight(
-            context,
-            committer,
-            self.position_commits,
-            assignment=self._owned.keys,
-            seek_back=self._seek_back,
-            marks_moved=self._marks_moved,
-            stop=self._stop_rejected,
-            handled=self._batch_handled,
-            written=self._report.written,
-            ended=self._batch_ended,
-            too_large=self._size.too_large,
-            found=self._found,
-        )
+        self.in_flight = InFlight(context, self.commits, self, self._owned)
         self.in_flight.write_at_once(held)
-        self._report.in_flight = self.in_flight
+        self._report = WorkerReport(consumer, context, self._owned, self.in_flight)
 
     # ---- the loop
 
@@ -128,7 +108,7 @@ class Delivery:
 
     def release(self) -> None:
         """Takes records again."""
-        self._held, self.position_commits.drain_ms, self.position_commits.drain_trace = False, None, ""
+        self._held, self.commits.drain_ms, self.commits.drain_trace = False, None, ""
         self.in_flight.write_at_once(False)
         self._resume()
 
@@ -176,8 +156,8 @@ class Delivery:
             if self._verified():
                 self._commit_due()
         if self._verified():
-            self.position_commits.handled(self.in_flight.waiting())
-            self.position_commits.sign()
+            self.commits.handled(self.in_flight.waiting())
+            self.commits.sign()
         self._report.lag()
 
     def _writes_first_rows(self) -> bool:
@@ -189,8 +169,8 @@ class Delivery:
 
     def _commit_due(self) -> None:
         """Commits what is due without records."""
-        if due := self.position_commits.due(self.in_flight.ends()):
-            self.position_commits.commit(due)
+        if due := self.commits.due(self.in_flight.ends()):
+            self.commits.commit(due)
             self._report.show()
 
     def drain(self, timeout_ms: float, trace: str = "") -> None:
@@ -206,7 +186,7 @@ class Delivery:
         for owned in self._owned.values():
             if self._is_idle(owned, now):
                 owned.served_ms = now
-        self.position_commits.drain_ms, self.position_commits.drain_trace = began, trace
+        self.commits.drain_ms, self.commits.drain_trace = began, trace
         self._cut_rest()
         self.hold()
         while self.in_flight.holds(self._owned) and not self._give_up():
@@ -216,13 +196,13 @@ class Delivery:
             self.step(min(left, SLICE_MS))
         starts = self.in_flight.starts()
         self.abandon_all()
-        self._seek_back(starts)
+        self.seek_back(starts)
         if self._verified():
-            self.position_commits.commit(self.position_commits.due())
+            self.commits.commit(self.commits.due())
 
     def take_back_begun(self) -> None:
         """The worker ends, and not because of what is in flight: says so to the next process."""
-        self.position_commits.take_back_begun(list(self._owned))
+        self.commits.take_back_begun(list(self._owned))
 
     def abandon_all(self) -> None:
         """Gives up the batch in flight, if there is one, and removes what it has staged."""
@@ -246,7 +226,7 @@ class Delivery:
 
     def offsets_for_successor(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offsets, for a successor."""
-        return self.position_commits.offsets_for_successor() if self._handed_over.verified else {}
+        return self.commits.offsets_for_successor() if self._handed_over.verified else {}
 
     def unserved_ms(self, now: float) -> dict[TopicPartition, int]:
         """For how long each partition was not served by ``now`` (monotonic clock), for a successor: since
@@ -273,7 +253,7 @@ class Delivery:
         """New partitions: nothing is taken of them before their committed offset and their mark are known, or
         what a predecessor has left of them."""
         new = [tp for tp in assigned if tp not in self._owned]
-        signature, now = self.position_commits.signature(), self._clock.mono_ms()
+        signature, now = self.commits.signature(), self._clock.mono_ms()
         self._owned.update({tp: OwnedPartition(tp, now, signature=signature) for tp in new})
         for tp in new:
             self._owned[tp].awaited = self._report.record is not None
@@ -291,7 +271,7 @@ class Delivery:
             return
         try:
             self._finish(revoked)
-            self.position_commits.take_back_begun(revoked)
+            self.commits.take_back_begun(revoked)
         except Exception as exc:
             self._failure = exc
         self._leave("revoked", revoked, "its partitions go to another member")
@@ -363,7 +343,7 @@ class Delivery:
                 f"the client delivered records that were not asked for: {sorted(map(str, polled))}"
             )
         if polled and not self.in_flight.takes:  # a listener within the poll has found a batch to fail
-            self._seek_back({tp: columns.first_offset for tp, columns in polled.items()})
+            self.seek_back({tp: columns.first_offset for tp, columns in polled.items()})
             return {}
         return polled
 
@@ -375,14 +355,14 @@ class Delivery:
         if self._refetched.get(tp) != digest:
             self._refetched[tp] = digest
             self._context.log.line(f"fetching a batch again that cannot be read: {error}")
-            self._seek_back({tp: error.position})
+            self.seek_back({tp: error.position})
             return {}
         end = self._consumer.highwater(tp)
         is_placed = error.batch and (end is None or error.last_offset < end)
         if self._context.letters is None or not is_placed:
             self._stop(tp, UNREADABLE_BATCH, unreadable_batch(error, self._config.group_id))
             return {}
-        self._seek_back({tp: error.next_offset})
+        self.seek_back({tp: error.next_offset})
         return {tp: Unreadable(unreadable(error), error.next_offset)}
 
     def _log_lost(self, error: LogTruncationError) -> None:
@@ -404,10 +384,6 @@ class Delivery:
         owned.stopped = Stopped(reason, message, self._clock.wall_ms())
         self._consumer.pause(tp)
         self._report.stopped(owned)
-
-    def _stop_rejected(self, why: Mapping[TopicPartition, str]) -> None:
-        for tp, message in why.items():
-            self._stop(tp, TOO_MANY_DEAD_LETTERS, message)
 
     # ---- where to begin
 
@@ -441,15 +417,7 @@ class Delivery:
             f"{owned.tp}: {committed} is committed, and the sink has all rows up to {mark}; continuing there "
             "(to write rows again, use slackwater rewind)"
         )
-        self._seek_back({owned.tp: mark})
-
-    def _marks_moved(self, partitions: Collection[TopicPartition]) -> None:
-        """Another process has written some of these: their marks are to be read anew, and nothing is taken
-        of them before."""
-        for tp in partitions:
-            owned = self._owned[tp]
-            owned.marks, owned.at_start, owned.handed_over = None, False, False
-        self._consumer.pause(*set(partitions).intersection(self._consumer.assignment()))
+        self.seek_back({owned.tp: mark})
 
     # ---- which topic it is
 
@@ -490,7 +458,7 @@ class Delivery:
                 self._take_identity(owned)
         again = [tp for tp in polled if not self._owned[tp].readable]
         self._consumer.pause(*again)
-        self._seek_back({tp: polled[tp].first_offset for tp in again})
+        self.seek_back({tp: polled[tp].first_offset for tp in again})
         return {tp: columns for tp, columns in polled.items() if tp not in again}
 
     def _look_up(self) -> None:
@@ -516,7 +484,7 @@ class Delivery:
         self._context.log.seldom("committed", f"cannot read {what} yet; retrying: {exc}")
 
     def _set_committed(self, owned: OwnedPartition, committed: OffsetAndMetadata | None) -> None:
-        self.position_commits.set_committed(owned, committed)
+        self.commits.set_committed(owned, committed)
         self._report.committed_known(owned)
 
     # ---- offsets that a predecessor has handed over
@@ -552,7 +520,7 @@ class Delivery:
             f"{owned.tp}: {before} was handed over, but {owned.committed} is committed; continuing there"
         )
         self.in_flight.abandon([owned.tp], "more was committed than was handed over")
-        self._seek_back({owned.tp: owned.start or owned.committed})
+        self.seek_back({owned.tp: owned.start or owned.committed})
 
     def _rest(self, timeout_ms: float) -> float:
         """How long to poll for: not beyond the rest between two batches. At its end there is a moment for the
@@ -619,9 +587,7 @@ class Delivery:
         if taken is parts:
             return parts, None
         again = [tp for tp, part in parts.items() if taken.get(tp) is not part]
-        self._seek_back(
-            {tp: taken[tp].end if tp in taken else parts[tp].columns.first_offset for tp in again}
-        )
+        self.seek_back({tp: taken[tp].end if tp in taken else parts[tp].columns.first_offset for tp in again})
         return taken, control_for
 
     def _trial(
@@ -644,11 +610,6 @@ class Delivery:
         self._context.log.line(line)
         return taken, control_for
 
-    def _found(self) -> None:
-        """The record is known with which processes have ended: the others are not suspect any more."""
-        for owned in self._owned.values():
-            owned.suspect = None
-
     def _is_pressing(self, parts: Mapping[TopicPartition, Part], now: float) -> bool:
         """Whether what comes after ``parts`` is not to be kept waiting: the first records of a partition are
         still to come, or there is as much left to read as they have, as far as the client knows. A few
@@ -670,27 +631,42 @@ class Delivery:
         new = now < owned.assigned_ms + self._config.batch_interval_ms
         return not owned.taken and (new or not owned.had_records)
 
-    # ---- calls from the batch in flight
+    # ---- effects: what the batches in flight ask for
 
-    def _seek_back(self, starts: Mapping[TopicPartition, int]) -> None:
+    def seek_back(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Reads these partitions again from these offsets, if they are still this worker's and read."""
         assigned = self._consumer.assignment()
-        stopped = {tp for tp, owned in self._owned.items() if owned.stopped is not None}
         for tp, start in starts.items():
-            if tp in assigned and tp not in stopped:
+            if tp in assigned and ((owned := self._owned.get(tp)) is None or owned.stopped is None):
                 self._consumer.seek(tp, start)
 
-    def _batch_handled(self, batch: DeliveryBatch) -> None:
-        """A batch is gathered: its size was right for the handler alone."""
+    def marks_moved(self, partitions: Collection[TopicPartition]) -> None:
+        """Nothing is taken of these before their marks are read anew."""
+        for tp in partitions:
+            owned = self._owned[tp]
+            owned.marks, owned.at_start, owned.handed_over = None, False, False
+        self._consumer.pause(*set(partitions).intersection(self._consumer.assignment()))
+
+    def stop_rejected(self, why: Mapping[TopicPartition, str]) -> None:
+        """Reads nothing more of these."""
+        for tp, message in why.items():
+            self._stop(tp, TOO_MANY_DEAD_LETTERS, message)
+
+    def too_large(self, records: int) -> None:
+        """Makes the next batches smaller."""
+        self._size.too_large(records)
+
+    def batch_gathered(self, batch: DeliveryBatch) -> None:
+        """A batch of this size was right for the handler alone."""
         self._measure(batch)
         self._report.show()
 
-    def _measure(self, batch: DeliveryBatch) -> None:
-        if batch.failures:
-            self._size.failed()
-        else:
-            self._size.committed(batch.records, batch.bytes, batch.work_ms)
+    def rows_written(self, partitions: Collection[TopicPartition], at_ms: float) -> None:
+        """Reports it."""
+        self._report.written(partitions, at_ms)
 
-    def _batch_ended(self, committed: DeliveryBatch | None) -> None:
+    def batch_ended(self, committed: DeliveryBatch | None) -> None:
+        """Reports it, and takes records again."""
         if self.closing:
             return
         if committed is not None:
@@ -699,3 +675,9 @@ class Delivery:
                 self._measure(committed)
         self._resume()
         self._report.show()
+
+    def _measure(self, batch: DeliveryBatch) -> None:
+        if batch.failures:
+            self._size.failed()
+        else:
+            self._size.committed(batch.records, batch.bytes, batch.work_ms)

@@ -7,7 +7,7 @@ from functools import partial
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.call_threads import Task
-from slackwater.runtime.delivery.batch import sink_error
+from slackwater.runtime.delivery.calls import sink_error
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.errors import SinkError
 from slackwater.runtime.fault_points import Step

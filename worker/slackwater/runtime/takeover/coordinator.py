@@ -221,7 +221,7 @@ class TakeoverCoordinator:
         self._requests.refuse_handovers("another pod is the member now")
         self._attempt = None
         given = self._handover.given if self._roles.role is Role.HANDING_OVER else None
-        since = max(delivery.position_commits.since_ms, self._context.status.joined_ms or 0)
+        since = max(delivery.commits.since_ms, self._context.status.joined_ms or 0)
         self._former = FormerMembership(since, given)
         if given is not None:
             self._context.events.emit("handed_over", by=given.by)

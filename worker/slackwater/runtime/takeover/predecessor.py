@@ -128,7 +128,7 @@ class Handover:
                 probing = None
             unfenced.withdrawn = self._requests.withdrawn
             reason = unfenced.due(now)
-            if reason and delivery.position_commits.still_owner():
+            if reason and delivery.commits.still_owner():
                 return self._go_on(delivery, reason)
         return True
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, SkippedRecords, TopicPartition
 from slackwater.runtime.delivery.batch import DeliveryBatch
+from slackwater.runtime.delivery.in_flight import InFlight
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.interfaces import Columns, Consumer
 from slackwater.runtime.telemetry.takeover_trace import trace_return
 from slackwater.runtime.telemetry.timings import RestartRecord, TakeoverRecord
 from slackwater.runtime.worker_context import WorkerContext
-
-if TYPE_CHECKING:
-    from slackwater.runtime.delivery.in_flight import InFlight
 
 LAG_EVERY_MS = 1000.0
 KEPT = 20
@@ -25,14 +22,16 @@ RETENTION = "retention"
 
 
 class WorkerReport:
-    """Reads the consumer and ``owned``, which its delivery keeps."""
+    """Reads the consumer, and ``owned`` and ``in_flight``, which its delivery keeps."""
 
     def __init__(
-        self, consumer: Consumer, context: WorkerContext, owned: Mapping[TopicPartition, OwnedPartition]
+        self,
+        consumer: Consumer,
+        context: WorkerContext,
+        owned: Mapping[TopicPartition, OwnedPartition],
+        in_flight: InFlight,
     ) -> None:
-        self._consumer, self._context, self._owned = consumer, context, owned
-        self.in_flight: InFlight | None = None
-        """Set by the delivery."""
+        self._consumer, self._context, self._owned, self._in_flight = consumer, context, owned, in_flight
         self.record: TakeoverRecord | None = None
         """Where this member came by a takeover: that is no return, and has no restart gap."""
         self._last_joined: GenerationSeen | None = None
@@ -220,7 +219,7 @@ class WorkerReport:
 
     def _idle(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         """Those of which there is nothing to write, as far as the client knows."""
-        under_way = self.in_flight.ends() if self.in_flight is not None else {}
+        under_way = self._in_flight.ends()
         return [
             tp
             for tp in partitions
@@ -264,7 +263,7 @@ class WorkerReport:
         owned = dict(sorted(self._owned.items()))
         status.assignment = [[tp.topic, tp.partition] for tp in owned]
         status.committed = {str(tp): partition.committed for tp, partition in owned.items()}
-        starts, ends = (self.in_flight.starts(), self.in_flight.ends()) if self.in_flight else ({}, {})
+        starts, ends = self._in_flight.starts(), self._in_flight.ends()
         status.in_flight = {str(tp): [start, ends[tp]] for tp, start in starts.items()}
         positions = {name: at for name, at in status.committed.items() if at is not None}
         status.positions = {**positions, **{name: span[1] for name, span in status.in_flight.items()}}

@@ -11,7 +11,8 @@ import pytest
 
 from slackwater import handler
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.batch import DeliveryBatch, Output, Part, Released, Transformed
+from slackwater.runtime.delivery.batch import DeliveryBatch, Output, Part, Transformed
+from slackwater.runtime.delivery.columns import Released
 from slackwater.runtime.delivery.gathering import FileSize, GatheredOutput, Gathering
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.delivery.stages import Stage

@@ -9,8 +9,8 @@ import pytest
 
 from slackwater.kafka.records import ARROW_SCHEMA
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.batch import checked_output
 from slackwater.runtime.delivery.dead_letters import letters_of
+from slackwater.runtime.delivery.handler_output import checked_output
 from slackwater.runtime.errors import HandlerError
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)

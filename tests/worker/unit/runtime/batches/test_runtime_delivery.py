@@ -393,16 +393,16 @@ def test_marks_may_take_as_long_as_the_limit() -> None:
 def test_a_signature_counts_from_its_first_commit(bench: Bench) -> None:
     """One that was stopped before, and looks up what its successor has committed, is not the later of the
     two."""
-    bench.delivery.position_commits._context.pod = "w-0-pod"
+    bench.delivery.commits._context.pod = "w-0-pod"
     tp = bench.produce(0, *values(3))
     successor = CommitNote(START_MS, "w-0", pod="w-0-pod", since_ms=START_MS + 5_000)
     bench.cluster.committed[tp] = OffsetAndMetadata(0, successor.encode())
     bench.assign(tp)
     bench.steps(1)
     assert bench.consumer.looked_up
-    assert bench.delivery.position_commits.since_ms == 0
+    assert bench.delivery.commits.since_ms == 0
     bench.until_idle()
-    assert bench.delivery.position_commits.since_ms == START_MS + 5_001
+    assert bench.delivery.commits.since_ms == START_MS + 5_001
 
 
 def test_a_commit_refused_after_the_publish_is_not_needed(bench: Bench) -> None:

@@ -135,7 +135,7 @@ def test_records_that_the_sink_refuses_are_isolated_before_the_next_batch_is_wri
     (tp,) = behind(bench, 6, most=2)
     until_both(bench)
     bench.sink.publish_error = RecordsError("a value does not fit")
-    while bench.delivery.in_flight._isolation is None:
+    while bench.delivery.in_flight._batches.isolation is None:
         bench.steps(1)
     bench.sink.publish_error = None
     bench.until_idle()
@@ -169,7 +169,7 @@ def test_a_handler_that_is_busy_with_the_next_batch_is_not_taken_to_hang_on_the_
     bench.runner.durations.extend([0, 4_900, 4_900])
     bench.writer.durations.extend([0, 100])
     bench.sink.publish_error = RecordsError("a value does not fit")
-    while bench.delivery.in_flight._isolation is None:
+    while bench.delivery.in_flight._batches.isolation is None:
         bench.steps(1)
     bench.sink.publish_error = None
     bench.until_idle()
