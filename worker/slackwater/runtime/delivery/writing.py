@@ -110,8 +110,7 @@ class Writing:
         if announced and not self._batches.commit(batch, announced):
             return False
         self._reached(Step.LETTERS_ANNOUNCED)
-        letters = [(part.owned, part.letters) for part in lettered.values()]
-        if letters:
+        if letters := [(part.owned, part.letters) for part in lettered.values()]:
             write = partial(self._letters(batch).write, letters, until_ms)
             self._batches.enter(batch, Stage.WRITING, write)
         else:
@@ -207,4 +206,4 @@ class Writing:
 def _new_letters(part: Part) -> int:
     """How many of its dead letters, which were read back, are not stored yet."""
     stored = part.owned.letters or ()
-    return sum(letter.offset not in stored for letter in part.letters)
+    return sum(letter.known_by not in stored for letter in part.letters)

@@ -111,3 +111,20 @@ def test_without_a_limit_any_number_is_written() -> None:
     bench.assign(bench.produce(0, *[f"bad{number}" for number in range(90)]))
     bench.until_idle()
     assert len(bench.letters.origins()) == 90
+
+
+def test_the_stored_letter_of_an_unreadable_batch_does_not_count_again(bench: Bench) -> None:
+    """The process that has written it ended before its commit."""
+    a, b = bench.produce(0, "v0"), bench.produce(1, "bad0", "bad1", "bad2")
+    bench.cluster.unreadable[a] = range(1)
+    bench.writer.usual_ms = 100
+    bench.assign(a)
+    while not bench.letters.origins():
+        bench.steps(1)
+    bench.restart()
+    bench.assign(b)
+    bench.until_idle()
+    bench.consumer.at_poll.append(lambda: bench.consumer.assign(a))
+    bench.steps(20)
+    assert bench.status.stopped == []
+    assert bench.cluster.committed[a].offset == 1
