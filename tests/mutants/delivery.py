@@ -55,8 +55,8 @@ FAULTS = (
     Fault(
         "handed-over-offsets-are-not-compared",
         f"{_DELIVERY}/commits.py",
-        "if offset is None or (offset.offset, offset.metadata) != (left.offset, left.metadata):",
-        "if offset is None:",
+        "return committed is None or (committed.offset, committed.metadata) != (left.offset, left.metadata)",
+        "return committed is None",
         (f"{_TAKEOVERS}/test_takeover_successor.py",),
     ),
     Fault(

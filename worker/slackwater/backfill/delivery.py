@@ -19,7 +19,7 @@ from slackwater.pipeline.sinks.spark import append
 from slackwater.pipeline.trial import Trial
 from slackwater.runtime.delivery.batch import DeliveryBatch, Handled, Part, TransformError
 from slackwater.runtime.delivery.bisection import ALWAYS
-from slackwater.runtime.delivery.calls import sink_error, stage
+from slackwater.runtime.delivery.calls import sink_errors, stage
 from slackwater.runtime.delivery.columns import Released
 from slackwater.runtime.delivery.ended_processes import ENDED_THE_PROCESS, MOST_ENDS, rejected_whole
 from slackwater.runtime.delivery.isolation import fault_of
@@ -267,12 +267,8 @@ class BackfillDelivery:
         return {tp: of_partition for tp, of_partition in offsets.items() if of_partition}
 
     def _stage(self, rows: pa.Table, part: Ranges) -> Staged:
-        try:
+        with sink_errors("write a batch"):
             return self._state.sink.stage(rows, self._state.ranges(part))
-        except SinkFencedError:
-            raise
-        except Exception as exc:
-            raise sink_error("write a batch", exc) from exc
 
     def _store(self, letters: Iterable[tuple[TopicPartition, list[Letter]]]) -> int:
         """Stores dead letters, without those that are stored already. Returns how many there are."""
@@ -283,12 +279,8 @@ class BackfillDelivery:
         return count
 
     def _publish(self, staged: Staged, part: Ranges) -> None:
-        try:
+        with sink_errors("publish a batch"):
             staged.publish()
-        except SinkFencedError:
-            raise
-        except Exception as exc:
-            raise sink_error("publish a batch", exc) from exc
         self._state.published(part)
 
     # -- in this process -------------------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slackwater.backfill import bounds, target
 from slackwater.backfill.bounds import Bound
@@ -16,7 +16,7 @@ from slackwater.backfill.report import BackfillCounts, BackfillReport, Plan, Pro
 from slackwater.backfill.slices import DEFAULT_MOST, BackfillBatchSize, Work
 from slackwater.backfill.state import BackfillState, group_of
 from slackwater.clock import SYSTEM_CLOCK
-from slackwater.runtime.delivery.calls import sink_error
+from slackwater.runtime.delivery.calls import sink_errors
 from slackwater.tools import clients
 from slackwater.tools.marks import has_marks, marks_in
 from slackwater.tools.topics import topics_of
@@ -87,7 +87,8 @@ def backfill(
             by_record=config.by_record,
             offsets=None if _has_marks(config, cluster) else BackfillOffsets(config, group),
         )
-        ranges, positions = _of_sink("read the marks", lambda: state.begin(ranges))
+        with sink_errors("read the marks"):
+            ranges, positions = state.begin(ranges)
         work = Work(ranges)
         work.advance(positions)
         if not options.allow_overlap and target.same_target(config.sink, live.sink):
@@ -126,7 +127,8 @@ def _run(
             work.failed(part)
             report.failed(offsets, delivery.failure)
             continue
-        _of_sink("fix the backfill's end", lambda: state.fix_ends(ranges))
+        with sink_errors("fix the backfill's end"):
+            state.fix_ends(ranges)
         work.advance({tp: span.end for tp, span in part.items()})
         size.succeeded(offsets, delivered.rows_bytes, clock.mono_ms() - at)
         counts.offsets += offsets
@@ -167,13 +169,5 @@ def _live_marks(
     if not _has_marks(live, cluster):
         return {tp: at.offset for tp, at in committed(live, live.group_id, list(ranges)).items()}
     sink = _sink(live, live.group_id, cluster)
-    marks: dict[TopicPartition, int] = _of_sink("read the group's marks", lambda: marks_in(sink, ranges, ids))
-    return marks
-
-
-def _of_sink(what: str, call: Callable[[], Any]) -> Any:
-    """``call``'s result. Raises WorkerError."""
-    try:
-        return call()
-    except Exception as exc:
-        raise sink_error(what, exc) from exc
+    with sink_errors("read the group's marks"):
+        return marks_in(sink, ranges, ids)

@@ -10,8 +10,7 @@ from slackwater.handler import Batch
 from slackwater.pipeline.engines.decoding import DecodingEngine
 from slackwater.pipeline.engines.kept_rows import checked_names
 from slackwater.pipeline.engines.spark import SparkEngine
-from slackwater.runtime.delivery.batch import Output
-from slackwater.runtime.delivery.handler_output import checked_output
+from slackwater.runtime.handler_output import Output, checked_output
 from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS
 
 if TYPE_CHECKING:

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
     from slackwater.handler import Batch
     from slackwater.kafka.records import ConsumerRecord
-    from slackwater.kafka.structs import (
-        MembershipSnapshot,
-        OffsetAndMetadata,
-        SkippedRecords,
-        TopicPartition,
-    )
+    from slackwater.kafka.structs import MembershipSnapshot, OffsetAndMetadata, SkippedRecords, TopicPartition
 
 ERROR_COLUMN = "_error"
 """Name of the output column (string, may be left out) that sends a row to the dead-letter topic."""
@@ -59,8 +54,8 @@ class EngineResidentRows(Protocol):
         """The rows at those of ``places`` that have these ``numbers``."""
 
 
-class Engine(Protocol):
-    """Runs the user's handler on a table of polled records."""
+class _HandlerEngine(Protocol):
+    """Runs the user's handler."""
 
     def start(self) -> None:
         """Loads the handler and what it runs on.
@@ -73,6 +68,17 @@ class Engine(Protocol):
         """Calls the handler's ``setup``, and does in advance what the first batch would otherwise wait for.
         May take seconds."""
 
+    def refresh(self) -> None:
+        """Calls the handler's ``refresh``. Not while the handler runs. Raises ``RefreshFailed`` where the
+        handler can go on with what it has, and WorkerError where it cannot."""
+
+    def close(self) -> None:
+        """Releases what ``start`` acquired. Called once, also when ``start`` failed or a call still runs."""
+
+
+class Engine(_HandlerEngine, Protocol):
+    """Runs the user's handler on a table of polled records."""
+
     def transform(self, table: pa.Table, batch: Batch) -> pa.Table:
         """The handler's output for ``table`` (schema ``slackwater.kafka.records.ARROW_SCHEMA``), or
         EngineResidentRows in its place.
@@ -82,28 +88,13 @@ class Engine(Protocol):
         will fail again on every try, such as a result that is no table; other exceptions are tried again.
         """
 
-    def refresh(self) -> None:
-        """Calls the handler's ``refresh``. Not while ``transform`` runs. Raises ``RefreshFailed`` where the
-        handler can go on with what it has, and WorkerError where it cannot."""
-
-    def close(self) -> None:
-        """Releases what ``start`` acquired. Called once, also when ``start`` failed or a call still runs."""
-
 
 @runtime_checkable
-class RecordEngine(Protocol):
-    """An :class:`Engine` whose handler takes records one by one, not a table."""
-
-    def start(self) -> None: ...
-
-    def warm_up(self) -> None: ...
+class RecordEngine(_HandlerEngine, Protocol):
+    """Runs a handler that takes records one by one, not a table."""
 
     def transform_records(self, records: list[ConsumerRecord], batch: Batch) -> pa.Table:
         """The handler's output for the records of all partitions of one poll, in the partitions' order."""
-
-    def refresh(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 AnyEngine = Engine | RecordEngine

@@ -20,14 +20,7 @@ from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.delivery.commits import fenced
 from slackwater.runtime.delivery.in_flight import InFlight
 from slackwater.runtime.delivery.loop import SLICE_MS, Delivery
-from slackwater.runtime.errors import (
-    EXIT_OK,
-    EXIT_OTHER,
-    FencedError,
-    TwinError,
-    WorkerError,
-    ended_by_batch,
-)
+from slackwater.runtime.errors import EXIT_OK, EXIT_OTHER, FencedError, TwinError, WorkerError, ended_by_batch
 from slackwater.runtime.fault_points import Reached, no_faults
 from slackwater.runtime.interfaces import Consumer, StandbyConsumer
 from slackwater.runtime.shutdown import Stopping

@@ -25,9 +25,8 @@ from slackwater.pipeline.engines.python import PythonEngine, table_of
 from slackwater.pipeline.values.ddl import parse
 from slackwater.pipeline.values.json import JsonDecoder
 from slackwater.runtime.config import worker_config as configs
-from slackwater.runtime.delivery.batch import Output
-from slackwater.runtime.delivery.handler_output import checked_output
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError
+from slackwater.runtime.handler_output import Output, checked_output
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from slackwater.testing import run
 from tests.support.iceberg.catalogs import sql_catalog

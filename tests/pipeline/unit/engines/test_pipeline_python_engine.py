@@ -15,8 +15,8 @@ from slackwater.kafka.records import BatchBuilder, decode
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.engines.arrow import ArrowEngine
 from slackwater.pipeline.engines.python import PythonEngine, RowFailed
-from slackwater.runtime.delivery.handler_output import checked_output
 from slackwater.runtime.errors import HandlerError, HandlerTimeoutError, RecordsError
+from slackwater.runtime.handler_output import checked_output
 from slackwater.runtime.interfaces import RecordEngine
 
 HANDLERS = """

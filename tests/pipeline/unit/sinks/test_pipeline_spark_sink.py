@@ -21,8 +21,8 @@ from slackwater.pipeline.sinks.delta.spark_sink import SparkDeltaSink
 from slackwater.pipeline.sinks.delta.spark_table import Transaction
 from slackwater.pipeline.sinks.unmarked import UnmarkedSink
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
-from slackwater.runtime.delivery.handler_output import checked_kept
 from slackwater.runtime.errors import SinkError
+from slackwater.runtime.handler_output import checked_kept
 from slackwater.runtime.interfaces import AnyEngine, Range, Sink
 from slackwater.tools.marks import has_marks
 from tests.support.sinks import OLD, A, put, rows

@@ -13,8 +13,8 @@ from slackwater.kafka.records import ARROW_SCHEMA, ConsumerRecord
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_engine
 from slackwater.runtime.config.worker_config import parse
-from slackwater.runtime.delivery.handler_output import checked_output
 from slackwater.runtime.errors import ConfigError, HandlerError, HandlerLoadError, WorkerError
+from slackwater.runtime.handler_output import checked_output
 from slackwater.runtime.interfaces import ERROR_COLUMN, Engine, RecordEngine
 from tests.support.registry import RegistryServer
 

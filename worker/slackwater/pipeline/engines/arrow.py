@@ -9,8 +9,8 @@ from slackwater.handler import NO_BATCH, Batch
 from slackwater.pipeline.engines import handler as handlers
 from slackwater.pipeline.engines.hooks import refuse_async
 from slackwater.pipeline.engines.in_process import InProcessEngine
-from slackwater.runtime.delivery.handler_output import checked_output
 from slackwater.runtime.errors import HandlerError
+from slackwater.runtime.handler_output import checked_output
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -184,7 +184,7 @@ def with_rejected(output: Any, places: pa.Table, reasons: list[str], *, by_recor
     """
     import pyarrow as pa
 
-    from slackwater.runtime.delivery.handler_output import checked_places
+    from slackwater.runtime.handler_output import checked_places
 
     rejected = places.append_column(ERROR_COLUMN, pa.array(reasons, pa.string()))
     if output is None:

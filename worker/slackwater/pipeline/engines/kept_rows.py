@@ -14,7 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.handler_output import checked_output
+from slackwater.runtime.handler_output import checked_output
 from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS
 
 if TYPE_CHECKING:

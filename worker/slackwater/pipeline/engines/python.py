@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from slackwater.handler import NO_BATCH, Batch
 from slackwater.pipeline.engines import handler as handlers
 from slackwater.pipeline.engines.in_process import InProcessEngine
-from slackwater.runtime.delivery.handler_output import checked_output
 from slackwater.runtime.errors import HandlerError, HandlerRaised, RecordsError
+from slackwater.runtime.handler_output import checked_output
 from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS
 
 if TYPE_CHECKING:

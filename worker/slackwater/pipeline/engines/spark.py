@@ -20,7 +20,6 @@ from slackwater.pipeline.engines.spark_session import (
     summary,
 )
 from slackwater.runtime.call_threads import CallTimedOut, TimedCalls
-from slackwater.runtime.delivery.handler_output import checked_output
 from slackwater.runtime.errors import (
     HandlerError,
     HandlerTimeoutError,
@@ -28,6 +27,7 @@ from slackwater.runtime.errors import (
     StartError,
     WorkerError,
 )
+from slackwater.runtime.handler_output import checked_output
 from slackwater.tracing.spans import NO_TRACING, Tracing
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from slackwater import handler
 from slackwater.kafka.structs import TopicPartition
@@ -13,12 +13,17 @@ from slackwater.runtime.delivery.columns import Selected, Unreadable, Whole
 from slackwater.runtime.delivery.dead_letters import Letter
 from slackwater.runtime.delivery.partition import Begun, OwnedPartition
 from slackwater.runtime.delivery.stages import IDLE, SINK_COMMITS, Stage, follow
+from slackwater.runtime.handler_output import Output
 from slackwater.runtime.interfaces import Columns, EngineResidentRows, Range, Staged
 from slackwater.runtime.telemetry.batch_trace import NO_BATCH_TRACE, BatchTrace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_MOST_TABLES = 64
+"""From so many small tables one is made."""
+_LETTER_BYTES = 512
+"""What a dead letter takes beside key, value and stack."""
 _WORK = {stage.phase for stage in Stage} - {stage.phase for stage in IDLE}
 
 
@@ -77,18 +82,6 @@ class Part:
         self.columns = Selected(Whole(self.columns, tp), rows)
 
 
-class GatheredRows(Protocol):
-    """What the handler has returned for the batches of one commit: ``gathering.GatheredOutput``."""
-
-    closed: bool
-    rows_bytes: int
-    memory_bytes: int
-
-    def add(self, transformed: Transformed, partitions: Mapping[TopicPartition, Part]) -> bool: ...
-
-    def transformed(self) -> Transformed: ...
-
-
 @dataclass
 class DeliveryBatch:
     """``parts`` holds those that are still to be committed; what was given up is taken out of it."""
@@ -116,7 +109,7 @@ class DeliveryBatch:
     """The size of its records, as columns."""
     gathered: int = 0
     """How many batches were handled one by one and are written as this one; 0: it was not gathered."""
-    output: GatheredRows | None = None
+    output: GatheredOutput | None = None
     """What its handler has returned, while it is gathered."""
     late_letters: int = 0
     """How often dead letters were not written because that would have been too late after their fence."""
@@ -208,21 +201,6 @@ def info_of(
     return handler.Batch(ranges, frozenset(assignment), group_id, instance, max(1, batch.attempt))
 
 
-@dataclass(frozen=True)
-class Output:
-    """What a handler returned for a batch.
-
-    ``rows``: without the error column and the rows that it rejects; topic, partition and offset are string,
-    int32 and int64. EngineResidentRows where the engine has kept them. ``counts``: how many there are of each
-    partition. ``dead``: what is rejected, as (source offset, error), by offset; partitions without are left
-    out.
-    """
-
-    rows: pa.Table
-    counts: Mapping[TopicPartition, int]
-    dead: Mapping[TopicPartition, list[tuple[int, str]]]
-
-
 @dataclass
 class Handled:
     """A batch whose rows are staged. ``staged``: None where nothing was left of the batch."""
@@ -244,3 +222,70 @@ def rows_of(rows: pa.Table, partitions: Collection[TopicPartition]) -> pa.Table:
         own = pc.and_(pc.equal(rows["topic"], tp.topic), pc.equal(rows["partition"], tp.partition))
         mask = pc.or_(mask, own)
     return rows.filter(mask)
+
+
+class GatheredOutput:
+    """What the handler has returned for the batches of one commit."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        """Whether nothing more may be added."""
+        self.rows_bytes = 0
+        self.memory_bytes = 0
+        """With the buffers that the rows are a part of, and the dead letters."""
+        self._tables: list[pa.Table] = []
+        self._schema: pa.Schema | None = None
+        self._counts: dict[TopicPartition, int] = {}
+        self._letters: dict[TopicPartition, list[Letter]] = {}
+        self._input_bytes = 0
+        self._ms: dict[str, float] = {}
+
+    def add(self, transformed: Transformed, partitions: Mapping[TopicPartition, Part]) -> bool:
+        """Adds the output of the next batch, of ``partitions`` alone: others were given up. False if its
+        columns have other types; nothing is added then."""
+        import pyarrow as pa
+
+        output, rows = transformed.output, transformed.output.rows
+        if not output.counts.keys() <= partitions.keys():
+            rows = rows_of(rows, partitions)
+        if not self._tables or rows.num_rows:
+            try:  # a column that only some have is null in the others
+                self._schema = pa.unify_schemas([self._schema or rows.schema, rows.schema])
+            except (pa.ArrowInvalid, pa.ArrowTypeError):
+                return False
+            self._tables.append(rows)
+        self.rows_bytes += rows.nbytes
+        self.memory_bytes += rows.get_total_buffer_size()
+        for tp in partitions:
+            self._counts[tp] = self._counts.get(tp, 0) + output.counts.get(tp, 0)
+            if letters := transformed.letters.get(tp):
+                self._letters.setdefault(tp, []).extend(letters)
+                self.memory_bytes += sum(map(_size, letters))
+        self._input_bytes += transformed.bytes
+        self._ms = summed(self._ms, transformed.ms)
+        if len(self._tables) > _MOST_TABLES:
+            before = sum(table.get_total_buffer_size() for table in self._tables)
+            self._tables = [self._rows().combine_chunks()]
+            self.memory_bytes += self._tables[0].get_total_buffer_size() - before
+        return True
+
+    def _rows(self) -> pa.Table:
+        import pyarrow as pa
+
+        return pa.concat_tables(self._tables, promote_options="default")
+
+    def transformed(self) -> Transformed:
+        """All of it as that of one batch."""
+        return Transformed(
+            Output(self._rows(), self._counts, {}), self._letters, self._input_bytes, dict(self._ms)
+        )
+
+
+def _size(letter: Letter) -> int:
+    return _LETTER_BYTES + len(letter.key or b"") + len(letter.value or b"") + len(letter.stack)
+
+
+def summed(*times: Mapping[str, float]) -> dict[str, float]:
+    """Times by phase, added up."""
+    names = dict.fromkeys(name for ms in times for name in ms)
+    return {name: round(sum(ms.get(name, 0.0) for ms in times), 3) for name in names}

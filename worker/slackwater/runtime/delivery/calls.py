@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.delivery.batch import (
     DeliveryBatch,
     Handled,
-    Output,
     Part,
     Transformed,
     TransformError,
@@ -21,9 +21,9 @@ from slackwater.runtime.delivery.batch import (
 )
 from slackwater.runtime.delivery.columns import Unreadable
 from slackwater.runtime.delivery.dead_letters import letters_of
-from slackwater.runtime.delivery.handler_output import checked_kept, checked_output
 from slackwater.runtime.errors import RecordsError, SinkError, WorkerError
 from slackwater.runtime.fault_points import Reached, Step
+from slackwater.runtime.handler_output import Output, checked_kept, checked_output
 from slackwater.runtime.interfaces import (
     PLACE_COLUMNS,
     AnyEngine,
@@ -135,12 +135,8 @@ def stage(
     # Rows of a whole batch cannot be told apart: such a batch is given up as a whole.
     whole = not transformed.by_record or output.counts.keys() <= covered.keys()
     rows = output.rows if whole else rows_of(output.rows, covered)
-    try:
+    with sink_errors(f"write {describe(parts)}"):
         staged = sink.stage(rows, covered)
-    except SinkFencedError:
-        raise
-    except BaseException as exc:
-        raise sink_error(f"write {describe(batch.parts)}", exc) from exc
     reached(Step.STAGED)
     return Handled(
         staged,
@@ -170,24 +166,25 @@ def publish(batch: DeliveryBatch, clock: Clock) -> float:
     """Writes what is staged. On the sink's thread. Returns when that was done (monotonic clock): the main
     thread may learn of it later. Raises SinkFencedError, SinkError or RecordsError."""
     assert batch.staged is not None
-    try:
+    with sink_errors(f"publish {describe(batch.parts)}"):
         batch.staged.publish()
-        return clock.mono_ms()
-    except SinkFencedError:
+    return clock.mono_ms()
+
+
+@contextmanager
+def sink_errors(what: str) -> Iterator[None]:
+    """Raises what the sink raises as SinkError, or RecordsError where its format cannot hold the values; but
+    SinkFencedError as it is. ``what``: what the sink cannot do then."""
+    try:
+        yield
+    except (SinkFencedError, WorkerError, KeyboardInterrupt):  # a person may interrupt a backfill
         raise
     except BaseException as exc:
-        raise sink_error(f"publish {describe(batch.parts)}", exc) from exc
+        import pyarrow as pa
 
-
-def sink_error(what: str, exc: BaseException) -> WorkerError:
-    """``exc`` as the error to raise: RecordsError where the sink's format cannot hold the values."""
-    import pyarrow as pa
-
-    if isinstance(exc, WorkerError):
-        return exc
-    if isinstance(exc, pa.ArrowException) and not isinstance(exc, OSError | MemoryError):
-        return RecordsError(f"the sink cannot {what}: {' '.join(str(exc).split())}")
-    if isinstance(exc, OSError):
-        where = f" ({exc.filename})" if exc.filename else ""
-        return SinkError(f"the sink cannot {what}: {exc.strerror or exc}{where}; nothing of it was committed")
-    return SinkError(f"the sink cannot {what}: {type(exc).__name__}: {exc}; nothing of it was committed")
+        if isinstance(exc, pa.ArrowException) and not isinstance(exc, OSError | MemoryError):
+            raise RecordsError(f"the sink cannot {what}: {' '.join(str(exc).split())}") from exc
+        why = f"{type(exc).__name__}: {exc}"
+        if isinstance(exc, OSError):
+            why = f"{exc.strerror or exc}" + (f" ({exc.filename})" if exc.filename else "")
+        raise SinkError(f"the sink cannot {what}: {why}; nothing of it was committed") from exc

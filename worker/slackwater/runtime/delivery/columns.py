@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cache
 from typing import TYPE_CHECKING
 
 from slackwater.kafka.structs import TopicPartition
@@ -20,28 +20,22 @@ class Whole:
     """All of a partition's records, made once."""
 
     def __init__(self, columns: Columns, tp: TopicPartition) -> None:
-        self._columns, self._tp = columns, tp
+        self._columns = columns
         self.next_offset, self.first_offset = columns.next_offset, columns.first_offset
+        self._batch = cache(lambda: columns.to_arrow(tp.topic, tp.partition))
+        self._records = cache(lambda: columns.records(tp.topic, tp.partition))
 
     def __len__(self) -> int:
         return len(self._columns)
 
     def to_arrow(self, topic: str, partition: int) -> pa.RecordBatch:
-        return self._batch
+        return self._batch()
 
     def records(self, topic: str, partition: int) -> list[ConsumerRecord]:
-        return self._records
+        return self._records()
 
     def header_values(self, name: str, rows: Iterable[int]) -> list[bytes]:
         return self._columns.header_values(name, rows)
-
-    @cached_property
-    def _batch(self) -> pa.RecordBatch:
-        return self._columns.to_arrow(self._tp.topic, self._tp.partition)
-
-    @cached_property
-    def _records(self) -> list[ConsumerRecord]:
-        return self._columns.records(self._tp.topic, self._tp.partition)
 
 
 class Released:

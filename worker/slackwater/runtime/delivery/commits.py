@@ -5,7 +5,8 @@ A broker's answer to a commit is one of three outcomes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from slackwater.kafka.errors import (
@@ -151,13 +152,8 @@ class DeliveryCommits:
         if not spans or mono < self._handled_at_ms:
             return
         self._handled_at_ms = mono + HANDLED_EVERY_MS
-        now = self._clock.wall_ms()
-        self.commit(
-            {
-                tp: self._owned[tp].handled_of(start, end, now, self._instance)
-                for tp, (start, end) in spans.items()
-            }
-        )
+        now, owned, instance = self._clock.wall_ms(), self._owned, self._instance
+        self.commit({tp: owned[tp].handled_of(*span, now, instance) for tp, span in spans.items()})
 
     def _is_old(self, owned: OwnedPartition, now: int) -> bool:
         note, drain = owned.note, self.drain_ms
@@ -245,56 +241,24 @@ class DeliveryCommits:
         return self.commit(self.offsets_for_successor()) is CommitOutcome.DONE
 
 
+@dataclass(frozen=True)
 class HandedOverOffsets:
-    """Committed offsets that a predecessor has handed over, and the check that they are still valid.
+    """Committed offsets that a predecessor has handed over.
 
     They are used at once, because looking them up first would lengthen the pause. While the handler has the
     first records they are compared with the broker's: a predecessor that believed its successor dead may have
     committed more after its answer, or a rebalance may have come in between. From the join on the broker
     refuses the predecessor's commits, so the broker's offsets are final by then. Nothing is written before
     that comparison.
+
+    ``generation``: the group's when they were left. In another one the partitions may have been others' in
+    between, and the client asks for the committed offsets itself.
     """
 
-    def __init__(
-        self, left: Mapping[TopicPartition, OffsetAndMetadata] | None = None, generation: int = -1
-    ) -> None:
-        """``generation``: the group's when they were left. In another one the partitions may have been
-        others' in between, and the client asks for the committed offsets itself.
-        """
-        self._left, self._generation = dict(left or {}), generation
-        self._unverified: dict[TopicPartition, OffsetAndMetadata] = {}
+    offsets: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    generation: int = -1
 
-    def take(
-        self, assigned: Collection[TopicPartition], generation: int
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What was left of the partitions that the first assignment brings, in that ``generation``."""
-        left, self._left = self._left, {}
-        taken = {tp: left[tp] for tp in assigned if tp in left} if generation == self._generation else {}
-        self._unverified.update(taken)
-        return taken
 
-    def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Partitions that are gone."""
-        for tp in partitions:
-            self._unverified.pop(tp, None)
-
-    @property
-    def verified(self) -> bool:
-        """Whether all that was taken is known to hold."""
-        return not self._unverified
-
-    def verify(
-        self, look_up: Callable[[list[TopicPartition]], Mapping[TopicPartition, OffsetAndMetadata | None]]
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Compares the offsets taken with those that ``look_up`` returns. Returns those that differ.
-
-        Raises what ``look_up`` raises; nothing is verified then.
-        """
-        committed = look_up(sorted(self._unverified))
-        wrong = {}
-        for tp, left in self._unverified.items():
-            offset = committed.get(tp)
-            if offset is None or (offset.offset, offset.metadata) != (left.offset, left.metadata):
-                wrong[tp] = offset
-        self._unverified.clear()
-        return wrong
+def differ(left: OffsetAndMetadata, committed: OffsetAndMetadata | None) -> bool:
+    """Whether what a predecessor has ``left`` as committed is not what is ``committed``."""
+    return committed is None or (committed.offset, committed.metadata) != (left.offset, left.metadata)

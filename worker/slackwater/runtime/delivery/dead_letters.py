@@ -154,18 +154,14 @@ class LetterRate:
 class LetterStore(Protocol):
     """The dead-letter topic."""
 
-    def partition_count(self) -> int: ...
+    def partition_count(self) -> int:
+        """How many partitions it has. Raises KafkaError where it does not exist."""
 
-    def write(
-        self,
-        records: Iterable[Record],
-        timestamp_ms: int,
-        until_ms: float,
-    ) -> None:
+    def write(self, records: Iterable[Record], timestamp_ms: int, until_ms: float) -> None:
         """Stores the records; returns when the broker has all.
 
         Raises SendDeadlineError where some could not be sent by ``until_ms`` (monotonic clock): which of the
-        records are stored is not known then. Raises KafkaError.
+        records are stored is not known then. Raises the first KafkaError of any of them.
         """
 
     def end(self, partition: int) -> int:
@@ -173,7 +169,7 @@ class LetterStore(Protocol):
 
     def headers_since(self, partition: int, since: int) -> Iterator[Headers]:
         """The headers of what stands in ``partition`` now, from the offset ``since`` on; of all where the log
-        does not reach to it."""
+        does not reach to it: it is of a topic that was created again."""
 
 
 class DeadLetters:
@@ -204,7 +200,8 @@ class DeadLetters:
                 scans.setdefault(noted[0], {})[owned.tp] = noted[1]
         topic_ids: dict[tuple[str, int], str] = {owned.tp: owned.topic_id for owned in unread}
         for target, sources in scans.items():
-            for tp, known_by, topic_id in self._stored(target, min(sources.values())):
+            origins = map(self._origin, self._store.headers_since(target, min(sources.values())))
+            for tp, known_by, topic_id in filter(None, origins):
                 if tp in found and (topic_id in ("", topic_ids[tp]) or not topic_ids[tp]):
                     found[tp].add(known_by)
         for owned in unread:
@@ -263,11 +260,6 @@ class DeadLetters:
             *_optional(BATCH_HEADER, letter.batch, letter),
             *_optional(STACK_HEADER, shortened(letter.stack, MAX_STACK_CHARS), letter),
         ]
-
-    def _stored(self, target: int, since: int) -> Iterator[tuple[tuple[str, int], int, str]]:
-        for headers in self._store.headers_since(target, since):
-            if (origin := self._origin(headers)) is not None:
-                yield origin
 
     def _origin(self, headers: Headers) -> tuple[tuple[str, int], int, str] | None:
         """Where a letter of this group came from (partition, what it is known by, the topic's id or ""); None
@@ -370,21 +362,13 @@ class DeadLetterTopic:
         self._producer: Any = None
 
     def partition_count(self) -> int:
-        """How many partitions the topic has. Raises KafkaError where it does not exist."""
         partitions = self._connected().partitions_for(self._topic)
         if not partitions:
             raise UnknownTopicOrPartitionError(f"topic {self._topic}")
         return len(partitions)
 
-    def write(
-        self,
-        records: Iterable[Record],
-        timestamp_ms: int,
-        until_ms: float,
-    ) -> None:
-        """Stores the records (acks=all); one that is larger than the topic takes is cut. Raises the first
-        KafkaError of any of them, SendDeadlineError where some could not be sent by ``until_ms`` (monotonic
-        clock)."""
+    def write(self, records: Iterable[Record], timestamp_ms: int, until_ms: float) -> None:
+        """As ``LetterStore.write`` says; a record that is larger than the topic takes is cut."""
         for record, _ in self._send(records, timestamp_ms, until_ms):
             place = [dict(record[3])[name] for name in (TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER)]
             log.warning(
@@ -428,14 +412,11 @@ class DeadLetterTopic:
         return refused
 
     def end(self, partition: int) -> int:
-        """The offset of the next record of ``partition``."""
         tp = TopicPartition(self._topic, partition)
         with contextlib.closing(self._make_reader()) as reader:
             return int(reader.end_offsets([tp])[tp])
 
     def headers_since(self, partition: int, since: int) -> Iterator[Headers]:
-        """The headers of the records in ``partition``, from the offset ``since`` to the end as of now; of all
-        where the log does not reach to it: it is of a topic that was created again."""
         tp = TopicPartition(self._topic, partition)
         with contextlib.closing(self._make_reader()) as reader:
             reader.assign([tp])

@@ -1,19 +1,11 @@
 """Finds the record with which processes end or hang, over several processes: what to try, and what to note.
 
-A process that its handler kills (a crash in native code, all memory taken, a call that does not return) tells
-nobody. What it leaves is a committed offset that has not moved. So the first batch of a partition that a
-process handles is noted in the commit before (:class:`~slackwater.runtime.delivery.partition.Begun`), until
-the process has committed records of it; later batches cost no note. Where batches are gathered, the first
-that are written together are noted one after another, since the handler has returned for those before, and
-then all of them, since a process may end with the write, too. The next process that finds a note tries half
-of these records alone, and notes that. Where it ends too, the one after it tries half of the half. Where it
-does not, the record is in the other half. A record that has ended :data:`MOST_ENDS` processes alone is a dead
-letter. Before it is tried again, the handler gets another record: if that ends the process too, it is the
-handler or what it works with, such as a service that does not answer, and nothing is rejected.
-
-A process that ends for another reason takes its note back: a stop, partitions that are revoked, a table or a
-broker that is away. One that is killed from outside (a node that fails) cannot, and has the next one try
-smaller batches. That costs some commits, and no record. No I/O here.
+A process that its handler kills tells nobody. So the first batch of a partition that it handles is noted in
+the commit before (:class:`~slackwater.runtime.delivery.partition.Begun`). The next process that finds a note
+tries half of these records alone, and notes that. Where it ends too, the one after it tries half of the half.
+A record that has ended :data:`MOST_ENDS` processes alone is a dead letter. Before it is tried again, the
+handler gets another record: if that ends the process too, it is the handler or what it works with, and
+nothing is rejected. docs/design/worker.md says more. No I/O here.
 """
 
 from __future__ import annotations
@@ -22,10 +14,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from slackwater.runtime.delivery.batch import DeliveryBatch, Output, Part, Transformed
+from slackwater.runtime.delivery.batch import DeliveryBatch, Part, Transformed
 from slackwater.runtime.delivery.columns import Selected, Whole
 from slackwater.runtime.delivery.dead_letters import letters_of
 from slackwater.runtime.delivery.partition import Begun, OwnedPartition
+from slackwater.runtime.handler_output import Output
 from slackwater.runtime.interfaces import PLACE_COLUMNS
 
 if TYPE_CHECKING:

@@ -7,15 +7,20 @@ clock of its own; the size of a file is estimated from samples.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.batch import DeliveryBatch, Handled, Output, Part, Transformed, rows_of
+from slackwater.runtime.delivery.batch import (
+    DeliveryBatch,
+    GatheredOutput,
+    Handled,
+    Part,
+    Transformed,
+    summed,
+)
 from slackwater.runtime.delivery.calls import stage
 from slackwater.runtime.delivery.columns import Released
-from slackwater.runtime.delivery.dead_letters import Letter
 from slackwater.runtime.fault_points import Reached
 from slackwater.runtime.interfaces import Sink
 
@@ -25,10 +30,6 @@ if TYPE_CHECKING:
 MEMORY_FACTOR = 4
 """What is gathered takes at most so many times the target size in memory. Rows in memory are larger than in a
 file, by how much is not known beforehand."""
-_MOST_TABLES = 64
-"""From so many small tables one is made."""
-_LETTER_BYTES = 512
-"""What a dead letter takes beside key, value and stack."""
 _SAMPLE_ROWS = 32_768
 _SAMPLE_BYTES = 32 * 1024 * 1024
 _LEAST_SAMPLE_ROWS = 500
@@ -63,72 +64,6 @@ class FileSize:
         except pa.ArrowException:
             return  # the sink tells what it cannot hold
         self._ratio = file.tell() / max(1, sample.nbytes)
-
-
-class GatheredOutput:
-    """What the handler has returned for the batches of one commit."""
-
-    def __init__(self) -> None:
-        self.closed = False
-        """Whether nothing more may be added."""
-        self.rows_bytes = 0
-        self.memory_bytes = 0
-        """With the buffers that the rows are a part of, and the dead letters."""
-        self._tables: list[pa.Table] = []
-        self._schema: pa.Schema | None = None
-        self._counts: dict[TopicPartition, int] = {}
-        self._letters: dict[TopicPartition, list[Letter]] = {}
-        self._input_bytes = 0
-        self._ms: dict[str, float] = {}
-
-    def add(self, transformed: Transformed, partitions: Mapping[TopicPartition, Part]) -> bool:
-        """Adds the output of the next batch, of ``partitions`` alone: others were given up. False if its
-        columns have other types; nothing is added then."""
-        import pyarrow as pa
-
-        output, rows = transformed.output, transformed.output.rows
-        if not output.counts.keys() <= partitions.keys():
-            rows = rows_of(rows, partitions)
-        if not self._tables or rows.num_rows:
-            try:  # a column that only some have is null in the others
-                self._schema = pa.unify_schemas([self._schema or rows.schema, rows.schema])
-            except (pa.ArrowInvalid, pa.ArrowTypeError):
-                return False
-            self._tables.append(rows)
-        self.rows_bytes += rows.nbytes
-        self.memory_bytes += rows.get_total_buffer_size()
-        for tp in partitions:
-            self._counts[tp] = self._counts.get(tp, 0) + output.counts.get(tp, 0)
-            if letters := transformed.letters.get(tp):
-                self._letters.setdefault(tp, []).extend(letters)
-                self.memory_bytes += sum(map(_size, letters))
-        self._input_bytes += transformed.bytes
-        self._ms = _sum(self._ms, transformed.ms)
-        if len(self._tables) > _MOST_TABLES:
-            before = sum(table.get_total_buffer_size() for table in self._tables)
-            self._tables = [self._rows().combine_chunks()]
-            self.memory_bytes += self._tables[0].get_total_buffer_size() - before
-        return True
-
-    def _rows(self) -> pa.Table:
-        import pyarrow as pa
-
-        return pa.concat_tables(self._tables, promote_options="default")
-
-    def transformed(self) -> Transformed:
-        """All of it as that of one batch."""
-        return Transformed(
-            Output(self._rows(), self._counts, {}), self._letters, self._input_bytes, dict(self._ms)
-        )
-
-
-def _size(letter: Letter) -> int:
-    return _LETTER_BYTES + len(letter.key or b"") + len(letter.value or b"") + len(letter.stack)
-
-
-def _sum(*times: Mapping[str, float]) -> dict[str, float]:
-    names = dict.fromkeys(name for ms in times for name in ms)
-    return {name: round(sum(ms.get(name, 0.0) for ms in times), 3) for name in names}
 
 
 class Gathering:
@@ -167,17 +102,15 @@ class Gathering:
         nothing more may be."""
         output = first.output
         assert output is not None
-        if output.closed or not self.takes(batch) or not _follows(first, batch):
-            output.closed = True
-            return False
-        if not output.add(transformed, batch.parts):
+        may_join = not output.closed and self.takes(batch) and _follows(first, batch)
+        if not may_join or not output.add(transformed, batch.parts):
             output.closed = True
             return False
         _count_in(batch, transformed)
         for tp, part in batch.parts.items():
             before = first.parts.get(tp)
             first.parts[tp] = _joined(before, part) if before else replace(part, columns=_released(part))
-        first.ms = _sum(first.ms, batch.ms)
+        first.ms = summed(first.ms, batch.ms)
         first.gathered += 1
         return True
 
@@ -202,8 +135,7 @@ class Gathering:
         self._alone.update({tp: part.end for tp, part in batch.parts.items()})
 
     def stage(self, batch: DeliveryBatch, transformed: Transformed, sink: Sink, reached: Reached) -> Handled:
-        """As ``stage`` of :mod:`slackwater.runtime.delivery.batch`, and samples the rows. On the sink's
-        thread."""
+        """As ``stage`` of :mod:`slackwater.runtime.delivery.calls`, and samples the rows."""
         self._file_size.sample(transformed.output.rows)
         return stage(batch, transformed, sink, reached)
 

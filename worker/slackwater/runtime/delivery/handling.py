@@ -14,7 +14,6 @@ from slackwater.runtime.delivery.ended_processes import (
     ended_alone,
     rejected_whole,
 )
-from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.delivery.stages import HANDLER_RUNS, SINK_STAGES, Stage
 from slackwater.runtime.errors import HandlerError, HandlerTimeoutError, SinkError
 from slackwater.runtime.fault_points import Step
@@ -30,24 +29,18 @@ class Handling:
         self._batches, self._context, self._config = batches, batches.context, batches.context.config
         self._clock = batches.context.clock
 
-    def begin(self, batch: DeliveryBatch) -> None:
-        """Takes a batch that was polled to the handler, or has it wait for the one before."""
-        if batch is self._batches.first or not self._unread(batch):
-            self.start(batch)
-        else:
-            self._batches.enter(batch, Stage.WAITING)
-
     def start(self, batch: DeliveryBatch) -> bool:
-        """Reads dead letters of an earlier try back, or calls the handler. False: it is not time yet."""
+        """Calls the handler for a batch that was polled, or first reads dead letters of an earlier try back.
+        False: it must wait."""
         letters = self._context.letters
-        if letters is not None and (unread := self._unread(batch)):
-            self._batches.enter(batch, Stage.READING_FIRST, partial(letters.read_back, unread))
-            return True
-        return self.hand_over(batch)
-
-    def _unread(self, batch: DeliveryBatch) -> list[OwnedPartition]:
-        """The partitions of which it is not known which records are dead letters already."""
-        return [part.owned for part in batch.parts.values() if part.owned.may_have_letters(part.start)]
+        unread = [part.owned for part in batch.parts.values() if part.owned.may_have_letters(part.start)]
+        if unread and batch is not self._batches.first:
+            self._batches.enter(batch, Stage.WAITING)
+            return False
+        if not unread or letters is None:
+            return self.hand_over(batch)
+        self._batches.enter(batch, Stage.READING_FIRST, partial(letters.read_back, unread))
+        return True
 
     def hand_over(self, batch: DeliveryBatch) -> bool:
         """Calls the handler. False where the broker has not stored yet that the batch is begun."""

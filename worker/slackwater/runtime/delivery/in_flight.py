@@ -128,7 +128,7 @@ class InFlight:
         trace = self._traces.begin(parts, now)
         batch = DeliveryBatch(parts, now, trace=trace, control_for=control_for)
         self._batches.all.append(batch)
-        self._handling.begin(batch)
+        self._handling.start(batch)
 
     # ---- gathering
 

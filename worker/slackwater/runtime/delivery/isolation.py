@@ -82,7 +82,9 @@ class Isolation:
         }
         self._rows = [(tp, row) for tp, part in self._parts.items() for row in range(len(part.columns))]
         self._left: Sequence[int] = ()
-        self._search = search(len(self._rows), fault, limit(len(self._rows)), self._place)
+        self._search = search(
+            len(self._rows), fault, limit(len(self._rows)), lambda record: self._places[record]
+        )
         self._trial: Sequence[int] | None = next(self._search)
 
     @property
@@ -130,12 +132,9 @@ class Isolation:
                 "Its parts succeed alone and fail together: the batch is too large, no record is at fault"
             ) from None
 
-    def _place(self, record: int) -> tuple[str, int, int]:
-        """Topic, partition and offset of the record with that number."""
-        return self._places[record]
-
     @cached_property
     def _places(self) -> list[tuple[str, int, int]]:
+        """Topic, partition and offset of each record."""
         return [
             (tp.topic, tp.partition, offset)
             for tp, part in self._parts.items()
@@ -148,7 +147,7 @@ class Isolation:
         if not self._left:
             self._check_all(faults, rejected_before)
         for record, fault in sorted(faults.items()):
-            tp, offset = self._rows[record][0], self._place(record)[2]
+            tp, offset = self._rows[record][0], self._places[record][2]
             self.rejected.setdefault(tp, []).append(
                 (offset, f"the batch fails with this record: {fault.reason}")
             )

@@ -6,10 +6,7 @@ max.poll.interval.ms are served; the client goes on fetching. Once the handler h
 may begin while the sink writes. A poll may call the listener methods below. Their errors are raised after the
 poll, because the client must be able to end its rebalance.
 
-At least once: offsets are committed after the write. Exactly once in tables: beside its rows a table holds
-the mark of each partition, the next offset to write. At an assignment the marks are read, and reading begins
-at the mark if it is beyond the committed offset. A publish moves the marks in the same commit as the rows,
-and is refused if another process has moved one (docs/design/worker.md).
+docs/design/worker.md says how each record is delivered once: by commits after the write, and by marks.
 """
 
 from __future__ import annotations
@@ -27,9 +24,9 @@ from slackwater.kafka.errors import (
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.delivery.batch import DeliveryBatch, Part, describe
 from slackwater.runtime.delivery.columns import Unreadable
-from slackwater.runtime.delivery.commits import DeliveryCommits, HandedOverOffsets, fenced
+from slackwater.runtime.delivery.commits import DeliveryCommits, HandedOverOffsets, differ, fenced
 from slackwater.runtime.delivery.dead_letters import unreadable
-from slackwater.runtime.delivery.ended_processes import before_suspects, control_of, narrowed
+from slackwater.runtime.delivery.ended_processes import Parts, before_suspects, control_of, narrowed
 from slackwater.runtime.delivery.in_flight import InFlight
 from slackwater.runtime.delivery.marks import MarkReader
 from slackwater.runtime.delivery.pace import BatchInterval, BatchSize
@@ -91,7 +88,7 @@ class Delivery:
         a static member stay with it, so the calls are ignored.
         """
         self._polled_at_ms: float | None = None
-        self._handed_over = HandedOverOffsets()
+        self._handed_over, self._takes_over = HandedOverOffsets(), False
         self.commits = DeliveryCommits(consumer, context, self._owned)
         self._mark_reader = MarkReader(context, self._owned)
         self.in_flight = InFlight(context, self.commits, self, self._owned)
@@ -121,7 +118,8 @@ class Delivery:
         """Call it before a successor joins. ``handed_over``: its predecessor's offsets, which are used
         without looking them up.
         """
-        self._report.record, self._handed_over = record, handed_over
+        self._report.take_over(record)
+        self._handed_over, self._takes_over = handed_over, True
 
     def step(self, timeout_ms: float = 100) -> None:
         """Polls once and handles the result, in ``timeout_ms`` or little more.
@@ -153,8 +151,9 @@ class Delivery:
             self._advance()
         if (before is None or before.stage is Stage.GATHERING) and not polled and not self._held:
             self._report.quiet(polled)
-            if self._verified():
-                self._commit_due()
+            if self._verified() and (due := self.commits.due(self.in_flight.ends())):
+                self.commits.commit(due)
+                self._report.show()
         if self._verified():
             self.commits.handled(self.in_flight.waiting())
             self.commits.sign()
@@ -166,12 +165,6 @@ class Delivery:
         awaited = {tp for tp, owned in self._owned.items() if owned.awaited}
         batch = self.in_flight.batch
         return batch is not None and bool(awaited) and awaited <= batch.parts.keys()
-
-    def _commit_due(self) -> None:
-        """Commits what is due without records."""
-        if due := self.commits.due(self.in_flight.ends()):
-            self.commits.commit(due)
-            self._report.show()
 
     def drain(self, timeout_ms: float, trace: str = "") -> None:
         """Finishes or gives up the batch in flight, and commits. The partitions stay assigned.
@@ -190,8 +183,8 @@ class Delivery:
         self._cut_rest()
         self.hold()
         while self.in_flight.holds(self._owned) and not self._give_up():
-            left = deadline - self._clock.mono_ms()
-            if left <= 0 or self._backs_off():
+            left, batch = deadline - self._clock.mono_ms(), self.in_flight.batch
+            if left <= 0 or (batch is not None and batch.stage is Stage.BACKING_OFF):
                 break
             self.step(min(left, SLICE_MS))
         starts = self.in_flight.starts()
@@ -226,7 +219,7 @@ class Delivery:
 
     def offsets_for_successor(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offsets, for a successor."""
-        return self.commits.offsets_for_successor() if self._handed_over.verified else {}
+        return {} if self._unverified() else self.commits.offsets_for_successor()
 
     def unserved_ms(self, now: float) -> dict[TopicPartition, int]:
         """For how long each partition was not served by ``now`` (monotonic clock), for a successor: since
@@ -243,10 +236,6 @@ class Delivery:
         nothing = self._consumer.current_lag(owned.tp) == 0 and owned.tp not in self.in_flight.ends()
         return nothing and now - since >= IDLE_MS
 
-    def _backs_off(self) -> bool:
-        batch = self.in_flight.batch
-        return batch is not None and batch.stage is Stage.BACKING_OFF
-
     # ---- the listener, called within a poll
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
@@ -256,10 +245,12 @@ class Delivery:
         signature, now = self.commits.signature(), self._clock.mono_ms()
         self._owned.update({tp: OwnedPartition(tp, now, signature=signature) for tp in new})
         for tp in new:
-            self._owned[tp].awaited = self._report.record is not None
-        for tp, left in self._handed_over.take(new, self._consumer.membership().generation).items():
-            self._owned[tp].handed_over = True
-            self._set_committed(self._owned[tp], left)
+            self._owned[tp].awaited = self._takes_over
+        left, self._handed_over = self._handed_over, HandedOverOffsets()
+        if left.generation == self._consumer.membership().generation:
+            for owned in (self._owned[tp] for tp in new if tp in left.offsets):
+                owned.handed_over, owned.unverified = True, left.offsets[owned.tp]
+                self._set_committed(owned, owned.unverified)
         waiting = [tp for tp in new if self._held or not self._owned[tp].handed_over]
         if waiting:
             self._consumer.pause(*waiting)
@@ -286,7 +277,6 @@ class Delivery:
         self.in_flight.abandon(partitions, why)
         for tp in partitions:
             self._owned.pop(tp, None)
-        self._handed_over.drop(partitions)
         self._report.moved(event, partitions)
 
     def _finish(self, partitions: Collection[TopicPartition]) -> None:
@@ -410,8 +400,8 @@ class Delivery:
         return not self._consumer.position_confirmed(owned.tp)
 
     def _skip_written(self, owned: OwnedPartition, mark: int) -> None:
-        """Goes to the mark: the rows of what lies before it are in the table. Either a worker was stopped
-        between the table's commit and Kafka's, or a person has set the offset back."""
+        """Goes to the mark: a worker was stopped between the table's commit and Kafka's, or a person has set
+        the offset back."""
         committed = "no offset" if owned.committed is None else f"offset {owned.committed}"
         self._context.log.line(
             f"{owned.tp}: {committed} is committed, and the sink has all rows up to {mark}; continuing there "
@@ -435,12 +425,8 @@ class Delivery:
                 return
         for owned in new:
             owned.identified = True
-            self._take_identity(owned)
-
-    def _take_identity(self, owned: OwnedPartition) -> None:
-        """Goes on with the topic that has the name, or stops where that is another one."""
-        if not self._identities.take(owned):
-            self._topic_recreated(owned.tp)
+            if not self._identities.take(owned):
+                self._topic_recreated(owned.tp)
 
     def _topic_recreated(self, tp: TopicPartition) -> None:
         owned = self._owned.get(tp)
@@ -454,8 +440,9 @@ class Delivery:
         identified yet is read again."""
         for tp in polled:
             owned = self._owned[tp]
-            if owned.readable and self._identities.current(tp) not in ("", owned.topic_id):
-                self._take_identity(owned)
+            changed = owned.readable and self._identities.current(tp) not in ("", owned.topic_id)
+            if changed and not self._identities.take(owned):
+                self._topic_recreated(tp)
         again = [tp for tp in polled if not self._owned[tp].readable]
         self._consumer.pause(*again)
         self.seek_back({tp: polled[tp].first_offset for tp in again})
@@ -464,15 +451,24 @@ class Delivery:
     def _look_up(self) -> None:
         """Asks for the committed offsets of new partitions, of all at once, then takes from these too."""
         new = [tp for tp, owned in self._owned.items() if not owned.looked_up]
-        if not new:
-            return
+        committed = (
+            self._committed(new, f"the committed offsets of {', '.join(map(str, new))}") if new else None
+        )
+        for tp, offset in (committed or {}).items():
+            self._set_committed(self._owned[tp], offset)
+
+    def _committed(
+        self, partitions: Collection[TopicPartition], what: str
+    ) -> Mapping[TopicPartition, OffsetAndMetadata | None] | None:
+        """What the broker has committed of ``partitions``; None: it does not say now."""
         try:
-            committed = self._consumer.committed(new, metadata=True, timeout_ms=LOOK_UP_TIMEOUT_MS)
+            committed: Mapping[TopicPartition, OffsetAndMetadata | None] = self._consumer.committed(
+                sorted(partitions), metadata=True, timeout_ms=LOOK_UP_TIMEOUT_MS
+            )
         except KafkaError as exc:
-            self._not_looked_up(f"the committed offsets of {', '.join(map(str, new))}", exc)
-            return
-        for tp in new:
-            self._set_committed(self._owned[tp], committed[tp])
+            self._not_looked_up(what, exc)
+            return None
+        return committed
 
     def _not_looked_up(self, what: str, exc: KafkaError) -> None:
         """Continues without ``what``, which is looked up again. Raises for an error that a repetition does
@@ -496,19 +492,21 @@ class Delivery:
 
     def _verified(self) -> bool:
         """Whether all partitions begin where the broker says; asks it if need be."""
-        if self._handed_over.verified:
+        unverified = self._unverified()
+        if not unverified:
             return True
-        try:
-            wrong = self._handed_over.verify(
-                lambda asked: self._consumer.committed(asked, metadata=True, timeout_ms=LOOK_UP_TIMEOUT_MS)
-            )
-        except KafkaError as exc:
-            self._not_looked_up("the committed offsets that were taken over", exc)
+        committed = self._committed(unverified, "the committed offsets that were taken over")
+        if committed is None:
             self._clock.sleep(SLICE_MS)  # a handler that is done would have the loop turn without end
             return False
-        for tp, committed in wrong.items():
-            self._correct(self._owned[tp], committed)
+        for tp, left in unverified.items():
+            self._owned[tp].unverified = None
+            if differ(left, committed.get(tp)):
+                self._correct(self._owned[tp], committed.get(tp))
         return True
+
+    def _unverified(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {tp: left for tp, owned in self._owned.items() if (left := owned.unverified) is not None}
 
     def _correct(self, owned: OwnedPartition, committed: OffsetAndMetadata | None) -> None:
         """Begins a partition anew: more was committed of it after the predecessor's answer."""
@@ -525,12 +523,11 @@ class Delivery:
     def _rest(self, timeout_ms: float) -> float:
         """How long to poll for: not beyond the rest between two batches. At its end there is a moment for the
         client to fetch what has come meanwhile."""
-        if not self._pace.resting:
-            return timeout_ms
         rest_ms = self._pace.rest_ms(self._clock.mono_ms())
         if rest_ms > 0:
             return min(timeout_ms, rest_ms)
-        self._end_rest()
+        if self._pace.resting:
+            self._end_rest()
         return timeout_ms
 
     def _cut_rest(self) -> None:
@@ -576,9 +573,7 @@ class Delivery:
             self._report.first_records(self._owned[tp], polled[tp].first_offset)
         self._report.show()
 
-    def _cautiously(
-        self, parts: dict[TopicPartition, Part]
-    ) -> tuple[dict[TopicPartition, Part], OwnedPartition | None]:
+    def _cautiously(self, parts: Parts) -> tuple[Parts, OwnedPartition | None]:
         """What is taken of ``parts``, and the partition that it is a control for: what is before records with
         which processes have ended; or of those half; or all. What is left out is read again."""
         taken, control_for = before_suspects(parts), None
@@ -590,9 +585,7 @@ class Delivery:
         self.seek_back({tp: taken[tp].end if tp in taken else parts[tp].columns.first_offset for tp in again})
         return taken, control_for
 
-    def _trial(
-        self, parts: dict[TopicPartition, Part]
-    ) -> tuple[dict[TopicPartition, Part], OwnedPartition | None]:
+    def _trial(self, parts: Parts) -> tuple[Parts, OwnedPartition | None]:
         """As :meth:`_cautiously`. Nothing where the batch in flight is to be committed first."""
         taken = narrowed(parts)
         if taken is None:
@@ -648,12 +641,10 @@ class Delivery:
         self._consumer.pause(*set(partitions).intersection(self._consumer.assignment()))
 
     def stop_rejected(self, why: Mapping[TopicPartition, str]) -> None:
-        """Reads nothing more of these."""
         for tp, message in why.items():
             self._stop(tp, TOO_MANY_DEAD_LETTERS, message)
 
     def too_large(self, records: int) -> None:
-        """Makes the next batches smaller."""
         self._size.too_large(records)
 
     def batch_gathered(self, batch: DeliveryBatch) -> None:
@@ -662,7 +653,6 @@ class Delivery:
         self._report.show()
 
     def rows_written(self, partitions: Collection[TopicPartition], at_ms: float) -> None:
-        """Reports it."""
         self._report.written(partitions, at_ms)
 
     def batch_ended(self, committed: DeliveryBatch | None) -> None:

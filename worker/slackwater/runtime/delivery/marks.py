@@ -7,7 +7,7 @@ from functools import partial
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.call_threads import Task
-from slackwater.runtime.delivery.calls import sink_error
+from slackwater.runtime.delivery.calls import sink_errors
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.errors import SinkError
 from slackwater.runtime.fault_points import Step
@@ -39,7 +39,9 @@ class MarkReader:
         Raises SinkError where the marks could not be read.
         """
         if self._task is not None and self._task.wait(0):
-            self._end(self._task)
+            task, self._task = self._task, None
+            with sink_errors(f"read how far it has rows of {', '.join(map(str, sorted(self._asked)))}"):
+                task.result()
         asked = {tp: owned for tp, owned in self._owned.items() if owned.marks is None}
         if self._task is not None or not asked or self._context.sink is None:
             return
@@ -65,14 +67,6 @@ class MarkReader:
                 f"the sink did not say how far it has rows of {partitions} within handlerTimeoutMs "
                 f"({limit_ms}): check that the table can be reached"
             )
-
-    def _end(self, task: Task) -> None:
-        self._task = None
-        try:
-            task.result()
-        except Exception as exc:
-            partitions = ", ".join(map(str, sorted(self._asked)))
-            raise sink_error(f"read how far it has rows of {partitions}", exc) from exc
 
 
 def read_marks(sink: Sink, asked: Mapping[TopicPartition, OwnedPartition]) -> None:

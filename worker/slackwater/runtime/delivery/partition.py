@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
+from typing import Any
 
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.untrusted import json_object, whole
 
 _MAX_MS = 10**15
 """Some 30,000 years. A time beyond it is no worker's."""
+_NUMBERS = {"drain": "drain_ms", "since": "since_ms", "alive": "alive_ms"}
+_NUMBERS |= {"rejected": "rejected", "handled": "handled"}
+_TEXTS = {"pod": "pod", "topic": "topic_id", "trace": "trace", "cluster": "cluster_id"}
+"""By their names in the metadata, fields of :class:`CommitNote`."""
 
 
 @dataclass(frozen=True)
@@ -70,28 +75,10 @@ class CommitNote:
 
     def encode(self) -> str:
         """The metadata string, below 450 characters for any usual names."""
-        document: dict[str, object] = {"at": self.at_ms, "instance": self.instance}
-        if self.letters is not None:
-            document["letters"] = self.letters
-        if self.drain_ms is not None:
-            document["drain"] = self.drain_ms
-        if self.pod:
-            document["pod"], document["since"] = self.pod, self.since_ms
-        if self.alive_ms is not None:
-            document["alive"] = self.alive_ms
-        if self.topic_id:
-            document["topic"] = self.topic_id
-        if self.rejected is not None:
-            document["rejected"] = self.rejected
-        if self.handled is not None:
-            document["handled"] = self.handled
-        if self.trace:
-            document["trace"] = self.trace
-        if self.cluster_id:
-            document["cluster"] = self.cluster_id
-        if self.begun is not None:
-            document["begun"] = astuple(self.begun)
-        return json.dumps(document, separators=(",", ":"))
+        document = {name: getattr(self, field) for name, field in (_NUMBERS | _TEXTS).items()}
+        document |= {"letters": self.letters, "begun": self.begun and astuple(self.begun)}
+        noted = {name: value for name, value in document.items() if value not in (None, "")}
+        return json.dumps({"at": self.at_ms, "instance": self.instance, **noted}, separators=(",", ":"))
 
     @classmethod
     def decode(cls, metadata: str) -> CommitNote | None:
@@ -99,24 +86,14 @@ class CommitNote:
         try:
             document = json_object(metadata)
             at, instance, letters = document["at"], document["instance"], document.get("letters")
-            announced = (
-                None if letters is None else _letters([whole(number, "letters") for number in letters])
-            )
-            drain, since, alive, rejected, handled = (
-                _whole(document.get(name)) for name in ("drain", "since", "alive", "rejected", "handled")
-            )
-            pod, topic_id, trace, cluster_id = (
-                _text(document.get(name)) for name in ("pod", "topic", "trace", "cluster")
-            )
+            announced = None if letters is None else _letters([whole(at, "letters") for at in letters])
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             return None
         if not isinstance(instance, str) or (at is not None and _whole(at) is None):
             return None
-        begun = _begun(document.get("begun"))
-        return cls(
-            at, instance, announced, drain, pod, since, alive, topic_id, rejected, handled, trace, cluster_id,
-            begun,
-        )  # fmt: skip
+        fields: dict[str, Any] = {field: _whole(document.get(name)) for name, field in _NUMBERS.items()}
+        fields |= {field: _text(document.get(name)) for name, field in _TEXTS.items()}
+        return cls(at, instance, announced, begun=_begun(document.get("begun")), **fields)
 
 
 def _begun(value: object) -> Begun | None:
@@ -207,6 +184,8 @@ class OwnedPartition:
     """Whether that was tried."""
     handed_over: bool = False
     """Whether ``committed`` is what a predecessor has handed over, and no batch has shown it to be wrong."""
+    unverified: OffsetAndMetadata | None = None
+    """What a predecessor has handed over as committed, until the broker has said what is."""
     at_start: bool = False
     """Whether the consumer was brought to where it is to be read from."""
     identified: bool = False
@@ -302,39 +281,36 @@ class OwnedPartition:
     ) -> OffsetAndMetadata:
         """The commit that says: served up to ``offset`` until now; draining since ``drain_ms``; ``rejected``
         records were rejected in a row (None: as in the commit before); ``trace``: of :class:`CommitNote`."""
+        note = self._served(offset, now_ms, instance)
+        note = replace(note, drain_ms=drain_ms, trace=trace)
+        return _commit(offset, note if rejected is None else replace(note, rejected=rejected))
+
+    def _served(self, offset: int, now_ms: int, instance: str) -> CommitNote:
         note = self.note
-        if rejected is None and note is not None:
-            rejected = note.rejected
-        letters = note.letters if note is not None else None
-        if letters is not None and letters[2] <= offset:
-            letters = None
-        begun = self._suspect_from(offset)
-        made = CommitNote(now_ms, instance, letters, drain_ms, rejected=rejected, trace=trace, begun=begun)
-        return OffsetAndMetadata(offset, self._signed(self._placed(made)).encode())
+        letters = note.letters if note is not None and note.letters and note.letters[2] > offset else None
+        rejected = note.rejected if note is not None else None
+        made = CommitNote(now_ms, instance, letters, rejected=rejected, begun=self._suspect_from(offset))
+        return self._signed(self._placed(made))
 
     def handled_of(self, start: int, handled: int, now_ms: int, instance: str) -> OffsetAndMetadata:
         """The commit that moves nothing beyond ``start`` and says that records up to ``handled`` are handled,
         and that the partition was served until now. What is begun of it stays noted unless it is handled: a
         process that ends then does not end with it."""
-        commit = self.commit_of(start, now_ms, instance)
-        note = CommitNote.decode(commit.metadata)
-        assert note is not None
+        note = self._served(start, now_ms, instance)
         begun = self.begun if self.begun is not None and self.begun.end > handled else note.begun
-        return OffsetAndMetadata(start, replace(note, handled=handled, begun=begun).encode())
+        return _commit(start, replace(note, handled=handled, begun=begun))
 
     def begun_of(self, offset: int, begun: Begun, instance: str) -> OffsetAndMetadata:
         """The commit that moves nothing beyond ``offset`` and says what is ``begun``."""
-        fence = self.fence_of(offset, begun.end, instance)
-        note = CommitNote.decode(fence.metadata)
-        assert note is not None
-        return OffsetAndMetadata(offset, replace(note, begun=begun).encode())
+        note = self.note or self._first_note(begun.end, instance)
+        return _commit(offset, replace(note, begun=begun))
 
     def not_begun_of(self) -> OffsetAndMetadata | None:
         """The commit that takes back what :meth:`begun_of` says; None: nothing is to be taken back."""
         note = self.note
         if self.begun is None or self.committed is None or note is None:
             return None
-        return OffsetAndMetadata(self.committed, replace(note, begun=self.suspect).encode())
+        return _commit(self.committed, replace(note, begun=self.suspect))
 
     def _placed(self, note: CommitNote) -> CommitNote:
         return replace(note, topic_id=self.topic_id, cluster_id=self.cluster_id)
@@ -353,7 +329,7 @@ class OwnedPartition:
         note = self.note
         if self.committed is None or note is None or note.instance != instance:
             return None
-        return OffsetAndMetadata(self.committed, replace(self._signed(note), alive_ms=now_ms).encode())
+        return _commit(self.committed, replace(self._signed(note), alive_ms=now_ms))
 
     def silent_ms(self, now_ms: int) -> int:
         """For how long no commit has said that a holder lives."""
@@ -368,8 +344,10 @@ class OwnedPartition:
         """
         if self.note is not None:
             return OffsetAndMetadata(start, self.metadata)
-        note = self._placed(CommitNote(None, instance, letters=(0, 0, end)))
-        return OffsetAndMetadata(start, self._signed(note).encode())
+        return _commit(start, self._first_note(end, instance))
+
+    def _first_note(self, end: int, instance: str) -> CommitNote:
+        return self._signed(self._placed(CommitNote(None, instance, letters=(0, 0, end))))
 
     def letters_fence_of(self, start: int, end: int, instance: str) -> OffsetAndMetadata:
         """A fence that says too that letters below ``end`` may be written from now on, to
@@ -383,7 +361,7 @@ class OwnedPartition:
             since, end = min(since, old_since if before == target else 0), max(end, old_end)
         elif self.initial_note is None:
             since = 0
-        return OffsetAndMetadata(start, replace(note, letters=(target, since, end)).encode())
+        return _commit(start, replace(note, letters=(target, since, end)))
 
     def may_have_letters(self, start: int) -> bool:
         """Whether an earlier try has announced dead letters for offsets from ``start`` on, and nobody has
@@ -408,3 +386,7 @@ class OwnedPartition:
         if self.initial_note is None or self.initial_note.at_ms is None:
             return None
         return max(0, now_ms - self.initial_note.at_ms)
+
+
+def _commit(offset: int, note: CommitNote) -> OffsetAndMetadata:
+    return OffsetAndMetadata(offset, note.encode())

@@ -85,8 +85,9 @@ def recreated(tp: TopicPartition, before: str, current: str, group: str) -> str:
     return (
         f"{tp}: the topic was deleted and created again, or the brokers are of another Kafka cluster: the "
         f"group {group} has delivered records of {was}, and another topic has its name now{now}. "
-        "It is not read. "
-        f"{how_to_continue(tp.topic, group)}; rows that were delivered before are kept"
+        "It is not read. To continue: stop the group (spec.suspend: true), set the offset to begin at "
+        f"(kafka-consumer-groups.sh --group {group} --topic {tp.topic} --reset-offsets --to-earliest "
+        "--execute), and start it again; rows that were delivered before are kept"
     )
 
 
@@ -104,15 +105,6 @@ def truncated(tp: TopicPartition, position: int, end: int | None, group: str) ->
         f"(slackwater rewind --config FILE {tp.topic}:{tp.partition}:OFFSET; if no such rows are written, "
         f"kafka-consumer-groups.sh --group {group} --topic {tp.topic} --reset-offsets is enough), and start "
         "it again"
-    )
-
-
-def how_to_continue(topic: str, group: str) -> str:
-    """The part of a message that says what to do."""
-    return (
-        "To continue: stop the group (spec.suspend: true), set the offset to begin at "
-        f"(kafka-consumer-groups.sh --group {group} --topic {topic} --reset-offsets --to-earliest "
-        "--execute), and start it again"
     )
 
 

@@ -32,13 +32,16 @@ class WorkerReport:
         in_flight: InFlight,
     ) -> None:
         self._consumer, self._context, self._owned, self._in_flight = consumer, context, owned, in_flight
-        self.record: TakeoverRecord | None = None
-        """Where this member came by a takeover: that is no return, and has no restart gap."""
+        self._record: TakeoverRecord | None = None
         self._last_joined: GenerationSeen | None = None
         self._lag_at_ms = -LAG_EVERY_MS
         self._lag_age = LagAge()
         self._rebalances = Rebalances()
         self._restart = RestartRecord(context.instance, context.status.started_ms)
+
+    def take_over(self, record: TakeoverRecord) -> None:
+        """This member comes by a takeover: that is no return, and has no restart gap."""
+        self._record = record
 
     def turned(self) -> None:
         """The main thread is alive."""
@@ -50,8 +53,8 @@ class WorkerReport:
         if event != "assigned":
             for tp in partitions:
                 self._restart.left(tp)
-                if self.record is not None:
-                    self.record.left(tp)
+                if self._record is not None:
+                    self._record.left(tp)
         else:
             for tp in partitions:  # the series is there from the start: increase() does not see a first step
                 self._context.metrics.count("records_skipped", (tp.topic, str(tp.partition), RETENTION), 0)
@@ -92,8 +95,8 @@ class WorkerReport:
         status, now_ms = self._context.status, self._context.clock.wall_ms()
         self._restart.joined(now_ms)
         status.joined_ms, status.returned = self._restart.joined_ms, kind == "returned"
-        if self.record is not None:
-            self.record.joined(joined.generation)
+        if self._record is not None:
+            self._record.joined(joined.generation)
         first = "" if status.joins else "the worker has started"
         join = {"generation": joined.generation, "at_ms": now_ms, "kind": kind}
         status.joins = [*status.joins, {**join, "reason": joined.reason or first}][-KEPT:]
@@ -107,8 +110,8 @@ class WorkerReport:
 
     def committed_known(self, owned: OwnedPartition) -> None:
         """A partition's committed offset and note are known."""
-        if self.record is not None:
-            self.record.committed_known(owned)
+        if self._record is not None:
+            self._record.committed_known(owned)
             return
         self._restart.committed_known(owned.tp, owned.initial_note)
         self._context.status.restart = self._restart.document()
@@ -125,11 +128,11 @@ class WorkerReport:
         now_ms = self._context.clock.wall_ms()
         self._back(owned.tp, now_ms)
         gap = owned.gap_ms(now_ms)
-        if self.record is not None:
-            self.record.served()
+        if self._record is not None:
+            self._record.served()
         if gap is None or owned.initial_note is None:
             return
-        taken = self.record is not None and self.record.awaits(owned.tp)
+        taken = self._record is not None and self._record.awaits(owned.tp)
         if not taken:  # otherwise the record has the pause, which ends with the first rows
             labels = (owned.tp.topic, str(owned.tp.partition))
             self._context.metrics.count("unserved_seconds", labels, gap / 1000)
@@ -147,7 +150,7 @@ class WorkerReport:
             quiet=quiet,
             takeover=taken,
         )
-        if restart and self.record is None:
+        if restart and self._record is None:
             self._gap(owned.tp, gap, session)
 
     def _back(self, tp: TopicPartition, now_ms: int) -> None:
@@ -214,8 +217,8 @@ class WorkerReport:
 
     def written(self, partitions: Collection[TopicPartition], at_ms: float) -> None:
         """The sink has rows of ``partitions`` since ``at_ms`` (monotonic clock)."""
-        if self.record is not None:
-            self.record.written(partitions, at_ms)
+        if self._record is not None:
+            self._record.written(partitions, at_ms)
 
     def _idle(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         """Those of which there is nothing to write, as far as the client knows."""
@@ -280,9 +283,9 @@ class WorkerReport:
 
     def lag(self) -> None:
         """Brings the lag up to date, at most every ``LAG_EVERY_MS``."""
-        if self.record is not None:
+        if self._record is not None:
             looked_up = all(owned.looked_up or owned.stopped for owned in self._owned.values())
-            self.record.turned(self._idle, looked_up=looked_up)
+            self._record.turned(self._idle, looked_up=looked_up)
         now = self._context.clock.mono_ms()
         if now - self._lag_at_ms < LAG_EVERY_MS:
             return

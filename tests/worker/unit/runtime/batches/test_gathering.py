@@ -11,12 +11,13 @@ import pytest
 
 from slackwater import handler
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.batch import DeliveryBatch, Output, Part, Transformed
+from slackwater.runtime.delivery.batch import DeliveryBatch, GatheredOutput, Part, Transformed
 from slackwater.runtime.delivery.columns import Released
-from slackwater.runtime.delivery.gathering import FileSize, GatheredOutput, Gathering
+from slackwater.runtime.delivery.gathering import FileSize, Gathering
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.delivery.stages import Stage
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError
+from slackwater.runtime.handler_output import Output
 from tests.support.workers.disturbances import disturb, seeds
 from tests.support.workers.fakes import Bench, ValueEngine, worker_config
 

@@ -10,8 +10,8 @@ import pytest
 from slackwater.kafka.records import ARROW_SCHEMA
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.delivery.dead_letters import letters_of
-from slackwater.runtime.delivery.handler_output import checked_output
 from slackwater.runtime.errors import HandlerError
+from slackwater.runtime.handler_output import checked_output
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from slackwater.runtime.delivery.commits import HandedOverOffsets
+from slackwater.runtime.delivery.commits import differ
 from slackwater.runtime.delivery.partition import CommitNote, OwnedPartition, Signature
 from slackwater.runtime.takeover.group_observer import MemberView
 from slackwater.runtime.takeover.http_handler import Refused, TakeoverRequests
@@ -189,46 +189,13 @@ def test_who_was_not_fenced_goes_on_before_that_where_nobody_can_come() -> None:
     assert rule.due(1_000) == "its successor has withdrawn"
 
 
-# ---- handed_over
-
-
-def test_what_was_left_is_taken_once_and_proven() -> None:
-    left = {A: committed(5), B: committed(6)}
-    handed_over = HandedOverOffsets(left, 7)
-    assert handed_over.verified
-    assert handed_over.take([A], 7) == {A: left[A]}
-    assert not handed_over.verified
-    assert handed_over.take([B], 7) == {}, "another assignment: others may have had it"
-    asked = []
-
-    def look(partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        asked.append(partitions)
-        return {A: committed(5)}
-
-    assert handed_over.verify(look) == {}
-    assert asked == [[A]]
-    assert handed_over.verified
+# ---- offsets that were handed over
 
 
 @pytest.mark.parametrize("there", [None, committed(6), committed(5, "flights-a-3", 9)])
-def test_what_does_not_hold_comes_back_as_it_is(there: OffsetAndMetadata | None) -> None:
-    handed_over = HandedOverOffsets({A: committed(5), B: committed(6)}, 7)
-    handed_over.take([A, B], 7)
-    assert handed_over.verify(lambda _: {A: there, B: committed(6)}) == {A: there}
-    assert handed_over.verified
-
-
-def test_in_another_generation_nothing_is_taken() -> None:
-    handed_over = HandedOverOffsets({A: committed(5)}, 7)
-    assert handed_over.take([A], 8) == {}
-    assert handed_over.verified
-
-
-def test_partitions_that_go_need_no_proof() -> None:
-    handed_over = HandedOverOffsets({A: committed(5)}, 7)
-    handed_over.take([A], 7)
-    handed_over.drop([A, B])
-    assert handed_over.verified
+def test_what_was_left_is_compared_with_what_is_committed(there: OffsetAndMetadata | None) -> None:
+    assert differ(committed(5), there)
+    assert not differ(committed(5), committed(5))
 
 
 # ---- signatures in the notes

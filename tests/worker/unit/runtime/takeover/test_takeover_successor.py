@@ -210,6 +210,8 @@ def test_another_generation_is_told_and_gone_on_from() -> None:
     assert taken is not None
     assert (taken["generation_before"], taken["generation"]) == (7, 8)
     assert scene.parts.fake_sink.rows(0) == [2, 3]
+    journal = [entry[0] for entry in scene.group.journal]
+    assert journal.index("looked up") < journal.index("handled"), "others may have had the partitions"
 
 
 def test_its_record_says_how_long_each_phase_took() -> None:

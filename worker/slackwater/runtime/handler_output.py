@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.batch import Output
 from slackwater.runtime.errors import HandlerError, RecordsError
 from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS, EngineResidentRows
 
@@ -15,6 +15,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _KEEP = f"each row must carry {', '.join(PLACE_COLUMNS)} of its record, unchanged"
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a handler returned for a batch.
+
+    ``rows``: without the error column and the rows that it rejects; topic, partition and offset are string,
+    int32 and int64. EngineResidentRows where the engine has kept them. ``counts``: how many there are of each
+    partition. ``dead``: what is rejected, as (source offset, error), by offset; partitions without are left
+    out.
+    """
+
+    rows: pa.Table
+    counts: Mapping[TopicPartition, int]
+    dead: Mapping[TopicPartition, list[tuple[int, str]]]
 
 
 def checked_output(
