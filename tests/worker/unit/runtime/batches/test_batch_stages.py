@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -14,71 +14,35 @@ from slackwater.runtime.delivery.stages import TRANSITIONS, Stage, follow
 from slackwater.runtime.errors import RecordsError
 from tests.support.workers.fakes import Bench
 
-GATHERING = {"format": "parquet", "path": "out", "maxAgeMs": 10_000}
 LAST = {Stage.COMMITTED, Stage.JOINED, Stage.GIVEN_UP}
 
 
-@pytest.fixture
-def happened(monkeypatch: pytest.MonkeyPatch) -> set[tuple[Stage, Stage]]:
-    """The transitions of all batches of the test."""
-    transitions: set[tuple[Stage, Stage]] = set()
-
-    def recording(stage: Stage, to: Stage) -> Stage:
-        transitions.add((stage, follow(stage, to)))
-        return to
-
-    monkeypatch.setattr(batches, "follow", recording)
-    return transitions
-
-
-def written(*values: str, **changes: object) -> Bench:
-    """All of ``values`` are read at once."""
-    bench = Bench(**{"retries": 0, **changes})
+def reading(
+    *values: str,
+    most: int = 100,
+    errors: Iterable[BaseException | None] = (),
+    bad: str = "",
+    retries: int = 0,
+) -> Bench:
+    """Reads ``values``, ``most`` a batch. The next is handled while the first is written. ``errors``: raised
+    by the handler's calls. ``bad``: a value with which it fails."""
+    bench = Bench(retries=retries)
+    bench.restart(max_records=most)
+    bench.runner.usual_ms, bench.writer.usual_ms = 100, 1_000
+    bench.engine.errors.extend(errors)
+    bench.engine.failure = lambda given: ValueError("no number") if bad in given else None
     bench.assign(bench.produce(0, *values))
     return bench
 
 
-def two_batches(*values: str, **changes: object) -> Bench:
-    """The handler is called for a second batch of two records while the first one is written."""
-    bench = Bench(**{"retries": 0, **changes})
-    bench.restart(max_records=2)
-    bench.runner.usual_ms, bench.writer.usual_ms = 100, 1_000
-    bench.assign(bench.produce(0, "v0", "v1", *values))
-    return bench
-
-
 def rejected_too_late() -> Bench:
-    bench = written("v0", "bad1")
+    bench = reading("v", "bad")
     bench.letters.before_send = lambda: bench.clock.sleep(5_000)
     return bench
 
 
-def fails_with(value: str, bench: Bench) -> Bench:
-    bench.engine.failure = lambda values: ValueError("no number") if value in values else None
-    return bench
-
-
-def fails_once(bench: Bench) -> Bench:
-    bench.engine.errors.append(Retry("away"))
-    return bench
-
-
-def needs_what_is_away_in_a_trial() -> Bench:
-    bench = written("v0", "poison")
-    errors = iter([ValueError("no number"), Retry("away")])
-    bench.engine.failure = lambda values: next(errors, None)
-    return bench
-
-
-def second_batch_raises() -> Bench:
-    bench = two_batches("v2", "v3", retries=3)
-    bench.engine.errors.extend([None, OSError("away")])
-    return bench
-
-
-def sink_refuses_once(step: str) -> Bench:
-    bench = written("v0", "v1")
-    bench.runner.usual_ms = bench.writer.usual_ms = 100
+def refused_by_the_sink(step: str) -> Bench:
+    bench = reading("v", "v")
     setattr(bench.sink, f"{step}_error", RecordsError("does not fit"))
     while (batch := bench.delivery.in_flight.batch) is None or batch.stage is not Stage.ISOLATING:
         bench.steps(1)
@@ -105,7 +69,7 @@ def after_announced_letters(refused: Exception | None = None, before: int = 0) -
 
 
 def gathered() -> Bench:
-    bench = Bench(sink=GATHERING)
+    bench = Bench(sink={"format": "parquet", "path": "out", "maxAgeMs": 10_000})
     bench.restart(max_records=2)
     bench.runner.usual_ms, bench.writer.usual_ms = 100, 1_000
     bench.assign(bench.produce(0, *(["v"] * 6)))
@@ -116,18 +80,17 @@ def gathered() -> Bench:
 
 
 SCENARIOS: dict[str, Callable[[], Bench]] = {
-    "a batch": lambda: written("v0"),
-    "dead letters": lambda: written("v0", "bad1"),
+    "dead letters": lambda: reading("v", "bad"),
     "dead letters too late": rejected_too_late,
-    "a second batch": lambda: two_batches("v2", "v3"),
-    "a second batch fails": second_batch_raises,
-    "a second batch has a bad record": lambda: fails_with("poison", two_batches("poison", "v3")),
-    "something is away": lambda: fails_once(written("v0")),
-    "the last of three records is at fault": lambda: fails_with("poison", written("v0", "v1", "poison")),
-    "the only record is at fault": lambda: fails_with("poison", two_batches("poison")),
-    "something is away in a search": needs_what_is_away_in_a_trial,
-    "the sink refuses to stage": lambda: sink_refuses_once("stage"),
-    "the sink refuses to publish": lambda: sink_refuses_once("publish"),
+    "something is away": lambda: reading("v", errors=[Retry("away")]),
+    "something is away in a search": lambda: reading("v", errors=[ValueError("no number"), Retry("away")]),
+    "the last record is at fault": lambda: reading("v", "v", "poison", bad="poison"),
+    "a second batch": lambda: reading("v", "v", "v", "v", most=2),
+    "a second batch fails": lambda: reading("v", "v", most=1, errors=[None, OSError("away")], retries=3),
+    "a second batch has a record at fault": lambda: reading("v", "v", "poison", "v", most=2, bad="poison"),
+    "a second batch is a record at fault": lambda: reading("v", "v", "poison", most=2, bad="poison"),
+    "the sink refuses to stage": lambda: refused_by_the_sink("stage"),
+    "the sink refuses to publish": lambda: refused_by_the_sink("publish"),
     "letters of an earlier process": after_announced_letters,
     "the note is not stored": lambda: after_announced_letters(RebalanceInProgressError("later")),
     "letters of an earlier process in the second batch": lambda: after_announced_letters(before=2),
@@ -135,7 +98,14 @@ SCENARIOS: dict[str, Callable[[], Bench]] = {
 }
 
 
-def test_each_transition_of_the_table_happens_and_no_other(happened: set[tuple[Stage, Stage]]) -> None:
+def test_each_transition_of_the_table_happens_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: set[tuple[Stage, Stage]] = set()
+
+    def recording(stage: Stage, to: Stage) -> Stage:
+        happened.add((stage, follow(stage, to)))
+        return to
+
+    monkeypatch.setattr(batches, "follow", recording)
     for scenario in SCENARIOS.values():
         scenario().until_idle(5_000)
     assert happened == {(stage, to) for stage, following in TRANSITIONS.items() for to in following}
