@@ -49,7 +49,7 @@ class Handling:
                 part.leave_out_stored_letters()
             batch.ended_alone = 0 if batch.control_for else ended_alone(batch.parts)
         if not batch.ended_alone and not self.note_begun(batch):
-            if batch.parts and batch.stage is not Stage.WAITING:
+            if batch.parts and not batch.attempt and batch.stage is not Stage.WAITING:
                 self._batches.enter(batch, Stage.WAITING)
             return False
         batch.attempt += 1

@@ -10,6 +10,7 @@ import pytest
 from slackwater import Retry
 from slackwater.kafka.errors import RebalanceInProgressError
 from slackwater.runtime.delivery import batch as batches
+from slackwater.runtime.delivery.partition import Begun
 from slackwater.runtime.delivery.stages import TRANSITIONS, Stage, follow
 from slackwater.runtime.errors import RecordsError
 from tests.support.workers.fakes import Bench
@@ -109,6 +110,17 @@ def test_each_transition_of_the_table_happens_and_no_other(monkeypatch: pytest.M
     for scenario in SCENARIOS.values():
         scenario().until_idle(5_000)
     assert happened == {(stage, to) for stage, following in TRANSITIONS.items() for to in following}
+
+
+def test_a_batch_that_backs_off_may_wait_for_its_note() -> None:
+    """The broker's note, which names records that were begun, came after the handler's call."""
+    bench = reading("v", "v", errors=[OSError("away")], retries=3)
+    while (batch := bench.delivery.in_flight.batch) is None or batch.stage is not Stage.BACKING_OFF:
+        bench.steps(1)
+    next(iter(batch.parts.values())).owned.suspect = Begun(0, 2)
+    bench.consumer.commit_errors.append(RebalanceInProgressError("later"))
+    bench.until_idle()
+    assert bench.sink.rows(0) == [0, 1]
 
 
 def test_a_transition_that_is_not_in_the_table_is_refused() -> None:
