@@ -147,8 +147,8 @@ class DeliveryBatch:
         before, self.stage = self.stage, follow(self.stage, stage)
         self.trace.enter(stage.name, now_ms, self.attempt)
         if before is not Stage.POLLED:
-            spent_ms = self.ms.get(before.phase, 0.0) + now_ms - self.since_ms
-            self.ms[before.phase] = round(spent_ms, 3)
+            phase = before.phase
+            self.ms[phase] = round(self.ms.get(phase, 0.0) + now_ms - self.since_ms, 3)
         self.since_ms = now_ms
 
     def give_up(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Part]:

@@ -506,6 +506,8 @@ class Delivery:
         return True
 
     def _unverified(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        if not self._takes_over:
+            return {}
         return {tp: left for tp, owned in self._owned.items() if (left := owned.unverified) is not None}
 
     def _correct(self, owned: OwnedPartition, committed: OffsetAndMetadata | None) -> None:
