@@ -107,7 +107,7 @@ class LocalBackend:
         self.store = Store()
         self.objects.feed(self.store)
         self.clusters = clusters or Clusters(options(self.objects))
-        self._workloads = Workloads(self.objects)
+        self._workloads = Workloads(self.objects, asyncio.get_running_loop)
         self.pods = Pods(
             self.objects,
             folder=folder,

@@ -7,8 +7,7 @@ podManagementPolicy Parallel, Jobs of one pod that is tried once.
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from slackwater_operator.kubernetes.object_api import Object
@@ -26,13 +25,14 @@ _ENDED = ("Succeeded", "Failed")
 class Workloads:
     """Reconciles all StatefulSets and Jobs after each change, at most once an iteration of the event loop."""
 
-    def __init__(self, objects: LocalObjects) -> None:
+    def __init__(self, objects: LocalObjects, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         """Follows the objects from now on.
 
         Args:
             objects: the run's.
+            loop: the event loop, once an object has changed.
         """
-        self._objects = objects
+        self._objects, self._loop = objects, loop
         self._due = False
         self._deadlines: dict[str, asyncio.TimerHandle] = {}  # by the Job's uid
         objects.on_change(self._changed)
@@ -46,9 +46,10 @@ class Workloads:
     def _changed(self, change: str, obj: Object) -> None:
         if obj["kind"] in _CONCERNED and not self._due:
             self._due = True
-            asyncio.get_running_loop().call_soon(self._look)
+            self._loop().call_soon(self.look)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Reconciles all StatefulSets and Jobs now."""
         self._due = False
         for statefulset in self._objects.of_kind("StatefulSet"):
             self._keep_set(statefulset)
@@ -72,7 +73,8 @@ class Workloads:
         for name, ordinal in wanted.items():
             # One of that name that is still ending has the name until it is gone.
             if self._objects.read("Pod", metadata["namespace"], name) is None:
-                pods[name] = self._objects.put(_pod_of_set(live, name, ordinal, revision))
+                self._create(_pod_of_set(live, name, ordinal, revision))
+        pods = {pod["metadata"]["name"]: pod for pod in self._objects.owned_by("Pod", metadata["uid"])}
         ready = sum(_is_ready(pod) for pod in pods.values())
         status = {
             "observedGeneration": metadata["generation"],
@@ -84,6 +86,9 @@ class Workloads:
         self._objects.set_status(
             "StatefulSet", metadata["namespace"], metadata["name"], metadata["uid"], status
         )
+
+    def _create(self, pod: Object) -> None:
+        self._objects.put(pod)
 
     def _revision(self, live: Object) -> str:
         """The name of the ControllerRevision that keeps the set's template; made where it is missing."""
@@ -113,17 +118,19 @@ class Workloads:
             if status.get("started"):  # its pod was taken away
                 self._finish(job, "Failed", "BackoffLimitExceeded")
                 return
-            self._objects.put(_pod_of_job(job))
+            self._create(_pod_of_job(job))
             self._set_job_status(job, {"started": True})
-            limit_s = job["spec"].get("activeDeadlineSeconds")
-            if limit_s:
-                loop = asyncio.get_running_loop()
-                self._deadlines[uid] = loop.call_later(limit_s, self._overdue, job)
+            self._limit(job)
             return
         phase = (pods[0].get("status") or {}).get("phase")
         if phase in _ENDED:
             done = phase == "Succeeded"
             self._finish(job, "Complete" if done else "Failed", "" if done else "BackoffLimitExceeded")
+
+    def _limit(self, job: Object) -> None:
+        limit_s = job["spec"].get("activeDeadlineSeconds")
+        if limit_s:
+            self._deadlines[job["metadata"]["uid"]] = self._loop().call_later(limit_s, self._overdue, job)
 
     def _overdue(self, job: Object) -> None:
         metadata = job["metadata"]
@@ -139,7 +146,8 @@ class Workloads:
         handle = self._deadlines.pop(job["metadata"]["uid"], None)
         if handle is not None:
             handle.cancel()
-        entry = {"type": condition, "status": "True", **({"reason": reason} if reason else {})}
+        entry = {"type": condition, "status": "True", "lastTransitionTime": self._objects.stamp()}
+        entry |= {"reason": reason} if reason else {}
         counted = {"succeeded": 1} if condition == "Complete" else {"failed": 1}
         self._set_job_status(job, {"started": True, **counted, "conditions": [entry]})
 
@@ -158,8 +166,8 @@ def _pod_of_set(live: Object, name: str, ordinal: int, revision: str) -> Object:
 
 
 def _pod_of_job(job: Object) -> Object:
-    name = job["metadata"]["name"]
-    return _pod(job, f"{name}-{secrets.token_hex(3)[:5]}", {_JOB_LABEL: name})
+    name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+    return _pod(job, f"{name}-{uid[-5:]}", {_JOB_LABEL: name})
 
 
 def _pod(owner: Object, name: str, labels: Mapping[str, str]) -> Object:

@@ -72,7 +72,7 @@ async def test_a_group_is_reconciled_from_its_start_to_its_end() -> None:
         members = b'slackwater_group_members{namespace="default",group="flights"} 3.0'
         await reached(lambda: members in metrics.text().splitlines())
         simulation.gone("ConsumerGroup", NAME)  # deleted, and the garbage collector does its work
-        simulation.delete("StatefulSet", NAME, "")
+        simulation.delete("StatefulSet", NAME)
         await reached(lambda: not controller.groups)
         assert simulation.group.removed[-1] == ("flights-0", "flights-1", "flights-2")
         assert b'group="flights"' not in metrics.text()

@@ -115,7 +115,7 @@ def pods(objects: LocalObjects) -> dict[str, str]:
 
 async def test_a_statefulset_makes_and_ends_pods_and_keeps_those_of_a_former_template() -> None:
     objects = made()
-    workloads = Workloads(objects)
+    workloads = Workloads(objects, asyncio.get_running_loop)
     await objects.apply(statefulset(2, start=1))
     await asyncio.sleep(0)
     (first,) = set(pods(objects).values())
@@ -143,7 +143,7 @@ async def test_a_statefulset_makes_and_ends_pods_and_keeps_those_of_a_former_tem
 @pytest.mark.parametrize(("phase", "condition"), [("Succeeded", "Complete"), ("Failed", "Failed")])
 async def test_a_job_tries_its_pod_once(phase: str, condition: str) -> None:
     objects = made()
-    workloads = Workloads(objects)
+    workloads = Workloads(objects, asyncio.get_running_loop)
     spec = {"template": statefulset(1)["spec"]["template"], "activeDeadlineSeconds": 60}
     await objects.apply({**manifest("Job", "j", spec=spec), "apiVersion": "batch/v1"})
     await asyncio.sleep(0)

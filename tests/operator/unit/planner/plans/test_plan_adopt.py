@@ -18,10 +18,6 @@ def replace_group(simulation: Simulation) -> None:
     """Deletes the ConsumerGroup without its objects, and makes it again."""
     resource = simulation.resource
     simulation.gone("ConsumerGroup", NAME)
-    for (kind, _), live in simulation.objects.items():
-        if kind != "Pod":
-            live["metadata"].pop("ownerReferences", None)
-            simulation.touch(live)
     metadata = {"name": NAME, "namespace": NAMESPACE}
     simulation.apply({**{key: resource[key] for key in ("apiVersion", "kind", "spec")}, "metadata": metadata})
 

@@ -114,7 +114,7 @@ async def test_members_of_the_group_of_this_name_that_is_gone_are_ours() -> None
     """Deleted and made again between two turns."""
     simulation, operator = await started()
     uid = simulation.resource["metadata"]["uid"]
-    simulation.delete("StatefulSet", "flights", "")
+    simulation.delete("StatefulSet", "flights")
     simulation.gone("ConsumerGroup", "flights")
     simulation.apply(
         {
@@ -146,9 +146,9 @@ async def deleted(simulation: Simulation, operator: SimulatedOperator) -> None:
         assert not (isinstance(action, RemoveMembers | DeleteKafkaGroup) and simulation.pods), action
 
     operator.before_act.append(before)
-    simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": stamp(simulation.now_ms)}})
+    simulation.delete("ConsumerGroup", "flights")
     operator.actions.clear()
-    await operator.run(lambda: simulation.resource["metadata"].get("finalizers") == [], timeout_ms=300_000)
+    await operator.run(lambda: simulation.deleted, timeout_ms=300_000)
 
 
 def events(operator: SimulatedOperator, reason: str) -> list[str]:
@@ -174,15 +174,17 @@ async def test_offsets_are_kept_while_a_member_of_another_group_is_there() -> No
 async def test_workers_are_kept_that_a_deletion_leaves_over(collector_is_first: bool) -> None:
     simulation, operator = await started(deletionPolicy="Delete")
     if collector_is_first:
-        for (kind, _), live in simulation.objects.items():
-            if kind == "StatefulSet":
-                live["metadata"].pop("ownerReferences")
-                simulation.touch(live)
+        simulation.merge(
+            simulation.objects["StatefulSet", "flights"], {"metadata": {"ownerReferences": None}}
+        )
     else:
         finalizers = [*simulation.resource["metadata"]["finalizers"], "orphan"]
         simulation.merge(simulation.resource, {"metadata": {"finalizers": finalizers}})
-    simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": stamp(simulation.now_ms)}})
-    await operator.run(lambda: FINALIZER not in simulation.resource["metadata"]["finalizers"])
+    simulation.delete("ConsumerGroup", "flights")
+    await operator.run(
+        lambda: simulation.deleted or FINALIZER not in simulation.resource["metadata"]["finalizers"]
+    )
+    assert simulation.deleted is collector_is_first
     assert simulation.running == ["flights-0", "flights-1", "flights-2"]
     assert len(events(operator, "GroupKept")) == 1
 
@@ -191,10 +193,10 @@ async def test_offsets_are_kept_while_a_member_that_may_be_anybodys_stays() -> N
     """But no finalizer waits for ever."""
     simulation, operator = await started(deletionPolicy="Delete")
     stranger(simulation, "flights-7", "")
-    simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": stamp(simulation.now_ms)}})
+    simulation.delete("ConsumerGroup", "flights")
     operator.actions.clear()
     began = simulation.now_ms
-    await operator.run(lambda: simulation.resource["metadata"].get("finalizers") == [], timeout_ms=300_000)
+    await operator.run(lambda: simulation.deleted, timeout_ms=300_000)
     assert 45_000 < simulation.now_ms - began < 150_000
     assert set(simulation.group.members) == {"flights-7"}
     assert not did(operator, DeleteKafkaGroup)
@@ -204,11 +206,11 @@ async def test_offsets_are_kept_while_a_member_that_may_be_anybodys_stays() -> N
 
 async def test_a_group_of_an_older_version_is_deleted_when_its_sessions_have_ended() -> None:
     simulation, operator = await started(deletionPolicy="Delete", pipeline=image("older"))
-    simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": stamp(simulation.now_ms)}})
+    simulation.delete("ConsumerGroup", "flights")
     await operator.run(lambda: not simulation.pods)
     operator.die()
     operator.actions.clear()
-    await operator.run(lambda: simulation.resource["metadata"].get("finalizers") == [], timeout_ms=300_000)
+    await operator.run(lambda: simulation.deleted, timeout_ms=300_000)
     assert simulation.clusters.deleted == ["flights"]
     assert did(operator, SetFinalizers)
     assert not did(operator, RemoveMembers)
@@ -233,7 +235,7 @@ def other(
             "name": "flights",
             "namespace": "other",
             "uid": "uid-other",
-            "resourceVersion": str(simulation.number()),
+            "resourceVersion": "1",
             "creationTimestamp": stamp(created_ms),
         },
         "spec": {**spec(**spec_), "kafka": {"bootstrapServers": servers}},
@@ -313,7 +315,7 @@ async def test_the_deletion_of_one_that_never_had_the_group_id_waits_for_no_brok
     simulation.clusters.away = True
     await operator.pass_time(60_000)  # what was seen is older than a turn goes by
     if older_is_gone:
-        simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": stamp(simulation.now_ms)}})
+        simulation.delete("ConsumerGroup", "flights")
         simulation.store.drop("ConsumerGroup", "other", "flights", "uid-other")
     operator.actions.clear()
     began_ms = simulation.now_ms

@@ -9,7 +9,7 @@ import pytest
 from slackwater_operator.planner.actions import DeleteKafkaGroup, EmitEvent, RemoveMembers
 from slackwater_operator.policies.membership.group_id import EXCLUSIVE_AFTER_MS, FREE_AFTER_MS
 from tests.operator.unit.planner.plans.test_plan_simulated import settled
-from tests.operator.unit.planner.simulation.simulated_cluster import TICK_MS, Simulation, spec, stamp
+from tests.operator.unit.planner.simulation.simulated_cluster import TICK_MS, Simulation, spec
 from tests.operator.unit.planner.simulation.simulated_kafka_group import SimulatedKafkaGroup
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
 
@@ -27,15 +27,12 @@ class SharedGroup(SimulatedKafkaGroup):
         super().tick(now_ms, every)
 
 
-class Site:
+class OperatedCluster:
     """A Kubernetes cluster with an operator of its own and a ConsumerGroup `flights`."""
 
-    def __init__(self, uid: str, first_number: int, **changes: object) -> None:
-        self.uid = uid
-        self.simulation = Simulation(spec(**changes))
-        self.simulation._counter = first_number  # no two pods of the sites have one uid
-        self.simulation.resource["metadata"]["uid"] = uid
-        self.simulation.touch(self.simulation.resource)
+    def __init__(self, uid: str, **changes: object) -> None:
+        self.simulation = Simulation(spec(**changes), uid=uid)
+        self.uid = self.simulation.resource["metadata"]["uid"]
         self.operator = SimulatedOperator(self.simulation)
         self.next_ms = 0
         self.begins_ms = 0
@@ -64,10 +61,10 @@ class Site:
             await self.operator.turn()
 
 
-class Sites:
+class TwoClusters:
     """Both; time passes for both at once."""
 
-    def __init__(self, first: Site, second: Site) -> None:
+    def __init__(self, first: OperatedCluster, second: OperatedCluster) -> None:
         self.first, self.second = first, second
         self.group = SharedGroup([first.simulation, second.simulation])
         first.simulation.group = second.simulation.group = self.group
@@ -91,9 +88,9 @@ class Sites:
         return not any(isinstance(act, RemoveMembers | DeleteKafkaGroup) for act in acts)
 
 
-def sites(**changes: object) -> Sites:
+def two_clusters(**changes: object) -> TwoClusters:
     """The first one's uid is the smaller."""
-    return Sites(Site("uid-a", 1_000, **changes), Site("uid-b", 5_000, **changes))
+    return TwoClusters(OperatedCluster("uid-a", **changes), OperatedCluster("uid-b", **changes))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +107,7 @@ def sites(**changes: object) -> Sites:
 async def test_of_two_that_start_at_the_same_moment_one_runs_and_the_other_waits(
     replicas: int, later_ms: int, smaller_is_later: bool
 ) -> None:
-    both = sites(replicas=replicas)
+    both = two_clusters(replicas=replicas)
     late = both.first if smaller_is_later else both.second
     late.begins_ms = both.first.simulation.now_ms + later_ms
     await both.run(
@@ -130,11 +127,10 @@ async def test_of_two_that_start_at_the_same_moment_one_runs_and_the_other_waits
 
 
 async def test_who_gave_way_says_so_and_runs_again_when_the_group_id_is_free() -> None:
-    both = sites()
+    both = two_clusters()
     await both.run(lambda: both.first.settled and both.second.gave_way)
-    assert "flights-0 (client id flights-0, at 10.0.0.1, of the ConsumerGroup with uid uid-a)" in (
-        both.second.message
-    )
+    owner = f"of the ConsumerGroup with uid {both.first.uid})"
+    assert f"flights-0 (client id flights-0, at 10.0.0.1, {owner}" in both.second.message
     assert "delete one of the two" in both.second.message
     assert "kafka" not in both.second.simulation.status
     acts = both.second.operator.actions
@@ -150,7 +146,7 @@ async def test_who_gave_way_says_so_and_runs_again_when_the_group_id_is_free() -
 
 
 async def test_an_operator_that_starts_anew_still_gives_way() -> None:
-    both = sites()
+    both = two_clusters()
     await both.run(lambda: both.first.settled and both.second.gave_way)
     both.second.operator.die()
     await both.pass_time(60_000)
@@ -160,7 +156,7 @@ async def test_an_operator_that_starts_anew_still_gives_way() -> None:
 
 @pytest.mark.long
 async def test_a_group_that_has_run_alone_for_long_keeps_its_group_id_whatever_the_uids() -> None:
-    both = sites()
+    both = two_clusters()
     smaller, larger = both.first, both.second
     smaller.begins_ms = 2**62
     await both.run(lambda: larger.simulation.status.get("kafka", {}).get("exclusive"), timeout_ms=900_000)
@@ -181,7 +177,7 @@ async def test_a_group_that_has_run_alone_for_long_keeps_its_group_id_whatever_t
 
 async def test_the_smaller_uid_gives_way_to_one_that_does_not() -> None:
     """The other one has run alone for long; and this one has joined before it saw that."""
-    both = sites()
+    both = two_clusters()
     smaller, larger = both.first, both.second
     smaller.begins_ms = 2**62
     await both.run(lambda: larger.settled)
@@ -190,7 +186,7 @@ async def test_the_smaller_uid_gives_way_to_one_that_does_not() -> None:
     view = both.group.view
     both.group.view = lambda: SimulatedKafkaGroup(6, 45_000).view()  # type: ignore[method-assign]
     smaller.begins_ms = 0
-    while "uid-a" not in {member.owner for member in both.group.members.values()}:
+    while smaller.uid not in {member.owner for member in both.group.members.values()}:
         await smaller.step()
     both.group.view = view  # type: ignore[method-assign]
     await both.run(lambda: smaller.gave_way and larger.settled)
@@ -198,15 +194,13 @@ async def test_the_smaller_uid_gives_way_to_one_that_does_not() -> None:
 
 
 async def test_the_deletion_of_who_gave_way_leaves_the_offsets_of_the_other_one() -> None:
-    both = sites(deletionPolicy="Delete")
+    both = two_clusters(deletionPolicy="Delete")
     await both.run(lambda: both.first.settled and both.second.gave_way)
-    resource = both.second.simulation.resource
+    second = both.second.simulation
     both.group.members.clear()  # the owner's workers are away, and its offsets are all that there is of it
-    both.second.simulation.merge(resource, {"status": {"rollout": {"good": "flights-1"}}})  # it ran once
-    both.second.simulation.merge(
-        resource, {"metadata": {"deletionTimestamp": stamp(both.second.simulation.now_ms)}}
-    )
-    await both.run(lambda: resource["metadata"].get("finalizers") == [])
+    second.merge(second.resource, {"status": {"rollout": {"good": "flights-1"}}})  # it ran once
+    second.delete("ConsumerGroup", "flights")
+    await both.run(lambda: second.deleted)
     await both.run(lambda: both.first.settled)
     assert both.nobody_was_removed()
 

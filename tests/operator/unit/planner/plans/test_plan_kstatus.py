@@ -111,7 +111,7 @@ async def test_a_group_has_failed_while_the_name_of_its_next_set_is_taken(replic
     if replicas:
         await operator.run(lambda: kstatus(simulation.resource) == FAILED)
         assert simulation.condition("Stalled")["reason"] == "NameTaken"
-        simulation.delete("StatefulSet", "flights-b", "")
+        simulation.delete("StatefulSet", "flights-b")
     failed: list[bool] = []
     simulation.each_tick.append(
         lambda simulation: failed.append(simulation.condition("Stalled")["status"] == "True")
@@ -124,7 +124,7 @@ async def test_a_group_whose_secret_is_of_another_owner_has_failed_until_it_is_g
     simulation, operator = group(rollout={"strategy": "Takeover"})
     simulation.apply({"kind": "Secret", "metadata": {"name": "flights-takeover", "namespace": "default"}})
     await operator.run(lambda: kstatus(simulation.resource) == FAILED)
-    simulation.delete("Secret", "flights-takeover", "")
+    simulation.delete("Secret", "flights-takeover")
     await operator.run(lambda: kstatus(simulation.resource) == CURRENT)
 
 

@@ -13,7 +13,7 @@ from slackwater_operator.planner.connection import in_force, remembered
 from slackwater_operator.planner.status_memory import KafkaMemory, parse
 from tests.operator.unit.planner.plans.test_plan_foreign_members import OTHER, other
 from tests.operator.unit.planner.plans.test_plan_simulated import settled, started
-from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, spec, stamp
+from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, spec
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
 
 OLD, NEW = "kafka:9092", "10.0.0.7:9092"
@@ -145,13 +145,13 @@ async def test_a_deletion_ends_the_group_where_its_workers_were(dead: bool) -> N
     await operator.run(lambda: simulation.condition("Degraded").get("reason") == "OtherKafka")
     if dead:
         simulation.clusters.nowhere.add(OLD)
-    simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": stamp(simulation.now_ms)}})
+    simulation.delete("ConsumerGroup", "flights")
     await operator.run(lambda: not simulation.pods)
     if dead:
         await operator.pass_time(60_000)
         assert not simulation.clusters.deleted
         simulation.clusters.nowhere.clear()
-    await operator.run(lambda: simulation.resource["metadata"].get("finalizers") == [], timeout_ms=300_000)
+    await operator.run(lambda: simulation.deleted, timeout_ms=300_000)
     assert simulation.clusters.deleted_at == [OLD]
 
 

@@ -41,7 +41,8 @@ def watch(simulation: Simulation, rewinds: SimulatedRewinds) -> None:
             name
             for name in rewinds.pods
             if "check" not in name
-            and "running" in simulation.objects["Pod", name]["status"]["containerStatuses"][0]["state"]
+            for container in simulation.objects["Pod", name]["status"].get("containerStatuses", [])[:1]
+            if "running" in container["state"]
         ]
         assert not (at_work and simulation.pods), f"{at_work} beside workers"
 
@@ -229,8 +230,7 @@ async def test_the_same_value_after_its_removal_is_not_carried_out_again() -> No
     simulation, operator, rewinds = await ready()
     simulation.annotate(rewind="flights:1:40")
     await operator.run(lambda: result(simulation) == "Rewound" and settled(simulation, 3))
-    del simulation.resource["metadata"]["annotations"]["slackwater.dev/rewind"]
-    simulation.touch(simulation.resource)
+    simulation.merge(simulation.resource, {"metadata": {"annotations": {"slackwater.dev/rewind": None}}})
     await operator.pass_time(5_000)
     simulation.annotate(rewind="flights:1:40")
     await operator.pass_time(10_000)
@@ -365,8 +365,8 @@ async def test_workers_wait_for_a_pod_that_may_still_remove_rows() -> None:
     simulation.annotate(rewind="flights:1:40")
     await operator.run(lambda: bool(rewinds.pods) and "check" not in rewinds.pods[0])
     pod = rewinds.pods[0]
-    held = simulation.objects["Pod", pod]
-    held["metadata"]["deletionTimestamp"] = "2026-11-25T00:00:00Z"
+    simulation.lost.add(pod)
+    simulation.delete("Pod", pod)
     simulation.gone("Job", rewinds.jobs[0])
     await operator.pass_time(20_000)
     simulation.now_ms += 1_000_000
@@ -400,8 +400,8 @@ async def test_a_group_that_cannot_be_stopped_is_started_again() -> None:
 async def test_a_new_group_does_not_carry_out_an_annotation_that_it_came_with() -> None:
     """Its manifest was restored or copied: the annotation is of another life."""
     simulation, operator, rewinds = await ready()
-    simulation.delete("StatefulSet", NAME, "")
-    simulation.resource["status"] = {}
+    simulation.delete("StatefulSet", NAME)
+    simulation.set_status(simulation.resource, {})
     simulation.annotate(rewind="flights:1:40")
     await operator.run(lambda: bool(result(simulation)))
     assert result(simulation) == "Refused"
@@ -439,8 +439,7 @@ async def test_a_group_that_is_deleted_meanwhile_goes_with_its_jobs(phase: str) 
     await operator.run(lambda: rewind_of(simulation).get("phase") == phase)
     if phase != "Stopping":
         await operator.run(lambda: bool(rewinds.pods))
-    simulation.resource["metadata"]["deletionTimestamp"] = "2026-11-25T00:00:00Z"
-    simulation.touch(simulation.resource)
+    simulation.delete("ConsumerGroup", "flights")
     await operator.run(lambda: bool(simulation.clusters.deleted))
     assert (rewinds.jobs, rewinds.pods, simulation.pods) == ([], [], [])
     assert rewinds.done == []

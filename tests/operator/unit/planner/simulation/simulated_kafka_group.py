@@ -12,7 +12,8 @@ from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 
 @dataclass
 class Member:
-    """A member of the Kafka group; `process` is the one that heartbeats for it, `client` its pod.
+    """A member of the Kafka group; `process` heartbeats for it, `client` is its pod, `former` are those
+    that it has fenced.
 
     DescribeGroups shows `first`, the pod that joined before all others.
     """
@@ -24,6 +25,7 @@ class Member:
     joined: int = -1
     seen_ms: int = 0
     owner: str = ""
+    former: tuple[str, str] | None = None
 
 
 class SimulatedKafkaGroup:
@@ -41,6 +43,7 @@ class SimulatedKafkaGroup:
         self.assignment: dict[str, frozenset[TopicPartition]] = {}
         self.ends = dict.fromkeys(self.partitions, 0)
         self.positions = dict.fromkeys(self.partitions, 0)
+        self.coordinator = 1
         self.removed: list[tuple[str, ...]] = []
         self.hidden = False  # whether nobody may see the committed offsets
         self.missing: tuple[str, ...] = ()  # topics that do not exist
@@ -53,7 +56,8 @@ class SimulatedKafkaGroup:
             known.seen_ms = now_ms
             return
         first, joined = (known.first, known.joined) if known is not None else (client, -1)
-        self.members[name] = Member(name, process, client, first, joined, now_ms, owner)
+        former = (known.process, known.client) if known is not None else None
+        self.members[name] = Member(name, process, client, first, joined, now_ms, owner, former)
         if known is None:
             self._rebalance(f"{name} joined")
         elif self.state == "Stable":
@@ -79,6 +83,17 @@ class SimulatedKafkaGroup:
             self.members[member.name] = member
         if len(back) < len(gone):
             self._rebalance(f"{', '.join(names)} removed")
+
+    def move_coordinator(self, now_ms: int, forgets: str = "") -> None:
+        """Another broker coordinates the group: all sessions begin anew, and it may know a member's former
+        process again, so that it fences the present one."""
+        self.coordinator = 3 - self.coordinator
+        for member in self.members.values():
+            member.seen_ms = now_ms
+        forgotten = self.members.get(forgets)
+        if forgotten is not None and forgotten.former is not None:
+            forgotten.process, forgotten.client = forgotten.former
+            forgotten.former = None
 
     def have(self, *partitions: TopicPartition) -> None:
         """The topics have these partitions from now on; the leader notices, and asks for a rebalance."""
@@ -154,8 +169,8 @@ class SimulatedKafkaGroup:
             self.partitions,
             dict(self.ends),
             {} if self.hidden else dict(self.positions),
-            coordinator=1,
-            brokers=frozenset({1}),
+            coordinator=self.coordinator,
+            brokers=frozenset({1, 2}),
             cluster_id="cluster-1",
             missing=self.missing,
             topics_ms=now_ms,

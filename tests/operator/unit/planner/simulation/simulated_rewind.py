@@ -25,7 +25,7 @@ class SimulatedRewinds:
         self.done: list[list[str]] = []
         self.checked: list[list[str]] = []
         self.commands: list[list[str]] = []
-        simulation.runs_job = self._begin
+        simulation.starts_job, simulation.runs_job = self._starts, self._runs
 
     @property
     def jobs(self) -> list[str]:
@@ -35,46 +35,36 @@ class SimulatedRewinds:
     def pods(self) -> list[str]:
         return sorted(name for kind, name in self.simulation.objects if kind == "Pod" and "-rewind-" in name)
 
-    def _begin(self, job: Json) -> bool:
-        name = job["metadata"]["name"]
-        if "-rewind-" not in name:
-            return False
+    def _starts(self, job: Json) -> bool:
         command = job["spec"]["template"]["spec"]["containers"][0]["command"]
-        self.commands.append(command)
-        if self.outcome != "blocked" or "--check" in command:
-            self.simulation._after(300, lambda: self._start(job))
+        if "-rewind-" in job["metadata"]["name"]:
+            self.commands.append(command)
+            return self.outcome != "blocked" or "--check" in command
         return True
 
-    def _start(self, job: Json) -> None:
-        simulation, name = self.simulation, job["metadata"]["name"]
-        if not self._is_there(job):
-            return
-        template = job["spec"]["template"]
-        pod = {
-            "kind": "Pod",
-            "apiVersion": "v1",
-            "metadata": {
-                "name": f"{name}-x",
-                "namespace": job["metadata"]["namespace"],
-                "uid": f"uid-{simulation.number()}",
-                "labels": {**template["metadata"]["labels"], "batch.kubernetes.io/job-name": name},
-            },
-            "spec": template["spec"],
-            "status": {
-                "phase": "Running",
-                "containerStatuses": [{"name": "worker", "state": {"running": {}}}],
-            },
-        }
-        simulation.objects["Pod", f"{name}-x"] = pod
-        simulation.touch(pod)
-        simulation._after(1_500, lambda: self._finish(job, pod))
+    def _runs(self, pod: Json) -> bool:
+        if "-rewind-" not in pod["metadata"]["name"]:
+            return False
+        self.simulation.call_later(0.3, self._run, pod)
+        return True
 
-    def _finish(self, job: Json, pod: Json) -> None:
-        simulation, command = self.simulation, job["spec"]["template"]["spec"]["containers"][0]["command"]
+    def _run(self, pod: Json) -> None:
+        if (live := self._live(pod)) is not None:
+            state = {"name": "worker", "state": {"running": {}}}
+            self.simulation.set_status(live, {"phase": "Running", "containerStatuses": [state]})
+            self.simulation.call_later(1.5, self._finish, pod)
+
+    def _live(self, pod: Json) -> Json | None:
+        """The pod as it is now; None where it is gone, or is to go."""
+        live = self.simulation.objects.get(("Pod", pod["metadata"]["name"]))
+        return live if live is not None and "deletionTimestamp" not in live["metadata"] else None
+
+    def _finish(self, pod: Json) -> None:
+        simulation, command = self.simulation, pod["spec"]["containers"][0]["command"]
         checks = "--check" in command
         outcome = self.check if checks else self.outcome
-        live = simulation.objects.get(("Pod", pod["metadata"]["name"]))
-        if outcome == "hangs" or live is not pod or "deletionTimestamp" in pod["metadata"]:
+        live = self._live(pod)
+        if outcome == "hangs" or live is None:
             return
         starts = command[command.index("--") + 1 :]
         code, message = 0, "removed 7 rows; flights-1: the group continues at offset 40"
@@ -85,18 +75,12 @@ class SimulatedRewinds:
         else:
             self._rewind(starts)
         terminated = {"exitCode": code, "finishedAt": stamp(simulation.now_ms), "message": message}
-        pod["status"] = {
-            "phase": "Failed" if code else "Succeeded",
-            "containerStatuses": [{"name": "worker", "state": {"terminated": terminated}}],
-        }
+        states: list[Json] = [{"name": "worker", "state": {"terminated": terminated}}]
+        phase = "Failed" if code else "Succeeded"
         if self.sidecar:
-            pod["status"]["phase"] = "Running"
-            pod["status"]["containerStatuses"].append({"name": "proxy", "state": {"running": {}}})
-        simulation.touch(pod)
-        if self._is_there(job) and not self.sidecar:
-            kind = "Failed" if code else "Complete"
-            job["status"] = {"conditions": [{"type": kind, "status": "True"}]}
-            simulation.touch(job)
+            phase = "Running"
+            states.append({"name": "proxy", "state": {"running": {}}})
+        simulation.set_status(live, {"phase": phase, "containerStatuses": states})
 
     def _rewind(self, starts: list[str]) -> None:
         """What the command does; it refuses a group with members."""
@@ -107,6 +91,3 @@ class SimulatedRewinds:
         for start in starts:
             topic, partition, offset = start.split(":")
             group.positions[TopicPartition(topic, int(partition))] = int(offset)
-
-    def _is_there(self, job: Json) -> bool:
-        return self.simulation.objects.get(("Job", job["metadata"]["name"])) is job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.kubernetes.errors import KubeConflict, KubeUnavailable
+from slackwater_operator.kubernetes.errors import KubeUnavailable
 from tests.operator.unit.planner.simulation.simulated_cluster import (
     KEY,
     NAMESPACE,
@@ -92,31 +92,6 @@ def test_other_partitions_cost_a_rebalance_and_keep_what_stays() -> None:
 def config_map(**data: str) -> Json:
     metadata: Json = {"name": "settings", "namespace": NAMESPACE}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "spec": data}
-
-
-async def test_an_apply_that_changes_nothing_makes_no_version() -> None:
-    kube = Simulation(spec()).kube
-    first = (await kube.apply(config_map(a="1")))["metadata"]
-    same = (await kube.apply(config_map(a="1")))["metadata"]
-    other = (await kube.apply(config_map(a="2")))["metadata"]
-    assert same == first
-    assert other["uid"] == first["uid"]
-    assert (other["generation"], other["resourceVersion"] != first["resourceVersion"]) == (2, True)
-
-
-async def test_writes_name_the_object_and_the_version_that_they_mean() -> None:
-    kube = Simulation(spec()).kube
-    uid = (await kube.apply(config_map(a="1")))["metadata"]["uid"]
-    where = ("v1", "ConfigMap", NAMESPACE, "settings")
-    with pytest.raises(KubeConflict):
-        await kube.create(config_map(a="1"))
-    with pytest.raises(KubeConflict):
-        await kube.patch(*where, {"metadata": {"uid": "another"}})
-    with pytest.raises(KubeConflict):
-        await kube.patch(*where, {"metadata": {"uid": uid, "resourceVersion": "0"}})
-    assert not await kube.delete(*where, uid="another")
-    assert await kube.delete(*where, uid=uid)
-    assert await kube.get(*where) is None
 
 
 async def test_a_failing_api_server_answers_nothing_and_counts_the_try() -> None:

@@ -8,14 +8,13 @@ from hypothesis import given, strategies as st
 
 from slackwater_operator.planner.status_memory import (
     DECISIONS_KEPT,
-    Failed,
     Memory,
     RolloutMemory,
     UnderWay,
     parse,
     remember,
 )
-from slackwater_operator.policies.takeover.types import RESTART, TAKEOVER, Moving
+from slackwater_operator.policies.takeover.types import TAKEOVER, Moving
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -54,20 +53,10 @@ STATUSES = st.dictionaries(
 def test_what_is_written_is_read_back() -> None:
     rollout = RolloutMemory(
         phase="Rolling",
-        target="flights-2",
-        good="flights-1",
-        failed=Failed("abc", "it hangs", "1"),
-        updated=2,
         under_way=(
             UnderWay("flights-1", "uid-1", 7, 12, 1_000, None),
             UnderWay("flights-2", "uid-2", -1, None, 5, 9),
         ),
-        since_ms=44,
-        reason="because",
-        from_set="flights-a",
-        to_set="flights-b",
-        moving=Moving(3, 1_000, 7, 12, RESTART, told_ms=1_100, tells=2, to="flights-b"),
-        ended_ms=1_050,
     )
     decisions = remember((), 5, "rollout", "restart flights-1", "the group is Stable")
     status = {

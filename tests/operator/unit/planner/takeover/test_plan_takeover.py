@@ -171,8 +171,7 @@ async def test_a_preflight_that_has_passed_is_not_repeated_while_takeovers_wait(
     await operator.pass_time(30_000)
     for job in _jobs(simulation):  # a container that a webhook has added kept it running up to its deadline
         failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}
-        job["status"] = {"conditions": [failed]}
-        simulation.touch(job)
+        simulation.set_status(job, {"conditions": [failed]})
     await operator.pass_time(5_000)
     simulation.quota = None
     await operator.run(lambda: rolled(simulation, "v2"))
@@ -396,7 +395,7 @@ async def test_the_set_that_is_left_is_deleted_by_hand() -> None:
     simulation, operator = await taking_over()
     simulation.change(pipeline=image("v2"))
     await operator.run(lambda: "flights-b-2" in simulation.serving.values())
-    simulation.delete("StatefulSet", "flights-a", "")
+    simulation.delete("StatefulSet", "flights-a")
     before = simulation.group.rebalances
     await operator.run(lambda: rolled(simulation, "v2"))
     assert simulation.spans() == {"flights-b": (0, 3)}
@@ -425,8 +424,8 @@ async def test_the_group_is_deleted_with_both_sets() -> None:
     simulation, operator = await taking_over(deletionPolicy="Delete")
     simulation.change(pipeline=image("v2"))
     await operator.run(lambda: "flights-b-2" in simulation.serving.values())
-    simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": "2026-11-21T00:00:00Z"}})
-    await operator.run(lambda: simulation.resource["metadata"]["finalizers"] == [])
+    simulation.delete("ConsumerGroup", "flights")
+    await operator.run(lambda: simulation.deleted)
     assert not simulation.spans()
     assert not simulation.pods
 
@@ -485,7 +484,7 @@ async def test_no_preflight_begins_where_its_key_cannot_be_made() -> None:
     await operator.pass_time(10_000)
     assert simulation.condition("Degraded")["reason"] == "NameTaken"
     assert not any(kind == "Job" for kind, _ in simulation.objects)
-    simulation.delete("Secret", "flights-takeover", "")
+    simulation.delete("Secret", "flights-takeover")
     await operator.run(lambda: settled(simulation, 3))
 
 

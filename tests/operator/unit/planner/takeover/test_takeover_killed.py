@@ -70,21 +70,20 @@ async def back_in_the_middle(simulation: Simulation, operator: SimulatedOperator
 
 
 async def scaled_up_in_the_middle(simulation: Simulation, operator: SimulatedOperator) -> None:
-    before = simulation.group.rebalances
-    simulation.change(pipeline=image("v2"))
-    await operator.run(lambda: "flights-b-2" in simulation.serving.values())
-    simulation.change(replicas=5)
-    await operator.run(lambda: rolled(simulation, "v2", 5), timeout_ms=900_000)
-    assert simulation.group.rebalances == before + 1, simulation.group.why
+    await _scaled_in_the_middle(simulation, operator, 5)
 
 
 async def scaled_down_in_the_middle(simulation: Simulation, operator: SimulatedOperator) -> None:
+    await _scaled_in_the_middle(simulation, operator, 2)
+
+
+async def _scaled_in_the_middle(simulation: Simulation, operator: SimulatedOperator, replicas: int) -> None:
     before = simulation.group.rebalances
     simulation.change(pipeline=image("v2"))
     await operator.run(lambda: "flights-b-2" in simulation.serving.values())
-    simulation.change(replicas=2)
-    await operator.run(lambda: rolled(simulation, "v2", 2), timeout_ms=900_000)
-    assert sorted(simulation.group.members) == ["flights-0", "flights-1"]
+    simulation.change(replicas=replicas)
+    await operator.run(lambda: rolled(simulation, "v2", replicas), timeout_ms=900_000)
+    assert sorted(simulation.group.members) == [f"flights-{n}" for n in range(replicas)]
     assert simulation.group.rebalances == before + 1, simulation.group.why
 
 
