@@ -430,8 +430,8 @@ class GroupSnapshot:
 
     def _serving_first(self, pods: list[PodSnapshot]) -> tuple[PodSnapshot, ...]:
         """The pods in this order: running in the group (of two, the one that the broker knows, else the one
-        that began to run later); in the group; named as the holder by a standby; the pod of the source
-        StatefulSet."""
+        that began to run later); in the group; named as the holder by a standby; waiting to join as a new
+        member, since only the first is let in; the pod of the source StatefulSet."""
         if len(pods) == 1:
             return (pods[0],)
         statuses = {pod.name: self.worker(pod) for pod in pods}
@@ -452,6 +452,7 @@ class GroupSnapshot:
                 -since,
                 not (worker is not None and worker.is_member),
                 pod.name not in holders,
+                not (worker is not None and worker.waiting_since_ms is not None),
                 not (source is not None and pod.suffix == source.suffix),
             )
 

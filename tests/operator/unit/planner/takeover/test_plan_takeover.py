@@ -214,6 +214,18 @@ async def test_no_room_for_one_more_pod_stops_where_the_user_wants_that() -> Non
     assert outcomes(operator) == ["stopped"]
 
 
+async def test_a_member_whose_session_has_ended_joins_beside_a_successor_that_hangs() -> None:
+    slow = Timing(start=20_000)
+    simulation, operator = await taking_over(timing=slow, rollout=rollout(warmTimeout="60s"))
+    simulation.room = 3
+    simulation.change(pipeline=image("hangs"))
+    await operator.run(lambda: "stopped" in outcomes(operator), timeout_ms=240_000)
+    simulation.room = 4
+    await operator.run(lambda: "flights-2" not in simulation.group.members)
+    await operator.run(lambda: settled(simulation, 3, phase="Stopped") and len(simulation.spans()) == 1)
+    assert simulation.serving == {f"flights-{n}": f"flights-a-{n}" for n in range(3)}
+
+
 async def test_a_stop_while_the_highest_member_is_restarted_does_not_scale_the_group_down() -> None:
     simulation, operator = await taking_over(rollout=rollout(warmTimeout="10s"))
     simulation.quota = 3
