@@ -91,24 +91,6 @@ def group(site: LocalRunSite) -> Path:
     return site.file
 
 
-@pytest.mark.long
-def test_an_unknown_field_ends_the_run(site: LocalRunSite, group: Path) -> None:
-    site.change("replicas:", "replica:")
-    code, errors = run(group)
-    assert code == 2
-    assert errors == [f"slackwater: error: {group}:13: spec.replica: unknown field; did you mean replicas?"]
-
-
-@pytest.mark.long
-def test_an_unreachable_broker_ends_the_run(site: LocalRunSite, group: Path, devbroker: DevBroker) -> None:
-    (port,) = reserve_ports(1)
-    site.change(devbroker.bootstrap, f"127.0.0.1:{port}")
-    code, errors = run(group)
-    assert code == 1
-    assert len(errors) == 1
-    assert f"127.0.0.1:{port}" in errors[0]
-
-
 def test_a_work_folder_with_files_of_others_is_refused(
     group: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,38 +132,6 @@ def test_a_work_folder_is_reused_by_one_run_at_a_time(group: Path, devbroker: De
         wait_until(lambda: "done in" in output.read_text())
         process.send_signal(signal.SIGINT)
         assert process.wait(HANG_S) == 0
-
-
-@pytest.mark.long
-def test_a_missing_topic_ends_the_run(site: LocalRunSite, group: Path) -> None:
-    site.change(f"topics: [{site.name}]", "topics: [other]")
-    code, errors = run(group)
-    assert code == 1
-    assert len(errors) == 1
-    assert errors[0].endswith("does not exist; create it")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("handler", ["nowhere:keep", "handlers:nothing"])
-def test_a_missing_handler_ends_the_run(site: LocalRunSite, group: Path, handler: str) -> None:
-    site.change("handlers:keep", handler)
-    code, errors = run(group)
-    assert code == 1
-    assert len(errors) == 1
-    assert handler.partition(":")[0] in errors[0]
-
-
-@pytest.mark.long
-def test_a_handler_that_always_fails_ends_the_run(
-    site: LocalRunSite, group: Path, devbroker: DevBroker
-) -> None:
-    site.change("handlers:keep", "handlers:fails")
-    with Feed(devbroker.bootstrap, load(group).name):
-        code, errors = run(group)
-    assert code == 1
-    assert len(errors) == 1
-    assert "times in a row" in errors[0]
-    assert "cannot take it" in errors[0]
 
 
 def test_ctrl_c_ends_everything_and_empties_the_group(group: Path, devbroker: DevBroker) -> None:

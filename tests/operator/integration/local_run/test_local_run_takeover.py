@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.local.launch import Launch
 from slackwater_operator.local.machine.events import WorkerEvent
-from slackwater_operator.local.run import LocalRun, OperationError
+from slackwater_operator.local.run import LocalRun, OperationError, OperationReport
 from slackwater_operator.local.source import read_source
 from slackwater_operator.policies.takeover import context as takeover_case
 from tests.operator.integration.local_run.group_files import Feed, group_of_workers
@@ -55,6 +56,19 @@ async def all_handled(run: LocalRun, feed: Feed, site: LocalRunSite) -> None:
     assert {times for offsets in rows.values() for times in offsets.values()} == {1}
 
 
+def check_taken_over(
+    report: OperationReport, name: str, replicas: int, owners: Collection[TopicPartition]
+) -> None:
+    """All were taken over in one generation, and each partition's pause was told."""
+    assert (report.kind, report.rebalances, report.restarts) == ("takeover", 0, ())
+    assert sorted((takeover.before, takeover.pod) for takeover in report.takeovers) == [
+        (f"{name}-a-{number}", f"{name}-b-{number}") for number in range(replicas)
+    ]
+    assert all(takeover.same_generation and not takeover.forced for takeover in report.takeovers)
+    told = {partition for takeover in report.takeovers for partition in takeover.pauses_ms}
+    assert told == set(owners)
+
+
 @pytest.mark.long
 async def test_all_workers_are_taken_over_twice_under_load(broker: Broker, tmp_path: Path) -> None:
     site = await group_of(broker.bootstrap, tmp_path)
@@ -64,15 +78,7 @@ async def test_all_workers_are_taken_over_twice_under_load(broker: Broker, tmp_p
             await run.wait_until_stable(60)
             owners = run.snapshot().owners
             first = await run.roll()
-            assert (first.kind, first.rebalances, first.restarts) == ("takeover", 0, ())
-            assert sorted((takeover.before, takeover.pod) for takeover in first.takeovers) == [
-                (f"{name}-a-{number}", f"{name}-b-{number}") for number in range(3)
-            ]
-            assert all(takeover.same_generation and not takeover.forced for takeover in first.takeovers)
-            # Each partition's pause was told, and none was near to what a restart's process needs to start.
-            assert {partition for takeover in first.takeovers for partition in takeover.pauses_ms} == set(
-                owners
-            )
+            check_taken_over(first, name, 3, owners)
             assert run.snapshot().owners == owners
             killed = await run.kill(f"{name}-1")
             assert (killed.rebalances, len(killed.restarts)) == (0, 1)
@@ -96,14 +102,7 @@ async def test_workers_are_taken_over_by_a_new_revision_under_load(broker: Broke
             owners = run.snapshot().owners
             add_handler(site)
             rolled = await run.roll(read_source(site.file, tmp_path))
-            assert (rolled.kind, rolled.rebalances, rolled.restarts) == ("takeover", 0, ())
-            assert sorted((takeover.before, takeover.pod) for takeover in rolled.takeovers) == [
-                (f"{name}-a-{number}", f"{name}-b-{number}") for number in range(2)
-            ]
-            assert all(takeover.same_generation and not takeover.forced for takeover in rolled.takeovers)
-            assert {partition for takeover in rolled.takeovers for partition in takeover.pauses_ms} == set(
-                owners
-            )
+            check_taken_over(rolled, name, 2, owners)
             assert (run.snapshot().owners, run.snapshot().generation) == (owners, 1)
             await all_handled(run, feed, site)
     assert (tmp_path / "also").exists()

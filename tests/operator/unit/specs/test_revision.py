@@ -13,6 +13,7 @@ from slackwater.runtime.config import worker_config as runtime
 from slackwater_operator.api.v1alpha1 import consumer_group as resources
 from slackwater_operator.model import names
 from slackwater_operator.specs.statefulset import Revision, revision
+from tests.operator.unit.api.test_docs import leaves
 from tests.operator.unit.specs.built_group import IMAGE, group
 from tests.support.operator.bad_resources import GONE
 
@@ -235,16 +236,6 @@ STAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 def of(**changes: Any) -> Revision:
     return revision(group(**changes), worker_image=IMAGE)
-
-
-def leaves(schema: dict[str, Any], path: str) -> list[str]:
-    if "properties" not in schema:
-        return [path]
-    return [
-        leaf
-        for name, subschema in schema["properties"].items()
-        for leaf in leaves(subschema, fields.join(path, name))
-    ]
 
 
 def test_every_field_of_the_spec_is_in_one_of_the_tables() -> None:

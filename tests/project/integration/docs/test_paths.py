@@ -11,7 +11,7 @@ from types import FrameType
 
 import pytest
 
-from tests.operator.integration.local.local_bench import Benches
+from tests.operator.integration.local.fake_run import Make, make
 from tests.support.devbroker import DevBroker
 from tests.support.waiting import HANG_S
 from tests.support.workers.group_site import GroupSite
@@ -24,6 +24,7 @@ def transform(records):
     for record in records:
         yield {"topic": record.topic, "partition": record.partition, "offset": record.offset}
 """
+__all__ = ["make"]
 pytestmark = pytest.mark.verify
 
 
@@ -48,7 +49,7 @@ def test_the_files_that_a_batch_passes(devbroker: DevBroker, tmp_path: Path) -> 
     check("A record batch from the socket to the commit", min(batches, key=len))
 
 
-async def test_the_files_that_a_spec_passes(tmp_path: Path) -> None:
+async def test_the_files_that_a_spec_passes(make: Make) -> None:
     files: set[str] = set()
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
@@ -56,13 +57,11 @@ async def test_the_files_that_a_spec_passes(tmp_path: Path) -> None:
         if found and not name.startswith("local/"):
             files.add(name)
 
-    benches = Benches(tmp_path)
+    fakes = await make(1)
+    await fakes.run.wait_until_stable(HANG_S)
     try:
-        bench = await benches.build(1)
-        await bench.run.wait_until_stable(HANG_S)
         sys.setprofile(profile)
-        await bench.run.rolling_restart()
+        await fakes.run.rolling_restart()
     finally:
         sys.setprofile(None)
-        await benches.close()
     check("A spec from the resource to its new pod", files)

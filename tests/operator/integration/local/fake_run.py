@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from slackwater_operator.local.source import Source
 from slackwater_operator.planner.rollout import restarts
 from slackwater_operator.policies.takeover import context as takeover_context
 from slackwater_operator.specs import statefulset
+from tests.operator.integration.local.fake_group import FakeGroup
 from tests.operator.unit.local.group_manifest import manifest
-from tests.operator.unit.policies.groups.fake_group import FakeGroup
 from tests.support.waiting import HANG_S
 
 HERE = Path(__file__).parent
@@ -69,8 +69,8 @@ def alive(pid: int) -> bool:
 
 
 @dataclass
-class Bench:
-    """A run under test and the group that its workers join."""
+class FakeRun:
+    """A run of fake workers, and the group that they join."""
 
     run: LocalRun
     group: FakeGroup
@@ -95,18 +95,15 @@ class Bench:
         return Source(manifest(replicas, **spec), self.folder, self.folder)
 
 
-Make = Callable[..., Awaitable[Bench]]
+Make = Callable[..., Awaitable[FakeRun]]
 
 
-class Benches:
-    """Makes started runs, and ends all that they began."""
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Make]:
+    """Makes a started run with `replicas` fake workers; all it began is over afterwards."""
+    runs: list[FakeRun] = []
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._made: list[Bench] = []
-
-    async def build(
-        self,
+    async def start(
         replicas: int | None,
         *,
         behave: dict[str, str] | None = None,
@@ -114,31 +111,28 @@ class Benches:
         preflight: bool = False,
         rollout: Mapping[str, Any] | None = None,
         **spec: Any,
-    ) -> Bench:
-        """A run of `replicas` fake workers, started; without a preflight unless it is asked for."""
-        folder = self._folder
+    ) -> FakeRun:
         rollout = {"preflight": {"enabled": preflight}, **(rollout or {})}
         group = FakeGroup(partitions=12)
         fake = {"group": await group.start(), "behave": behave or {}}
-        (folder / "fake.json").write_text(json.dumps(fake))
+        (tmp_path / "fake.json").write_text(json.dumps(fake))
         run = LocalRun(
-            Source(manifest(replicas, rollout=rollout, **spec), folder, folder),
-            workdir=folder / "run",
+            Source(manifest(replicas, rollout=rollout, **spec), tmp_path, tmp_path),
+            workdir=tmp_path / "run",
             settings=settings,
             clusters=FakeClusters(group),
-            program=[sys.executable, str(HERE / "fake_worker.py"), str(folder / "fake.json")],
+            program=[sys.executable, str(HERE / "fake_worker.py"), str(tmp_path / "fake.json")],
         )
-        bench = Bench(run, group, folder)
-        run.subscribe(lambda event: bench.pids.append(event.data["pid"]) if "pid" in event.data else None)
-        self._made.append(bench)
+        fakes = FakeRun(run, group, tmp_path)
+        run.subscribe(lambda event: fakes.pids.append(event.data["pid"]) if "pid" in event.data else None)
+        runs.append(fakes)
         await run.start()
-        return bench
+        return fakes
 
-    async def close(self) -> None:
-        """Ends the runs, and sees to it that nothing is left."""
-        for bench in self._made:
-            await bench.run.stop(grace_ms=2_000)
-            await bench.group.close()
-            async with asyncio.timeout(HANG_S):  # SIGKILL takes a moment
-                while any(alive(pid) for pid in bench.pids):
-                    await asyncio.sleep(0.01)
+    yield start
+    for fakes in runs:
+        await fakes.run.stop(grace_ms=2_000)
+        await fakes.group.close()
+        async with asyncio.timeout(HANG_S):  # SIGKILL takes a moment
+            while any(alive(pid) for pid in fakes.pids):
+                await asyncio.sleep(0.01)

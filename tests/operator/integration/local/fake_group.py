@@ -29,7 +29,6 @@ class FakeGroup:
         self.members: dict[str, list[TopicPartition]] = {}
         self.holders: dict[str, str] = {}  # which process is a member, by the member's name
         self.removals: list[tuple[str, ...]] = []
-        self.forget_removals = 0  # how many removals a moving coordinator brings back
         self.lag = 0  # of each partition
         self.deleted = False
         self._writers: dict[str, asyncio.StreamWriter] = {}
@@ -64,9 +63,6 @@ class FakeGroup:
 
     async def remove_members(self, instance_ids: tuple[str, ...]) -> dict[str, str]:
         self.removals.append(instance_ids)
-        if self.forget_removals:
-            self.forget_removals -= 1
-            return {}
         unknown = {
             instance_id: "UNKNOWN_MEMBER_ID"
             for instance_id in instance_ids
