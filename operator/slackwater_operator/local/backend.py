@@ -32,45 +32,21 @@ _REPEAT_MS = 60_000
 _POLL_S = 0.02
 
 
-@dataclass(frozen=True)
-class RunSettings:
-    """How a run behaves; the defaults are for people.
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(Settings):
+    """How a run behaves: as the controller, which looks as often as the run is shown.
 
     Attributes:
-        observe_interval_ms: how often the broker is asked.
-        stale_ms: how old an observation may be to decide on.
-        window_ms: over which rates are taken.
-        down_window_ms: how long the need must have been lower before a step down.
-        up_window_ms: how long the need must have been higher before a step up.
-        settle_ms: how long after a change no step is made, at least.
-        prometheus_url: of the Prometheus that the queries of a rollout's analysis are sent to; "": none.
+        worker_image: no image is pulled; a template has to name one.
         max_failures: how many times in a row a worker may fail without a commit before the run is given up.
     """
 
-    observe_interval_ms: int = 500
+    worker_image: str = "local"
+    pod_monitors: bool = False
+    round_ms: int = 500
+    worker_poll_ms: int = 1_000
     stale_ms: int = 5_000
-    window_ms: int = 20_000
-    down_window_ms: int = 120_000
-    up_window_ms: int = 15_000
-    settle_ms: int = 10_000
     max_failures: int = 5
-    prometheus_url: str = ""
-
-    def of_controller(self) -> Settings:
-        """The controller's settings: it looks as often as the run is shown."""
-        return Settings(
-            worker_image="local",  # no image is pulled; a template has to name one
-            pod_monitors=False,
-            round_ms=self.observe_interval_ms,
-            busy_round_ms=self.observe_interval_ms,
-            worker_poll_ms=max(1_000, self.observe_interval_ms),
-            stale_ms=self.stale_ms,
-            window_ms=self.window_ms,
-            down_window_ms=self.down_window_ms,
-            up_window_ms=self.up_window_ms,
-            settle_ms=self.settle_ms,
-            prometheus_url=self.prometheus_url,
-        )
 
 
 class LocalBackend:
@@ -121,7 +97,7 @@ class LocalBackend:
             self.store,
             _Notices(on_notice),
             OperatorMetrics(),
-            settings.of_controller(),
+            settings,
             clusters=self.clusters,
         )
         self._running: asyncio.Task[None] | None = None

@@ -117,7 +117,7 @@ class LocalRun:
             RunError: the broker does not answer, or a topic is not there.
         """
         self.give_secrets(self._secrets)
-        await self._backend.check_topics(self.group, every_ms=self.settings.observe_interval_ms)
+        await self._backend.check_topics(self.group, every_ms=self.settings.round_ms)
         for note in self._source.notes():
             self._notify(note)
         self._backend.objects.put(self._source.resource())

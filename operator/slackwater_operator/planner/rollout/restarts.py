@@ -153,11 +153,7 @@ def _held(
         return ""
     if context.step is not None:
         return "waits for a scaling step"
-    if removal.remove or removal.waiting_for:
-        return f"waits until former members are removed: {removal.reason}"
-    if chosen.waiting and not chosen.rejected:
-        return f"a newer revision is about to replace it: {chosen.waiting}"
-    return ""
+    return chosen.waits(removal)
 
 
 def _restart(context: PlanningContext, names: Sequence[str], reason: str) -> None:

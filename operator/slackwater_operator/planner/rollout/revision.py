@@ -17,6 +17,7 @@ from slackwater_operator.planner.objects import key_for, with_applied_hash
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.snapshot import GROUP_ID_IN_USE, GroupSnapshot, JobSnapshot
 from slackwater_operator.planner.status_memory import ROLLING_BACK, Failed, Tries
+from slackwater_operator.policies.membership.joins_and_removals import RemovalDecision
 from slackwater_operator.policies.rollout.preflight import (
     LONGEST_RETRY_MS,
     PreflightDecision,
@@ -52,6 +53,14 @@ class Chosen:
     waiting: str = ""
     rejected: str = ""
     preparing: bool = False
+
+    def waits(self, removal: RemovalDecision) -> str:
+        """Why no worker of a former revision is replaced now; "" if one may be."""
+        if removal.remove or removal.waiting_for:
+            return f"waits until former members are removed: {removal.reason}"
+        if self.waiting and not self.rejected:
+            return f"a newer revision is about to replace it: {self.waiting}"
+        return ""
 
 
 def choose(context: PlanningContext) -> Chosen:

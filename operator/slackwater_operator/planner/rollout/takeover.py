@@ -178,11 +178,7 @@ def _held(
     waits = context.scaling is not None and context.scaling.damping == "rollout" and decision.moved
     if context.step is not None or waits:
         return "waits for a scaling step"
-    if removal.remove or removal.waiting_for:
-        return f"waits until former members are removed: {removal.reason}"
-    if chosen.waiting and not chosen.rejected:
-        return f"a newer revision is about to replace it: {chosen.waiting}"
-    return ""
+    return chosen.waits(removal)
 
 
 def _phase(

@@ -23,7 +23,7 @@ from tests.operator.unit.local.group_manifest import manifest
 from tests.support.waiting import HANG_S
 
 HERE = Path(__file__).parent
-FAST = RunSettings(observe_interval_ms=50, max_failures=2)
+FAST = RunSettings(round_ms=50, busy_round_ms=50, max_failures=2)
 
 
 @pytest.fixture
