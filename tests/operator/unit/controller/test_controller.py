@@ -25,8 +25,14 @@ from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.plan import plan as real_plan
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.telemetry.metrics import OperatorMetrics
-from tests.operator.unit.planner.plans.test_plan_simulated import image, settled
-from tests.operator.unit.planner.simulation.simulated_cluster import KEY, NAME, Simulation, spec
+from tests.operator.unit.planner.simulation.simulated_cluster import (
+    KEY,
+    NAME,
+    Simulation,
+    image,
+    settled,
+    spec,
+)
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator, SimulationClock
 from tests.support.waiting import HANG_S
 

@@ -9,10 +9,9 @@ from slackwater_operator.controller.operation_traces import OperationTraces
 from slackwater_operator.model.worker_status import RestartTimes, WorkerStatus
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import Memory, RolloutMemory, UnderWay
-from tests.operator.unit.planner.plans.test_plan_simulated import image, settled
-from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, spec
+from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, image, rolled, settled, spec
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
-from tests.operator.unit.planner.simulation.takeovers import rolled, taking_over
+from tests.operator.unit.planner.simulation.takeovers import taking_over
 from tests.support.telemetry.tracing import PRODUCER, Recorded
 from tests.support.workers.fakes import VirtualClock
 
@@ -73,9 +72,7 @@ async def test_each_restart_is_a_span_from_the_decision_to_the_return() -> None:
     operator = SimulatedOperator(simulation, tracing=recorded.tracing)
     await operator.run(lambda: settled(simulation, 3))
     simulation.change(pipeline=image("v2"))
-    await operator.run(
-        lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v2"}
-    )
+    await operator.run(lambda: rolled(simulation, "v2"))
     await operator.pass_time(2_000)
     restarts = [span for span in recorded.spans if span.parent is None]
     assert sorted(span.name for span in restarts) == [f"restart of flights-{ordinal}" for ordinal in range(3)]

@@ -14,8 +14,8 @@ from slackwater_operator.planner.actions import (
     SetFinalizers,
 )
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from tests.operator.unit.planner.plans.test_plan_simulated import image, settled, started
-from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, spec, stamp
+from tests.operator.unit.planner.plans.test_plan_simulated import started
+from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, image, settled, spec, stamp
 from tests.operator.unit.planner.simulation.simulated_kafka_group import Member
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
 

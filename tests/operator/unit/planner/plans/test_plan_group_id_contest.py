@@ -8,8 +8,7 @@ import pytest
 
 from slackwater_operator.planner.actions import DeleteKafkaGroup, EmitEvent, RemoveMembers
 from slackwater_operator.policies.membership.group_id import EXCLUSIVE_AFTER_MS, FREE_AFTER_MS
-from tests.operator.unit.planner.plans.test_plan_simulated import settled
-from tests.operator.unit.planner.simulation.simulated_cluster import TICK_MS, Simulation, spec
+from tests.operator.unit.planner.simulation.simulated_cluster import TICK_MS, Simulation, settled, spec
 from tests.operator.unit.planner.simulation.simulated_kafka_group import SimulatedKafkaGroup
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
 

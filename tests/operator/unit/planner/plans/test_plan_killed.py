@@ -9,7 +9,7 @@ import pytest
 
 from slackwater_operator.planner.actions import Action, DeletePod, RemoveMembers
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from tests.operator.unit.planner.plans.test_plan_simulated import image, settled, started, watch_restarts
+from tests.operator.unit.planner.plans.test_plan_simulated import started, watch_restarts
 from tests.operator.unit.planner.simulation.killed import (
     Death,
     Operation,
@@ -18,7 +18,7 @@ from tests.operator.unit.planner.simulation.killed import (
     once_after_any_action,
     once_after_any_sixth_action,
 )
-from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, spec
+from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, image, settled, spec
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
 
 FAST = "slackwater/worker:v2"

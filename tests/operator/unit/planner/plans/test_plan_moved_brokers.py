@@ -12,8 +12,8 @@ from slackwater_operator.planner.actions import DeletePod
 from slackwater_operator.planner.connection import in_force, remembered
 from slackwater_operator.planner.status_memory import KafkaMemory, parse
 from tests.operator.unit.planner.plans.test_plan_foreign_members import OTHER, other
-from tests.operator.unit.planner.plans.test_plan_simulated import settled, started
-from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, spec
+from tests.operator.unit.planner.plans.test_plan_simulated import started
+from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, settled, spec
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
 
 OLD, NEW = "kafka:9092", "10.0.0.7:9092"

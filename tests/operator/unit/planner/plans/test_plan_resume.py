@@ -8,8 +8,8 @@ import pytest
 
 from slackwater_operator.policies.explanations import explain
 from tests.operator.unit.planner.plans.test_plan_moved_brokers import NEW, OLD, SESSION, asked, moved
-from tests.operator.unit.planner.plans.test_plan_simulated import image, settled, started
-from tests.operator.unit.planner.simulation.simulated_cluster import Simulation
+from tests.operator.unit.planner.plans.test_plan_simulated import started
+from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, image, rolled, settled
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
 from tests.operator.unit.planner.simulation.simulated_rewind import SimulatedRewinds
 
@@ -184,7 +184,7 @@ async def test_a_preflight_that_is_tried_again_does_not_keep_a_group_stopped() -
     assert set(simulation.images().values()) == {"slackwater/worker:v1"}
     simulation.job_blocked = ""
     await operator.run(
-        lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v2"},
+        lambda: rolled(simulation, "v2"),
         timeout_ms=900_000,
     )
 

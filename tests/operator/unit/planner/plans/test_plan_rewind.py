@@ -11,14 +11,14 @@ from slackwater_operator.model import names
 from slackwater_operator.planner.actions import Action, ApplyObject, DeletePod
 from slackwater_operator.planner.plan import plan as plan_group
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from tests.operator.unit.planner.plans.test_plan_simulated import end_late, image, settled, started
+from tests.operator.unit.planner.plans.test_plan_simulated import end_late, started
 from tests.operator.unit.planner.simulation.killed import (
     after_each_action,
     away_after_any_third_action,
     once_after_any_action,
     once_after_any_sixth_action,
 )
-from tests.operator.unit.planner.simulation.simulated_cluster import NAME, Simulation
+from tests.operator.unit.planner.simulation.simulated_cluster import NAME, Simulation, image, rolled, settled
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
 from tests.operator.unit.planner.simulation.simulated_rewind import SimulatedRewinds
 
@@ -299,9 +299,7 @@ async def test_a_new_revision_waits_for_the_rewind_and_is_rolled_out_then() -> N
     operator.before_act.append(before)
     await operator.run(lambda: result(simulation) == "Rewound")
     assert images[0] == "slackwater/worker:v1", "the workers that have written the table"
-    await operator.run(
-        lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v2"}
-    )
+    await operator.run(lambda: rolled(simulation, "v2"))
     assert len(rewinds.done) == 1
 
 

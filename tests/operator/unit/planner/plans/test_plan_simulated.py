@@ -20,23 +20,16 @@ from slackwater_operator.planner.plan import plan
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import UnderWay
 from slackwater_operator.policies.rollout.restarts import NOT_BEGUN_MS
-from tests.operator.unit.planner.simulation.simulated_cluster import NAME, Simulation, spec, stamp
+from tests.operator.unit.planner.simulation.simulated_cluster import (
+    NAME,
+    Simulation,
+    image,
+    rolled,
+    settled,
+    spec,
+    stamp,
+)
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
-
-
-def settled(simulation: Simulation, replicas: int, *, phase: str = "Idle") -> bool:
-    there = simulation.status
-    return (
-        simulation.condition("Ready").get("status") == "True"
-        and there["rollout"]["phase"] == phase
-        and there["observedGeneration"] == simulation.resource["metadata"]["generation"]
-        and there["desiredReplicas"] == replicas
-        and len(simulation.running) == replicas
-    )
-
-
-def image(name: str) -> dict[str, object]:
-    return {**spec()["pipeline"], "image": f"slackwater/worker:{name}"}
 
 
 async def started(**changes: object) -> tuple[Simulation, SimulatedOperator]:
@@ -118,9 +111,7 @@ async def test_a_rolling_restart_costs_no_rebalance() -> None:
     before = simulation.group.rebalances, simulation.group.generation
     leader = simulation.group.leader
     simulation.change(pipeline=image("v2"))
-    await operator.run(
-        lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v2"}
-    )
+    await operator.run(lambda: rolled(simulation, "v2"))
     assert (simulation.group.rebalances, simulation.group.generation) == before, simulation.group.why
     deleted = [action.name for action in operator.actions if isinstance(action, DeletePod)]
     assert sorted(deleted) == ["flights-0", "flights-1", "flights-2"]
@@ -136,9 +127,7 @@ async def test_two_at_once_where_the_user_allows_it() -> None:
     watch_restarts(simulation, operator, at_once=2)
     before = simulation.group.rebalances
     simulation.change(pipeline=image("v2"))
-    await operator.run(
-        lambda: settled(simulation, 4) and set(simulation.images().values()) == {"slackwater/worker:v2"}
-    )
+    await operator.run(lambda: rolled(simulation, "v2", 4))
     assert simulation.group.rebalances == before, simulation.group.why
 
 
@@ -235,9 +224,7 @@ async def test_a_revision_that_fails_its_preflight_stops_nobody() -> None:
         "image"
     ].endswith(":v1")
     simulation.change(pipeline=image("v2"))  # corrected
-    await operator.run(
-        lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v2"}
-    )
+    await operator.run(lambda: rolled(simulation, "v2"))
     assert simulation.condition("Degraded")["status"] == "False"
 
 
@@ -261,9 +248,7 @@ async def test_a_preflight_that_is_held_up_names_the_cause_and_is_tried_again_by
     assert [reason for reason, _ in simulation.events.said].count("PreflightFailed") == 1
     assert set(simulation.images().values()) == {"slackwater/worker:v1"}, "nobody was stopped"
     simulation.job_blocked = ""
-    await operator.run(
-        lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v2"}
-    )
+    await operator.run(lambda: rolled(simulation, "v2"))
     assert simulation.condition("Degraded")["status"] == "False"
     assert "tries" not in simulation.status["rollout"]
 
@@ -299,7 +284,7 @@ async def test_preflights_back_off_also_where_the_status_keeps_nothing_of_them()
     simulation.job_blocked = ""
     simulation.annotate(retry="now")
     await operator.run(
-        lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v2"},
+        lambda: rolled(simulation, "v2"),
         timeout_ms=400_000,
     )
     assert not [name for kind, name in simulation.objects if kind == "Job"]
@@ -331,9 +316,7 @@ async def test_a_preflight_that_ended_while_no_operator_ran_is_run_again() -> No
     await operator.run(lambda: any(kind == "Job" for kind, _ in simulation.objects))
     await end_late(simulation, operator)
     simulation.runs_job = lambda pod: False
-    await operator.run(
-        lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v2"}
-    )
+    await operator.run(lambda: rolled(simulation, "v2"))
 
 
 async def end_late(simulation: Simulation, operator: SimulatedOperator) -> None:
@@ -442,8 +425,7 @@ async def test_what_the_cluster_does_to_a_restarted_worker_is_named_and_waited_o
     await operator.pass_time(90_000)  # two sessions
     assert named in simulation.condition("Degraded")["message"]
     end()
-    v2 = {"slackwater/worker:v2"}
-    await operator.run(lambda: settled(simulation, 3) and set(simulation.images().values()) == v2)
+    await operator.run(lambda: rolled(simulation, "v2"))
     assert simulation.condition("Degraded")["reason"] not in ("RolloutStopped", "PreflightFailed")
     assert "RolloutStopped" not in [reason for reason, _ in simulation.events.said]
 
@@ -463,8 +445,7 @@ async def test_a_successor_whose_image_cannot_be_pulled_costs_no_predecessor() -
     assert sorted(simulation.serving.values()) == ["flights-a-0", "flights-a-1", "flights-a-2"]
     assert "i/o timeout" in simulation.status["rollout"]["reason"]
     simulation.pull_error = ""
-    v2 = {"slackwater/worker:v2"}
-    await operator.run(lambda: settled(simulation, 3) and set(simulation.images().values()) == v2)
+    await operator.run(lambda: rolled(simulation, "v2"))
     assert "RolloutStopped" not in [reason for reason, _ in simulation.events.said]
 
 
@@ -476,8 +457,7 @@ async def test_a_successor_without_a_node_is_waited_for_after_its_predecessor_ha
     await operator.pass_time(120_000)
     assert "Unschedulable" in simulation.condition("Degraded")["message"]
     simulation.room = None
-    v2 = {"slackwater/worker:v2"}
-    await operator.run(lambda: settled(simulation, 3) and set(simulation.images().values()) == v2)
+    await operator.run(lambda: rolled(simulation, "v2"))
     assert "RolloutStopped" not in [reason for reason, _ in simulation.events.said]
 
 
@@ -538,9 +518,7 @@ async def test_a_new_spec_supersedes_a_rolling_restart(first: str) -> None:
     simulation.change(pipeline=image(first))
     await operator.run(lambda: f"slackwater/worker:{first}" in simulation.images().values())
     simulation.change(pipeline=image("v3"))
-    await operator.run(
-        lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v3"}
-    )
+    await operator.run(lambda: rolled(simulation, "v3"))
     assert simulation.group.rebalances == before, simulation.group.why
 
 
@@ -552,9 +530,7 @@ async def test_a_paused_rollout_restarts_no_worker() -> None:
     assert [action for action in operator.actions if isinstance(action, DeletePod)] == []
     assert simulation.status["rollout"]["phase"] == "Paused"
     simulation.annotate(paused="false")
-    await operator.run(
-        lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v2"}
-    )
+    await operator.run(lambda: rolled(simulation, "v2"))
 
 
 async def test_kubectl_rollout_restart_restarts_every_worker_once() -> None:
@@ -596,9 +572,7 @@ async def test_an_unreachable_kafka_stops_every_operation() -> None:
     }, done
     assert simulation.condition("Ready")["status"] != "True"
     simulation.clusters.away = False
-    await operator.run(
-        lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v2"}
-    )
+    await operator.run(lambda: rolled(simulation, "v2"))
 
 
 async def test_drift_is_corrected() -> None:
@@ -729,9 +703,7 @@ async def test_nothing_is_deleted_where_the_note_cannot_be_written() -> None:
     await operator.pass_time(20_000)
     assert [action for action in operator.actions if isinstance(action, DeletePod)] == []
     simulation.kube.fail = lambda verb, kind: False
-    await operator.run(
-        lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v2"}
-    )
+    await operator.run(lambda: rolled(simulation, "v2"))
     assert simulation.group.rebalances == 1
 
 
@@ -786,9 +758,7 @@ async def test_a_step_waits_for_the_rolling_restart() -> None:
     simulation.change(replicas=4)
     await operator.pass_time(1_000)
     assert len(simulation.pods) <= 3
-    await operator.run(
-        lambda: settled(simulation, 4) and set(simulation.images().values()) == {"slackwater/worker:v2"}
-    )
+    await operator.run(lambda: rolled(simulation, "v2", 4))
     assert simulation.group.rebalances == before + 1, simulation.group.why
 
 
@@ -796,9 +766,7 @@ async def test_a_new_revision_and_a_new_number_are_applied_together() -> None:
     simulation, operator = await started()
     before = simulation.group.rebalances
     simulation.change(pipeline=image("v2"), replicas=5)
-    await operator.run(
-        lambda: settled(simulation, 5) and set(simulation.images().values()) == {"slackwater/worker:v2"}
-    )
+    await operator.run(lambda: rolled(simulation, "v2", 5))
     assert simulation.group.rebalances == before + 1, simulation.group.why
 
 

@@ -13,9 +13,9 @@ from slackwater_operator.policies.explanations import explain
 from slackwater_operator.policies.rollout.analysis import MetricValue
 from slackwater_operator.specs.revision_record import HISTORY_LIMIT
 from slackwater_operator.telemetry.metrics import GroupFigures
-from tests.operator.unit.planner.simulation.simulated_cluster import Simulation
+from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, image, rolled, settled
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
-from tests.operator.unit.planner.simulation.takeovers import image, rolled, said, settled, taking_over
+from tests.operator.unit.planner.simulation.takeovers import said, taking_over
 
 LETTERS = {"name": "letters", "figure": "DeadLetterRate", "thresholdRange": {"max": 0.01}}
 QUERY = {"name": "errors", "query": "sum(errors)", "thresholdRange": {"max": 0}}

@@ -7,8 +7,8 @@ from slackwater.runtime.config.worker_config import WORKER_PROPERTIES
 from slackwater_operator.controller.settings import Settings
 from slackwater_operator.kafka.cluster_observer import TOPICS_MAX_AGE_MS
 from slackwater_operator.planner.actions import ApplyObject
-from tests.operator.unit.planner.plans.test_plan_simulated import image, settled, started
-from tests.operator.unit.planner.simulation.simulated_cluster import NAME, Simulation, spec
+from tests.operator.unit.planner.plans.test_plan_simulated import started
+from tests.operator.unit.planner.simulation.simulated_cluster import NAME, Simulation, image, settled, spec
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
 
 

@@ -874,3 +874,29 @@ def spec(**changes: Any) -> Json:
         "replicas": 3,
         **changes,
     }
+
+
+def image(tag: str) -> dict[str, object]:
+    """A pipeline with the worker's image of that tag."""
+    return {**spec()["pipeline"], "image": f"slackwater/worker:{tag}"}
+
+
+def settled(simulation: Simulation, replicas: int, *, phase: str = "Idle") -> bool:
+    """Whether so many workers run, and nothing is under way."""
+    there = simulation.status
+    return (
+        simulation.condition("Ready").get("status") == "True"
+        and there["rollout"]["phase"] == phase
+        and there["observedGeneration"] == simulation.resource["metadata"]["generation"]
+        and there["desiredReplicas"] == replicas
+        and len(simulation.running) == replicas
+    )
+
+
+def rolled(simulation: Simulation, tag: str, replicas: int = 3) -> bool:
+    """Whether the group is at rest in one set with that image."""
+    return (
+        settled(simulation, replicas)
+        and set(simulation.images().values()) == {f"slackwater/worker:{tag}"}
+        and len(simulation.spans()) == 1
+    )

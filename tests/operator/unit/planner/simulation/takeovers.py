@@ -7,8 +7,7 @@ from typing import Any
 from slackwater.tracing.spans import NO_TRACING, Tracing
 from slackwater_operator.planner.actions import Action, RequestTakeover, SetReplicas
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from tests.operator.unit.planner.plans.test_plan_simulated import image, settled
-from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, Timing, spec
+from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, Timing, settled, spec
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
 
 PAUSE_MS = 1_000
@@ -60,15 +59,6 @@ def _loses(snapshot: GroupSnapshot, action: SetReplicas) -> bool:
     return action.replicas < there.replicas
 
 
-def rolled(simulation: Simulation, tag: str, replicas: int = 3) -> bool:
-    """Whether the group is at rest in one set with that image."""
-    return (
-        settled(simulation, replicas)
-        and set(simulation.images().values()) == {f"slackwater/worker:{tag}"}
-        and len(simulation.spans()) == 1
-    )
-
-
 def said(simulation: Simulation, reason: str) -> list[str]:
     """The Events of that reason."""
     return [text for kind, text in simulation.events.said if kind == reason]
@@ -77,6 +67,3 @@ def said(simulation: Simulation, reason: str) -> list[str]:
 def outcomes(operator: SimulatedOperator) -> list[str]:
     """How the takeovers went, in order."""
     return operator.taken_over
-
-
-__all__ = ["image", "outcomes", "rolled", "rollout", "said", "settled", "taking_over", "watch"]

@@ -7,18 +7,17 @@ import itertools
 import pytest
 
 from slackwater_operator.planner.actions import ApplyObject, CreateSecret, DeletePod, RemoveMembers
-from tests.operator.unit.planner.simulation.simulated_cluster import Json, Simulation, Timing, spec
-from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
-from tests.operator.unit.planner.simulation.takeovers import (
+from tests.operator.unit.planner.simulation.simulated_cluster import (
+    Json,
+    Simulation,
+    Timing,
     image,
-    outcomes,
     rolled,
-    rollout,
-    said,
     settled,
-    taking_over,
-    watch,
+    spec,
 )
+from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
+from tests.operator.unit.planner.simulation.takeovers import outcomes, rollout, said, taking_over, watch
 
 
 async def test_a_first_group_begins_with_set_a_and_its_secret() -> None:

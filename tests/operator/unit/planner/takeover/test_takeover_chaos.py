@@ -12,9 +12,9 @@ from collections import Counter
 import pytest
 
 from slackwater_operator.planner.actions import Action, RequestTakeover, SetReplicas
-from tests.operator.unit.planner.simulation.simulated_cluster import NAME, Simulation
+from tests.operator.unit.planner.simulation.simulated_cluster import NAME, Simulation, image, settled
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
-from tests.operator.unit.planner.simulation.takeovers import image, outcomes, rollout, settled, taking_over
+from tests.operator.unit.planner.simulation.takeovers import outcomes, rollout, taking_over
 
 CHUNK = 8
 """How many seeds `make test` runs; the `long` tests run 200."""

@@ -12,16 +12,9 @@ from tests.operator.unit.planner.simulation.killed import (
     once_after_any_action,
     once_after_any_sixth_action,
 )
-from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, spec
+from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, image, rolled, settled, spec
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
-from tests.operator.unit.planner.simulation.takeovers import (
-    image,
-    rolled,
-    rollout,
-    settled,
-    taking_over,
-    watch,
-)
+from tests.operator.unit.planner.simulation.takeovers import rollout, taking_over, watch
 
 
 async def roll(simulation: Simulation, operator: SimulatedOperator) -> None:
