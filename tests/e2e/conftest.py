@@ -11,6 +11,9 @@ import pytest
 
 from tests.support.controlplane import ControlPlane
 from tests.support.devbroker import DevBroker
+from tests.support.kafka import KafkaCluster
+from tests.support.site import ClusterSite
+from tests.support.site.operator import OperatorProcess
 from tests.support.waiting import HANG_S
 from tests.support.workers.local_run_site import LocalRunSite
 
@@ -47,6 +50,19 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     """A fresh namespace that enforces restricted Pod Security, deleted afterwards."""
     with control_plane.namespace() as name:
         yield name
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane, kafka: KafkaCluster, namespace: str) -> Iterator[ClusterSite]:
+    """A site with an operator, on the run's Kafka."""
+    with ClusterSite(control_plane, kafka, namespace) as made, made.operator():
+        yield made
+
+
+@pytest.fixture
+def operator(cluster: ClusterSite) -> OperatorProcess:
+    """The operator of `cluster`."""
+    return cluster.operators[0]
 
 
 @pytest.fixture(scope="session")

@@ -30,21 +30,20 @@ MORE = 3
     ],
 )
 def test_topics_are_added_and_removed_by_a_rollout_that_costs_one_rebalance(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, strategy: str, workers: int
+    cluster: ClusterSite, namespace: str, strategy: str, workers: int
 ) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        name = f"topics-{namespace}"
-        site.make_topic(f"{name}-more", MORE)
-        group = site.group(name, partitions=PARTITIONS, replicas=workers, rollout={"strategy": strategy})
-        group.await_settled(workers)
-        group.await_condition("RolledOut")
+    name = f"topics-{namespace}"
+    cluster.make_topic(f"{name}-more", MORE)
+    group = cluster.group(name, partitions=PARTITIONS, replicas=workers, rollout={"strategy": strategy})
+    group.await_settled(workers)
+    group.await_condition("RolledOut")
 
-        _change_topics(group, [name, f"{name}-more"], workers, PARTITIONS + MORE)
-        _change_topics(group, [name], workers, PARTITIONS)
+    _change_topics(group, [name, f"{name}-more"], workers, PARTITIONS + MORE)
+    _change_topics(group, [name], workers, PARTITIONS)
 
-        reasons = [event["reason"] for event in group.events()]
-        assert "RolloutStopped" not in reasons
-        assert reasons.count("RebalanceExpected") == 2, reasons
+    reasons = [event["reason"] for event in group.events()]
+    assert "RolloutStopped" not in reasons
+    assert reasons.count("RebalanceExpected") == 2, reasons
 
 
 @pytest.mark.long

@@ -38,14 +38,10 @@ LAG_EACH = 1_000
 
 
 @pytest.fixture
-def site(control_plane: ControlPlane, kafka: KafkaCluster, namespace: str) -> Iterator[ClusterSite]:
+def site(cluster: ClusterSite, kafka: KafkaCluster) -> Iterator[ClusterSite]:
     """A site with an operator and the metrics adapter."""
-    with (
-        ClusterSite(control_plane, kafka, namespace) as made,
-        made.operator(),
-        external_metrics(control_plane, namespace, kafka.bootstrap),
-    ):
-        yield made
+    with external_metrics(cluster.plane, cluster.namespace, kafka.bootstrap):
+        yield cluster
 
 
 class Hpa:

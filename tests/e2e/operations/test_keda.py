@@ -19,7 +19,6 @@ from tests.e2e.operations.test_hpa import LAG_EACH, ORPHANS_MS, SLOW, Hpa, from_
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.controlplane.api import Json
 from tests.support.controlplane.keda import API_VERSION, OPERATOR, Keda, keda
-from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, now_ms
 from tests.support.waiting import HANG_S, WAIT_S
 
@@ -49,12 +48,9 @@ def real_keda(control_plane: ControlPlane) -> Iterator[Keda]:
 
 
 @pytest.fixture
-def site(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, real_keda: Keda
-) -> Iterator[ClusterSite]:
+def site(real_keda: Keda, cluster: ClusterSite) -> Iterator[ClusterSite]:
     """A site with an operator, and KEDA."""
-    with ClusterSite(control_plane, kafka, namespace) as made, made.operator():
-        yield made
+    yield cluster
     print(real_keda.log(OPERATOR)[-20_000:])  # pytest shows it where the test has failed
 
 

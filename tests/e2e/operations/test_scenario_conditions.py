@@ -16,84 +16,74 @@ pytestmark = pytest.mark.controlplane
 
 
 @pytest.mark.long
-def test_a_hot_partition_is_named_and_does_not_scale(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
-) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        group = site.group(
-            f"hot-{namespace}",
-            partitions=6,
-            replicas=2,
-            handler="slow",
-            scaling={"minReplicas": 2, "maxReplicas": 6, "lagPerReplica": 1000},
+def test_a_hot_partition_is_named_and_does_not_scale(cluster: ClusterSite, namespace: str) -> None:
+    group = cluster.group(
+        f"hot-{namespace}",
+        partitions=6,
+        replicas=2,
+        handler="slow",
+        scaling={"minReplicas": 2, "maxReplicas": 6, "lagPerReplica": 1000},
+    )
+    group.await_settled(2)
+    with group.load(rate=0) as load, group.record() as recorder:
+        load.burst(120_000, partition=3)
+        condition = group.await_condition(
+            "SkewLimited", reason="HotPartition", timeout_s=HOT_AFTER_MS / 1000 + WAIT_S
         )
-        group.await_settled(2)
-        with group.load(rate=0) as load, group.record() as recorder:
-            load.burst(120_000, partition=3)
-            condition = group.await_condition(
-                "SkewLimited", reason="HotPartition", timeout_s=HOT_AFTER_MS / 1000 + WAIT_S
-            )
-            assert f"{group.topic}-3" in condition["message"]
-            assert recorder.replicas() == [2], "more workers would not help"
+        assert f"{group.topic}-3" in condition["message"]
+        assert recorder.replicas() == [2], "more workers would not help"
 
 
 @pytest.mark.long
-def test_more_workers_than_partitions_are_named(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
-) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        group = site.group(f"spare-{namespace}", partitions=2, replicas=3)
-        group.await_settled(3)
-        condition = group.await_condition("Scaled", reason="MoreWorkersThanPartitions")
-        assert "3 workers for 2 partitions" in condition["message"]
+def test_more_workers_than_partitions_are_named(cluster: ClusterSite, namespace: str) -> None:
+    group = cluster.group(f"spare-{namespace}", partitions=2, replicas=3)
+    group.await_settled(3)
+    condition = group.await_condition("Scaled", reason="MoreWorkersThanPartitions")
+    assert "3 workers for 2 partitions" in condition["message"]
 
 
 @pytest.mark.long
-def test_a_stuck_consumer_is_named(control_plane: ControlPlane, kafka: KafkaCluster, namespace: str) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        group = site.group(
-            f"stuck-{namespace}",
-            partitions=2,
-            replicas=2,
-            handler="stuck",
-            kafka={"properties": {"max.poll.interval.ms": "30000"}},
-        )
-        group.await_settled(2)
-        with group.load(rate=0) as load:
-            load.burst(50)
-            until(lambda: group.handled_count() == 50, "handled")
-            site.switch("stuck")
-            load.burst(50)
-            condition = group.await_condition("Stuck", reason="StuckConsumer")
-            assert f"{group.topic}-" in condition["message"]
-            site.switch(None)
-            group.await_condition("Stuck", "False")
-            produced = load.stop()
-        group.await_handled(produced)
-        assert group.verify(produced).lost == 0
+def test_a_stuck_consumer_is_named(cluster: ClusterSite, namespace: str) -> None:
+    group = cluster.group(
+        f"stuck-{namespace}",
+        partitions=2,
+        replicas=2,
+        handler="stuck",
+        kafka={"properties": {"max.poll.interval.ms": "30000"}},
+    )
+    group.await_settled(2)
+    with group.load(rate=0) as load:
+        load.burst(50)
+        until(lambda: group.handled_count() == 50, "handled")
+        cluster.switch("stuck")
+        load.burst(50)
+        condition = group.await_condition("Stuck", reason="StuckConsumer")
+        assert f"{group.topic}-" in condition["message"]
+        cluster.switch(None)
+        group.await_condition("Stuck", "False")
+        produced = load.stop()
+    group.await_handled(produced)
+    assert group.verify(produced).lost == 0
 
 
 @pytest.mark.long
-def test_a_topic_without_new_records_is_idle_and_is_not_scaled(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
-) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        group = site.group(
-            f"idle-{namespace}",
-            partitions=4,
-            replicas=2,
-            scaling={"minReplicas": 2, "maxReplicas": 4, "lagPerReplica": 1000},
+def test_a_topic_without_new_records_is_idle_and_is_not_scaled(cluster: ClusterSite, namespace: str) -> None:
+    group = cluster.group(
+        f"idle-{namespace}",
+        partitions=4,
+        replicas=2,
+        scaling={"minReplicas": 2, "maxReplicas": 4, "lagPerReplica": 1000},
+    )
+    group.await_settled(2)
+    with group.load(rate=100) as load, group.record() as recorder:
+        until(lambda: group.handled_count() > 500, "records are handled")
+        group.await_handled(load.stop())
+        condition = group.await_condition(
+            "Stuck", "False", reason="TopicIdle", timeout_s=IDLE_AFTER_MS / 1000 + WAIT_S
         )
-        group.await_settled(2)
-        with group.load(rate=100) as load, group.record() as recorder:
-            until(lambda: group.handled_count() > 500, "records are handled")
-            group.await_handled(load.stop())
-            condition = group.await_condition(
-                "Stuck", "False", reason="TopicIdle", timeout_s=IDLE_AFTER_MS / 1000 + WAIT_S
-            )
-            assert group.topic in condition["message"]
-            assert group.condition("Ready")["status"] == "True"
-            assert recorder.replicas() == [2]
+        assert group.topic in condition["message"]
+        assert group.condition("Ready")["status"] == "True"
+        assert recorder.replicas() == [2]
 
 
 @pytest.mark.long

@@ -19,20 +19,19 @@ pytestmark = pytest.mark.controlplane
 
 @pytest.mark.long
 def test_a_preflight_that_the_environment_failed_is_repeated_until_it_passes(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
+    cluster: ClusterSite, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        passes = site.folder / "passes"
-        script = f'[ -e {passes} ] || {{ echo no broker answers >&2; exit 5; }}; exec "$@"'
-        image = site.push("later", ("sh", "-c", script, "sh"))
-        group = site.group(f"late-{namespace}", partitions=2, replicas=1, pipeline={"image": image})
-        condition = group.await_condition("Degraded", reason="PreflightFailed")
-        assert "no broker answers" in condition["message"]
-        assert "is tried again" in condition["message"]
-        assert "failed" not in group.status()["rollout"]
-        passes.touch()
-        group.await_settled(1)
-        group.await_condition("Degraded", "False")
+    passes = cluster.folder / "passes"
+    script = f'[ -e {passes} ] || {{ echo no broker answers >&2; exit 5; }}; exec "$@"'
+    image = cluster.push("later", ("sh", "-c", script, "sh"))
+    group = cluster.group(f"late-{namespace}", partitions=2, replicas=1, pipeline={"image": image})
+    condition = group.await_condition("Degraded", reason="PreflightFailed")
+    assert "no broker answers" in condition["message"]
+    assert "is tried again" in condition["message"]
+    assert "failed" not in group.status()["rollout"]
+    passes.touch()
+    group.await_settled(1)
+    group.await_condition("Degraded", "False")
 
 
 @pytest.mark.long
@@ -53,36 +52,29 @@ def test_a_preflight_that_the_environment_failed_is_repeated_until_it_passes(
     ids=["ServiceAccount", "Secret"],
 )
 def test_a_condition_names_what_blocks_a_preflight_and_clears_afterwards(
-    control_plane: ControlPlane,
-    kafka: KafkaCluster,
-    namespace: str,
-    pod: Json,
-    missing: Json,
-    cause: str,
+    cluster: ClusterSite, control_plane: ControlPlane, namespace: str, pod: Json, missing: Json, cause: str
 ) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        group = site.group(f"held-{namespace}", partitions=2, replicas=1, template={"spec": pod})
-        condition = group.await_condition("Degraded", reason="PreflightBlocked")
-        assert cause in condition["message"]
-        control_plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(missing))
-        group.await_settled(1)
-        group.await_condition("Degraded", "False")
+    group = cluster.group(f"held-{namespace}", partitions=2, replicas=1, template={"spec": pod})
+    condition = group.await_condition("Degraded", reason="PreflightBlocked")
+    assert cause in condition["message"]
+    control_plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(missing))
+    group.await_settled(1)
+    group.await_condition("Degraded", "False")
 
 
 @pytest.mark.long
 def test_a_condition_names_the_quota_that_blocks_a_pod(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
+    cluster: ClusterSite, control_plane: ControlPlane, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        with resource_quota(control_plane, namespace, "small", pods="1"):
-            group = site.group(
-                f"pods-{namespace}", partitions=2, replicas=2, rollout={"preflight": {"enabled": False}}
-            )
-            condition = group.await_condition("Degraded", reason="PodsNotCreated")
-            assert "cannot be created" in condition["message"]
-            assert "exceeded quota: small" in condition["message"]
-        group.await_settled(2)
-        group.await_condition("Degraded", "False")
+    with resource_quota(control_plane, namespace, "small", pods="1"):
+        group = cluster.group(
+            f"pods-{namespace}", partitions=2, replicas=2, rollout={"preflight": {"enabled": False}}
+        )
+        condition = group.await_condition("Degraded", reason="PodsNotCreated")
+        assert "cannot be created" in condition["message"]
+        assert "exceeded quota: small" in condition["message"]
+    group.await_settled(2)
+    group.await_condition("Degraded", "False")
 
 
 @pytest.mark.long

@@ -51,13 +51,12 @@ def test_a_request_above_its_limit_is_reported_until_it_is_corrected(
 
 
 def test_an_exceeded_quota_is_reported_until_it_is_raised(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
+    cluster: ClusterSite, control_plane: ControlPlane, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        with resource_quota(control_plane, namespace, "small", **{"count/jobs.batch": "0"}):
-            group = site.group(f"quota-{namespace}", partitions=2, replicas=1)
-            condition = group.await_condition("Degraded", reason="QuotaExceeded")
-            assert "exceeded quota: small" in condition["message"]
-            assert warnings(group, "QuotaExceeded") == 1
-        group.await_settled(1)
-        group.await_condition("Degraded", "False")
+    with resource_quota(control_plane, namespace, "small", **{"count/jobs.batch": "0"}):
+        group = cluster.group(f"quota-{namespace}", partitions=2, replicas=1)
+        condition = group.await_condition("Degraded", reason="QuotaExceeded")
+        assert "exceeded quota: small" in condition["message"]
+        assert warnings(group, "QuotaExceeded") == 1
+    group.await_settled(1)
+    group.await_condition("Degraded", "False")

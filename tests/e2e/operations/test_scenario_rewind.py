@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.controlplane import ControlPlane, path_of, until
-from tests.support.kafka import KafkaCluster
+from tests.support.controlplane import path_of, until
 from tests.support.site import ClusterSite, Group, now_ms
+from tests.support.site.operator import OperatorProcess
 from tests.support.site.sink import handled
 
 pytestmark = pytest.mark.controlplane
@@ -30,42 +30,41 @@ def _jobs_and_pods(group: Group) -> list[str]:
 @pytest.mark.long
 @pytest.mark.parametrize("killed", [False, True])
 def test_an_annotation_rewinds_a_group_and_every_record_is_there_once(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, killed: bool
+    cluster: ClusterSite, operator: OperatorProcess, namespace: str, killed: bool
 ) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
-        group = site.group(f"rewind-{namespace}", partitions=2, replicas=2)
+    group = cluster.group(f"rewind-{namespace}", partitions=2, replicas=2)
+    group.await_settled(2)
+    with group.load(rate=0) as load:
+        load.burst(200)
+        until(lambda: group.handled_count() == 200, "everything handled")
+        files, uids = _files(group), group.uids()
+        later = [place for place in handled(group.sink) if place[0] == 1 or place[1] >= 30]
+
+        group.annotate(rewind=f"{group.topic}:7:0")
+        condition = group.await_condition("Degraded", reason="RewindRefused")
+        assert f"{group.topic}-7 does not exist: the topic has 2 partitions" in condition["message"]
+        assert group.uids() == uids
+
+        since = now_ms()
+        group.annotate(rewind=f"{group.topic}:0:30 {group.topic}:1:start")
+        load.rate = 50
+        for phase in ("Checking", "Stopping", "Rewinding") if killed else ():
+            until(lambda phase=phase: group.status()["rewind"]["phase"] == phase, phase)  # type: ignore[misc]
+            operator.restart_after()
+        condition = group.await_condition("Rewound")
+        assert f"{group.topic}-0: the group continues at offset 30" in condition["message"]
+        assert f"{group.topic}-1: the group continues at offset 0" in condition["message"]
+        removed = int(condition["message"].split("removed ")[1].split(" rows")[0])
+        assert removed >= len(later) > 100, "of partition 0 from offset 30 on, and all of partition 1"
         group.await_settled(2)
-        with group.load(rate=0) as load:
-            load.burst(200)
-            until(lambda: group.handled_count() == 200, "everything handled")
-            files, uids = _files(group), group.uids()
-            later = [place for place in handled(group.sink) if place[0] == 1 or place[1] >= 30]
-
-            group.annotate(rewind=f"{group.topic}:7:0")
-            condition = group.await_condition("Degraded", reason="RewindRefused")
-            assert f"{group.topic}-7 does not exist: the topic has 2 partitions" in condition["message"]
-            assert group.uids() == uids
-
-            since = now_ms()
-            group.annotate(rewind=f"{group.topic}:0:30 {group.topic}:1:start")
-            load.rate = 50
-            for phase in ("Checking", "Stopping", "Rewinding") if killed else ():
-                until(lambda phase=phase: group.status()["rewind"]["phase"] == phase, phase)  # type: ignore[misc]
-                operator.restart_after()
-            condition = group.await_condition("Rewound")
-            assert f"{group.topic}-0: the group continues at offset 30" in condition["message"]
-            assert f"{group.topic}-1: the group continues at offset 0" in condition["message"]
-            removed = int(condition["message"].split("removed ")[1].split(" rows")[0])
-            assert removed >= len(later) > 100, "of partition 0 from offset 30 on, and all of partition 1"
-            group.await_settled(2)
-            produced = load.stop()
-        group.await_handled(produced)
-        verdict = group.verify(produced)
-        assert verdict.exact, verdict
-        assert not files.items() <= _files(group).items(), "rows were written again"
-        assert not set(uids.values()) & set(group.uids().values()), "the workers were stopped"
-        assert group.rebalances(since) == 1, group.tell()
-        reasons = {event["reason"] for event in group.events()}
-        assert {"RewindRefused", "Rewinding", "Rewound"} <= reasons
-        group.await_condition("Degraded", "False")
-        until(lambda: not _jobs_and_pods(group), "the Jobs gone")
+        produced = load.stop()
+    group.await_handled(produced)
+    verdict = group.verify(produced)
+    assert verdict.exact, verdict
+    assert not files.items() <= _files(group).items(), "rows were written again"
+    assert not set(uids.values()) & set(group.uids().values()), "the workers were stopped"
+    assert group.rebalances(since) == 1, group.tell()
+    reasons = {event["reason"] for event in group.events()}
+    assert {"RewindRefused", "Rewinding", "Rewound"} <= reasons
+    group.await_condition("Degraded", "False")
+    until(lambda: not _jobs_and_pods(group), "the Jobs gone")

@@ -68,30 +68,29 @@ def test_a_bad_revision_is_rolled_back(
 
 
 def test_a_stopped_rollout_continues_with_the_next_good_revision(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
+    cluster: ClusterSite, namespace: str
 ) -> None:
     """Under load: this is the rolling restart of `make verify`, too."""
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        group = site.group(f"then-{namespace}", partitions=4, replicas=2)
-        before = group.await_settled(2)
-        group.await_condition("RolledOut")
-        with group.load(rate=20, turn_s=1.0) as load:
-            since = group.roll(site.push("bad", CRASHES))
-            group.await_condition("Degraded", reason="PreflightFailed")
-            group.roll(site.image("v3"))
-            group.await_rolled(site.image("v3"), 2)
-            group.await_condition("Degraded", "False")
-            after = group.await_settled(2)
-            produced = load.stop()
-        group.await_handled(produced)
+    group = cluster.group(f"then-{namespace}", partitions=4, replicas=2)
+    before = group.await_settled(2)
+    group.await_condition("RolledOut")
+    with group.load(rate=20, turn_s=1.0) as load:
+        since = group.roll(cluster.push("bad", CRASHES))
+        group.await_condition("Degraded", reason="PreflightFailed")
+        group.roll(cluster.image("v3"))
+        group.await_rolled(cluster.image("v3"), 2)
+        group.await_condition("Degraded", "False")
+        after = group.await_settled(2)
+        produced = load.stop()
+    group.await_handled(produced)
 
-        assert after == before, "the generation has moved"
-        assert group.rebalances(since) == 0
-        restarts = group.restarts(since)
-        assert sorted(restart.instance for restart in restarts) == [f"{group.name}-0", f"{group.name}-1"]
-        assert all(restart.same_generation for restart in restarts), restarts
-        gaps = [restart.gap_ms for restart in restarts]
-        assert all(gap is not None and gap < SESSION_MS for gap in gaps), restarts
-        verdict = group.verify(produced)
-        assert verdict.exact, verdict
-        assert any("rollout" in decision["kind"] for decision in group.decisions())
+    assert after == before, "the generation has moved"
+    assert group.rebalances(since) == 0
+    restarts = group.restarts(since)
+    assert sorted(restart.instance for restart in restarts) == [f"{group.name}-0", f"{group.name}-1"]
+    assert all(restart.same_generation for restart in restarts), restarts
+    gaps = [restart.gap_ms for restart in restarts]
+    assert all(gap is not None and gap < SESSION_MS for gap in gaps), restarts
+    verdict = group.verify(produced)
+    assert verdict.exact, verdict
+    assert any("rollout" in decision["kind"] for decision in group.decisions())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite
 
 pytestmark = pytest.mark.controlplane
@@ -23,40 +21,34 @@ GAP_SHARE = 0.3
     ],
 )
 def test_a_rolling_restart_costs_no_rebalance(
-    control_plane: ControlPlane,
-    kafka: KafkaCluster,
-    namespace: str,
-    workers: int,
-    rate: float,
-    gap_share: float,
+    cluster: ClusterSite, namespace: str, workers: int, rate: float, gap_share: float
 ) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        group = site.group(
-            f"roll-{namespace}", partitions=2 * workers, replicas=workers, session_timeout_ms=SESSION_MS
-        )
-        before = group.await_settled(workers)
-        with group.load(rate=rate) as load:
-            group.await_condition("RolledOut")
-            since = group.roll(site.image("v2"))
-            group.await_rolled(site.image("v2"), workers)
-            after = group.await_settled(workers)
-            produced = load.stop()
-        group.await_handled(produced)
+    group = cluster.group(
+        f"roll-{namespace}", partitions=2 * workers, replicas=workers, session_timeout_ms=SESSION_MS
+    )
+    before = group.await_settled(workers)
+    with group.load(rate=rate) as load:
+        group.await_condition("RolledOut")
+        since = group.roll(cluster.image("v2"))
+        group.await_rolled(cluster.image("v2"), workers)
+        after = group.await_settled(workers)
+        produced = load.stop()
+    group.await_handled(produced)
 
-        restarts = group.restarts(since)
-        summary = "\n".join(str(restart) for restart in restarts)
-        print(summary)
-        assert {restart.instance for restart in restarts} == {f"{group.name}-{n}" for n in range(workers)}, (
-            summary
-        )
-        assert len(restarts) == workers, f"each worker restarts once:\n{summary}"
-        assert after == before, "the generation has moved"
-        assert group.rebalances(since) == 0, summary
-        assert all(restart.same_generation for restart in restarts), summary
-        gaps = [restart.gap_ms for restart in restarts]
-        assert all(gap is not None and gap <= gap_share * SESSION_MS for gap in gaps), summary
-        verdict = group.verify(produced)
-        print(verdict, f"gaps ms: {sorted(gap for gap in gaps if gap is not None)}")
-        assert verdict.lost == 0, verdict
-        assert verdict.duplicated == 0, verdict
-        assert any("rollout" in decision["kind"] for decision in group.decisions())
+    restarts = group.restarts(since)
+    summary = "\n".join(str(restart) for restart in restarts)
+    print(summary)
+    assert {restart.instance for restart in restarts} == {f"{group.name}-{n}" for n in range(workers)}, (
+        summary
+    )
+    assert len(restarts) == workers, f"each worker restarts once:\n{summary}"
+    assert after == before, "the generation has moved"
+    assert group.rebalances(since) == 0, summary
+    assert all(restart.same_generation for restart in restarts), summary
+    gaps = [restart.gap_ms for restart in restarts]
+    assert all(gap is not None and gap <= gap_share * SESSION_MS for gap in gaps), summary
+    verdict = group.verify(produced)
+    print(verdict, f"gaps ms: {sorted(gap for gap in gaps if gap is not None)}")
+    assert verdict.lost == 0, verdict
+    assert verdict.duplicated == 0, verdict
+    assert any("rollout" in decision["kind"] for decision in group.decisions())

@@ -50,42 +50,39 @@ SIZES = [
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_new_image_rolls_out_by_takeover(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, size: Size
-) -> None:
+def test_a_new_image_rolls_out_by_takeover(cluster: ClusterSite, namespace: str, size: Size) -> None:
     """The goal is a median pause of 50 ms and a worst pause of 250 ms. Two cores that run nothing but the
     workers, three brokers, the control plane and the load meet it. The limits allow for other processes."""
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        spec: dict[str, Any] = {
-            "partitions": size.partitions,
-            "replicas": size.workers,
-            "rollout": TAKEOVER,
-            "delivery": {"batchInterval": "500ms"},
-            "pipeline": {"engine": "python", "handler": "handlers:keep_rows"},
-        }
-        group = site.group(f"over-{namespace}", **spec)
-        before = group.await_settled(size.workers)
-        group.await_condition("RolledOut")
-        with group.load(rate=size.rate, linger_ms=LINGER_MS, turn_s=TURN_S) as load:
-            until(lambda: load.sent > STEADY_S * size.rate, "a load that brokers and workers are used to")
-            roll = _roll(site, group, spec, size.workers)
-            after = group.await_settled(size.workers)
-            joins, pauses = _taken(group)
-            produced = load.stop()
-        group.await_handled(produced)
-        _check(group, size.workers, roll, produced, (before, after))
+    spec: dict[str, Any] = {
+        "partitions": size.partitions,
+        "replicas": size.workers,
+        "rollout": TAKEOVER,
+        "delivery": {"batchInterval": "500ms"},
+        "pipeline": {"engine": "python", "handler": "handlers:keep_rows"},
+    }
+    group = cluster.group(f"over-{namespace}", **spec)
+    before = group.await_settled(size.workers)
+    group.await_condition("RolledOut")
+    with group.load(rate=size.rate, linger_ms=LINGER_MS, turn_s=TURN_S) as load:
+        until(lambda: load.sent > STEADY_S * size.rate, "a load that brokers and workers are used to")
+        roll = _roll(cluster, group, spec, size.workers)
+        after = group.await_settled(size.workers)
+        joins, pauses = _taken(group)
+        produced = load.stop()
+    group.await_handled(produced)
+    _check(group, size.workers, roll, produced, (before, after))
 
-        said, by_sink = Pauses.of(list(pauses.values())), _by_sink(group, joins)
-        usual = usual_pauses(group.sink, roll.began_ms, roll.ended_ms, joins)
-        print(f"as the workers say it: {said}")
-        print(f"by the sink's files: {by_sink}; between any other two batches of a partition: {usual}")
-        assert said.count == by_sink.count == size.partitions, "each partition was served before and after"
-        assert said.median <= size.median_ms, said
-        assert said.worst <= size.worst_ms, said
-        # The files say when a batch was written, the workers when it was read: a batch lies between the two.
-        # No rest does: the old worker takes all that has come, and the new one the first that comes.
-        assert by_sink.median <= 2 * size.median_ms, (by_sink, usual)
-        assert by_sink.worst <= size.worst_ms, (by_sink, usual)
+    said, by_sink = Pauses.of(list(pauses.values())), _by_sink(group, joins)
+    usual = usual_pauses(group.sink, roll.began_ms, roll.ended_ms, joins)
+    print(f"as the workers say it: {said}")
+    print(f"by the sink's files: {by_sink}; between any other two batches of a partition: {usual}")
+    assert said.count == by_sink.count == size.partitions, "each partition was served before and after"
+    assert said.median <= size.median_ms, said
+    assert said.worst <= size.worst_ms, said
+    # The files say when a batch was written, the workers when it was read: a batch lies between the two.
+    # No rest does: the old worker takes all that has come, and the new one the first that comes.
+    assert by_sink.median <= 2 * size.median_ms, (by_sink, usual)
+    assert by_sink.worst <= size.worst_ms, (by_sink, usual)
 
 
 @pytest.mark.long

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.controlplane import ControlPlane, path_of, until
-from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, now_ms
+from tests.support.site.operator import OperatorProcess
 
 pytestmark = pytest.mark.controlplane
 
@@ -55,59 +55,57 @@ def _preflight_placed(plane: ControlPlane, namespace: str) -> bool:
 
 @pytest.mark.long
 def test_no_room_for_a_successor_falls_back_to_restarts(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
+    cluster: ClusterSite, operator: OperatorProcess, control_plane: ControlPlane, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
-        group = site.group(
-            f"room-{namespace}", partitions=PARTITIONS, replicas=WORKERS, rollout=_strategy("Restart")
-        )
-        before = group.await_settled(WORKERS)
-        group.await_condition("RolledOut")
-        with group.load(RATE) as load:
-            since = group.roll(site.image("v2"))
-            until(lambda: _preflight_placed(control_plane, namespace), "the preflight", 120, every_s=0.02)
-            with _full(control_plane, namespace):
-                group.await_rolled(site.image("v2"), WORKERS)
-            after = group.await_settled(WORKERS)
-            produced = load.stop()
-        group.await_handled(produced)
-        summary = "\n".join(map(str, [*group.takeovers(since), *group.restarts(since)]))
-        print(summary)
-        assert after == before
-        assert group.rebalances(since) == 0, f"{summary}\n{group.tell()}"
-        assert group.sets() == {f"{group.name}-b": (0, WORKERS)}
-        reasons = [event["reason"] for event in group.events()]
-        assert reasons.count("TakeoverFallback") == WORKERS, reasons
-        assert operator.metric("slackwater_operator_takeovers_total", outcome="fallback") == WORKERS
-        verdict = group.verify(produced)
-        assert verdict.exact, verdict
+    group = cluster.group(
+        f"room-{namespace}", partitions=PARTITIONS, replicas=WORKERS, rollout=_strategy("Restart")
+    )
+    before = group.await_settled(WORKERS)
+    group.await_condition("RolledOut")
+    with group.load(RATE) as load:
+        since = group.roll(cluster.image("v2"))
+        until(lambda: _preflight_placed(control_plane, namespace), "the preflight", 120, every_s=0.02)
+        with _full(control_plane, namespace):
+            group.await_rolled(cluster.image("v2"), WORKERS)
+        after = group.await_settled(WORKERS)
+        produced = load.stop()
+    group.await_handled(produced)
+    summary = "\n".join(map(str, [*group.takeovers(since), *group.restarts(since)]))
+    print(summary)
+    assert after == before
+    assert group.rebalances(since) == 0, f"{summary}\n{group.tell()}"
+    assert group.sets() == {f"{group.name}-b": (0, WORKERS)}
+    reasons = [event["reason"] for event in group.events()]
+    assert reasons.count("TakeoverFallback") == WORKERS, reasons
+    assert operator.metric("slackwater_operator_takeovers_total", outcome="fallback") == WORKERS
+    verdict = group.verify(produced)
+    assert verdict.exact, verdict
 
 
 @pytest.mark.long
 def test_no_room_for_a_successor_stops_the_roll(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
+    cluster: ClusterSite, control_plane: ControlPlane, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        group = site.group(
-            f"stop-{namespace}", partitions=PARTITIONS, replicas=WORKERS, rollout=_strategy("Stop")
-        )
-        before = group.await_settled(WORKERS)
-        group.await_condition("RolledOut")
-        uids = set(group.uids().values())
-        with group.load(RATE) as load:
-            since = group.roll(site.image("v2"))
-            until(lambda: _preflight_placed(control_plane, namespace), "the preflight", 120, every_s=0.02)
-            with _full(control_plane, namespace):
-                condition = group.await_condition("Degraded", reason="RolloutStopped")
-                until(lambda: len(group.sets()) == 1, "the new set gone")
-            assert group.await_settled(WORKERS) == before
-            produced = load.stop()
-        group.await_handled(produced)
-        print(condition["message"])
-        assert "Unschedulable" in condition["message"], condition
-        assert set(group.uids().values()) == uids, "nobody has gone"
-        assert group.rebalances(since) == 0, group.tell()
-        assert group.verify(produced).exact
+    group = cluster.group(
+        f"stop-{namespace}", partitions=PARTITIONS, replicas=WORKERS, rollout=_strategy("Stop")
+    )
+    before = group.await_settled(WORKERS)
+    group.await_condition("RolledOut")
+    uids = set(group.uids().values())
+    with group.load(RATE) as load:
+        since = group.roll(cluster.image("v2"))
+        until(lambda: _preflight_placed(control_plane, namespace), "the preflight", 120, every_s=0.02)
+        with _full(control_plane, namespace):
+            condition = group.await_condition("Degraded", reason="RolloutStopped")
+            until(lambda: len(group.sets()) == 1, "the new set gone")
+        assert group.await_settled(WORKERS) == before
+        produced = load.stop()
+    group.await_handled(produced)
+    print(condition["message"])
+    assert "Unschedulable" in condition["message"], condition
+    assert set(group.uids().values()) == uids, "nobody has gone"
+    assert group.rebalances(since) == 0, group.tell()
+    assert group.verify(produced).exact
 
 
 def _moved(group: Group) -> bool:
@@ -120,60 +118,56 @@ def _moved(group: Group) -> bool:
 @pytest.mark.long
 @pytest.mark.parametrize("count", [5, 2])
 def test_a_group_scales_in_the_middle_of_a_roll(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, count: int
+    cluster: ClusterSite, control_plane: ControlPlane, namespace: str, count: int
 ) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        group = site.group(
-            f"scale-{namespace}", partitions=10, replicas=WORKERS, rollout=_strategy("Restart", "2m")
-        )
-        group.await_settled(WORKERS)
-        group.await_condition("RolledOut")
-        with group.load(RATE) as load, group.record() as recorder:
-            since = group.roll(site.image("v2"))
-            until(lambda: _moved(group), "the first member moved")
-            control_plane.kubectl("-n", namespace, "scale", "cg", group.name, f"--replicas={count}")
-            group.await_rolled(site.image("v2"), count)
-            group.await_settled(count)
-            until(lambda: group.status()["replicas"] == count, "the status")
-            produced = load.stop()
-        group.await_handled(produced)
-        for takeover in group.takeovers(since):
-            print(takeover)
-        assert recorder.replicas() == [WORKERS, count], "members, not pods"
-        assert group.rebalances(since) == 1, f"the scaling, and nothing else\n{group.tell()}"
-        assert group.sets() == {f"{group.name}-b": (0, count)}
-        verdict = group.verify(produced)
-        assert verdict.exact, verdict
+    group = cluster.group(
+        f"scale-{namespace}", partitions=10, replicas=WORKERS, rollout=_strategy("Restart", "2m")
+    )
+    group.await_settled(WORKERS)
+    group.await_condition("RolledOut")
+    with group.load(RATE) as load, group.record() as recorder:
+        since = group.roll(cluster.image("v2"))
+        until(lambda: _moved(group), "the first member moved")
+        control_plane.kubectl("-n", namespace, "scale", "cg", group.name, f"--replicas={count}")
+        group.await_rolled(cluster.image("v2"), count)
+        group.await_settled(count)
+        until(lambda: group.status()["replicas"] == count, "the status")
+        produced = load.stop()
+    group.await_handled(produced)
+    for takeover in group.takeovers(since):
+        print(takeover)
+    assert recorder.replicas() == [WORKERS, count], "members, not pods"
+    assert group.rebalances(since) == 1, f"the scaling, and nothing else\n{group.tell()}"
+    assert group.sets() == {f"{group.name}-b": (0, count)}
+    verdict = group.verify(produced)
+    assert verdict.exact, verdict
 
 
 @pytest.mark.long
-def test_a_running_group_changes_its_strategy_and_back(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
-) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        group = site.group(f"change-{namespace}", partitions=PARTITIONS, replicas=WORKERS)
-        before = group.await_settled(WORKERS)
-        group.await_condition("RolledOut")
-        assert group.sets() == {group.name: (0, WORKERS)}
-        since = now_ms()
-        with group.load(RATE) as load:
-            until(lambda: min(group.committed().values()) > 0, "commits of every partition")
-            for strategy, image in (("Takeover", "v1"), ("Takeover", "v2"), ("Restart", "v2")):
-                changed, uids = now_ms(), set(group.uids().values())
-                group.change(rollout={"strategy": strategy}, pipeline={"image": site.image(image)})
-                until(lambda: _all_new(group, uids), f"{strategy}, {image}: all pods new")  # noqa: B023
-                group.await_rolled(site.image(image), WORKERS)
-                assert group.await_settled(WORKERS) == before, f"{strategy}, {image}: {group.tell()}"
-                changes = [*group.takeovers(changed), *group.restarts(changed)]
-                print(strategy, image, group.sets(), *changes, sep="\n  ")
-                assert len(changes) == WORKERS, "each member once"
-                assert len(group.sets()) == 1
-            assert all(not takeover.forced for takeover in group.takeovers(since))
-            produced = load.stop()
-        group.await_handled(produced)
-        assert group.rebalances(since) == 0, group.tell()
-        verdict = group.verify(produced)
-        assert verdict.exact, verdict
+def test_a_running_group_changes_its_strategy_and_back(cluster: ClusterSite, namespace: str) -> None:
+    group = cluster.group(f"change-{namespace}", partitions=PARTITIONS, replicas=WORKERS)
+    before = group.await_settled(WORKERS)
+    group.await_condition("RolledOut")
+    assert group.sets() == {group.name: (0, WORKERS)}
+    since = now_ms()
+    with group.load(RATE) as load:
+        until(lambda: min(group.committed().values()) > 0, "commits of every partition")
+        for strategy, image in (("Takeover", "v1"), ("Takeover", "v2"), ("Restart", "v2")):
+            changed, uids = now_ms(), set(group.uids().values())
+            group.change(rollout={"strategy": strategy}, pipeline={"image": cluster.image(image)})
+            until(lambda: _all_new(group, uids), f"{strategy}, {image}: all pods new")  # noqa: B023
+            group.await_rolled(cluster.image(image), WORKERS)
+            assert group.await_settled(WORKERS) == before, f"{strategy}, {image}: {group.tell()}"
+            changes = [*group.takeovers(changed), *group.restarts(changed)]
+            print(strategy, image, group.sets(), *changes, sep="\n  ")
+            assert len(changes) == WORKERS, "each member once"
+            assert len(group.sets()) == 1
+        assert all(not takeover.forced for takeover in group.takeovers(since))
+        produced = load.stop()
+    group.await_handled(produced)
+    assert group.rebalances(since) == 0, group.tell()
+    verdict = group.verify(produced)
+    assert verdict.exact, verdict
 
 
 def _all_new(group: Group, uids: set[str]) -> bool:

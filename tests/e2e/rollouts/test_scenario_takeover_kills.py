@@ -12,6 +12,7 @@ from tests.support.controlplane import ControlPlane, until
 from tests.support.controlplane.api import Json
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, Load, Produced, now_ms
+from tests.support.site.operator import OperatorProcess
 
 pytestmark = pytest.mark.controlplane
 
@@ -78,35 +79,34 @@ def _killed(who: str, when: str, moment: Moment) -> Any:
     ],
 )
 def test_a_takeover_survives_a_killed_pod(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, who: str, moment: Moment
+    cluster: ClusterSite, namespace: str, who: str, moment: Moment
 ) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        group, before = _settled(site, "pod")
-        site.push("v2", environment={"IMPORT_S": "1.5"})  # so that it is seen to warm up
-        with group.load(RATE) as load:
-            _under_way(group)
-            since = group.roll(site.image("v2"))
-            old, new = f"{group.name}-a-{LAST}", f"{group.name}-b-{LAST}"
-            if moment is _asked:
-                _await(group, old, new, _warming)
-                site.switch(STUCK)
-            if moment is _stands_by:
-                until(lambda: _moving(group), "the first takeover", 60, every_s=0.02)
-                group.change(rollout={"paused": True})  # which holds the order back
-            _await(group, old, new, moment)
-            victim = old if who == "predecessor" else new
-            pid = site.plane.pods.kill(namespace, victim)
-            site.switch(None)
-            until(lambda: _ended(site, victim, pid), f"{victim} ended")
-            if moment is _stands_by:
-                group.change(rollout={"paused": False})
-            group.await_rolled(site.image("v2"), WORKERS)
-            produced = _settles(group, load, before)
-        summary = _check(group, produced, since)
-        killed = [
-            event for event in group.worker_events() if event.event == "exited" and event.data["code"] == 137
-        ]
-        assert [event.pod for event in killed if event.ts_ms >= since] == [victim], summary
+    group, before = _settled(cluster, "pod")
+    cluster.push("v2", environment={"IMPORT_S": "1.5"})  # so that it is seen to warm up
+    with group.load(RATE) as load:
+        _under_way(group)
+        since = group.roll(cluster.image("v2"))
+        old, new = f"{group.name}-a-{LAST}", f"{group.name}-b-{LAST}"
+        if moment is _asked:
+            _await(group, old, new, _warming)
+            cluster.switch(STUCK)
+        if moment is _stands_by:
+            until(lambda: _moving(group), "the first takeover", 60, every_s=0.02)
+            group.change(rollout={"paused": True})  # which holds the order back
+        _await(group, old, new, moment)
+        victim = old if who == "predecessor" else new
+        pid = cluster.plane.pods.kill(namespace, victim)
+        cluster.switch(None)
+        until(lambda: _ended(cluster, victim, pid), f"{victim} ended")
+        if moment is _stands_by:
+            group.change(rollout={"paused": False})
+        group.await_rolled(cluster.image("v2"), WORKERS)
+        produced = _settles(group, load, before)
+    summary = _check(group, produced, since)
+    killed = [
+        event for event in group.worker_events() if event.event == "exited" and event.data["code"] == 137
+    ]
+    assert [event.pod for event in killed if event.ts_ms >= since] == [victim], summary
 
 
 # --- the operator -------------------------------------------------------------------------------------
@@ -145,33 +145,27 @@ STEPS = (_begun, _ordered, _to_be_retired)
     ],
 )
 def test_a_takeover_survives_a_killed_operator(
-    control_plane: ControlPlane,
-    kafka: KafkaCluster,
-    namespace: str,
-    steps: list[tuple[int, Callable[[Group, int], bool]]],
+    cluster: ClusterSite, operator: OperatorProcess, steps: list[tuple[int, Callable[[Group, int], bool]]]
 ) -> None:
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
-        group, before = _settled(site, "operator")
-        with group.load(RATE) as load:
-            _under_way(group)
-            since = group.roll(site.image("v2"))
-            for ordinal, step in steps:
-                what = f"{step.__name__} {ordinal}"
-                try:
-                    until(lambda: step(group, ordinal), what, 120, every_s=0.02)  # noqa: B023
-                except TimeoutError as exc:
-                    raise AssertionError(f"{exc}\n{group.tell()}") from exc
-                operator.restart_after()
-            group.await_rolled(site.image("v2"), WORKERS)
-            produced = _settles(group, load, before)
-        _check(group, produced, since)
-        until(lambda: len(group.takeovers(since)) >= WORKERS, "the workers' events")
-        takeovers = group.takeovers(since)
-        assert [takeover.pod for takeover in takeovers] == [f"{group.name}-b-{n}" for n in (2, 1, 0)], (
-            takeovers
-        )
-        assert not any(takeover.forced for takeover in takeovers), takeovers
-        assert group.restarts(since) == []
+    group, before = _settled(cluster, "operator")
+    with group.load(RATE) as load:
+        _under_way(group)
+        since = group.roll(cluster.image("v2"))
+        for ordinal, step in steps:
+            what = f"{step.__name__} {ordinal}"
+            try:
+                until(lambda: step(group, ordinal), what, 120, every_s=0.02)  # noqa: B023
+            except TimeoutError as exc:
+                raise AssertionError(f"{exc}\n{group.tell()}") from exc
+            operator.restart_after()
+        group.await_rolled(cluster.image("v2"), WORKERS)
+        produced = _settles(group, load, before)
+    _check(group, produced, since)
+    until(lambda: len(group.takeovers(since)) >= WORKERS, "the workers' events")
+    takeovers = group.takeovers(since)
+    assert [takeover.pod for takeover in takeovers] == [f"{group.name}-b-{n}" for n in (2, 1, 0)], takeovers
+    assert not any(takeover.forced for takeover in takeovers), takeovers
+    assert group.restarts(since) == []
 
 
 # --- the group's coordinator --------------------------------------------------------------------------
@@ -221,51 +215,47 @@ def test_a_takeover_survives_a_killed_coordinator(
 
 
 @pytest.mark.long
-def test_a_takeover_completes_when_the_link_is_cut_before_the_handover(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
-) -> None:
+def test_a_takeover_completes_when_the_link_is_cut_before_the_handover(cluster: ClusterSite) -> None:
     """The successor cannot reach its predecessor and takes over anyway. The broker fences the predecessor."""
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        group, before = _settled(site, "link")
-        with group.load(RATE) as load:
-            _under_way(group)
-            site.links.cut()
-            since = group.roll(site.image("v2"))
-            group.await_rolled(site.image("v2"), WORKERS)
-            produced = _settles(group, load, before)
-        _check(group, produced, since)
-        takeovers = group.takeovers(since)
-        assert [takeover.forced for takeover in takeovers] == [True] * WORKERS, takeovers
-        assert group.restarts(since) == [], "fenced, and not one has ended by that"
+    group, before = _settled(cluster, "link")
+    with group.load(RATE) as load:
+        _under_way(group)
+        cluster.links.cut()
+        since = group.roll(cluster.image("v2"))
+        group.await_rolled(cluster.image("v2"), WORKERS)
+        produced = _settles(group, load, before)
+    _check(group, produced, since)
+    takeovers = group.takeovers(since)
+    assert [takeover.forced for takeover in takeovers] == [True] * WORKERS, takeovers
+    assert group.restarts(since) == [], "fenced, and not one has ended by that"
 
 
 @pytest.mark.long
 def test_a_takeover_completes_when_the_link_is_cut_after_the_handover(
-    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
+    cluster: ClusterSite, operator: OperatorProcess
 ) -> None:
     """The predecessor cannot reach its successor, sees it commit, and does not take the membership back."""
-    with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
-        group, before = _settled(site, "after")
-        with group.load(RATE) as load:
-            _under_way(group)
-            since = group.roll(site.image("v2"))
-            old, new = f"{group.name}-a-{LAST}", f"{group.name}-b-{LAST}"
-            _await(group, old, new, _handed_over)
-            operator.kill()  # or it would let the predecessor go
-            site.links.cut()
-            cut_ms, handled = now_ms(), group.handled_count()
-            # Twice as long as it takes to find its successor gone: silent for 2 s, no commit for session / 5.
-            patience_ms = 2 * (2_000 + SESSION_MS // 5)
-            until(lambda: now_ms() - cut_ms > patience_ms, "the predecessor's patience", 120, every_s=0.5)
-            assert group.handled_count() > handled, "the successor serves"
-            assert _handed_over(group.workers()[old], group.workers()[new])
-            operator.start()
-            group.await_rolled(site.image("v2"), WORKERS)
-            produced = _settles(group, load, before)
-        _check(group, produced, since)
-        assert not [event for event in group.worker_events() if event.event == "took_back"]
-        takeovers = group.takeovers(since)
-        assert [takeover.forced for takeover in takeovers] == [False, True, True], takeovers
+    group, before = _settled(cluster, "after")
+    with group.load(RATE) as load:
+        _under_way(group)
+        since = group.roll(cluster.image("v2"))
+        old, new = f"{group.name}-a-{LAST}", f"{group.name}-b-{LAST}"
+        _await(group, old, new, _handed_over)
+        operator.kill()  # or it would let the predecessor go
+        cluster.links.cut()
+        cut_ms, handled = now_ms(), group.handled_count()
+        # Twice as long as it takes to find its successor gone: silent for 2 s, no commit for session / 5.
+        patience_ms = 2 * (2_000 + SESSION_MS // 5)
+        until(lambda: now_ms() - cut_ms > patience_ms, "the predecessor's patience", 120, every_s=0.5)
+        assert group.handled_count() > handled, "the successor serves"
+        assert _handed_over(group.workers()[old], group.workers()[new])
+        operator.start()
+        group.await_rolled(cluster.image("v2"), WORKERS)
+        produced = _settles(group, load, before)
+    _check(group, produced, since)
+    assert not [event for event in group.worker_events() if event.event == "took_back"]
+    takeovers = group.takeovers(since)
+    assert [takeover.forced for takeover in takeovers] == [False, True, True], takeovers
 
 
 # --- what they share ----------------------------------------------------------------------------------
