@@ -1,4 +1,4 @@
-"""Requests to the API server, each within a time limit, over one pool of connections.
+"""Requests to the API server, each within a limit of time and of bytes, over one pool of connections.
 
 On aiohttp directly: the official client builds a model of every answer and asks for the whole API at its
 start. `access.py` finds the server and the credentials.
@@ -6,6 +6,7 @@ start. `access.py` finds the server and the credentials.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -25,6 +26,8 @@ REQUEST_TIMEOUT_S = 10.0
 PAGE = 250
 """Objects a page of a list: the whole of 1000 pods at once would be some 40 MB for a moment."""
 KINDS_MAX_AGE_S = 60.0
+ANSWER_MAX_BYTES = 64 << 20
+"""A page of the largest objects that etcd stores (1.5 MiB) could have more; of ours it has some 10 MB."""
 
 _REVIEWS = "authorization.k8s.io/v1"
 _JSON = "application/json"
@@ -295,7 +298,7 @@ class Kube:
                 headers={"Accept": accept, "Content-Type": content_type},
                 allow_redirects=False,
             ) as response:
-                answer = _decode(await response.read())
+                answer = _decode(await self._read(response, what))
                 status, headers = response.status, response.headers
         except TimeoutError as error:
             raise KubeUnavailable(
@@ -317,6 +320,17 @@ class Kube:
                 f"{what}: the response does not come from a Kubernetes API server: {answer!r:.80}",
             )
         return answer
+
+    async def _read(self, response: aiohttp.ClientResponse, what: str) -> bytes:
+        try:
+            await response.content.readexactly(ANSWER_MAX_BYTES + 1)
+        except asyncio.IncompleteReadError as ended:
+            return ended.partial
+        raise KubeUnavailable(
+            response.status,
+            "TooLarge",
+            f"{what}: {self.access.server} sent more than {ANSWER_MAX_BYTES} bytes: make the objects smaller",
+        )
 
     def _warn(self, warning: str, what: str) -> None:
         """The API server's warnings (an unknown field, a deprecated version): each once."""
