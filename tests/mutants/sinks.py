@@ -10,7 +10,7 @@ _UNIT = "tests/pipeline/unit/sinks"
 FAULTS = (
     Fault(
         "first-mark-of-a-partition-is-not-compared",
-        f"{_SINKS}/ranges.py",
+        f"{_SINKS}/marks.py",
         "    if mark != span.mark:",
         "    if span.mark is not None and mark != span.mark:",
         (
@@ -42,18 +42,18 @@ FAULTS = (
     ),
     Fault(
         "commit-whose-answer-was-lost-is-made-twice",
-        f"{_SINKS}/delta/sink.py",
-        "if (commit := self._table.commit_of(batch)) is not None:",
-        "if (commit := self._table.commit_of(batch)) is not None and failure is None:",
+        f"{_SINKS}/table_sink.py",
+        "if (removed := self._table.removed_by(commit)) is not None:",
+        "if (removed := self._table.removed_by(commit)) is not None and failure is None:",
         (
             f"{_UNIT}/test_pipeline_delta_sink.py::test_a_commit_that_was_made_though_it_seemed_refused_counts",
         ),
     ),
     Fault(
         "marks-are-not-compared-after-another-commit",
-        f"{_SINKS}/delta/sink.py",
-        "            check()\n            if failure is not None",
-        "            if failure is None:\n                check()\n            if failure is not None",
+        f"{_SINKS}/table_sink.py",
+        "                check()\n",
+        "                if failure is None:\n                    check()\n",
         (
             f"{_UNIT}/test_pipeline_delta_sink.py::test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing",
         ),
@@ -67,9 +67,9 @@ FAULTS = (
     ),
     Fault(
         "files-of-an-uncertain-commit-are-removed",
-        f"{_SINKS}/iceberg/sink.py",
-        "            if files is not None and is_refused:\n",
-        "            if files is not None:\n",
+        f"{_SINKS}/table_sink.py",
+        "target.end(is_refused=is_refused)",
+        "target.end(is_refused=True)",
         (f"{_UNIT}/test_pipeline_iceberg_sink.py::test_a_commit_that_may_have_been_made_keeps_its_files",),
     ),
     Fault(

@@ -10,7 +10,7 @@ Importing this module does not load Arrow.
 from __future__ import annotations
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.sinks.ranges import check_mark
+from slackwater.pipeline.sinks.marks import check_mark
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.runtime.errors import RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, Sink, SinkFencedError, Staged

@@ -12,14 +12,15 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import snapshot
 
 from slackwater.pipeline.sinks.iceberg import partitions
-from slackwater.pipeline.sinks.iceberg.sink import IcebergSink
+from slackwater.pipeline.sinks.iceberg.sink import iceberg_sink
 from slackwater.pipeline.sinks.staged import StagedRows
+from slackwater.pipeline.sinks.table_sink import TableSink
 from tests.support.iceberg.reader import IcebergFiles, read_local
 
 SINK_CALLS: list[tuple[Any, str]] = [
     (snapshot, "write_manifest_list"),
     (partitions, "write"),
-    (IcebergSink, "stage"),
+    (TableSink, "stage"),
     (StagedRows, "publish"),
 ]
 """Calls that a sink makes, beside those of its catalog."""
@@ -39,9 +40,9 @@ class Catalog:
         """From now on: another table, that is not there yet, nor is its namespace."""
         self.table = f"lake{next(_numbers)}.flights"
 
-    def sink(self, group_id: str = "g", **arguments: Any) -> IcebergSink:
-        """A sink for the table; ``arguments`` are IcebergSink's."""
-        return IcebergSink(group_id, self.table, **{"options": self.options, **arguments})
+    def sink(self, group_id: str = "g", **arguments: Any) -> TableSink:
+        """A sink for the table; ``arguments`` are TableSink's."""
+        return iceberg_sink(group_id, self.table, **{"options": self.options, **arguments})
 
     def read(self) -> IcebergFiles:
         """What is in the table."""

@@ -145,9 +145,9 @@ def _table(config: WorkerConfig) -> TypedSink:
     sink = config.sink
     new_columns = sink.new_columns == "add"
     if sink.format == "delta":
-        from slackwater.pipeline.sinks.delta.sink import DeltaSink
+        from slackwater.pipeline.sinks.delta.sink import delta_sink
 
-        return DeltaSink(
+        return delta_sink(
             config.group_id,
             sink.path,
             options=sink.options,
@@ -158,9 +158,9 @@ def _table(config: WorkerConfig) -> TypedSink:
             new_columns=new_columns,
         )
     if sink.format == "iceberg":
-        from slackwater.pipeline.sinks.iceberg.sink import IcebergSink
+        from slackwater.pipeline.sinks.iceberg.sink import iceberg_sink
 
-        return IcebergSink(
+        return iceberg_sink(
             config.group_id,
             sink.table,
             options=sink.options,

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.sinks.delta.sink import DeltaSink
+from slackwater.pipeline.sinks.delta.sink import delta_sink
 from slackwater.runtime.interfaces import Range
 from tests.pipeline.integration.engines import backfill_host, spark_delta_host as host
 from tests.pipeline.integration.engines.backfill_site import HANDLER, PARTITIONS, topic_id, write
@@ -48,7 +48,7 @@ def test_rows_and_marks_of_a_batch_are_one_commit_and_both_sinks_have_the_same_m
     assert DeltaTable(tmp_path).version() == 0, "the table, its rows and two marks"
     assert places(tmp_path) == Counter([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)])
 
-    other = DeltaSink("g", str(tmp_path))
+    other = delta_sink("g", str(tmp_path))
     assert marks(other) == {A: 3, B: 2}
     put(other, rows([3]), 3)
     assert spark.run(host.marks, str(tmp_path)) == {"0": 4, "1": 2}
@@ -150,7 +150,7 @@ def test_three_workers_at_once(spark: SparkProcess, tmp_path: Path) -> None:
 def test_columns_that_the_table_lacks_are_an_error_without_mergeschema(
     spark: SparkProcess, tmp_path: Path
 ) -> None:
-    put(DeltaSink("g", str(tmp_path)), rows([0], n=[1]), 0)
+    put(delta_sink("g", str(tmp_path)), rows([0], n=[1]), 0)
     assert spark.run(host.put, str(tmp_path), [{1: (0, 1)}]).startswith("RecordsError")
     assert spark.run(_merging, str(tmp_path)) == ""
     assert set(DeltaFolder(tmp_path).columns) == {"topic", "partition", "offset", "n", "carrier"}
@@ -185,7 +185,7 @@ def test_a_backfill_goes_on_by_the_marks_in_the_table(
         assert sorted(letter.source for letter in site.dead_letters()) == [(0, 0), (0, 10), (0, 20)]
         assert site.committed() == {0: 7, 1: 8, 2: 9}
 
-        live = DeltaSink(site.group, str(site.out))
+        live = delta_sink(site.group, str(site.out))
         at = {TopicPartition(site.topic, 0): Range(topic_id(site), 0, 5, None)}
         live.stage(rows.slice(0, 0), at).publish()
         refused = run("earliest", name="again")[-1]

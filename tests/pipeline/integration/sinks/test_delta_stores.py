@@ -19,7 +19,8 @@ from deltalake import DeltaTable
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.sinks.delta import store
-from slackwater.pipeline.sinks.delta.sink import DeltaSink
+from slackwater.pipeline.sinks.delta.sink import delta_sink
+from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support.delta import DeltaFolder
@@ -64,9 +65,9 @@ class Table:
         self.key = f"tables/{uuid.uuid4().hex}"
         self.address = f"{self.store.scheme}://{BUCKET}/{self.key}"
 
-    def sink(self, url: str = "", **options: str) -> DeltaSink:
+    def sink(self, url: str = "", **options: str) -> TableSink:
         given = self.store.options(url, **options)
-        return DeltaSink("g", self.address, options=given, **self.settings)
+        return delta_sink("g", self.address, options=given, **self.settings)
 
     def read(self) -> DeltaFolder:
         folder = self._scratch / uuid.uuid4().hex
@@ -174,7 +175,7 @@ def test_three_workers_at_once_write_each_record_once(table: Table, settings: di
 def test_a_table_that_another_worker_creates_first_keeps_its_columns(table: Table) -> None:
     """It does so when this worker's request to create the table is on its way."""
 
-    def put(sink: DeltaSink, tp: TopicPartition, column: str) -> None:
+    def put(sink: TableSink, tp: TopicPartition, column: str) -> None:
         batch = rows(tp, 0, 1).append_column(column, pa.array([1.5]))
         sink.stage(batch, {tp: Range(ID, 0, 1, None)}).publish()
 
@@ -274,7 +275,7 @@ def test_wrong_credentials_are_named(table: Table) -> None:
 @only("s3", "azure")
 def test_a_missing_bucket_is_named(table: Table) -> None:
     address = f"{table.store.scheme}://missing/key"
-    sink = DeltaSink("g", address, options=table.store.options())
+    sink = delta_sink("g", address, options=table.store.options())
     check_missing_bucket(sink, f"the Delta table {address}")
 
 

@@ -22,8 +22,9 @@ import pytest
 from deltalake import DeltaTable
 
 from slackwater.pipeline.sinks.delta.log import TransactionLog
-from slackwater.pipeline.sinks.delta.sink import DeltaSink
+from slackwater.pipeline.sinks.delta.sink import delta_sink
 from slackwater.pipeline.sinks.staged import StagedRows
+from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import Range
 from tests.support import sinks, sweeps
@@ -42,7 +43,7 @@ CALLS: list[tuple[Any, str]] = [
     (DeltaTable, "create"),
     (DeltaTable, "create_write_transaction"),
     (TransactionLog, "add"),
-    (DeltaSink, "stage"),
+    (TableSink, "stage"),
     (StagedRows, "publish"),
 ]
 write_all = partial(sinks.write_all, records=RECORDS)
@@ -71,8 +72,8 @@ class Table:
         self.key = f"tables/{uuid.uuid4().hex}"
         self.address = f"{self.hdfs.address}/{self.key}"
 
-    def sink(self) -> DeltaSink:
-        return DeltaSink("g", self.address)
+    def sink(self) -> TableSink:
+        return delta_sink("g", self.address)
 
     def read(self) -> DeltaFolder:
         return DeltaFolder(download(self.hdfs, self.key, self._scratch / uuid.uuid4().hex))
@@ -109,7 +110,7 @@ def test_the_probe_leaves_nothing(table: Table) -> None:
 
 def test_a_name_node_that_is_away_is_named() -> None:
     (port,) = reserve_ports(1)
-    sink = DeltaSink("g", f"hdfs://127.0.0.1:{port}/lake/flights")
+    sink = delta_sink("g", f"hdfs://127.0.0.1:{port}/lake/flights")
     for call in (
         lambda: sink.marks([A]),
         sink.probe,
@@ -123,6 +124,7 @@ SPARK = """
 import sys
 from pyspark.sql import SparkSession
 from slackwater.pipeline.sinks.spark import spark_sink
+from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.config.worker_config import parse
 from tests.support.sinks import put, rows
 

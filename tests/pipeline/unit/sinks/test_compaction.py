@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from slackwater.pipeline.sinks.delta.sink import DeltaSink
+from slackwater.pipeline.sinks.delta.sink import delta_sink
 from slackwater.runtime.interfaces import SinkFencedError
 from tests.support import sinks
 from tests.support.delta import DeltaFolder
@@ -33,7 +33,7 @@ def compact(table: Path) -> int:
 def test_a_delta_table_that_is_compacted_has_its_marks_and_each_record_once(tmp_path: Path) -> None:
     """The worker that has written it goes on, and so does one that starts; one that is late is refused."""
     table = tmp_path / "table"
-    worker, late = DeltaSink("flights", str(table)), DeltaSink("flights", str(table))
+    worker, late = delta_sink("flights", str(table)), delta_sink("flights", str(table))
     sinks.write_all(worker, random.Random(1), records=HALF)
     assert len(list(table.glob("*.parquet"))) > 4
     late.marks([A, B])
@@ -41,13 +41,13 @@ def test_a_delta_table_that_is_compacted_has_its_marks_and_each_record_once(tmp_
 
     assert compact(table) > 4
     assert len(list(table.glob("*.parquet"))) == 1
-    assert marks(DeltaSink("flights", str(table))) == {A: HALF, B: HALF}
+    assert marks(delta_sink("flights", str(table))) == {A: HALF, B: HALF}
 
     stage(worker, {A: HALF, B: HALF}).publish()
     with pytest.raises(SinkFencedError):
         refused.publish()
     compact(table)
-    heir = DeltaSink("flights", str(table))
+    heir = delta_sink("flights", str(table))
     sinks.write_all(heir, random.Random(2), records=RECORDS)
     places = DeltaFolder(table).places()
     assert set(places.values()) == {1}

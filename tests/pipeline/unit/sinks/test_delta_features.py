@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slackwater.pipeline.sinks.delta.sink import DeltaSink
+from slackwater.pipeline.sinks.delta.sink import delta_sink
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
 from tests.support.delta import DeltaFolder
 from tests.support.sinks import A, marks, put, rows
@@ -83,7 +83,7 @@ def test_a_feature_that_deltalake_lacks_is_named_by_the_probe_and_by_the_first_t
     said: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sink = DeltaSink("g", str(table(tmp_path, *features, readers=readers)))
+    sink = delta_sink("g", str(table(tmp_path, *features, readers=readers)))
     tries: list[str] = []
     write = deltalake.write_deltalake
     monkeypatch.setattr(deltalake, "write_deltalake", lambda *a, **k: (tries.append("write"), write(*a, **k)))
@@ -104,7 +104,7 @@ def test_a_feature_that_deltalake_lacks_is_named_by_the_probe_and_by_the_first_t
 def test_a_table_whose_features_deltalake_has_is_written_to(
     tmp_path: Path, features: tuple[str, ...], readers: tuple[str, ...]
 ) -> None:
-    sink = DeltaSink("g", str(table(tmp_path, *features, readers=readers)))
+    sink = delta_sink("g", str(table(tmp_path, *features, readers=readers)))
     assert sink.probe() == str(tmp_path)
     put(sink, rows([0]), 0)
     assert marks(sink)[A] == 1
@@ -115,7 +115,7 @@ def mapped(folder: Path, *by: str) -> Path:
 
 
 def test_a_table_with_column_mapping_has_rows_under_its_physical_names(tmp_path: Path) -> None:
-    sink = DeltaSink("g", str(mapped(tmp_path, "topic")))
+    sink = delta_sink("g", str(mapped(tmp_path, "topic")))
     put(sink, rows([0, 1], n=pa.array([7, 8])), 0)
     ((path, by),) = DeltaFolder(tmp_path).files.items()
     assert by == {"col-1": "flights"}
@@ -127,7 +127,7 @@ def test_a_table_with_column_mapping_has_rows_under_its_physical_names(tmp_path:
 def test_a_column_that_cannot_be_added_to_a_table_with_column_mapping_is_its_records_fault(
     tmp_path: Path,
 ) -> None:
-    sink = DeltaSink("g", str(mapped(tmp_path)))
+    sink = delta_sink("g", str(mapped(tmp_path)))
     with pytest.raises(RecordsError, match=r"columns extra, which the table lacks") as caught:
         put(sink, rows([0, 1], extra=pa.array([None, 1])), 0)
     assert [offset for _, _, offset in caught.value.reasons] == [1]
@@ -136,14 +136,14 @@ def test_a_column_that_cannot_be_added_to_a_table_with_column_mapping_is_its_rec
 
 def test_a_generated_column_is_computed_or_checked(tmp_path: Path) -> None:
     expression = {"m": {"delta.generationExpression": "n + 1"}}
-    sink = DeltaSink("g", str(table(tmp_path, "generatedColumns", metadata=expression, n="long", m="long")))
+    sink = delta_sink("g", str(table(tmp_path, "generatedColumns", metadata=expression, n="long", m="long")))
     put(sink, rows([0], n=pa.array([1])), 0)
     put(sink, rows([1], n=pa.array([1]), m=pa.array([2])), 1)
     assert [row["m"] for row in DeltaFolder(tmp_path).rows()] == [2, 2]
     with pytest.raises(RecordsError, match=r"generated column m, n \+ 1") as caught:
         put(sink, rows([2, 3], n=pa.array([1, 1]), m=pa.array([2, 3])), 2)
     assert [offset for _, _, offset in caught.value.reasons] == [3]
-    keyed = DeltaSink("g", str(tmp_path), mode="upsert", key=["n"])
+    keyed = delta_sink("g", str(tmp_path), mode="upsert", key=["n"])
     with pytest.raises(ConfigError, match="deltalake does not compute the column m"):
         put(keyed, rows([2], n=pa.array([1])), 2)
     assert DeltaFolder(tmp_path).places() == Counter({(0, 0): 1, (0, 1): 1})

@@ -23,10 +23,11 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.table import TableMerger
 
 from slackwater.pipeline import make_sink
-from slackwater.pipeline.sinks.delta import sink as delta_sink
+from slackwater.pipeline.sinks.delta import sink as delta_module
 from slackwater.pipeline.sinks.delta.log import TransactionLog
-from slackwater.pipeline.sinks.delta.sink import DeltaSink
+from slackwater.pipeline.sinks.delta.sink import delta_sink
 from slackwater.pipeline.sinks.staged import StagedRows
+from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
@@ -60,7 +61,7 @@ CALLS: list[tuple[Any, str]] = [
     (TransactionLog, "__init__"),
     (TransactionLog, "read_to"),
     (TransactionLog, "add"),
-    (DeltaSink, "stage"),
+    (TableSink, "stage"),
     (StagedRows, "publish"),
 ]
 stage = partial(sinks.stage, records=RECORDS)
@@ -69,11 +70,11 @@ stage = partial(sinks.stage, records=RECORDS)
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the tries of a merge."""
-    monkeypatch.setattr(delta_sink, "_LONGEST_WAIT_S", 0.0)
+    monkeypatch.setattr(delta_module, "_LONGEST_WAIT_S", 0.0)
 
 
-def made(folder: Path, mode: str, group: str = "g") -> DeltaSink:
-    return DeltaSink(group, str(folder), **MODES[mode])
+def made(folder: Path, mode: str, group: str = "g") -> TableSink:
+    return delta_sink(group, str(folder), **MODES[mode])
 
 
 def writes(mode: str) -> Callable[..., None]:
@@ -192,7 +193,7 @@ def test_a_key_that_two_workers_write_at_once_is_there_once(
     days = [datetime.datetime(2026, 1, 1, 0, 0, 0, micros) for micros in (1, 2)]
     values = {"id": pa.array(days[1:]), "total": pa.array([1]), "least": pa.array([1]), "most": pa.array([1])}
     for folder, at_first in ((tmp_path / "new", False), (tmp_path / "old", True)):
-        first, second = DeltaSink("g", str(folder), **settings), DeltaSink("g", str(folder), **settings)
+        first, second = delta_sink("g", str(folder), **settings), delta_sink("g", str(folder), **settings)
         put(first, rows([0], **{**values, "id": pa.array([days[at_first]])}), 0)
         with monkeypatch.context() as patch:
             outcomes = once(patch, lambda second=second: put(second, rows([0], 1, **values), 0, B))
@@ -305,7 +306,7 @@ def test_a_rewind_is_refused(tmp_path: Path, mode: str) -> None:
 
 
 def test_the_last_row_of_a_key_counts_by_offset_within_a_partition(tmp_path: Path) -> None:
-    sink = DeltaSink("g", str(tmp_path), mode="upsert", key=["id"])
+    sink = delta_sink("g", str(tmp_path), mode="upsert", key=["id"])
     mixed = rows([3, 0, 2, 1, 1], id=pa.array(["a", "a", "a", "b", "b"]), v=pa.array([3, 0, 2, 10, 11]))
     put(sink, mixed, 0)
     assert {key: (row["v"], row["offset"]) for key, row in stored(tmp_path).items()} == {
@@ -317,7 +318,7 @@ def test_the_last_row_of_a_key_counts_by_offset_within_a_partition(tmp_path: Pat
 
 
 def test_across_partitions_the_last_commit_counts_and_within_one_the_higher_partition(tmp_path: Path) -> None:
-    sink = DeltaSink("g", str(tmp_path), mode="upsert", key=["id"])
+    sink = delta_sink("g", str(tmp_path), mode="upsert", key=["id"])
 
     def batch(*places: tuple[int, int]) -> pa.Table:
         return pa.concat_tables(
@@ -331,7 +332,7 @@ def test_across_partitions_the_last_commit_counts_and_within_one_the_higher_part
 
 
 def test_new_columns_are_added_or_rejected(tmp_path: Path) -> None:
-    sink = DeltaSink("g", str(tmp_path), mode="upsert", key=["id"])
+    sink = delta_sink("g", str(tmp_path), mode="upsert", key=["id"])
     put(sink, rows([0, 1], id=pa.array([1, 2]), v=pa.array([1, 2])), 0)
     put(sink, rows([2, 3], id=pa.array([2, 3]), w=pa.array([{"a": 5}, None])), 2)
     assert {key: (row["v"], row["w"]) for key, row in stored(tmp_path).items()} == {
@@ -339,20 +340,20 @@ def test_new_columns_are_added_or_rejected(tmp_path: Path) -> None:
         2: (None, {"a": 5}),
         3: (None, None),
     }
-    strict = DeltaSink("g", str(tmp_path), mode="upsert", key=["id"], new_columns=False)
+    strict = delta_sink("g", str(tmp_path), mode="upsert", key=["id"], new_columns=False)
     with pytest.raises(RecordsError, match="the rows have columns x, which the table lacks"):
         put(strict, rows([4], id=pa.array([1]), x=pa.array([1])), 4)
 
 
 def test_a_row_that_does_not_fit_is_an_error_also_if_another_one_replaces_it(tmp_path: Path) -> None:
-    sink = DeltaSink("g", str(tmp_path), mode="upsert", key=["id"])
+    sink = delta_sink("g", str(tmp_path), mode="upsert", key=["id"])
     put(sink, rows([0], id=pa.array([1]), v=pa.array([1])), 0)
     with pytest.raises(RecordsError, match="the column v of the table is int64"):
         put(sink, rows([1, 2], id=pa.array([1, 1]), v=pa.array([1.5, 2.0])), 1)
 
 
 def test_a_row_may_move_to_another_folder(tmp_path: Path) -> None:
-    sink = DeltaSink("g", str(tmp_path), mode="upsert", key=["id"], partition_by=["day"])
+    sink = delta_sink("g", str(tmp_path), mode="upsert", key=["id"], partition_by=["day"])
     put(sink, rows([0, 1], id=pa.array([1, 2]), day=pa.array(["mon", "mon"])), 0)
     put(sink, rows([2], id=pa.array([2]), day=pa.array(["tue"])), 2)
     put(sink, rows([3], id=pa.array([1]), day=pa.nulls(1, pa.string())), 3)
@@ -360,7 +361,7 @@ def test_a_row_may_move_to_another_folder(tmp_path: Path) -> None:
 
 
 def test_files_without_a_key_of_the_batch_stay_as_they_are(tmp_path: Path) -> None:
-    sink = DeltaSink("g", str(tmp_path), mode="upsert", key=["id"])
+    sink = delta_sink("g", str(tmp_path), mode="upsert", key=["id"])
     put(sink, rows(range(100), id=pa.array(range(100))), 0)
     put(sink, rows(range(100, 200), id=pa.array(range(100, 200))), 100)
     before = set(DeltaFolder(tmp_path).files)
@@ -397,7 +398,7 @@ KEY_VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
 def test_keys_of_any_type_are_found_again(tmp_path: Path, kind: str, by: tuple[str, ...]) -> None:
     arrow_type, values = KEY_VALUES[kind]
     values = [value for value in values if value != "" or not by]
-    sink = DeltaSink("g", str(tmp_path), mode="upsert", key=["id", "n"], partition_by=by)
+    sink = delta_sink("g", str(tmp_path), mode="upsert", key=["id", "n"], partition_by=by)
     rng, at, model = random.Random(3), 0, dict[tuple[Any, int], int]()
     for _ in range(4):
         keys = [(rng.choice(values), rng.randrange(2)) for _ in range(rng.randrange(1, 7))]
@@ -416,7 +417,7 @@ def test_keys_of_any_type_are_found_in_their_files(tmp_path: Path, kind: str) ->
     """Each value has a file of its own, whose least and greatest value are all that the log tells."""
     arrow_type, values = KEY_VALUES[kind]
     settings = {"mode": "merge", "key": ["id"], "aggregates": {"n": "count"}}
-    sink, at = DeltaSink("g", str(tmp_path), **settings), 0  # type: ignore[arg-type]
+    sink, at = delta_sink("g", str(tmp_path), **settings), 0  # type: ignore[arg-type]
     for _ in range(2):
         for value in values:
             at = put(sink, rows([at], id=pa.array([value], arrow_type)), at)
@@ -426,7 +427,7 @@ def test_keys_of_any_type_are_found_in_their_files(tmp_path: Path, kind: str) ->
 def test_names_are_kept_as_they_are(tmp_path: Path) -> None:
     names = ["Id", "größe.cm-1/2", 'a"b', "a`b", "select", "%s", "a'b", "target", "source"]
     for mode in ({"mode": "upsert"}, {"mode": "merge", "aggregates": {'n"`.x': "count"}}):
-        sink = DeltaSink("g", str(tmp_path / mode["mode"]), key=names, **mode)  # type: ignore[arg-type]
+        sink = delta_sink("g", str(tmp_path / mode["mode"]), key=names, **mode)  # type: ignore[arg-type]
         for start in (0, 1):
             put(sink, rows([start], **{name: pa.array([1]) for name in names}), start)
         (row,) = DeltaFolder(tmp_path / mode["mode"]).rows()
@@ -482,7 +483,7 @@ def test_any_batches_add_up_to_the_same(tmp_path: Path) -> None:
         while at < len(values):
             batch = pa.Table.from_pylist(values[at : at + rng.randint(1, most)], schema)
             columns = dict(zip(batch.column_names, batch.columns, strict=True))
-            sink = DeltaSink("g", str(folder), mode="merge", key=["id"], aggregates=SUMS)
+            sink = delta_sink("g", str(folder), mode="merge", key=["id"], aggregates=SUMS)
             at = put(sink, rows(range(at, at + len(batch)), **columns), at)
         assert stored(folder) == expected
         assert DeltaFolder(folder).columns == {
@@ -492,7 +493,7 @@ def test_any_batches_add_up_to_the_same(tmp_path: Path) -> None:
 
 
 def test_a_column_with_the_name_of_a_count_is_counted_where_it_has_a_value(tmp_path: Path) -> None:
-    sink = DeltaSink("g", str(tmp_path), mode="merge", key=["id"], aggregates={"n": "count", "m": "sum"})
+    sink = delta_sink("g", str(tmp_path), mode="merge", key=["id"], aggregates={"n": "count", "m": "sum"})
     put(sink, rows([0, 1], id=pa.array([1, 1]), n=pa.array(["x", None]), m=pa.nulls(2)), 0)
     put(sink, rows([2], id=pa.array([1]), n=pa.nulls(1), m=pa.array([4])), 2)
     put(sink, rows([3], id=pa.array([2]), n=pa.nulls(1), m=pa.nulls(1)), 3)
@@ -505,7 +506,7 @@ def test_the_columns_of_a_table_that_is_there_are_kept(tmp_path: Path) -> None:
     first = pa.table({"note": ["kept"], "id": [1], "small": [3], "n": [1]}).cast(schema)
     deltalake.write_deltalake(tmp_path, first, mode="append")
     aggregates = {"small": "sum", "n": "count"}
-    sink = DeltaSink("g", str(tmp_path), mode="merge", key=["id"], aggregates=aggregates)
+    sink = delta_sink("g", str(tmp_path), mode="merge", key=["id"], aggregates=aggregates)
     put(sink, rows([0, 1], id=pa.array([1, 2]), small=pa.array([4, 5])), 0)
     assert stored(tmp_path) == {
         1: {"note": "kept", "id": 1, "small": 7, "n": 2},
@@ -517,7 +518,7 @@ def test_the_columns_of_a_table_that_is_there_are_kept(tmp_path: Path) -> None:
 
 def test_a_sum_that_its_column_cannot_hold_is_never_a_wrong_number(tmp_path: Path) -> None:
     largest = 2**63 - 1
-    sink = DeltaSink("g", str(tmp_path), mode="merge", key=["id"], aggregates={"v": "sum"})
+    sink = delta_sink("g", str(tmp_path), mode="merge", key=["id"], aggregates={"v": "sum"})
     put(sink, rows([0, 1, 2], id=pa.array([1, 1, 1]), v=pa.array([largest, largest, -largest])), 0)
     assert stored(tmp_path)[1]["v"] == largest
     with pytest.raises(RecordsError, match="a sum of the column v has more digits than its column can hold"):
@@ -533,7 +534,7 @@ def test_a_sum_that_its_column_cannot_hold_is_never_a_wrong_number(tmp_path: Pat
 
 @pytest.mark.parametrize("mode", KEYED)
 def test_rows_that_do_not_fit_the_mode_are_named(tmp_path: Path, mode: str) -> None:
-    sink = DeltaSink("g", str(tmp_path), **{**MODES[mode], "key": ["id"]})
+    sink = delta_sink("g", str(tmp_path), **{**MODES[mode], "key": ["id"]})
     values = {"total": pa.array([1]), "least": pa.array([1]), "most": pa.array([1])}
     with pytest.raises(RecordsError, match="the rows have no column id, which sink.key names"):
         put(sink, rows([0], **values), 0)
@@ -557,18 +558,18 @@ def test_a_table_whose_key_cannot_be_found_again_is_refused(tmp_path: Path, kind
     schema = pa.schema([*rows([]).schema, ("id", kind)])
     DeltaTable.create(tmp_path, schema)
     with pytest.raises(HandlerError, match="the column id, which sink.key names, is .*: it must be"):
-        put(DeltaSink("g", str(tmp_path), mode="upsert", key=["id"]), rows([0], id=pa.array([1])), 0)
+        put(delta_sink("g", str(tmp_path), mode="upsert", key=["id"]), rows([0], id=pa.array([1])), 0)
 
 
 def test_a_table_without_the_key_is_refused(tmp_path: Path) -> None:
-    put(DeltaSink("g", str(tmp_path)), rows([0]), 0)
+    put(delta_sink("g", str(tmp_path)), rows([0]), 0)
     with pytest.raises(ConfigError, match="sink.key: names id, and the table .* has no such column"):
-        DeltaSink("h", str(tmp_path), mode="upsert", key=["id"]).marks([A])
+        delta_sink("h", str(tmp_path), mode="upsert", key=["id"]).marks([A])
 
 
 def test_a_count_has_a_name_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="sink.aggregates.partition: cannot be a count"):
-        DeltaSink("g", str(tmp_path), mode="merge", key=["id"], aggregates={"partition": "count"})
+        delta_sink("g", str(tmp_path), mode="merge", key=["id"], aggregates={"partition": "count"})
 
 
 def test_the_configuration_gives_the_mode(tmp_path: Path) -> None:

@@ -31,10 +31,11 @@ from sqlalchemy.orm import Session
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_sink
-from slackwater.pipeline.sinks.iceberg import marks as iceberg_marks, sink as iceberg_sink
+from slackwater.pipeline.sinks.iceberg import marks as iceberg_marks
 from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog, _database
-from slackwater.pipeline.sinks.iceberg.marks import Place
-from slackwater.pipeline.sinks.iceberg.sink import IcebergSink
+from slackwater.pipeline.sinks.iceberg.sink import iceberg_sink
+from slackwater.pipeline.sinks.marks import MarkKey
+from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import BatchTooLargeError, ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
@@ -281,9 +282,9 @@ def test_a_commit_that_failed_for_another_reason_is_an_error(lake: Catalog, tmp_
 def test_a_table_to_which_others_always_commit_first_is_an_error(
     lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(iceberg_sink, "_TRIES", 3)
-    monkeypatch.setattr(iceberg_sink, "_LONGEST_WAIT_S", 0)
     sink = lake.sink()
+    monkeypatch.setattr(sink._target, "tries", 3)
+    monkeypatch.setattr(sink._target, "longest_wait_s", 0)
     stage(sink, {A: 0}).publish()
     staged, before = stage(sink, {A: 5}), set(tmp_path.rglob("*.*"))
     with (
@@ -430,14 +431,14 @@ def test_a_property_that_somebody_has_changed_is_named(lake: Catalog) -> None:
 
 def test_marks_of_thousands_of_partitions_stay_small(lake: Catalog) -> None:
     """A commit sets the properties of its own partitions only, each below 4,000 characters."""
-    every = {Place("g", "flights", OLD, number): 2**62 + number for number in range(5000)}
-    properties = iceberg_marks.moved({}, every)
-    assert iceberg_marks.read(properties) == every
+    every = {MarkKey("flights", OLD, number): 2**62 + number for number in range(5000)}
+    properties = iceberg_marks.moved({}, "g", every)
+    assert iceberg_marks.read(properties) == {"g": every}
     assert len(properties) == 50
     assert max(map(len, properties.values())) < 4000
-    changed = iceberg_marks.moved(properties, {Place("g", "flights", OLD, 4321): 7})
+    changed = iceberg_marks.moved(properties, "g", {MarkKey("flights", OLD, 4321): 7})
     assert list(changed) == [f"slackwater.marks/g/flights/{OLD}/43"]
-    assert iceberg_marks.read({**properties, **changed}) == {**every, Place("g", "flights", OLD, 4321): 7}
+    assert iceberg_marks.read({**properties, **changed})["g"] == {**every, MarkKey("flights", OLD, 4321): 7}
     ranges = {TopicPartition("flights", number): Range(OLD, 0, 1, None) for number in range(3000)}
     sink = lake.sink()
     table = pa.concat_tables([rows([0], number) for number in range(3000)])
@@ -719,7 +720,7 @@ def test_rows_are_written_again_from_the_offset_that_is_named(lake: Catalog) -> 
     assert heir.rewind({A: (OLD, RECORDS)}) == 0
     assert heir.rewind({B: (OLD, 0)}) == RECORDS
     assert marks(heir) == {A: RECORDS, B: 0}
-    with pytest.raises(SinkError, match=f"also has rows of the group h, topic id {OLD}"):
+    with pytest.raises(SinkError, match=f"also has rows of the group g, topic id {NEW}"):
         heir.rewind({A: (OLD, 2)})
     with pytest.raises(SinkError, match=f"also has rows of the group g, topic id {OLD}"):
         heir.rewind({A: (NEW, 2)})
@@ -781,7 +782,7 @@ def test_a_rewind_that_dies_at_any_step_is_made_or_not_made(lake: Catalog, after
 @pytest.mark.parametrize("table", ["flights", ".flights", "lake.", "lake. flights", ""])
 def test_names_that_name_no_table_are_refused(table: str) -> None:
     with pytest.raises(ConfigError, match=r"sink\.table: .* names no table: give NAMESPACE.TABLE"):
-        IcebergSink("g", table, options={"uri": "sqlite://"})
+        iceberg_sink("g", table, options={"uri": "sqlite://"})
 
 
 @pytest.mark.parametrize(
@@ -797,7 +798,7 @@ def test_names_that_name_no_table_are_refused(table: str) -> None:
 )
 def test_catalogs_that_cannot_be_used_are_named(options: dict[str, str], field: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
-        IcebergSink("g", "lake.flights", options=options).marks([A])
+        iceberg_sink("g", "lake.flights", options=options).marks([A])
     assert caught.value.field == f"sink.options.{field}"
 
 
@@ -834,7 +835,7 @@ def test_a_catalog_that_is_away_is_named() -> None:
         {"uri": f"postgresql://catalog:hush-hush@127.0.0.1:{port}/lake"},
         {"uri": "sqlite:////nowhere/hush/catalog.db", "credential": "hush"},
     ):
-        sink = IcebergSink("g", "lake.flights", options=options)
+        sink = iceberg_sink("g", "lake.flights", options=options)
         for call in (lambda sink=sink: sink.marks([A]), sink.probe):
             text = failing(call)
             assert "cannot connect to the catalog of the Iceberg table lake.flights: " in text
@@ -896,7 +897,7 @@ def test_a_configuration_makes_the_sink(lake: Catalog) -> None:
         },
     }  # fmt: skip
     sink = make_sink(parse(document))
-    assert isinstance(sink, IcebergSink)
+    assert isinstance(sink, TableSink)
     put(sink, rows([0]), 0)
     assert lake.read().partitioning == [("carrier", "identity")]
     with pytest.raises(RecordsError, match="set sink.newColumns to add"):
@@ -907,7 +908,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyiceberg", None)
     monkeypatch.setitem(sys.modules, "pyiceberg.table", None)
     with pytest.raises(ConfigError, match=r"sink\.format: .* pip install 'slackwater\[iceberg\]'"):
-        IcebergSink("g", "lake.flights")
+        iceberg_sink("g", "lake.flights")
 
 
 def test_manifests_are_merged(lake: Catalog) -> None:

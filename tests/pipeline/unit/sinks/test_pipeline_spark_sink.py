@@ -16,7 +16,7 @@ from slackwater.pipeline.engines.arrow import ArrowEngine
 from slackwater.pipeline.engines.decoding import DecodingEngine, with_rejected
 from slackwater.pipeline.engines.kept_rows import SparkRows
 from slackwater.pipeline.engines.spark import SparkEngine
-from slackwater.pipeline.sinks.delta.sink import DeltaSink
+from slackwater.pipeline.sinks.delta.sink import delta_sink
 from slackwater.pipeline.sinks.delta.spark_sink import SparkDeltaSink
 from slackwater.pipeline.sinks.delta.spark_table import Transaction
 from slackwater.pipeline.sinks.unmarked import UnmarkedSink
@@ -238,7 +238,7 @@ def test_without_a_session_the_marks_of_a_delta_table_are_read_and_lowered_by_de
     tmp_path: Path,
 ) -> None:
     """`slackwater rewind` has none."""
-    put(DeltaSink("g", str(tmp_path)), rows([0, 1, 2]), 0)
+    put(delta_sink("g", str(tmp_path)), rows([0, 1, 2]), 0)
     made = make_sink(delta(tmp_path))
     assert made.marks([A]) == {A: {OLD: 3}}
     assert made.rewind({A: (OLD, 1)}) == 2

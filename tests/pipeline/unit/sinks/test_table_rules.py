@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType
 
 from slackwater.pipeline.engines.python import PythonEngine
-from slackwater.pipeline.sinks.delta.sink import DeltaSink
+from slackwater.pipeline.sinks.delta.sink import delta_sink
 from slackwater.runtime.interfaces import Sink
 from tests.support.delta import DeltaFolder
 from tests.support.iceberg.catalogs import sql_catalog
@@ -76,7 +76,7 @@ def delta(folder: Path) -> tuple[Sink, Offsets]:
         ("m", pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))),
     ]
     DeltaTable.create(table, pa.schema(fields)).alter.add_constraint({"positive": "n > 0"})
-    return DeltaSink("flights", str(table)), lambda: [row["offset"] for row in DeltaFolder(table).rows()]
+    return delta_sink("flights", str(table)), lambda: [row["offset"] for row in DeltaFolder(table).rows()]
 
 
 def iceberg(folder: Path) -> tuple[Sink, Offsets]:
@@ -136,7 +136,7 @@ def test_a_row_that_would_break_a_rule_of_the_row_it_is_added_to_is_a_dead_lette
     table = folder / "out"
     kept = DeltaTable.create(table, pa.schema([("item", pa.int64()), ("stock", pa.int64())]))
     kept.alter.add_constraint({"bounds": constraint})
-    sink = DeltaSink("flights", str(table), mode="merge", key=["item"], aggregates={"stock": "sum"})
+    sink = delta_sink("flights", str(table), mode="merge", key=["item"], aggregates={"stock": "sum"})
     at = {number * (COUNT // share) for number in range(share)}
     bad = -5_000 if constraint == "stock >= 0" else 5_000
     values = [{"item": number, "stock": bad if number in at else 7} for number in range(COUNT)]
@@ -151,7 +151,7 @@ def test_a_sum_that_breaks_a_rule_stops_at_the_record_that_does_it(folder: Path)
     table = folder / "out"
     kept = DeltaTable.create(table, pa.schema([("item", pa.int64()), ("stock", pa.int64())]))
     kept.alter.add_constraint({"bounds": "stock <= 2"})
-    sink = DeltaSink("flights", str(table), mode="merge", key=["item"], aggregates={"stock": "sum"})
+    sink = delta_sink("flights", str(table), mode="merge", key=["item"], aggregates={"stock": "sum"})
     letters = play(folder, sink, [{"item": 1, "stock": 1} for _ in range(3)])
     assert len(letters) == 1
     assert [row["stock"] for row in DeltaFolder(table).rows()] == [2]

@@ -24,8 +24,8 @@ from slackwater.kafka.records import BatchBuilder, decode
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.datasource.offsets import DataLossError, lost
 from slackwater.pipeline.engines.spark_session import SparkFailure
-from slackwater.pipeline.sinks.delta.sink import DeltaSink
-from slackwater.pipeline.sinks.iceberg.sink import IcebergSink
+from slackwater.pipeline.sinks.delta.sink import delta_sink
+from slackwater.pipeline.sinks.iceberg.sink import iceberg_sink
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.delivery.dead_letters import Letter
@@ -113,11 +113,11 @@ class Site:
     def sink(self, group: str) -> Sink:
         out = str(self.folder / "out")
         if self.format == "delta":
-            return DeltaSink(group, out, new_columns=False)
+            return delta_sink(group, out, new_columns=False)
         if self.format == "iceberg":
             uri = f"sqlite:///{self.folder}/catalog.db"
             options = {"type": "sql", "uri": uri, "warehouse": f"file://{self.folder}"}
-            return IcebergSink(group, "lake.orders", options=options, new_columns=False)
+            return iceberg_sink(group, "lake.orders", options=options, new_columns=False)
         return ParquetSink(group, out)
 
     def deliver(self, start: int, end: int, *, may_halve: bool = True) -> Delivered | None:

@@ -1,4 +1,4 @@
-"""The application transactions of a Delta table, read from its log: ``txn`` actions, a version for each id.
+"""The marks of a Delta table, read from its log: ``txn`` actions, a version for each application id.
 
 deltalake looks up one id at a time, whose name must be known, and reads the log anew for each. This reads all
 of them once, from the last checkpoint and the commits after it, and later only new commits. It is right after
@@ -15,8 +15,11 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from slackwater.pipeline.sinks.delta.marks import marks_of
+
 if TYPE_CHECKING:
     from slackwater.pipeline.sinks.delta.store import DeltaFiles
+    from slackwater.pipeline.sinks.marks import MarkKey
 
 _FOLDER = "_delta_log"
 _HINT = f"{_FOLDER}/_last_checkpoint"
@@ -28,7 +31,7 @@ _THREADS = 8
 
 
 class TransactionLog:
-    """The transactions at :attr:`version`.
+    """The marks at :attr:`version`.
 
     Its methods raise OSError. FileNotFoundError: a file was removed, as after a later checkpoint.
     """
@@ -39,7 +42,8 @@ class TransactionLog:
         self._files = files
         self._window = range(_WINDOW)
         self._reader = files.reader([_HINT, *map(_commit, self._window)])
-        self.transactions: dict[str, int] = {}
+        self.marks: dict[str, dict[MarkKey, int]] = {}
+        """By group."""
         self.commits: list[dict[str, Any]] = []
         """The ``commitInfo`` actions that the last :meth:`read_to` has met."""
         self._proof = b""
@@ -65,7 +69,7 @@ class TransactionLog:
 
     def add(self, transactions: Mapping[str, int], proof: str) -> None:
         """Takes in the next version, which this process has committed. ``proof``: a text in that commit."""
-        self.transactions.update(transactions)
+        self._take(transactions)
         self.version, self._proof = self.version + 1, proof.encode()
 
     def is_replaced(self) -> bool:
@@ -90,9 +94,13 @@ class TransactionLog:
     def _apply(self, actions: Iterable[dict[str, Any]]) -> None:
         for action in actions:
             if transaction := action.get("txn"):
-                self.transactions[transaction["appId"]] = transaction["version"]
+                self._take({transaction["appId"]: transaction["version"]})
             elif commit := action.get("commitInfo"):
                 self.commits.append(commit)
+
+    def _take(self, transactions: Mapping[str, int]) -> None:
+        for group, marks in marks_of(transactions).items():
+            self.marks.setdefault(group, {}).update(marks)
 
     def _read_checkpoint(self) -> int:
         """Its version; -1: there is none."""

@@ -1,15 +1,15 @@
-"""What the rows of a batch do to the table: they are appended, replace others, or are added up."""
+"""How the rows of a batch get into a Delta table, by mode."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from slackwater.pipeline.sinks.aggregates import added_up, addends, sum_fits
 from slackwater.pipeline.sinks.delta.constraints import quoted
 from slackwater.pipeline.sinks.delta.table import SOURCE, TARGET, MarkedDeltaTable
 from slackwater.pipeline.sinks.delta.types import check_key_types, with_delta_types
-from slackwater.pipeline.sinks.keys import check_key, last_rows
+from slackwater.pipeline.sinks.modes import WriteMode, last_rows
 from slackwater.runtime.errors import RecordsError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
 
@@ -21,137 +21,78 @@ _MOST_DIGITS = 38
 _INTEGERS = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INT", "int64": "BIGINT"}
 
 
-class DeltaMode(Protocol):
-    """How rows get into the table.
-
-    ``name``: of the mode. ``key``: the columns by which rows are the same; empty: none are. ``is_whole``:
-    each row of a handler is written as it is, and not added to others.
-    """
-
-    name: str
-    key: tuple[str, ...]
-    is_whole: bool
-
-    def typed(self, rows: pa.Table) -> pa.Table:
-        """A handler's rows, one by one, with types of Delta. Raises RecordsError, HandlerError."""
-
-    def reduced(self, rows: pa.Table) -> pa.Table:
-        """What is to be fitted to the table, for typed rows. Raises RecordsError."""
-
-    def write(self, table: MarkedDeltaTable, rows: pa.Table, versions: Mapping[str, int], batch: str) -> None:
-        """Commits fitted rows and versions of transactions. Raises what :class:`MarkedDeltaTable` raises."""
-
-    def check(self, table: MarkedDeltaTable, typed: pa.Table, fitted: pa.Table) -> None:
-        """Raises RecordsError where the table does not take the rows, or what ``table`` raises."""
-
-
-class DeltaAppend:
-    """Each row is a new one."""
-
-    name, is_whole = "append", True
-
-    def __init__(self) -> None:
-        self.key: tuple[str, ...] = ()
-
-    def typed(self, rows: pa.Table) -> pa.Table:
-        return with_delta_types(rows)
-
-    def reduced(self, rows: pa.Table) -> pa.Table:
-        return rows
-
-    def write(self, table: MarkedDeltaTable, rows: pa.Table, versions: Mapping[str, int], batch: str) -> None:
-        table.append(rows, versions, batch)
-
-    def check(self, table: MarkedDeltaTable, typed: pa.Table, fitted: pa.Table) -> None:
-        table.check(fitted)
-
-
-class DeltaUpsert:
-    """A row replaces the one with the same key. Of a batch's rows the last one counts: by topic, partition
-    and offset."""
-
-    name, is_whole = "upsert", True
-
-    def __init__(self, key: Sequence[str]) -> None:
-        self.key = tuple(key)
-
-    def typed(self, rows: pa.Table) -> pa.Table:
-        check_key(rows, self.key)
-        typed = with_delta_types(rows)
-        check_key_types(typed.schema, self.key)
-        return typed
-
-    def reduced(self, rows: pa.Table) -> pa.Table:
-        """All rows: one that does not fit the table is an error, also if another one replaces it."""
-        return rows
-
-    def write(self, table: MarkedDeltaTable, rows: pa.Table, versions: Mapping[str, int], batch: str) -> None:
-        changes = {name: f"{SOURCE}.{quoted(name)}" for name in rows.column_names if name not in self.key}
-        table.merge(last_rows(rows, self.key), self.key, changes, versions, batch)
-
-    def check(self, table: MarkedDeltaTable, typed: pa.Table, fitted: pa.Table) -> None:
-        table.check(fitted)
-
-
-class DeltaMerge:
-    """Rows are added up by key, with each other and with the row that is there. Nulls count for nothing, and
-    neither does NaN in a minimum or maximum."""
-
-    name, is_whole = "merge", False
-
-    def __init__(self, key: Sequence[str], aggregates: Mapping[str, str]) -> None:
-        self.key, self._aggregates = tuple(key), dict(aggregates)
-
-    def typed(self, rows: pa.Table) -> pa.Table:
-        check_key(rows, self.key)
-        made = addends(rows, self.key, self._aggregates)
+def typed_rows(mode: WriteMode, rows: pa.Table) -> pa.Table:
+    """A handler's rows, one by one, with types of Delta. Raises RecordsError, HandlerError."""
+    mode.check(rows)
+    if mode.adds_up:
+        made = addends(rows, mode.key, mode.aggregates)
         for name in PLACE_COLUMNS:
             if name in rows.column_names and name not in made.column_names:
                 made = made.append_column(name, rows.column(name))
-        typed = with_delta_types(made)
-        check_key_types(typed.schema, self.key)
-        return typed
+        rows = made
+    typed = with_delta_types(rows)
+    check_key_types(typed.schema, mode.key)
+    return typed
 
-    def reduced(self, rows: pa.Table) -> pa.Table:
-        rows = rows.select([name for name in rows.column_names if self._is_written(name)])
-        for name, function in self._aggregates.items():
-            if (at := rows.schema.get_field_index(name)) >= 0:
-                rows = rows.set_column(at, name, _widened(rows.column(at), function))
-        if rows.num_rows:
-            rows = added_up(rows, self.key, self._aggregates)
-        for name, function in self._aggregates.items():
-            if (at := rows.schema.get_field_index(name)) >= 0 and function in ("sum", "count"):
-                rows = rows.set_column(at, name, _narrowed(rows.column(at), name))
+
+def reduced_rows(mode: WriteMode, rows: pa.Table) -> pa.Table:
+    """What is to be fitted to the table, for typed rows. Raises RecordsError.
+
+    In mode ``merge`` sums; nulls count for nothing, and neither does NaN in a minimum or maximum. Otherwise
+    all rows: one that does not fit the table is an error, also if another one replaces it.
+    """
+    if not mode.adds_up:
         return rows
-
-    def write(self, table: MarkedDeltaTable, rows: pa.Table, versions: Mapping[str, int], batch: str) -> None:
-        """The rows, as they were fitted, also have the table's other columns."""
-        rows = rows.select([name for name in rows.column_names if self._is_written(name)])
-        table.merge(rows, self.key, self._changes(table, rows), versions, batch)
-
-    def check(self, table: MarkedDeltaTable, typed: pa.Table, fitted: pa.Table) -> None:
-        for rows in (typed, fitted):  # one that alone breaks a rule is named
-            table.check_merged(rows, self.key, self._changes(table, rows))
-
-    def _changes(self, table: MarkedDeltaTable, rows: pa.Table) -> dict[str, str]:
-        kept = set() if table.schema is None else set(table.schema.names)
-        return {
-            name: _added(name, rows.schema.field(name).type, function)
-            if name in kept
-            else f"{SOURCE}.{quoted(name)}"
-            for name, function in self._aggregates.items()
-            if name in rows.column_names
-        }
-
-    def _is_written(self, name: str) -> bool:
-        return name in self.key or name in self._aggregates
+    rows = _written(mode, rows)
+    for name, function in mode.aggregates.items():
+        if (at := rows.schema.get_field_index(name)) >= 0:
+            rows = rows.set_column(at, name, _widened(rows.column(at), function))
+    if rows.num_rows:
+        rows = added_up(rows, mode.key, mode.aggregates)
+    for name, function in mode.aggregates.items():
+        if (at := rows.schema.get_field_index(name)) >= 0 and function in ("sum", "count"):
+            rows = rows.set_column(at, name, _narrowed(rows.column(at), name))
+    return rows
 
 
-def mode_of(name: str, key: Sequence[str], aggregates: Mapping[str, str]) -> DeltaMode:
-    """The mode of that name in ``sink.mode``."""
-    if name == "merge":
-        return DeltaMerge(key, aggregates)
-    return DeltaUpsert(key) if name == "upsert" else DeltaAppend()
+def write(
+    mode: WriteMode, table: MarkedDeltaTable, rows: pa.Table, versions: Mapping[str, int], commit: str
+) -> None:
+    """Commits fitted rows and versions of transactions. Raises what :class:`MarkedDeltaTable` raises."""
+    if not mode.key:
+        table.append(rows, versions, commit)
+        return
+    if mode.adds_up:
+        rows = _written(mode, rows)  # fitted rows also have the table's other columns
+        changes = _changes(mode, table, rows)
+    else:
+        rows = last_rows(rows, mode.key)
+        changes = {name: f"{SOURCE}.{quoted(name)}" for name in rows.column_names if name not in mode.key}
+    table.merge(rows, mode.key, changes, versions, commit)
+
+
+def check(mode: WriteMode, table: MarkedDeltaTable, typed: pa.Table, fitted: pa.Table) -> None:
+    """Raises RecordsError where the table does not take the rows, or what ``table`` raises."""
+    if not mode.adds_up:
+        table.check(fitted)
+        return
+    for rows in (typed, fitted):  # a row that alone breaks a rule is named
+        table.check_merged(rows, mode.key, _changes(mode, table, rows))
+
+
+def _written(mode: WriteMode, rows: pa.Table) -> pa.Table:
+    return rows.select([name for name in rows.column_names if name in {*mode.key, *mode.aggregates}])
+
+
+def _changes(mode: WriteMode, table: MarkedDeltaTable, rows: pa.Table) -> dict[str, str]:
+    kept = set() if table.schema is None else set(table.schema.names)
+    return {
+        name: _added(name, rows.schema.field(name).type, function)
+        if name in kept
+        else f"{SOURCE}.{quoted(name)}"
+        for name, function in mode.aggregates.items()
+        if name in rows.column_names
+    }
 
 
 def _widened(column: pa.ChunkedArray, function: str) -> pa.ChunkedArray:

@@ -1,6 +1,6 @@
 """A Delta table that Spark itself writes: rows and marks are one commit of delta-spark's.
 
-The marks are those of :class:`~slackwater.pipeline.sinks.delta.sink.DeltaSink`, so either sink goes on where
+The marks are those of :func:`~slackwater.pipeline.sinks.delta.sink.delta_sink`, so either sink goes on where
 the other one was. A commit asks for the marks of its partitions and moves them; delta-spark refuses it if
 another commit has moved one of them in between. So a worker that was stopped at any step, for however long,
 writes nothing that its successor has written.
@@ -15,10 +15,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.engines.kept_rows import SparkRows
-from slackwater.pipeline.sinks.delta.marks import GroupMarks
-from slackwater.pipeline.sinks.delta.sink import DeltaSink
+from slackwater.pipeline.sinks.delta.marks import marks_of, versions_of
+from slackwater.pipeline.sinks.delta.sink import delta_sink
 from slackwater.pipeline.sinks.delta.spark_table import SparkTable, is_s3
+from slackwater.pipeline.sinks.marks import GroupMarks, ends_of
 from slackwater.pipeline.sinks.staged import StagedRows
+from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.errors import RecordsError, SinkError, WorkerError
 from slackwater.runtime.interfaces import SinkFencedError
 
@@ -54,7 +56,7 @@ class SparkDeltaSink:
     ) -> None:
         self._group_id, self._session, self._path = group_id, session, path
         self._options, self._by = dict(options), list(partition_by)
-        self._marks = GroupMarks(group_id, path)
+        self._marks = GroupMarks(group_id, path, "path")
         self._suspects = False
         """Whether the table has refused rows since a batch was published."""
 
@@ -64,7 +66,7 @@ class SparkDeltaSink:
             spark = self._session()
         except RuntimeError:
             return self._without_spark().marks(partitions)
-        return self._marks.of(self._table(spark).transactions(), partitions)
+        return self._marks.of(marks_of(self._table(spark).transactions()), partitions)
 
     def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> StagedRows:
         """Keeps the rows. While records at fault are looked for, has Spark write them to files, too, which no
@@ -87,7 +89,7 @@ class SparkDeltaSink:
             raise table.error("write to", exc) from exc
 
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
-        """Deletes the rows and lowers the marks, as :meth:`DeltaSink.rewind`."""
+        """Deletes the rows and lowers the marks, as :meth:`TableSink.rewind`."""
         if is_s3(self._path):
             raise SinkError(
                 f"the sink cannot remove rows from {self._path}: on S3, deltalake, which would do it, and "
@@ -128,10 +130,11 @@ class SparkDeltaSink:
     def _write(
         self, table: SparkTable, frame: DataFrame | None, ranges: Mapping[TopicPartition, Range]
     ) -> None:
-        ends = self._marks.ends(ranges)
+        ends = versions_of(self._group_id, ends_of(ranges))
         for _ in range(_TRIES):
             transaction = table.begin()
-            self._marks.check(transaction.versions(list(ends)), ranges)
+            saved = marks_of(transaction.versions(list(ends)))
+            self._marks.check(saved.get(self._group_id, {}), ranges)
             if frame is None and transaction.is_first:
                 self._marks.keep(ranges)
                 return
@@ -151,5 +154,5 @@ class SparkDeltaSink:
     def _table(self, spark: SparkSession) -> SparkTable:
         return SparkTable(spark, self._path, self._options, self._by)
 
-    def _without_spark(self) -> DeltaSink:
-        return DeltaSink(self._group_id, self._path)
+    def _without_spark(self) -> TableSink:
+        return delta_sink(self._group_id, self._path)

@@ -53,7 +53,8 @@ class DeltaStore:
     def __init__(self, path: str, options: Mapping[str, str]) -> None:
         _check_safe(options, "sink.options")
         _check_safe(os.environ, "environment")
-        self.uri = _uri(path)
+        self.address = _uri(path)
+        self.title = f"the Delta table {self.address}"
         self.options = {**DEFAULTS, **{_option(name): value for name, value in options.items()}}
         self._secrets = [
             value for value in options.values() if len(value) > 3 and value.lower() not in ("true", "false")
@@ -67,13 +68,13 @@ class DeltaStore:
     def without_traces(self, name: str) -> Iterator[None]:
         """Removes, at the end of the block, the folder ``name`` below the table's, and folders above it that
         were not there before. Raises OSError if it cannot."""
-        if "://" in self.uri:
+        if "://" in self.address:
             from deltalake.fs import DeltaStorageHandler
 
             yield
-            DeltaStorageHandler(self.uri, self.options).delete_dir(name)
+            DeltaStorageHandler(self.address, self.options).delete_dir(name)
             return
-        folder = Path(self.uri)
+        folder = Path(self.address)
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         try:
             yield
@@ -89,13 +90,11 @@ class DeltaStore:
         reason = self.reason(exc)
         if "Invalid data found" in reason:  # The rest of the message shows rows.
             return RecordsError(
-                f"the Delta table {self.uri} does not take the rows: a value breaks a constraint of the "
+                f"{self.title} does not take the rows: a value breaks a constraint of the "
                 "table, or a column that must not be null lacks a value"
             )
         advice = advice_of(_ADVICE, reason) or store_advice(reason) or advice_of(_LAST_ADVICE, reason)
-        return SinkError(
-            f"the sink cannot {what} the Delta table {self.uri}: {reason}{'; ' + advice if advice else ''}"
-        )
+        return SinkError(f"the sink cannot {what} {self.title}: {reason}{'; ' + advice if advice else ''}")
 
     def is_final(self, exc: BaseException) -> bool:
         """Whether no other try of a commit can succeed: deltalake does not know what the table demands."""
@@ -110,7 +109,7 @@ class DeltaFiles:
     """Reads files below a table's folder. Raises FileNotFoundError for one that is missing, and OSError."""
 
     def __init__(self, store: DeltaStore) -> None:
-        self._uri, self._options = store.uri, store.options
+        self._uri, self._options = store.address, store.options
 
     def reader(self, paths: Iterable[str]) -> Callable[[str], bytes]:
         """A function that reads each of ``paths``, once or several times, also by several threads at once."""

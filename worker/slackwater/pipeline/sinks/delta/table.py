@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
+    from slackwater.pipeline.sinks.marks import MarkKey
+
 BATCH = "slackwaterBatch"
 """Name of the field of ``commitInfo`` that holds the id which a writer has given its commit."""
 _MAPPING = "delta.columnMapping.mode"
@@ -51,9 +53,9 @@ class MarkedDeltaTable:
         return self._table is not None
 
     @property
-    def transactions(self) -> Mapping[str, int]:
-        """The version of each application id."""
-        return {} if self._log is None else self._log.transactions
+    def marks(self) -> Mapping[str, Mapping[MarkKey, int]]:
+        """The marks, by group."""
+        return {} if self._log is None else self._log.marks
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -91,14 +93,14 @@ class MarkedDeltaTable:
         check_rules(rows, rules, selection, kept=self._table)
 
     @property
-    def partition_columns(self) -> list[str]:
+    def partitioning(self) -> list[str]:
         """None of them where there is no table."""
         return [] if self._table is None else self._table.metadata().partition_columns
 
-    def commit_of(self, batch: str) -> dict[str, Any] | None:
-        """The ``commitInfo`` of the commit with that id, if the last :meth:`refresh` has met it."""
-        commits = [] if self._log is None else self._log.commits
-        return next((commit for commit in commits if commit.get(BATCH) == batch), None)
+    def removed_by(self, commit: str) -> int | None:
+        """How many rows the commit with that id has removed, if the last :meth:`refresh` has met it."""
+        infos = [] if self._log is None else [info for info in self._log.commits if info.get(BATCH) == commit]
+        return int(infos[0].get("operationMetrics", {}).get("num_deleted_rows") or 0) if infos else None
 
     def refresh(self) -> None:
         """Reads what the table is now. Raises SinkError."""
@@ -123,15 +125,15 @@ class MarkedDeltaTable:
             except Exception as exc:
                 self._table = None
                 raise self._store.error("read", exc) from None
-        raise SinkError(f"the sink cannot read the Delta table {self._store.uri}: its log lacks commits")
+        raise SinkError(f"the sink cannot read the Delta table {self._store.address}: its log lacks commits")
 
     def _load(self) -> DeltaTable:
         from deltalake import DeltaTable
 
         log = TransactionLog(self._store.files())
-        table = DeltaTable(self._store.uri, storage_options=self._store.options)
+        table = DeltaTable(self._store.address, storage_options=self._store.options)
         if FORGETS in table.metadata().configuration:
-            raise forgets(self._store.uri)
+            raise forgets(self._store.address)
         log.read_to(table.version())
         self._log = log
         return table
@@ -143,7 +145,7 @@ class MarkedDeltaTable:
 
         with contextlib.suppress(CommitFailedError):
             DeltaTable.create(
-                self._store.uri,
+                self._store.address,
                 schema,
                 mode="ignore",
                 partition_by=list(partition_by),
@@ -178,7 +180,7 @@ class MarkedDeltaTable:
             is_wider = not set(rows.column_names) <= set(table.schema().to_arrow().names)
             write_deltalake(table, rows, mode="append", schema_mode="merge" if is_wider else None, **options)
         else:
-            table.create_write_transaction([], "append", table.schema(), self.partition_columns, **options)
+            table.create_write_transaction([], "append", table.schema(), self.partitioning, **options)
         self._committed(before, versions, batch)
 
     def merge(

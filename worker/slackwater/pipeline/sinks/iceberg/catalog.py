@@ -60,7 +60,7 @@ class IcebergCatalog:
             raise ConfigError(
                 f"{table!r} names no table: give NAMESPACE.TABLE, such as lake.flights", field="sink.table"
             )
-        self.table = table
+        self.address, self.title = table, f"the Iceberg table {table}"
         given = dict(options)
         self._name = given.pop("name", "") or "default"
         if "py-catalog-impl" in given:
@@ -131,10 +131,7 @@ class IcebergCatalog:
         ``exc`` may tell credentials."""
         reason = self.reason(exc)
         advice = next((advice for pattern, advice in _ADVICE if re.search(pattern, reason)), "")
-        return SinkError(
-            f"the sink cannot {what} the Iceberg table {self.table}: {reason}"
-            f"{'; ' + advice if advice else ''}"
-        )
+        return SinkError(f"the sink cannot {what} {self.title}: {reason}{'; ' + advice if advice else ''}")
 
     def reason(self, exc: BaseException | None) -> str:
         """The message on one line, without SQL and credentials."""

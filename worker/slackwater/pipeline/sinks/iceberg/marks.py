@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from slackwater.pipeline.sinks.marks import MarkKey
 from slackwater.runtime.errors import SinkError
 
 PREFIX = "slackwater.marks/"
@@ -18,25 +18,16 @@ _PARTITIONS = 100
 """Partitions in one property."""
 
 
-class Place(NamedTuple):
-    """What a mark is of."""
-
-    group: str
-    topic: str
-    topic_id: str
-    partition: int
-
-
-def read(properties: Mapping[str, str]) -> dict[Place, int]:
-    """All marks in a table's properties. Raises SinkError for a property that somebody has changed."""
-    marks: dict[Place, int] = {}
+def read(properties: Mapping[str, str]) -> dict[str, dict[MarkKey, int]]:
+    """The marks in a table's properties, by group. Raises SinkError for one that somebody has changed."""
+    marks: dict[str, dict[MarkKey, int]] = {}
     for name, value in properties.items():
         if not name.startswith(PREFIX):
             continue
         try:
             group, topic, topic_id, _ = map(unquote, name.removeprefix(PREFIX).split("/"))
             for partition, mark in json.loads(value).items():
-                marks[Place(group, topic, topic_id, int(partition))] = int(mark)
+                marks.setdefault(group, {})[MarkKey(topic, topic_id, int(partition))] = int(mark)
         except (ValueError, TypeError, AttributeError):
             raise SinkError(
                 f"the table's property {name} is {value[:100]!r}, which is no list of offsets: somebody has "
@@ -45,21 +36,17 @@ def read(properties: Mapping[str, str]) -> dict[Place, int]:
     return marks
 
 
-def moved(properties: Mapping[str, str], ends: Mapping[Place, int]) -> dict[str, str]:
+def moved(properties: Mapping[str, str], group: str, ends: Mapping[MarkKey, int]) -> dict[str, str]:
     """The properties to set, so that the marks of ``ends`` are these. Others stay as ``properties`` have
     them."""
     changed: dict[str, dict[str, int]] = {}
-    for place, end in ends.items():
-        name = _name(place)
+    for key, end in ends.items():
+        texts = (group, key.topic, key.topic_id, str(key.partition // _PARTITIONS))
+        name = PREFIX + "/".join(quote(text, safe="", errors="surrogatepass") for text in texts)
         if name not in changed:
             changed[name] = json.loads(properties.get(name, "{}"))
-        changed[name][str(place.partition)] = end
+        changed[name][str(key.partition)] = end
     return {
         name: json.dumps(dict(sorted(marks.items(), key=lambda item: int(item[0]))))
         for name, marks in changed.items()
     }
-
-
-def _name(place: Place) -> str:
-    texts = (place.group, place.topic, place.topic_id, str(place.partition // _PARTITIONS))
-    return PREFIX + "/".join(quote(text, safe="", errors="surrogatepass") for text in texts)

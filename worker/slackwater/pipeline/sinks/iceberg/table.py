@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.update.snapshot import UpdateSnapshot
 
     from slackwater.kafka.structs import TopicPartition
+    from slackwater.pipeline.sinks.marks import MarkKey
 
 COMMIT = "slackwater.commit"
 """The field of a snapshot's summary that holds the id which a writer has given its commit."""
@@ -44,7 +45,7 @@ class MarkedIcebergTable:
     def __init__(self, catalog: IcebergCatalog) -> None:
         self._catalog = catalog
         self._table: Table | None = None
-        self.marks: Mapping[marks.Place, int] = {}
+        self.marks: Mapping[str, Mapping[MarkKey, int]] = {}
         self._refused: list[Any] = []
         """What pyiceberg calls snapshot producers, of the last commit if it failed."""
 
@@ -135,7 +136,7 @@ class MarkedIcebergTable:
             if not catalog.namespace_exists(namespace):  # Another process may have created it.
                 raise
 
-    def append(self, files: DataFiles, ends: Mapping[marks.Place, int], commit: str) -> None:
+    def append(self, files: DataFiles, group: str, ends: Mapping[MarkKey, int], commit: str) -> None:
         """One commit: the rows of ``files``, if there are any, new columns, and the marks."""
         change = self._change()
         if added := self._added(files.rows):
@@ -145,10 +146,10 @@ class MarkedIcebergTable:
         with self._snapshot(change, commit).merge_append() as append:
             for file in written:
                 append.append_data_file(file)
-        self._commit(change, ends)
+        self._commit(change, group, ends)
 
     def remove(
-        self, starts: Mapping[TopicPartition, int], ends: Mapping[marks.Place, int], commit: str
+        self, starts: Mapping[TopicPartition, int], group: str, ends: Mapping[MarkKey, int], commit: str
     ) -> int:
         """One commit: without the rows from ``starts`` on, and the marks. Returns how many were removed."""
         import pyarrow.compute as pc
@@ -176,7 +177,7 @@ class MarkedIcebergTable:
                     overwrite.delete_data_file(old)
                     for file in new:
                         overwrite.append_data_file(file)
-        self._commit(change, ends)
+        self._commit(change, group, ends)
         return removed
 
     def _change(self) -> Transaction:
@@ -200,8 +201,8 @@ class MarkedIcebergTable:
     def _snapshot(self, change: Transaction, commit: str) -> UpdateSnapshot:
         return change.update_snapshot(snapshot_properties={COMMIT: commit})
 
-    def _commit(self, change: Transaction, ends: Mapping[marks.Place, int]) -> None:
-        change.set_properties(marks.moved(self.existing.properties, ends))
+    def _commit(self, change: Transaction, group: str, ends: Mapping[MarkKey, int]) -> None:
+        change.set_properties(marks.moved(self.existing.properties, group, ends))
         # Without them, pyiceberg does not try again where another commit came first, on top of it and with
         # marks that it may have moved. It does not remove their files then, either: a catalog may refuse a
         # commit that it has made, where a proxy has sent it twice.

@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from slackwater.pipeline.sinks.parquet.files import Commit, LogFiles, MarkKey
+from slackwater.pipeline.sinks.marks import MarkKey
+from slackwater.pipeline.sinks.parquet.files import Commit, LogFiles
 
 CHECKPOINT_EVERY = 32
 MOST_BYTES = 64 << 20
@@ -169,4 +170,4 @@ def _pairs(marks: Mapping[MarkKey, int]) -> list[list[Any]]:
 
 
 def _marks(document: Mapping[str, Any]) -> dict[MarkKey, int]:
-    return {(topic, topic_id, partition): end for topic, topic_id, partition, end in document["marks"]}
+    return {MarkKey(topic, topic_id, partition): end for topic, topic_id, partition, end in document["marks"]}

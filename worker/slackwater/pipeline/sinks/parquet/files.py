@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from slackwater.pipeline.sinks.marks import MarkKey
     from slackwater.runtime.errors import SinkError
 
 OWN_FOLDER = ".slackwater"
@@ -81,10 +82,6 @@ def is_place(path: str, stem: str) -> bool:
     id only begins like this one's."""
     name = rf"(?!{re.escape(OWN_FOLDER)}/)(?:.*/)?{re.escape(stem)}-\d{{20}}-[0-9a-f]+\.parquet"
     return re.fullmatch(name, path, re.DOTALL) is not None
-
-
-MarkKey = tuple[str, str, int]
-"""Topic, topic id, partition."""
 
 
 def staged_name(key: MarkKey, mark: int | None) -> str:

@@ -31,13 +31,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from slackwater.pipeline.sinks.marks import GroupMarks, MarkKey, by_partition, ends_of, lowered
 from slackwater.pipeline.sinks.parquet.commit_log import CommitLog, LogError
-from slackwater.pipeline.sinks.parquet.files import Commit, MarkKey, left_behind, place_of, staged_name
+from slackwater.pipeline.sinks.parquet.files import Commit, left_behind, place_of, staged_name
 from slackwater.pipeline.sinks.parquet.folder import Folder
 from slackwater.pipeline.sinks.parquet.store import Store, StoreError
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
 from slackwater.pipeline.sinks.partition_values import NULL_FOLDER, check_path, check_texts, groups, taken
-from slackwater.pipeline.sinks.ranges import check_mark
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.delivery.batch import rows_of
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
@@ -83,6 +83,7 @@ class ParquetSink:
         self._by, self._new_columns = tuple(partition_by), new_columns
         self._files = _files(path, options or {}, self._name)
         self._log = CommitLog(self._files.log)
+        self._group = GroupMarks(group_id, self._files.address, "sink.path")
         self._not_in_place: list[Commit] = []
         """Commits that the log's state has, and whose files may not be in place: it has failed."""
         self._missing: dict[str, Commit] = {}
@@ -95,12 +96,7 @@ class ParquetSink:
         self.refresh()
         if not self._log.state.version:
             self._files.prepare()
-        wanted = {(tp.topic, tp.partition): tp for tp in partitions}
-        marks: dict[TopicPartition, dict[str, int]] = {}
-        for (topic, topic_id, partition), end in self._log.state.marks.items():
-            if tp := wanted.get((topic, partition)):
-                marks.setdefault(tp, {})[topic_id] = end
-        return marks
+        return by_partition(self._log.state.marks, partitions)
 
     def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> StagedFiles:
         """Writes the rows into the staging folder. Raises SinkError, RecordsError, HandlerError."""
@@ -122,15 +118,11 @@ class ParquetSink:
             )
         while True:
             self._read_log()
-            marks = {
-                (tp.topic, topic_id, tp.partition): start
-                for tp, (topic_id, start) in starts.items()
-                if self._log.state.marks.get((tp.topic, topic_id, tp.partition), 0) > start
-            }
-            if not marks:
+            ends = lowered(self._log.state.marks, starts)
+            if not ends:
                 return 0
             try:
-                commit, count = self._without(marks)
+                commit, count = self._without(ends)
                 if self._append(commit):
                     return count
                 self.remove([name for name, _ in commit.files])
@@ -183,7 +175,7 @@ class ParquetSink:
             raise SinkError(
                 f"the sink cannot read {self._files.address}/{place} ({exc}): restore it from a backup"
             ) from None
-        return {(topic, topic_id, at) for topic, topic_id, at, _ in json.loads(metadata.get(_RANGES, b"[]"))}
+        return {MarkKey(*key) for *key, _ in json.loads(metadata.get(_RANGES, b"[]"))}
 
     def _place(self, folder: str, name: str) -> str:
         """Where the staged file ``name`` goes with the next commit."""
@@ -222,7 +214,7 @@ class ParquetSink:
         folders = _by_folder(rows, self._by) if rows.num_rows else {}
         # The mark of the partition with the most records is the first to move on.
         tp, span = max(ranges.items(), key=lambda item: item[1].end - item[1].start)
-        key = (tp.topic, span.topic_id, tp.partition)
+        key = MarkKey(tp.topic, span.topic_id, tp.partition)
         parts = {staged_name(key, span.mark): item for item in folders.items()}
         for name, (folder, _) in parts.items():
             check_path(f"{self._files.address}/{self._place(folder, name)}")
@@ -251,12 +243,11 @@ class ParquetSink:
         base = self.schema
         try:
             while True:
-                self._check_marks(ranges)
+                self._group.check(self._log.state.marks, ranges)
                 if self.schema != base:
                     return False
                 files = [(name, self._place(folder, name)) for name, folder in staged.items()]
-                marks = {(tp.topic, span.topic_id, tp.partition): span.end for tp, span in ranges.items()}
-                commit = Commit(marks, tuple(files), schema if schema != base else "")
+                commit = Commit(ends_of(ranges), tuple(files), schema if schema != base else "")
                 done = self._append(commit)
                 if self._missing:
                     self.refresh()  # a rewind may have removed the file since
@@ -278,11 +269,6 @@ class ParquetSink:
         self._read_log()
         # Whoever made a checkpoint has put in place the files of the commits that it has.
         return appended is None and commit.marks.items() <= self._log.state.marks.items()
-
-    def _check_marks(self, ranges: Mapping[TopicPartition, Range]) -> None:
-        for tp, span in ranges.items():
-            mark = self._log.state.marks.get((tp.topic, span.topic_id, tp.partition))
-            check_mark(tp, span, mark, self._files.address)
 
     def refresh(self) -> None:
         """Reads what others have committed. Raises SinkError, also where a commit's file is missing."""

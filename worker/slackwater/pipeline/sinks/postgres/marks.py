@@ -11,8 +11,8 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from slackwater.pipeline.sinks.marks import MarkKey, check_mark, ends_of
 from slackwater.pipeline.sinks.postgres.table import MARKS, TableName
-from slackwater.pipeline.sinks.ranges import check_mark
 from slackwater.runtime.errors import ConfigError
 from slackwater.runtime.interfaces import SinkFencedError
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from slackwater.kafka.structs import TopicPartition
     from slackwater.runtime.interfaces import Range
 
-Place = tuple[str, str, int]
-"""Topic, topic id and partition: the key of a mark within a table and group."""
 _CREATE = """
 create table if not exists {marks} (
     target text not null, "group" text not null, topic text not null, topic_id text not null,
@@ -68,11 +66,6 @@ class Marks:
         self._table = TableName(target.schema, MARKS)
         self._target, self._group = target, group_id
 
-    @property
-    def group_id(self) -> str:
-        """The group whose marks these are."""
-        return self._group
-
     def exist(self, cursor: psycopg.Cursor[Any]) -> bool:
         """Whether there is a table for the marks."""
         query = (
@@ -85,16 +78,13 @@ class Marks:
         """Creates the table for the marks if there is none."""
         cursor.execute(self._sql(_CREATE), ())
 
-    def read(self, cursor: psycopg.Cursor[Any], topics: Collection[str]) -> dict[Place, int]:
-        """This group's marks of ``topics``."""
-        return {
-            place: end for (group, place), end in self.of_all(cursor, topics).items() if group == self._group
-        }
-
-    def of_all(self, cursor: psycopg.Cursor[Any], topics: Collection[str]) -> dict[tuple[str, Place], int]:
-        """The marks of ``topics``, of all groups."""
+    def read(self, cursor: psycopg.Cursor[Any], topics: Collection[str]) -> dict[str, dict[MarkKey, int]]:
+        """The marks of ``topics``, by group."""
+        marks: dict[str, dict[MarkKey, int]] = {}
         rows = cursor.execute(self._sql(_LIST), (self._target.name, sorted(topics))).fetchall()
-        return {(group, (topic, topic_id, number)): end for group, topic, topic_id, number, end in rows}
+        for group, topic, topic_id, partition, end in rows:
+            marks.setdefault(group, {})[MarkKey(topic, topic_id, partition)] = end
+        return marks
 
     def claim(self, cursor: psycopg.Cursor[Any], ranges: Mapping[TopicPartition, Range], batch: str) -> bool:
         """Locks and moves the marks of ``ranges``, for the commit with the id ``batch``.
@@ -102,13 +92,13 @@ class Marks:
         Returns False where that commit was made already. Raises SinkFencedError where a mark is not the
         range's.
         """
-        places = {(tp.topic, span.topic_id, tp.partition): (tp, span) for tp, span in ranges.items()}
-        saved = self.lock(cursor, list(places))
+        ends = ends_of(ranges)
+        saved = self.lock(cursor, list(ends))
         if any(by == batch for _, by in saved.values()):
             return False
-        for place, (tp, span) in places.items():
-            check_mark(tp, span, saved[place][0] if place in saved else None, str(self._target))
-        first = {place: span.end for place, (_, span) in places.items() if place not in saved}
+        for key, (tp, span) in zip(ends, ranges.items(), strict=True):
+            check_mark(tp, span, saved[key][0] if key in saved else None, str(self._target))
+        first = {key: end for key, end in ends.items() if key not in saved}
         if first:
             parameters = (self._target.name, self._group, batch, *_columns(first))
             if cursor.execute(self._sql(_INSERT), parameters).rowcount < len(first):
@@ -118,25 +108,24 @@ class Marks:
                     f"another process has written the first rows of {', '.join(map(str, sorted(ranges)))} to "
                     f"{self._target} at the same time"
                 )
-        self.move(cursor, {place: places[place][1].end for place in saved}, batch)
+        self.move(cursor, {key: ends[key] for key in saved}, batch)
         return True
 
     def probe(self, cursor: psycopg.Cursor[Any]) -> None:
         """Writes a mark, in a transaction that is to be rolled back."""
-        place = (f".probe-{uuid.uuid4().hex}", "", 0)
-        cursor.execute(self._sql(_INSERT), (self._target.name, self._group, "", *_columns({place: 0})))
-        self.lock(cursor, [place])
-        self.move(cursor, {place: 1}, "")
+        key = MarkKey(f".probe-{uuid.uuid4().hex}", "", 0)
+        cursor.execute(self._sql(_INSERT), (self._target.name, self._group, "", *_columns({key: 0})))
+        self.lock(cursor, [key])
+        self.move(cursor, {key: 1}, "")
 
-    def lock(self, cursor: psycopg.Cursor[Any], places: Sequence[Place]) -> dict[Place, tuple[int, str]]:
-        """The marks of ``places`` that are there, and the id of the commit that has moved each. They cannot
+    def lock(self, cursor: psycopg.Cursor[Any], keys: Sequence[MarkKey]) -> dict[MarkKey, tuple[int, str]]:
+        """The marks of ``keys`` that are there, and the id of the commit that has moved each. They cannot
         change until the transaction ends."""
-        keys = dict.fromkeys(places, 0)
-        parameters = (self._target.name, self._group, *_columns(keys)[:3])
+        parameters = (self._target.name, self._group, *_columns(dict.fromkeys(keys, 0))[:3])
         rows = cursor.execute(self._sql(_LOCK), parameters).fetchall()
-        return {(topic, topic_id, number): (end, by) for topic, topic_id, number, end, by in rows}
+        return {MarkKey(*key): (end, by) for *key, end, by in rows}
 
-    def move(self, cursor: psycopg.Cursor[Any], ends: Mapping[Place, int], batch: str) -> None:
+    def move(self, cursor: psycopg.Cursor[Any], ends: Mapping[MarkKey, int], batch: str) -> None:
         """Sets marks that are there."""
         if ends:
             cursor.execute(self._sql(_MOVE), (batch, *_columns(ends), self._target.name, self._group))
@@ -147,7 +136,7 @@ class Marks:
         return sql.SQL(text).format(marks=self._table.sql_with_parameters)
 
 
-def _columns(ends: Mapping[Place, int]) -> tuple[list[str], list[str], list[int], list[int]]:
+def _columns(ends: Mapping[MarkKey, int]) -> tuple[list[str], list[str], list[int], list[int]]:
     """Topics, topic ids, partitions and offsets."""
     return (
         [topic for topic, _, _ in ends],

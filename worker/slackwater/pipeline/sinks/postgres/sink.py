@@ -21,10 +21,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from slackwater.pipeline.sinks.marks import GroupMarks, MarkKey, lowered
+from slackwater.pipeline.sinks.modes import WriteMode
 from slackwater.pipeline.sinks.postgres.connection import Database
 from slackwater.pipeline.sinks.postgres.errors import STALE, sink_error
 from slackwater.pipeline.sinks.postgres.marks import Marks
-from slackwater.pipeline.sinks.postgres.modes import mode_of
+from slackwater.pipeline.sinks.postgres.modes import prepared
 from slackwater.pipeline.sinks.postgres.table import Fitted, TableName, Target, fitted, identifiers
 from slackwater.pipeline.sinks.postgres.types import plain
 from slackwater.pipeline.sinks.postgres.writer import TableWriter
@@ -71,8 +73,9 @@ class PostgresSink:
         new_columns: bool = True,
     ) -> None:
         self._name = TableName.of(table)
-        self._mode = mode_of(mode, key, aggregates or {})
+        self._mode = WriteMode.of(mode, key, aggregates)
         self._new_columns = new_columns
+        self._group = GroupMarks(group_id, str(self._name), "sink.table")
         self._marks = Marks(self._name, group_id)
         self._database = Database(options or {}, f"slackwater {group_id}")
         self._writer = TableWriter(self._name, self._mode)
@@ -85,20 +88,16 @@ class PostgresSink:
 
     def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
         """The marks in the database. Raises SinkError, ConfigError."""
-        wanted = {(tp.topic, tp.partition): tp for tp in partitions}
-        marks: dict[TopicPartition, dict[str, int]] = {}
+        saved: dict[str, dict[MarkKey, int]] = {}
 
         def work(cursor: psycopg.Cursor[Any]) -> bool:
             self._read(cursor)
             if self._has_marks:
-                saved = self._marks.read(cursor, {tp.topic for tp in partitions})
-                for (topic, topic_id, number), end in saved.items():
-                    if tp := wanted.get((topic, number)):
-                        marks.setdefault(tp, {})[topic_id] = end
+                saved.update(self._marks.read(cursor, {tp.topic for tp in partitions}))
             return False
 
         self._run(f"read the marks of {self._name}", work)
-        return marks
+        return self._group.of(saved, partitions)
 
     def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> StagedRows:
         """Fits the rows to the table, and leaves nothing in the database. Raises RecordsError, SinkError,
@@ -134,7 +133,7 @@ class PostgresSink:
             self._writer.change(cursor, batch, exists=self._target is not None)
         if refused := self._writer.refused(cursor, batch):
             # Rows that are added up are of several records each.
-            named = {} if self._mode.name == "merge" else reasons(staged.rows, refused)
+            named = {} if self._mode.adds_up else reasons(staged.rows, refused)
             raise RecordsError(next(iter(refused.values())), named)
         return False
 
@@ -192,53 +191,35 @@ class PostgresSink:
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         """Deletes the rows and lowers the marks. Rows don't tell their group and topic id, so it raises
         SinkError if those of another one would be deleted, too. Raises SinkError, ConfigError."""
-        if self._mode.key:
-            raise SinkError(
-                f"the sink cannot remove rows from {self._name}: in mode {self._mode.name} records change "
-                "rows of others, which are not kept. Start the group with another sink.table, and let it "
-                "read all records again"
-            )
+        self._mode.refuse_rewind(str(self._name), "sink.table")
         by, removed = uuid.uuid4().hex, 0
 
         def work(cursor: psycopg.Cursor[Any]) -> bool:
             nonlocal removed
             self._read(cursor)
-            places = {(tp.topic, topic_id, tp.partition): start for tp, (topic_id, start) in starts.items()}
-            saved = self._marks.lock(cursor, list(places)) if self._has_marks else {}
+            keys = [MarkKey(tp.topic, topic_id, tp.partition) for tp, (topic_id, _) in starts.items()]
+            saved = self._marks.lock(cursor, keys) if self._has_marks else {}
             if any(commit == by for _, commit in saved.values()):
                 return False
+            ends = lowered({key: end for key, (end, _) in saved.items()}, starts)
+            if ends:
+                self._group.check_alone(self._marks.read(cursor, {tp.topic for tp in starts}), ends)
             removed = 0
-            lowered = {
-                place: start for place, start in places.items() if saved.get(place, (0, ""))[0] > start
-            }
-            for place, start in lowered.items():
-                self._check_alone(cursor, place, start)
-                if self._target is not None:
-                    removed += self._delete(cursor, place, start)
-            self._marks.move(cursor, lowered, by)
+            if self._target is not None:
+                removed = sum(self._delete(cursor, key, start) for key, start in ends.items())
+            self._marks.move(cursor, ends, by)
             return True
 
         self._run(f"remove rows from {self._name}", work)
         return removed
 
-    def _check_alone(self, cursor: psycopg.Cursor[Any], place: tuple[str, str, int], start: int) -> None:
-        topic, _, number = place
-        for (group, other), end in sorted(self._marks.of_all(cursor, [topic]).items()):
-            is_own = group == self._marks.group_id and other == place
-            if not is_own and other[2] == number and end > start:
-                raise SinkError(
-                    f"the sink cannot tell which rows of {topic}-{number} to remove: {self._name} also has "
-                    f"rows of the group {group}, topic id {other[1] or 'unknown'}. Start the group with "
-                    "another sink.table"
-                )
-
-    def _delete(self, cursor: psycopg.Cursor[Any], place: tuple[str, str, int], start: int) -> int:
+    def _delete(self, cursor: psycopg.Cursor[Any], key: MarkKey, start: int) -> int:
         from psycopg import sql
 
         statement = sql.SQL("delete from {} where ({}) = (%s, %s) and {} >= %s").format(
             self._name.sql_with_parameters, identifiers(PLACE_COLUMNS[:2]), sql.Identifier(PLACE_COLUMNS[2])
         )
-        return cursor.execute(statement, (place[0], place[2], start)).rowcount
+        return cursor.execute(statement, (key.topic, key.partition, start)).rowcount
 
     def probe(self) -> str:
         """Writes a mark, and a table if there is none, and rolls back. Returns where. Raises SinkError,
@@ -312,5 +293,7 @@ class PostgresSink:
         if not staged.rows.num_rows:
             return Fitted(pa.table({}), {}, ())
         if staged.prepared is None:
-            staged.prepared = plain(self._mode.prepared(staged.rows))
-        return fitted(staged.prepared, self._target, new_columns=self._new_columns, whole=self._mode.is_whole)
+            staged.prepared = plain(prepared(self._mode, staged.rows))
+        return fitted(
+            staged.prepared, self._target, new_columns=self._new_columns, whole=self._mode.name == "upsert"
+        )

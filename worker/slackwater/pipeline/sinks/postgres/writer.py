@@ -7,9 +7,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from slackwater.pipeline.sinks.modes import WriteMode
 from slackwater.pipeline.sinks.postgres.encoding import pieces
 from slackwater.pipeline.sinks.postgres.errors import is_of_records, records_error
-from slackwater.pipeline.sinks.postgres.modes import ORDER, PostgresMode
+from slackwater.pipeline.sinks.postgres.modes import ORDER, insert
 from slackwater.pipeline.sinks.postgres.table import Fitted, TableName, add_columns, create, identifiers
 from slackwater.runtime.errors import RecordsError
 
@@ -24,7 +25,7 @@ class TableWriter:
     """Writes to the table ``name`` in ``mode``. The methods raise RecordsError for what the table does not
     take, and psycopg.Error."""
 
-    def __init__(self, name: TableName, mode: PostgresMode) -> None:
+    def __init__(self, name: TableName, mode: WriteMode) -> None:
         self._name, self._mode = name, mode
 
     def change(self, cursor: psycopg.Cursor[Any], fitted: Fitted, *, exists: bool) -> None:
@@ -46,7 +47,7 @@ class TableWriter:
         from psycopg import sql
 
         rows, types = fitted.rows, fitted.types
-        if self._mode.has_order:
+        if self._mode.name == "upsert":
             rows = rows.append_column(ORDER, pa.array(range(rows.num_rows), pa.int64()))
             types = {**types, ORDER: "bigint"}
         columns = [
@@ -62,7 +63,7 @@ class TableWriter:
     def take_over(self, cursor: psycopg.Cursor[Any], fitted: Fitted) -> None:
         """Writes what is in the temporary table to the target."""
         with self._records_at_fault():
-            cursor.execute(self._mode.insert(self._name, _temporary(), fitted.rows.column_names))
+            cursor.execute(insert(self._mode, self._name, _temporary(), fitted.rows.column_names))
 
     def refused(self, cursor: psycopg.Cursor[Any], fitted: Fitted) -> dict[int, str]:
         """Writes the rows that the table takes, in a transaction that is to be rolled back. Returns the

@@ -1,0 +1,81 @@
+"""What the rows of a batch do to a table: they are appended, replace others, or are added up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from slackwater.runtime.errors import RecordsError, SinkError
+from slackwater.runtime.interfaces import PLACE_COLUMNS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class WriteMode:
+    """``sink.mode``.
+
+    Attributes:
+        name: ``append``, ``upsert`` or ``merge``.
+        key: the columns by which rows are the same; empty in mode ``append``.
+        aggregates: how each other column is added up; empty but in mode ``merge``.
+    """
+
+    name: str = "append"
+    key: tuple[str, ...] = ()
+    aggregates: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, key: Sequence[str], aggregates: Mapping[str, str] | None) -> WriteMode:
+        """From the settings of the sink; those that are not for the mode are left out."""
+        return cls(
+            name,
+            () if name == "append" else tuple(key),
+            dict(aggregates or {}) if name == "merge" else {},
+        )
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether rows are added to others, so that none is written as the handler gave it."""
+        return self.name == "merge"
+
+    def check(self, rows: pa.Table) -> None:
+        """Raises RecordsError where a row has no value in a column of the key."""
+        if not rows.num_rows:
+            return
+        for name in self.key:
+            at = rows.schema.get_field_index(name)
+            if at < 0:
+                raise RecordsError(
+                    f"the rows have no column {name}, which sink.key names (they have: "
+                    f"{', '.join(rows.column_names)})"
+                )
+            if rows.column(at).null_count:
+                raise RecordsError(f"a row has no value in the column {name}, which sink.key names")
+
+    def refuse_rewind(self, table: str, setting: str) -> None:
+        """Raises SinkError if rows change others. ``setting``: of the configuration that names ``table``."""
+        if self.key:
+            raise SinkError(
+                f"the sink cannot remove rows from {table}: in mode {self.name} records change rows of "
+                f"others, which are not kept. Start the group with another {setting}, and let it read all "
+                "records again"
+            )
+
+
+def last_rows(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The last row of each key: by topic, partition and offset, and of one record's rows the last one.
+
+    The columns of the key have types by which Arrow groups: no lists, structs and maps.
+    """
+    import pyarrow as pa
+
+    if not rows.num_rows:
+        return rows
+    ordered = rows.sort_by([(name, "ascending") for name in PLACE_COLUMNS])  # Stable.
+    keys = ordered.select(key).rename_columns([f"key {number}" for number in range(len(key))])
+    numbered = keys.append_column("at", pa.array(range(rows.num_rows), pa.int64()))
+    last = numbered.group_by(keys.column_names, use_threads=False).aggregate([("at", "max")])
+    return ordered.take(last["at_max"].combine_chunks().sort())
