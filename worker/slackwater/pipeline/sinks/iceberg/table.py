@@ -7,20 +7,23 @@ one could break.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.sinks.iceberg import marks, partitions
 from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
-from slackwater.pipeline.sinks.iceberg.data_files import DataFiles
 from slackwater.pipeline.sinks.iceberg.types import arrow_schema, iceberg_schema
 from slackwater.runtime.errors import WorkerError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table, Transaction
+    from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
     from pyiceberg.table.update.snapshot import UpdateSnapshot
 
@@ -36,6 +39,38 @@ _PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
 }
 """Properties of a table that the sink creates."""
+
+
+class DataFiles:
+    """The data files of ``rows``, which have all columns of the table that they are written to: written once,
+    however often their commit is tried."""
+
+    def __init__(self) -> None:
+        self.rows: pa.Table
+        self._metadata: TableMetadata | None = None
+        self._io: FileIO | None = None
+        self._files: list[DataFile] = []
+
+    def written(self, metadata: TableMetadata, io: FileIO) -> list[DataFile]:
+        """The files for a table with ``metadata``: those that are there, unless its columns, partitioning or
+        place have changed since. Raises HandlerError, OSError and errors of pyiceberg."""
+        if not self.rows.num_rows:
+            return []
+        before = self._metadata
+        if before is None or _shape(before) != _shape(metadata):
+            self.delete()
+            rows = self.rows.select([field.name for field in metadata.schema().fields])
+            self._files = partitions.write(metadata, io, rows)
+            self._metadata, self._io = metadata, io
+        return self._files
+
+    def delete(self) -> None:
+        """Removes what was written, as far as it can; to be called only if no commit has it."""
+        for file in self._files:
+            with contextlib.suppress(Exception):
+                assert self._io is not None
+                self._io.delete(file.file_path)
+        self._files, self._metadata = [], None
 
 
 class MarkedIcebergTable:
@@ -243,3 +278,7 @@ def _is_removed(rows: pa.Table, starts: Mapping[TopicPartition, int]) -> pa.Chun
         own = pc.and_(own, pc.greater_equal(rows["offset"], start))
         mask = pc.or_(mask, pc.fill_null(own, False))  # Others may have written rows without a place.
     return mask
+
+
+def _shape(metadata: TableMetadata) -> object:
+    return metadata.table_uuid, metadata.location, metadata.schema(), metadata.spec()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from slackwater.pipeline.sinks.aggregates import added_up, addends, sum_fits
 from slackwater.pipeline.sinks.modes import WriteMode
-from slackwater.pipeline.sinks.postgres.aggregates import assignment, partial_rows, summed
 from slackwater.pipeline.sinks.postgres.table import TableName, identifiers
 from slackwater.runtime.interfaces import PLACE_COLUMNS
 
@@ -21,7 +21,13 @@ ORDER = "slackwater order"
 def prepared(mode: WriteMode, rows: pa.Table) -> pa.Table:
     """The rows that are to be written for those of a handler. Raises RecordsError."""
     mode.check(rows)
-    return partial_rows(rows, mode.key, mode.aggregates) if mode.adds_up else rows
+    if not mode.adds_up:
+        return rows
+    # Rows are added up here where that gives what PostgreSQL would give. It then adds up what is left, by its
+    # own notion of equal keys, and adds the result to the table.
+    made = addends(rows, mode.key, mode.aggregates)
+    is_exact = all(_is_exact(made.column(name), mode.aggregates.get(name)) for name in made.column_names)
+    return added_up(made, mode.key, mode.aggregates) if made.num_rows and is_exact else made
 
 
 def insert(mode: WriteMode, table: TableName, source: sql.Composable, columns: Sequence[str]) -> sql.Composed:
@@ -33,10 +39,12 @@ def insert(mode: WriteMode, table: TableName, source: sql.Composable, columns: S
         return sql.SQL("insert into {} ({}) select {} from {}").format(table.sql, names, names, source)
     if mode.adds_up:
         of = {name: mode.aggregates[name] for name in columns if name in mode.aggregates}
-        values = sql.SQL(", ").join(
-            [*map(sql.Identifier, mode.key), *(summed(name, function) for name, function in of.items())]
-        )
-        changes = [assignment(name, function) for name, function in of.items()]
+        sums = [
+            sql.SQL("{}({})").format(sql.SQL(function.replace("count", "sum")), sql.Identifier(name))
+            for name, function in of.items()
+        ]
+        values = sql.SQL(", ").join([*map(sql.Identifier, mode.key), *sums])
+        changes = [_assignment(name, function) for name, function in of.items()]
         return sql.SQL(
             "insert into {} as t ({}) select {} from {} group by {} order by {} on conflict ({}) do {}"
         ).format(table.sql, identifiers([*mode.key, *of]), values, source, key, key, key, _action(changes))
@@ -52,6 +60,36 @@ def insert(mode: WriteMode, table: TableName, source: sql.Composable, columns: S
     return sql.SQL(
         "insert into {} ({}) select distinct on ({}) {} from {} order by {}, {} on conflict ({}) do {}"
     ).format(table.sql, names, key, names, source, key, places, key, _action(changes))
+
+
+def _is_exact(column: pa.ChunkedArray, function: str | None) -> bool:
+    """Whether Arrow groups by the column, or aggregates it, with the result that PostgreSQL has.
+
+    Floats add up in another order, PostgreSQL compares texts by their collation, and NaN is its largest
+    number.
+    """
+    import pyarrow as pa
+
+    kind, types = column.type, pa.types
+    is_whole = types.is_integer(kind) or types.is_date(kind) or types.is_timestamp(kind)
+    if function is None:
+        return bool(is_whole or types.is_string(kind) or types.is_boolean(kind))
+    if function in ("min", "max"):
+        return bool(is_whole)
+    return bool(kind == pa.int64() and sum_fits(column))
+
+
+def _assignment(name: str, function: str) -> sql.Composed:
+    """The assignment that adds a row's aggregate to the one that is there. Nulls count for nothing."""
+    from psycopg import sql
+
+    column = sql.Identifier(name)
+    texts = {
+        "min": "{c} = least(t.{c}, excluded.{c})",
+        "max": "{c} = greatest(t.{c}, excluded.{c})",
+    }
+    text = texts.get(function, "{c} = coalesce(t.{c} + excluded.{c}, t.{c}, excluded.{c})")
+    return sql.SQL(text).format(c=column)
 
 
 def _action(changes: Sequence[sql.Composed]) -> sql.Composable:
