@@ -6,6 +6,7 @@ from tests.mutants.fault import Fault
 
 _SINKS = "worker/slackwater/pipeline/sinks"
 _UNIT = "tests/pipeline/unit/sinks"
+_CONTRACT = f"{_UNIT}/test_sink_contract.py"
 
 FAULTS = (
     Fault(
@@ -13,9 +14,7 @@ FAULTS = (
         f"{_SINKS}/marks.py",
         "    if mark != span.mark:",
         "    if span.mark is not None and mark != span.mark:",
-        (
-            f"{_UNIT}/test_pipeline_parquet_sink.py::test_a_worker_that_goes_on_after_its_heir_has_written_changes_nothing",
-        ),
+        (f"{_CONTRACT}::TestParquet::test_a_former_owner_changes_nothing",),
     ),
     Fault(
         "commit-below-a-checkpoint-counts",
@@ -38,7 +37,7 @@ FAULTS = (
         f"{_SINKS}/parquet/sink.py",
         "        self._dropped = True\n",
         "",
-        (f"{_UNIT}/test_pipeline_parquet_sink.py::test_what_is_dropped_is_neither_written_nor_marked",),
+        (f"{_CONTRACT}::TestParquet::test_what_is_dropped_is_neither_written_nor_marked",),
     ),
     Fault(
         "commit-whose-answer-was-lost-is-made-twice",
@@ -55,7 +54,7 @@ FAULTS = (
         "                check()\n",
         "                if failure is None:\n                    check()\n",
         (
-            f"{_UNIT}/test_pipeline_delta_sink.py::test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing",
+            f"{_CONTRACT}::TestDelta::test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing",
         ),
     ),
     Fault(

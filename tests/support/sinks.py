@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import pyarrow as pa
-import pytest
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.interfaces import Range, Sink, SinkFencedError
@@ -44,32 +43,6 @@ def rows(offsets: Sequence[int], partition: int = 0, **columns: Any) -> pa.Table
             **(columns or {"carrier": pa.array(["UA"] * n, pa.string())}),
         }
     )
-
-
-def side(quick: bool) -> pytest.MarkDecorator:
-    """Before and after a call; what is not ``quick`` is long: after a call is before the next one."""
-    return pytest.mark.parametrize(
-        "after",
-        [
-            pytest.param(after, id=name, marks=() if after is quick else pytest.mark.long)
-            for after, name in ((False, "before"), (True, "after"))
-        ],
-    )
-
-
-def stopped(modes: Sequence[str], *quick: tuple[str, bool]) -> pytest.MarkDecorator:
-    """Each mode, stopped before and after a call; those that are not ``quick`` are long."""
-    return pytest.mark.parametrize(
-        ("mode", "after"),
-        [
-            pytest.param(
-                mode, after, id=f"{mode}-{'after' if after else 'before'}",
-                marks=() if (mode, after) in quick else pytest.mark.long,
-            )
-            for mode in modes
-            for after in (False, True)
-        ],
-    )  # fmt: skip
 
 
 def mode_rows(offsets: Sequence[int], partition: int, mode: str) -> pa.Table:

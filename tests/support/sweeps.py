@@ -9,7 +9,7 @@ import itertools
 import random
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -19,6 +19,8 @@ from slackwater.runtime.interfaces import Range, Sink, SinkFencedError
 from tests.support.sinks import OLD, Died, Steps, at_once, die, rows, write_all
 
 RECORDS = 8
+Make = Callable[[Sequence[int], int], pa.Table]
+"""Makes rows of offsets and a partition."""
 
 
 class Places(Protocol):
@@ -61,41 +63,54 @@ ALL = each_once()
 
 
 def die_at_each_step(
-    table: Table[Places], calls: Sequence[tuple[Any, str]], *, after: bool, records: int = RECORDS
+    table: Table[Places],
+    calls: Sequence[tuple[Any, str]],
+    *,
+    after: bool,
+    records: int = RECORDS,
+    make: Make = rows,
+    ended: Callable[[Any], object] = lambda _: None,
 ) -> int:
     """A writer ends before or after each of its ``calls``; another one then writes the rest. Returns how many
-    there were."""
+    there were. ``ended``: does with a sink what the end of its process does."""
     for turn in itertools.count(1):
         table.begin()
-        rng, steps = random.Random(turn), Steps(turn, die, after=after)
+        sink, rng, steps = table.sink(), random.Random(turn), Steps(turn, die, after=after)
         try:
             with steps.watching(calls):
-                write_all(table.sink(), rng, records=records)
+                write_all(sink, rng, records=records, make=make)
             break
         except Died:
-            pass
-        write_all(table.sink(), rng, records=records)
+            ended(sink)
+        write_all(table.sink(), rng, records=records, make=make)
         assert table.read().places() == each_once(records), f"died at step {turn}"
     return turn
 
 
 def go_on_after_a_successor(
-    table: Table[Places], calls: Sequence[tuple[Any, str]], *, after: bool, records: int = RECORDS
+    table: Table[Places],
+    calls: Sequence[tuple[Any, str]],
+    *,
+    after: bool,
+    records: int = RECORDS,
+    make: Make = rows,
+    stopped: Callable[[], object] = lambda: None,
 ) -> tuple[int, int]:
     """A writer stops before or after each of its ``calls`` while another one writes all. Returns how many
-    there were, and how often the first one was refused."""
+    there were, and how often the first one was refused. ``stopped``: called while the first one is."""
     fenced = 0
     for turn in itertools.count(1):
         table.begin()
         rng = random.Random(turn)
 
         def succeed(_: Steps, rng: random.Random = rng) -> None:
-            write_all(table.sink(), rng, records=records)
+            stopped()
+            write_all(table.sink(), rng, records=records, make=make)
 
         steps = Steps(turn, succeed, after=after)
         try:
             with steps.watching(calls):
-                write_all(table.sink(), rng, records=records)
+                write_all(table.sink(), rng, records=records, make=make)
         except SinkFencedError:
             fenced += 1
         if steps.count < turn:

@@ -63,6 +63,7 @@ NOT_RUN = (
         "class SqliteSink",
         "test_pipeline_custom_sink.py compares it with examples/",
     ),
+    NotRun("how-to/tables/write-a-sink.md", "SinkContract", "test_sink_contract.py runs and compares it"),
     NotRun("how-to/tables/write-a-sink.md", "requests.post", "posts to a service; compiled"),
     NotRun(
         "how-to/tables/write-parquet-to-an-object-store.md",

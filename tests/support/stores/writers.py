@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.errors import SinkError
-from slackwater.runtime.interfaces import Range, Sink
+from slackwater.runtime.interfaces import Range, Sink, SinkFencedError
+from tests.support.processes import reserve_ports
 from tests.support.sinks import at_once
-from tests.support.stores.gate import HasPort, StoreGate
+from tests.support.stores.choice import only
+from tests.support.stores.gate import BUCKET, StoreGate
 from tests.support.stores.objects import StoreServer
 
 TPS = [TopicPartition("flights", partition) for partition in range(2)]
@@ -125,28 +130,6 @@ def check_no_secret(said: list[str]) -> None:
         assert "test-key-id" not in text
 
 
-def check_wrong_credentials(server: StoreServer, sink: Callable[..., Sink], address: str) -> None:
-    """Whether each call names the table and what to do. ``sink``: with storage options."""
-    with server.refusing_credentials() as options:
-        said = failing_calls(sink(**options))
-    assert len(said) == 3
-    _check_said(said, address, "check the credentials (environment or sink.options)")
-
-
-def check_missing_bucket(sink: Sink, address: str) -> None:
-    """The same; ``sink``: of a bucket that is missing."""
-    said = failing_calls(sink)
-    assert len(said) >= 2, "there is no table, and none can be made"
-    _check_said(said, address, "create the bucket, or correct sink.path")
-
-
-def check_unreachable(sink: Sink, address: str) -> None:
-    """The same; ``sink``: of a store that is away."""
-    said = failing_calls(sink)
-    assert len(said) == 3
-    _check_said(said, address, "check that the store can be reached from here")
-
-
 def _check_said(said: list[str], address: str, advice: str) -> None:
     check_no_secret(said)
     for text in said:
@@ -154,17 +137,114 @@ def _check_said(said: list[str], address: str, advice: str) -> None:
         assert advice in text
 
 
-def check_time_limit(server: HasPort, sink: Callable[[str], Sink]) -> None:
-    """Whether a store that does not answer is left. ``sink``: for a URL, with a time limit of a second."""
-    ended = threading.Event()
+class TableInStore(Protocol):
+    """One table after another in ``store``. ``title``: what errors call it; ``settings``: of the sink."""
 
-    def passing(number: int, method: str, path: str) -> str:
-        ended.wait()
-        return StoreGate.REFUSE
+    store: StoreServer
+    settings: dict[str, Any]
 
-    with StoreGate(server, passing) as gate:
-        try:
-            with pytest.raises(SinkError, match="check that the store can be reached from here"):
-                sink(gate.url).marks(TPS)
-        finally:
-            ended.set()
+    @property
+    def title(self) -> str: ...
+
+    def begin(self, bucket: str = BUCKET) -> None:
+        """From now on: another table, that is not there yet."""
+
+    def sink(self, url: str = "", **options: str) -> Sink:
+        """A sink for the table, which asks the store at ``url``; "": the store itself."""
+
+    def check(self, why: str) -> None:
+        """Whether each record is there once."""
+
+
+class StoppedAtRequests:
+    """Writers that end or stop at any request, and stores that refuse. The class that tests a sink says by
+    which ``cases``: the kind of :class:`Requests`, the size of the batches, and the sink's settings."""
+
+    cases: Sequence[Any] = ()
+    stopped_cases: Sequence[Any] = ()
+    """Of a writer that stops."""
+    most = 4
+    """The size of a successor's batches."""
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        names = "kind", "most", "settings"
+        if "kind" in metafunc.fixturenames:
+            stops = "goes_on" in metafunc.function.__name__
+            metafunc.parametrize(names, self.stopped_cases if stops else self.cases)
+
+    @pytest.mark.long
+    def test_a_worker_that_ends_at_any_request_leaves_each_record_once(
+        self, table: TableInStore, kind: str, most: int, settings: dict[str, Any]
+    ) -> None:
+        table.settings = settings
+        for turn in itertools.count(1):
+            table.begin()
+            requests = Requests(turn, kind)
+            with StoreGate(table.store, ending(requests)) as gate, contextlib.suppress(SinkError):
+                write_all(table.sink(gate.url, **NO_RETRIES), most)
+            write_all(table.sink(), 4)
+            table.check(f"ended at request {turn}")
+            if requests.over:
+                break
+        assert turn > 10
+
+    def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
+        self, table: TableInStore, kind: str, most: int, settings: dict[str, Any]
+    ) -> None:
+        """It is stopped within the client's library, too, such as between the data file and the commit."""
+        table.settings, fenced = settings, 0
+        for turn in itertools.count(1):
+            table.begin()
+            requests = Requests(turn, kind)
+
+            def passing(number: int, method: str, path: str, requests: Requests = requests) -> str:
+                if requests.next(method) == 0:
+                    write_all(table.sink(), self.most)
+                return StoreGate.PASS
+
+            with StoreGate(table.store, passing) as gate:
+                try:
+                    write_all(table.sink(gate.url), most)
+                except SinkFencedError:
+                    fenced += 1
+            if requests.over:
+                break
+            table.check(f"stopped at request {turn}")
+        assert turn > 10
+        assert fenced > 5
+
+    @only("s3", "azure")
+    def test_wrong_credentials_are_named(self, table: TableInStore) -> None:
+        with table.store.refusing_credentials() as options:
+            said = failing_calls(table.sink(**options))
+        assert len(said) == 3
+        _check_said(said, table.title, "check the credentials (environment or sink.options)")
+
+    @only("s3", "azure")
+    def test_a_missing_bucket_is_named(self, table: TableInStore) -> None:
+        table.begin("missing")
+        said = failing_calls(table.sink())
+        assert len(said) >= 2, "there is no table, and none can be made"
+        _check_said(said, table.title, "create the bucket, or correct sink.path")
+
+    def test_a_store_that_is_away_is_named(self, table: TableInStore) -> None:
+        (port,) = reserve_ports(1)
+        said = failing_calls(table.sink(f"http://127.0.0.1:{port}", **NO_RETRIES))
+        assert len(said) == 3
+        _check_said(said, table.title, "check that the store can be reached from here")
+
+    def test_a_store_that_does_not_answer_is_left_after_the_time_that_is_set(
+        self, table: TableInStore
+    ) -> None:
+        ended = threading.Event()
+
+        def passing(number: int, method: str, path: str) -> str:
+            ended.wait()
+            return StoreGate.REFUSE
+
+        with StoreGate(table.store, passing) as gate:
+            try:
+                with pytest.raises(SinkError, match="check that the store can be reached from here"):
+                    table.sink(gate.url, timeout="1s", **NO_RETRIES).marks(TPS)
+            finally:
+                ended.set()

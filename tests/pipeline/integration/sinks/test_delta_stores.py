@@ -7,7 +7,6 @@ it waits would never get its answer.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import uuid
 from pathlib import Path
@@ -21,25 +20,17 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.sinks.delta import store
 from slackwater.pipeline.sinks.delta.sink import delta_sink
 from slackwater.pipeline.sinks.table_sink import TableSink
-from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support.delta import DeltaFolder
-from tests.support.processes import reserve_ports
-from tests.support.stores.choice import only
 from tests.support.stores.gate import BUCKET, StoreGate
 from tests.support.stores.objects import StoreServer, download
 from tests.support.stores.writers import (
     ALL,
     ID,
-    NO_RETRIES,
     RECORDS,
     TPS,
     Requests,
-    check_missing_bucket,
-    check_time_limit,
-    check_unreachable,
-    check_wrong_credentials,
-    ending,
+    StoppedAtRequests,
     rows,
     write_all,
     write_at_once,
@@ -60,10 +51,11 @@ class Table:
         """Of the sink, beside its options."""
         self.begin()
 
-    def begin(self) -> None:
+    def begin(self, bucket: str = BUCKET) -> None:
         """From now on: another table, that is not there yet."""
         self.key = f"tables/{uuid.uuid4().hex}"
-        self.address = f"{self.store.scheme}://{BUCKET}/{self.key}"
+        self.address = f"{self.store.scheme}://{bucket}/{self.key}"
+        self.title = f"the Delta table {self.address}"
 
     def sink(self, url: str = "", **options: str) -> TableSink:
         given = self.store.options(url, **options)
@@ -87,67 +79,31 @@ def test_each_record_is_there_once(table: Table) -> None:
 
 
 MERGE = {"mode": "merge", "key": ["topic", "partition", "offset"], "aggregates": {"records": "count"}}
-of_requests = pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        pytest.param("writes", {}, id="writes"),
-        pytest.param("all", {}, id="all", marks=pytest.mark.long),
-        pytest.param("writes", MERGE, id="writes-merge", marks=pytest.mark.long),
-        pytest.param("all", MERGE, id="all-merge", marks=pytest.mark.long),
-    ],
-)
+CASES = [
+    pytest.param("writes", 5, {}, id="writes"),
+    pytest.param("all", 5, {}, id="all", marks=pytest.mark.long),
+    pytest.param("writes", 5, MERGE, id="writes-merge", marks=pytest.mark.long),
+    pytest.param("all", 5, MERGE, id="all-merge", marks=pytest.mark.long),
+]
 
 
-@of_requests
+class TestDeltaInStores(StoppedAtRequests):
+    cases = stopped_cases = CASES
+    most = 9
+
+
 @pytest.mark.long
-def test_a_worker_that_ends_at_any_request_leaves_each_record_once(
-    table: Table, kind: str, settings: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("settings", [{}, MERGE], ids=["append", "merge"])
+def test_three_workers_at_once_write_each_record_once(table: Table, settings: dict[str, Any]) -> None:
     table.settings = settings
-    for turn in itertools.count(1):
-        table.begin()
-        requests = Requests(turn, kind)
-        with StoreGate(table.store, ending(requests)) as gate, contextlib.suppress(SinkError):
-            write_all(table.sink(gate.url, **NO_RETRIES))
-        write_all(table.sink(), 4)
-        table.check(f"ended at request {turn}")
-        if requests.over:
-            break
-    assert turn > 10
+    assert write_at_once(table.sink) == table.read().places()
 
 
-@of_requests
-def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
-    table: Table, kind: str, settings: dict[str, Any]
-) -> None:
-    """It is stopped within deltalake, too, such as between the data file and the commit. The successor writes
-    all in one batch."""
-    table.settings = settings
-    fenced = 0
-    for turn in itertools.count(1):
-        table.begin()
-        requests = Requests(turn, kind)
-
-        def passing(number: int, method: str, path: str, requests: Requests = requests) -> str:
-            if requests.next(method) == 0:
-                write_all(table.sink(), 9)
-            return StoreGate.PASS
-
-        with StoreGate(table.store, passing) as gate:
-            try:
-                write_all(table.sink(gate.url))
-            except SinkFencedError:
-                fenced += 1
-        if requests.over:
-            break
-        table.check(f"stopped at request {turn}")
-    assert turn > 10
-    assert fenced > 5
-
-
-@of_requests
+@pytest.mark.parametrize(("kind", "most", "settings"), CASES)
 @pytest.mark.long
-def test_an_answer_that_is_lost_is_borne(table: Table, kind: str, settings: dict[str, Any]) -> None:
+def test_an_answer_that_is_lost_is_borne(
+    table: Table, kind: str, most: int, settings: dict[str, Any]
+) -> None:
     """The store refuses the second try of a commit whose answer was lost; the sink finds that it was made."""
     table.settings = settings
     for turn in itertools.count(1):
@@ -163,13 +119,6 @@ def test_an_answer_that_is_lost_is_borne(table: Table, kind: str, settings: dict
         if requests.over:
             break
     assert turn > 10
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("settings", [{}, MERGE], ids=["append", "merge"])
-def test_three_workers_at_once_write_each_record_once(table: Table, settings: dict[str, Any]) -> None:
-    table.settings = settings
-    assert write_at_once(table.sink) == table.read().places()
 
 
 def test_a_table_that_another_worker_creates_first_keeps_its_columns(table: Table) -> None:
@@ -265,25 +214,3 @@ def test_the_probe_leaves_nothing(table: Table) -> None:
 
 
 # ---- stores that refuse
-
-
-@only("s3", "azure")
-def test_wrong_credentials_are_named(table: Table) -> None:
-    check_wrong_credentials(table.store, table.sink, f"the Delta table {table.address}")
-
-
-@only("s3", "azure")
-def test_a_missing_bucket_is_named(table: Table) -> None:
-    address = f"{table.store.scheme}://missing/key"
-    sink = delta_sink("g", address, options=table.store.options())
-    check_missing_bucket(sink, f"the Delta table {address}")
-
-
-def test_a_store_that_is_away_is_named(table: Table) -> None:
-    (port,) = reserve_ports(1)
-    sink = table.sink(f"http://127.0.0.1:{port}", **NO_RETRIES)
-    check_unreachable(sink, f"the Delta table {table.address}")
-
-
-def test_a_store_that_does_not_answer_is_left_after_the_time_that_is_set(table: Table) -> None:
-    check_time_limit(table.store, lambda url: table.sink(url, timeout="1s", **NO_RETRIES))

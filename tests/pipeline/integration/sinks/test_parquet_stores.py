@@ -13,7 +13,6 @@ import itertools
 import os
 import uuid
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -22,9 +21,8 @@ import pytest
 
 from slackwater.pipeline.sinks.parquet import commit_log, store
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink
-from slackwater.runtime.errors import RecordsError, SinkError
+from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
-from tests.support.processes import reserve_ports
 from tests.support.stores.choice import only
 from tests.support.stores.gate import BUCKET, StoreGate
 from tests.support.stores.objects import StoreServer
@@ -35,10 +33,7 @@ from tests.support.stores.writers import (
     RECORDS,
     TPS,
     Requests,
-    check_missing_bucket,
-    check_time_limit,
-    check_unreachable,
-    check_wrong_credentials,
+    StoppedAtRequests,
     ending,
     rows,
     write_all,
@@ -56,16 +51,22 @@ class Table:
 
     def __init__(self, store: StoreServer) -> None:
         self.store = store
+        self.settings: dict[str, Any] = {}
+        """Of the sink, beside its options."""
         self.begin()
 
-    def begin(self) -> None:
+    def begin(self, bucket: str = BUCKET) -> None:
         """From now on: another table, that is not there yet."""
         self.key = f"tables/{uuid.uuid4().hex}"
-        self.address = f"{self.store.scheme}://{BUCKET}/{self.key}"
+        self.address = self.title = f"{self.store.scheme}://{bucket}/{self.key}"
 
-    def sink(self, url: str = "", partition_by: Sequence[str] = (), **options: Any) -> ParquetSink:
+    def sink(self, url: str = "", **options: str) -> ParquetSink:
         given = self.store.options(url, **options)
-        return ParquetSink("g", self.address, options=given, partition_by=partition_by)
+        return ParquetSink("g", self.address, options=given, **self.settings)
+
+    def check(self, why: str) -> None:
+        """Whether each record is there once."""
+        assert self.places() == ALL, why
 
     def read(self, **options: Any) -> pa.Table:
         """What a reader sees that knows nothing of the log."""
@@ -92,63 +93,26 @@ def test_rows_are_visible_when_they_are_committed(table: Table) -> None:
     assert table.names(".slackwater/g/staging/") == []
 
 
-of_requests = pytest.mark.parametrize(
-    ("kind", "most"),
-    [pytest.param("writes", 9, id="writes"), pytest.param("all", 3, id="all", marks=pytest.mark.long)],
-)
-"""Which requests are tried, and the size of the batches: few batches, or more."""
-
-
 @pytest.fixture
 def checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     """Often enough that a few batches have one."""
     monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 2)
 
 
-@of_requests
+@pytest.mark.usefixtures("checkpoints")
+class TestParquetInStores(StoppedAtRequests):
+    cases = (
+        pytest.param("writes", 9, {}, id="writes"),
+        pytest.param("all", 3, {}, id="all", marks=pytest.mark.long),
+    )
+    """Few batches, or more."""
+    stopped_cases = tuple(case._replace(marks=(pytest.mark.long,)) for case in cases)
+
+
 @pytest.mark.usefixtures("checkpoints")
 @pytest.mark.long
-def test_a_worker_that_ends_at_any_request_leaves_each_record_once(
-    table: Table, kind: str, most: int
-) -> None:
-    for turn in itertools.count(1):
-        table.begin()
-        requests = Requests(turn, kind)
-        with StoreGate(table.store, ending(requests)) as gate, contextlib.suppress(SinkError):
-            write_all(table.sink(gate.url, **NO_RETRIES), most)
-        write_all(table.sink(), 4)
-        assert table.places() == ALL, f"ended at request {turn}"
-        if requests.over:
-            break
-    assert turn > 10
-
-
-@of_requests
-@pytest.mark.usefixtures("checkpoints")
-@pytest.mark.long
-def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
-    table: Table, kind: str, most: int
-) -> None:
-    fenced = 0
-    for turn in itertools.count(1):
-        table.begin()
-        requests = Requests(turn, kind)
-
-        def passing(number: int, method: str, path: str, requests: Requests = requests) -> str:
-            if requests.next(method) == 0:
-                write_all(table.sink(), 4)
-            return StoreGate.PASS
-
-        with StoreGate(table.store, passing) as gate:
-            try:
-                write_all(table.sink(gate.url), most)
-            except SinkFencedError:
-                fenced += 1
-        if requests.over:
-            break
-        assert table.places() == ALL, f"stopped at request {turn}"
-    assert turn > 10
-    assert fenced > 5
+def test_three_workers_at_once_write_each_record_once(table: Table) -> None:
+    assert write_at_once(table.sink) == table.places()
 
 
 @pytest.mark.parametrize(("kind", "most"), [("all", 3)])
@@ -215,12 +179,6 @@ def test_a_copy_that_is_made_after_its_rows_were_removed_is_refused(table: Table
     assert table.places() == ALL
 
 
-@pytest.mark.usefixtures("checkpoints")
-@pytest.mark.long
-def test_three_workers_at_once_write_each_record_once(table: Table) -> None:
-    assert write_at_once(table.sink) == table.places()
-
-
 def test_rows_are_written_again_after_a_rewind(table: Table) -> None:
     write_all(table.sink(), 2)
     for _ in range(2):
@@ -267,7 +225,8 @@ def test_files_that_nobody_can_commit_are_removed_with_a_checkpoint(table: Table
 
 def test_rows_lie_in_the_folders_of_their_values(table: Table) -> None:
     batch = rows(TPS[0], 0, 4).append_column("place", pa.array(["a/b", "ü %41", None, "x=y"]))
-    sink = table.sink(partition_by=["place"])
+    table.settings = {"partition_by": ["place"]}
+    sink = table.sink()
     sink.stage(batch, {TPS[0]: Range(ID, 0, 4, None)}).publish()
     read = table.read(partitioning="hive").sort_by("offset")
     assert read["offset"].to_pylist() == [0, 1, 2, 3]
@@ -276,32 +235,6 @@ def test_rows_lie_in_the_folders_of_their_values(table: Table) -> None:
     assert table.read(partitioning="hive").to_pylist() == [
         {"topic": "flights", "partition": 0, "offset": 0, "place": "a/b"}
     ]
-
-
-def test_what_is_dropped_is_neither_written_nor_marked(table: Table) -> None:
-    staged = table.sink().stage(
-        pa.concat_tables([rows(tp, 0, RECORDS) for tp in TPS]),
-        {tp: Range(ID, 0, RECORDS, None) for tp in TPS},
-    )
-    staged.drop([TPS[1]])
-    staged.publish()
-    assert table.places() == Counter({(0, offset): 1 for offset in range(RECORDS)})
-    assert table.sink().marks(TPS) == {TPS[0]: {ID: RECORDS}}
-    given_up = table.sink().stage(rows(TPS[1], 0, 1), {TPS[1]: Range(ID, 0, 1, None)})
-    given_up.discard()
-    assert table.names(".slackwater/g/staging/") == []
-
-
-def test_a_column_keeps_its_type(table: Table) -> None:
-    def put(start: int, value: object) -> None:
-        batch = rows(TPS[0], start, start + 1).append_column("delay", pa.array([value]))
-        table.sink().stage(batch, {TPS[0]: Range(ID, start, start + 1, start or None)}).publish()
-
-    put(0, 1)
-    put(1, 2.0)
-    with pytest.raises(RecordsError):
-        put(2, 2.5)
-    assert table.read()["delay"].to_pylist() == [1, 2]
 
 
 def test_a_large_file_is_sent_in_parts(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,28 +284,6 @@ def test_a_store_that_ignores_conditions_is_refused(table: Table, ignored: str) 
             ):
                 call()
     assert table.store.keys(table.key) == []
-
-
-@only("s3", "azure")
-def test_wrong_credentials_are_named(table: Table) -> None:
-    check_wrong_credentials(table.store, table.sink, table.address)
-
-
-@only("s3", "azure")
-def test_a_missing_bucket_is_named(table: Table) -> None:
-    address = f"{table.store.scheme}://missing/key"
-    sink = ParquetSink("g", address, options=table.store.options())
-    check_missing_bucket(sink, address)
-
-
-def test_a_store_that_is_away_is_named(table: Table) -> None:
-    (port,) = reserve_ports(1)
-    sink = table.sink(f"http://127.0.0.1:{port}", **NO_RETRIES)
-    check_unreachable(sink, table.address)
-
-
-def test_a_store_that_does_not_answer_is_left_after_the_time_that_is_set(table: Table) -> None:
-    check_time_limit(table.store, lambda url: table.sink(url, timeout="1s", **NO_RETRIES))
 
 
 def test_credentials_and_settings_come_from_the_environment(

@@ -148,17 +148,6 @@ def test_rights_that_are_missing_are_named(database: PostgresDatabase) -> None:
     assert database.places() == Counter([(0, 0), (0, 1)])
 
 
-def test_the_probe_leaves_nothing(database: PostgresDatabase) -> None:
-    sink = made(database)
-    sink.probe()
-    assert database.rows("select relname from pg_class where relnamespace = 'public'::regnamespace") == []
-    put(sink, rows([0]), 0)
-    before = database.rows("select * from slackwater_marks")
-    sink.probe()
-    assert database.rows("select * from slackwater_marks") == before
-    assert database.places() == Counter([(0, 0)])
-
-
 # ---- while it runs
 
 

@@ -5,7 +5,6 @@ The server is a real one; the tables are read by connections of their own.
 
 from __future__ import annotations
 
-import itertools
 import random
 import threading
 from collections import Counter
@@ -21,48 +20,28 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_sink
 from slackwater.pipeline.sinks.postgres import connection
 from slackwater.pipeline.sinks.postgres.sink import PostgresSink
-from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.runtime.config.worker_config import parse
-from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
+from slackwater.runtime.errors import ConfigError, RecordsError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks
 from tests.support.postgres import PostgresDatabase
 from tests.support.proxies.postgres import CommitCuttingProxy
 from tests.support.sinks import (
     MODES,
-    NEW,
     OLD,
     A,
     B,
-    Died,
     Steps,
-    die,
     marks,
     mode_rows,
     mode_table,
     put,
     rows,
-    side,
-    stopped,
 )
 from tests.support.waiting import wait_until
 
 RECORDS = 8
 """Of each partition."""
-END_IDLE_TRANSACTIONS = (
-    "select pg_terminate_backend(pid) from pg_stat_activity "
-    "where state like 'idle in transaction%' and datname = current_database()"
-)
-CALLS: list[tuple[Any, str]] = [
-    (psycopg, "connect"),
-    (psycopg.Cursor, "execute"),
-    (psycopg.Cursor, "copy"),
-    (psycopg.Copy, "write"),
-    (psycopg.Connection, "commit"),
-    (psycopg.Connection, "rollback"),
-    (PostgresSink, "stage"),
-    (StagedRows, "publish"),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -114,75 +93,11 @@ def each_mode(quick: str) -> pytest.MarkDecorator:
 # ---- exactly once
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_staged_rows_are_invisible_until_published(database: PostgresDatabase, mode: str) -> None:
-    sink = made(database, **MODES[mode])
-    assert sink.marks([A, B]) == {}
-    staged = stage(sink, {A: 0, B: 0}, RECORDS, make=partial(mode_rows, mode=mode))
-    assert database.rows("select relname from pg_class where relnamespace = 'public'::regnamespace") == []
-    staged.publish()
-    check(database, mode)
-    assert marks(made(database, **MODES[mode])) == {A: RECORDS, B: RECORDS}
+def test_marks_are_rows_for_anybody_to_read(database: PostgresDatabase) -> None:
+    stage(made(database), {A: 0, B: 0}, RECORDS).publish()
     assert database.sql('select target, "group", topic, "partition", next_offset from slackwater_marks') == [
         ("flights", "g", "flights", "0", "8"), ("flights", "g", "flights", "1", "8"),
     ]  # fmt: skip
-
-
-@stopped([*MODES], ("merge", True))
-def test_a_worker_that_dies_at_any_step_leaves_each_record_once(
-    database: PostgresDatabase, mode: str, after: bool
-) -> None:
-    write_all = writes(mode)
-    for turn in itertools.count(1):
-        table, rng, steps = f"public.t{turn}", random.Random(turn), Steps(turn, die, after=after)
-        sink = made(database, table=table, **MODES[mode])
-        try:
-            with steps.watching(CALLS):
-                write_all(sink, rng)
-            break
-        except Died:
-            # The server ends the transaction of a process that has ended.
-            if sink._database._connection is not None:
-                sink._database._connection.pgconn.finish()
-        write_all(made(database, table=table, **MODES[mode]), rng)
-        check(database, mode, table)
-    assert turn > 30
-
-
-@stopped([*MODES])
-def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
-    database: PostgresDatabase, mode: str, after: bool
-) -> None:
-    """The server ends the transaction that a suspended worker holds locks in, here at once."""
-    write_all, fenced = writes(mode), 0
-    for turn in itertools.count(1):
-        table, rng = f"public.t{turn}", random.Random(turn)
-
-        def succeed(_: Steps, table: str = table, rng: random.Random = rng) -> None:
-            database.execute(END_IDLE_TRANSACTIONS)
-            write_all(made(database, table=table, **MODES[mode]), rng)
-
-        steps = Steps(turn, succeed, after=after)
-        try:
-            with steps.watching(CALLS):
-                write_all(made(database, table=table, **MODES[mode]), rng)
-        except SinkFencedError:
-            fenced += 1
-        if steps.count < turn:
-            break
-        check(database, mode, table)
-    assert turn > 30
-    assert fenced > 10
-
-
-@each_mode("append")
-def test_writers_that_take_partitions_from_each_other_write_each_record_once(
-    database: PostgresDatabase, mode: str
-) -> None:
-    """They create the table at once, and each one writes all partitions until it is refused."""
-    for turn in range(4):
-        sinks.write_at_once(partial(made, database, table=f"public.t{turn}", **MODES[mode]), writes(mode))
-        check(database, mode, f"public.t{turn}")
 
 
 def test_of_two_writers_of_the_first_batch_one_is_refused(database: PostgresDatabase) -> None:
@@ -258,16 +173,6 @@ def test_a_commit_that_is_made_while_it_is_tried_again_is_recognised(
     )
 
 
-def test_an_offset_that_is_set_back_writes_nothing_twice(database: PostgresDatabase) -> None:
-    sink = made(database)
-    stage(sink, {A: 0}, RECORDS).publish()
-    again = made(database)
-    assert marks(again)[A] == RECORDS, "a worker begins there"
-    with pytest.raises(SinkFencedError, match="another process has written flights-0"):
-        again.stage(rows(range(3)), {A: Range(OLD, 0, 3, None)}).publish()
-    assert database.places() == Counter({(0, offset): 1 for offset in range(RECORDS)})
-
-
 @pytest.mark.parametrize(
     ("constraint", "problem"),
     [
@@ -299,46 +204,19 @@ def test_a_former_owner_is_refused_before_its_rows_meet_a_constraint(
     assert database.places() == Counter({(0, offset): 1 for offset in range(4)})
 
 
-def test_what_is_dropped_is_neither_written_nor_marked(database: PostgresDatabase) -> None:
-    sink = made(database)
-    staged = stage(sink, {A: 0, B: 0})
-    staged.drop([A, TopicPartition("other", 0)])
-    staged.publish()
-    assert database.places() == Counter({(1, offset): 1 for offset in range(5)})
-    assert marks(sink) == {A: 0, B: 5}
-    staged = stage(sink, {A: 0, B: 5})
-    staged.drop([A])
-    staged.drop([B])
-    staged.publish()
-    assert marks(sink) == {A: 0, B: 5}
-
-
-def test_a_batch_without_rows_moves_the_mark(database: PostgresDatabase) -> None:
+def test_a_batch_without_columns_makes_no_table(database: PostgresDatabase) -> None:
     sink = made(database)
     sink.stage(pa.table({}), {A: Range(OLD, 0, 1, None)}).publish()
-    put(sink, rows([]), 1)
     assert database.rows("select relname from pg_class where relname = 'flights'") == []
-    with pytest.raises(SinkFencedError):
-        sink.stage(rows([0]), {A: Range(OLD, 0, 1, None)}).publish()
-    put(sink, rows([2]), 2)
-    assert marks(sink) == {A: 3, B: 0}
-    assert database.places() == Counter({(0, 2): 1})
+    put(sink, rows([1]), 1)
+    assert database.places() == Counter({(0, 1): 1})
 
 
-def test_groups_tables_and_topics_made_anew_have_marks_of_their_own(database: PostgresDatabase) -> None:
-    sink = made(database)
-    put(sink, rows([0, 1]), 0)
-    put(sink, rows([0]), 0, topic_id=NEW)
-    put(sink, rows([0, 1, 2]), 0, topic_id="")
+def test_each_table_of_a_schema_has_marks_of_its_own(database: PostgresDatabase) -> None:
+    put(made(database), rows([0, 1]), 0)
     put(made(database, table="public.other"), rows([9]), 9)
-    groups = ["g/flights", "", "'", '"', "%s", "G", "ü\n"]
-    for number, group in enumerate(groups):
-        put(made(database, group), rows([5]), 5 + number)
-    assert sink.marks([A, B]) == {A: {OLD: 2, NEW: 1, "": 3}}
+    assert made(database).marks([A]) == {A: {OLD: 2}}
     assert made(database, table="public.other").marks([A]) == {A: {OLD: 10}}
-    for number, group in enumerate(groups):
-        assert made(database, group).marks([A]) == {A: {OLD: 6 + number}}
-    assert sink.marks([]) == {}
     for group in ("a\0b", "a\ud800"):
         with pytest.raises(ConfigError, match="groupId: has a character that PostgreSQL cannot store"):
             made(database, group)
@@ -480,66 +358,6 @@ def test_a_key_without_a_unique_constraint_is_named(database: PostgresDatabase, 
 
 
 # ---- rewind
-
-
-def test_rows_are_written_again_from_the_offset_that_is_named(database: PostgresDatabase) -> None:
-    sink = made(database)
-    stage(sink, {A: 0, B: 0}, RECORDS).publish()
-    put(made(database, "h"), rows([0, 1, 2]), 0)
-    put(sink, rows([0, 1, 2]), 0, topic_id=NEW)
-    heir = made(database)
-    assert heir.rewind({A: (OLD, 7), B: (OLD, RECORDS)}) == RECORDS - 7
-    assert marks(heir) == {A: 7, B: RECORDS}
-    with pytest.raises(SinkFencedError):
-        sink.stage(rows([RECORDS]), {A: Range(OLD, RECORDS, RECORDS + 1, RECORDS)}).publish()
-    stage(heir, {A: 7}, RECORDS).publish()
-    assert sum(database.places().values()) == 2 * RECORDS + 6
-    assert heir.rewind({}) == heir.rewind({A: (OLD, RECORDS)}) == 0
-    assert heir.rewind({B: (OLD, 0)}) == RECORDS
-    assert marks(heir) == {A: RECORDS, B: 0}
-    with pytest.raises(SinkError, match=f"also has rows of the group g, topic id {NEW}"):
-        heir.rewind({A: (OLD, 2)})
-    with pytest.raises(SinkError, match=f"also has rows of the group g, topic id {OLD}"):
-        heir.rewind({A: (NEW, 2)})
-    assert marks(heir)[A] == RECORDS
-
-
-def test_a_rewind_without_rows_or_table_moves_the_marks(database: PostgresDatabase) -> None:
-    sink = made(database)
-    assert sink.rewind({A: (OLD, 0)}) == 0
-    put(sink, rows([]), 0)
-    assert sink.rewind({A: (OLD, 0)}) == 0
-    assert sink.marks([A]) == {A: {OLD: 0}}
-    sink.stage(rows([0]), {A: Range(OLD, 0, 1, 0)}).publish()
-    assert database.places() == Counter({(0, 0): 1})
-
-
-@pytest.mark.parametrize("mode", ["upsert", "merge"])
-def test_a_rewind_of_rows_that_have_changed_others_is_refused(database: PostgresDatabase, mode: str) -> None:
-    sink = made(database, **MODES[mode])
-    writes(mode)(sink, random.Random(1))
-    with pytest.raises(SinkError, match=f"in mode {mode} records change rows of others"):
-        sink.rewind({A: (OLD, 0)})
-    check(database, mode)
-
-
-@side(True)
-def test_a_rewind_that_dies_at_any_step_is_made_or_not_made(database: PostgresDatabase, after: bool) -> None:
-    for turn in itertools.count(1):
-        table, steps = f"public.t{turn}", Steps(turn, die, after=after)
-        stage(made(database, table=table), {A: 0}, RECORDS).publish()
-        sink = made(database, table=table)
-        try:
-            with steps.watching(CALLS):
-                sink.rewind({A: (OLD, 7)})
-            break
-        except Died:
-            if sink._database._connection is not None:
-                sink._database._connection.pgconn.finish()
-            end = marks(made(database, table=table))[A]
-            assert end in (7, RECORDS)
-            assert database.places(table) == Counter({(0, offset): 1 for offset in range(end)})
-    assert turn > 5
 
 
 def test_a_rewind_whose_answer_is_lost_counts_its_rows(database: PostgresDatabase) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
 import sqlite3
 import sys
+import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -17,7 +17,6 @@ import pyarrow as pa
 import pytest
 
 from examples.flights.sqlite import COLUMNS, SqliteSink
-from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_sink
 from slackwater.pipeline.engines.arrow import ArrowEngine
 from slackwater.pipeline.sinks.custom.sink import CustomSink
@@ -30,9 +29,9 @@ from slackwater.runtime.errors import (
     SinkError,
     SinkRaisedError,
 )
-from slackwater.runtime.interfaces import Range, Sink, SinkFencedError
-from tests.support import sinks
-from tests.support.sinks import OLD, A, B, Died, Steps, at_once, die, marks, put, rows
+from slackwater.runtime.interfaces import Range, SinkFencedError
+from tests.support import sinks, sweeps
+from tests.support.sinks import OLD, A, B, at_once, put, rows
 from tests.support.workers.fakes import Bench
 
 ROOT = Path(__file__).parents[4]
@@ -495,8 +494,27 @@ def places(file: Path) -> Counter[tuple[int, int]]:
         database.close()
 
 
-EACH_ONCE = Counter((partition, offset) for partition in (0, 1) for offset in range(RECORDS))
+EACH_ONCE = sweeps.each_once(RECORDS)
 write_all = partial(sinks.write_all, records=RECORDS, make=flights)
+
+
+class Files:
+    """A database of its own for each turn of a sweep."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+
+    def begin(self) -> None:
+        self._file = self._scratch / f"{uuid.uuid4().hex}.db"
+
+    def sink(self) -> SqliteSink:
+        return SqliteSink("g", {"file": str(self._file)})
+
+    def read(self) -> Files:
+        return self
+
+    def places(self) -> Counter[tuple[int, int]]:
+        return places(self._file)
 
 
 @pytest.mark.usefixtures("own_connection")
@@ -504,53 +522,21 @@ write_all = partial(sinks.write_all, records=RECORDS, make=flights)
 def test_a_worker_that_dies_at_any_step_leaves_each_record_once_in_sqlite(
     tmp_path: Path, after: bool
 ) -> None:
-    for turn in itertools.count(1):
-        file, rng, steps = tmp_path / f"{turn}.db", random.Random(1), Steps(turn, die, after=after)
-        sink = SqliteSink("g", {"file": str(file)})
-        try:
-            with steps.watching(CALLS):
-                write_all(sink, rng)
-            break
-        except Died:
-            sink._database.close()  # as the end of the process does
-        write_all(SqliteSink("g", {"file": str(file)}), rng)
-        assert places(file) == EACH_ONCE
-    assert turn > 20
-    assert places(file) == EACH_ONCE
+    turns = sweeps.die_at_each_step(
+        Files(tmp_path), CALLS, after=after, records=RECORDS, make=flights,
+        ended=lambda sink: sink._database.close(),
+    )  # fmt: skip
+    assert turns > 20
 
 
 @pytest.mark.usefixtures("own_connection")
 def test_a_worker_that_goes_on_after_its_successor_changes_nothing_in_sqlite(tmp_path: Path) -> None:
     """It is suspended before it begins its transaction: within it the successor waits, for 30 s at most."""
-    fenced = 0
-    for turn in itertools.count(1):
-        file, rng = tmp_path / f"{turn}.db", random.Random(turn)
-
-        def succeed(_: Steps, file: Path = file, rng: random.Random = rng) -> None:
-            write_all(SqliteSink("g", {"file": str(file)}), rng)
-
-        steps = Steps(turn, succeed, after=False)
-        try:
-            with steps.watching([(SqliteSink, "_commit")]):
-                write_all(SqliteSink("g", {"file": str(file)}), rng)
-        except SinkFencedError:
-            fenced += 1
-        if steps.count < turn:
-            break
-        assert places(file) == EACH_ONCE
+    calls = [(SqliteSink, "_commit")]
+    _, fenced = sweeps.go_on_after_a_successor(
+        Files(tmp_path), calls, after=False, records=RECORDS, make=flights
+    )
     assert fenced > 0
-
-
-def test_rows_in_sqlite_are_removed_and_written_again(tmp_path: Path) -> None:
-    file = tmp_path / "flights.db"
-    sink: Sink = SqliteSink("g", {"file": str(file)})
-    write_all(sink, random.Random(1))
-    assert sink.probe() == str(file)
-    assert sink.rewind({A: (OLD, 5), TopicPartition("flights", 7): (OLD, 0)}) == RECORDS - 5
-    assert places(file) == EACH_ONCE - Counter((0, offset) for offset in range(5, RECORDS))
-    assert marks(sink) == {A: 5, B: RECORDS}
-    write_all(sink, random.Random(2))
-    assert places(file) == EACH_ONCE
 
 
 def test_sqlite_as_a_sink_of_a_worker_keeps_to_its_thread(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import itertools
 import math
 import random
 from collections.abc import Callable
@@ -24,9 +23,7 @@ from deltalake.table import TableMerger
 
 from slackwater.pipeline import make_sink
 from slackwater.pipeline.sinks.delta import sink as delta_module
-from slackwater.pipeline.sinks.delta.log import TransactionLog
 from slackwater.pipeline.sinks.delta.sink import delta_sink
-from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
@@ -38,32 +35,16 @@ from tests.support.sinks import (
     OLD,
     A,
     B,
-    Died,
-    Steps,
-    die,
     marks,
     mode_rows,
     mode_table,
     put,
     rows,
-    stopped,
 )
 
 RECORDS = 8
 """Of each partition."""
 KEYED = ["upsert", "merge"]
-CALLS: list[tuple[Any, str]] = [
-    (DeltaTable, "create"),
-    (DeltaTable, "merge"),
-    (TableMerger, "execute"),
-    (DeltaTable, "create_write_transaction"),
-    (DeltaTable, "update_incremental"),
-    (TransactionLog, "__init__"),
-    (TransactionLog, "read_to"),
-    (TransactionLog, "add"),
-    (TableSink, "stage"),
-    (StagedRows, "publish"),
-]
 stage = partial(sinks.stage, records=RECORDS)
 
 
@@ -97,70 +78,6 @@ def stored(folder: Path, key: str = "id") -> dict[Any, dict[str, Any]]:
 
 
 # ---- exactly once
-
-
-@pytest.mark.parametrize("mode", KEYED)
-def test_rows_and_marks_are_one_commit(tmp_path: Path, mode: str) -> None:
-    sink = made(tmp_path, mode)
-    assert sink.marks([A, B]) == {}
-    staged = stage(sink, {A: 0, B: 0}, RECORDS, make=partial(mode_rows, mode=mode))
-    assert list(tmp_path.iterdir()) == []
-    staged.publish()
-    check(tmp_path, mode)
-    assert DeltaFolder(tmp_path).version == 1, "after the creation of the table"
-    assert marks(made(tmp_path, mode)) == {A: RECORDS, B: RECORDS}
-
-
-@stopped(KEYED, ("upsert", True))
-def test_a_worker_that_dies_at_any_step_leaves_each_record_once(
-    tmp_path: Path, mode: str, after: bool
-) -> None:
-    write_all = writes(mode)
-    for turn in itertools.count(1):
-        folder, rng, steps = tmp_path / str(turn), random.Random(turn), Steps(turn, die, after=after)
-        try:
-            with steps.watching(CALLS):
-                write_all(made(folder, mode), rng)
-            break
-        except Died:
-            pass
-        write_all(made(folder, mode), rng)
-        check(folder, mode)
-    assert turn > 20
-
-
-@stopped(KEYED, ("merge", False))
-def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
-    tmp_path: Path, mode: str, after: bool
-) -> None:
-    write_all, fenced = writes(mode), 0
-    for turn in itertools.count(1):
-        folder, rng = tmp_path / str(turn), random.Random(turn)
-
-        def succeed(_: Steps, folder: Path = folder, rng: random.Random = rng) -> None:
-            write_all(made(folder, mode), rng)
-
-        steps = Steps(turn, succeed, after=after)
-        try:
-            with steps.watching(CALLS):
-                write_all(made(folder, mode), rng)
-        except SinkFencedError:
-            fenced += 1
-        if steps.count < turn:
-            break
-        check(folder, mode)
-    assert turn > 20
-    assert fenced > 8
-
-
-@pytest.mark.parametrize("mode", KEYED)
-def test_writers_that_take_partitions_from_each_other_write_each_record_once(
-    tmp_path: Path, mode: str
-) -> None:
-    """They create the table at once, and each one writes all partitions until it is refused."""
-    for turn in range(3):
-        sinks.write_at_once(partial(made, tmp_path / str(turn), mode), writes(mode))
-        check(tmp_path / str(turn), mode)
 
 
 def once(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> list[BaseException | None]:
@@ -267,18 +184,6 @@ def test_a_commit_whose_answer_is_lost_is_recognised(
 
 
 @pytest.mark.parametrize("mode", KEYED)
-def test_what_is_dropped_is_neither_written_nor_marked(tmp_path: Path, mode: str) -> None:
-    sink, write = made(tmp_path, mode), partial(mode_rows, mode=mode)
-    staged = stage(sink, {A: 0, B: 0}, RECORDS, make=write)
-    staged.drop([A])
-    staged.publish()
-    assert {row["partition"] for row in DeltaFolder(tmp_path).rows()} == {1}
-    assert marks(sink) == {A: 0, B: RECORDS}
-    stage(sink, {A: 0}, RECORDS, make=write).publish()
-    check(tmp_path, mode)
-
-
-@pytest.mark.parametrize("mode", KEYED)
 @pytest.mark.parametrize("empty", [pa.table({}), rows([]).select(["topic", "partition", "offset"])])
 def test_a_batch_without_rows_moves_the_mark(tmp_path: Path, mode: str, empty: pa.Table) -> None:
     """The table is created by rows: only they have the columns of the key."""
@@ -291,15 +196,6 @@ def test_a_batch_without_rows_moves_the_mark(tmp_path: Path, mode: str, empty: p
     assert marks(made(tmp_path, mode))[A] == RECORDS + 3
     with pytest.raises(SinkFencedError):
         sink.stage(empty, {A: Range(OLD, RECORDS, RECORDS + 9, RECORDS)}).publish()
-
-
-@pytest.mark.parametrize("mode", KEYED)
-def test_a_rewind_is_refused(tmp_path: Path, mode: str) -> None:
-    sink = made(tmp_path, mode)
-    stage(sink, {A: 0}, make=partial(mode_rows, mode=mode)).publish()
-    with pytest.raises(SinkError, match=f"in mode {mode} records change rows of others.* another sink.path"):
-        sink.rewind({A: (OLD, 0)})
-    assert marks(sink)[A] == 5
 
 
 # ---- upsert

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import itertools
 import random
 import re
 import shutil
@@ -26,20 +25,18 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_sink
 from slackwater.pipeline.sinks.delta import table as delta_table
 from slackwater.pipeline.sinks.delta.log import TransactionLog
 from slackwater.pipeline.sinks.delta.sink import delta_sink
 from slackwater.pipeline.sinks.delta.store import DeltaStore
-from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import BatchTooLargeError, ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks, sweeps
 from tests.support.delta import DeltaFolder
-from tests.support.sinks import NEW, OLD, A, B, Died, Steps, die, marks, put, rows, side
+from tests.support.sinks import OLD, A, B, marks, put, rows
 
 RECORDS = 20
 """Of each partition."""
@@ -47,18 +44,6 @@ ALL = sweeps.each_once(RECORDS)
 
 
 stage, write_all = partial(sinks.stage, records=RECORDS), partial(sinks.write_all, records=RECORDS)
-CALLS: list[tuple[Any, str]] = [
-    (deltalake, "write_deltalake"),
-    (DeltaTable, "create"),
-    (DeltaTable, "create_write_transaction"),
-    (DeltaTable, "delete"),
-    (DeltaTable, "update_incremental"),
-    (TransactionLog, "__init__"),
-    (TransactionLog, "read_to"),
-    (TransactionLog, "add"),
-    (TableSink, "stage"),
-    (StagedRows, "publish"),
-]
 
 
 class Folders:
@@ -81,45 +66,11 @@ class Folders:
 # ---- exactly once
 
 
-def test_staged_rows_are_invisible_until_published(tmp_path: Path) -> None:
-    folder = tmp_path / "table"
-    sink = delta_sink("g", str(folder))
-    assert sink.marks([A, B]) == {}
-    staged = stage(sink, {A: 0, B: 0})
-    assert not folder.exists()
-    staged.publish()
-    table = DeltaFolder(folder)
-    assert table.places() == Counter({(p, offset): 1 for p in (0, 1) for offset in range(5)})
-    assert len(table.files) == 1, "one file a batch, whatever its partitions"
-    assert marks(delta_sink("g", f"file://{folder}")) == {A: 5, B: 5}
-    assert DeltaTable(folder).to_pyarrow_dataset().to_table().num_rows == 10
-
-
-@pytest.mark.long
-@side(True)
-def test_a_worker_that_dies_at_any_step_leaves_each_record_once(tmp_path: Path, after: bool) -> None:
-    """Also between the table's commit and the worker's knowledge of it: it asks for the marks anew."""
-    assert sweeps.die_at_each_step(Folders(tmp_path), CALLS, after=after) > 20
-
-
-@side(False)
-def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
-    tmp_path: Path, after: bool
-) -> None:
-    turns, fenced = sweeps.go_on_after_a_successor(Folders(tmp_path), CALLS, after=after)
-    assert turns > 20
-    assert fenced > 8
-
-
-def test_an_offset_that_is_set_back_writes_nothing_twice(tmp_path: Path) -> None:
-    sink = delta_sink("g", str(tmp_path))
-    for start in range(0, RECORDS, 5):
-        stage(sink, {A: start}).publish()
-    again = delta_sink("g", str(tmp_path))
-    assert marks(again)[A] == RECORDS, "a worker begins there"
-    with pytest.raises(SinkFencedError, match="another process has written flights-0"):
-        again.stage(rows(range(3)), {A: Range(OLD, 0, 3, None)}).publish()
-    assert DeltaFolder(tmp_path).places() == Counter({(0, offset): 1 for offset in range(RECORDS)})
+def test_a_batch_is_one_file_whatever_its_partitions(tmp_path: Path) -> None:
+    stage(delta_sink("g", f"file://{tmp_path}/table"), {A: 0, B: 0}).publish()
+    assert len(DeltaFolder(tmp_path / "table").files) == 1
+    assert marks(delta_sink("g", str(tmp_path / "table"))) == {A: 5, B: 5}
+    assert DeltaTable(tmp_path / "table").to_pyarrow_dataset().to_table().num_rows == 10
 
 
 def test_workers_that_create_the_table_at_once_write_each_record_once(tmp_path: Path) -> None:
@@ -127,73 +78,6 @@ def test_workers_that_create_the_table_at_once_write_each_record_once(tmp_path: 
     for _ in range(3):
         folders.begin()
         sweeps.create_at_once(folders)
-
-
-def test_what_is_dropped_is_neither_written_nor_marked(tmp_path: Path) -> None:
-    sink = delta_sink("g", str(tmp_path))
-    staged = stage(sink, {A: 0, B: 0})
-    staged.drop([A, TopicPartition("other", 0)])
-    staged.publish()
-    assert DeltaFolder(tmp_path).places() == Counter({(1, offset): 1 for offset in range(5)})
-    assert marks(sink) == {A: 0, B: 5}
-    version = DeltaFolder(tmp_path).version
-    staged = stage(sink, {A: 0, B: 5})
-    staged.drop([A])
-    staged.drop([B])
-    staged.publish()
-    assert DeltaFolder(tmp_path).version == version
-    assert marks(sink) == {A: 0, B: 5}
-
-
-def test_a_batch_that_is_discarded_leaves_nothing(tmp_path: Path) -> None:
-    stage(delta_sink("g", str(tmp_path)), {A: 0}).discard()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_batch_without_rows_moves_the_mark(tmp_path: Path) -> None:
-    sink = delta_sink("g", str(tmp_path))
-    put(sink, rows([]), 0)
-    put(sink, rows([]), 1)
-    put(sink, rows([2]), 2)
-    assert marks(sink) == {A: 3, B: 0}
-    table = DeltaFolder(tmp_path)
-    assert table.places() == Counter({(0, 2): 1})
-    assert len(table.files) == 1
-
-
-@pytest.mark.parametrize("empty", [pa.table({}), rows([]).select(["topic", "partition", "offset"])])
-def test_a_batch_without_rows_and_columns_creates_no_table_that_rows_do_not_fit(
-    tmp_path: Path, empty: pa.Table
-) -> None:
-    """The table is to be partitioned by a column that only rows have."""
-    day = pa.array([datetime.date(2026, 1, 1)])
-    sink = delta_sink("g", str(tmp_path), partition_by=["day"])
-    sink.stage(empty, {A: Range(OLD, 0, 3, None)}).publish()
-    sink.stage(empty, {A: Range(OLD, 3, 5, 3)}).publish()
-    with pytest.raises(SinkFencedError):
-        sink.stage(empty, {A: Range(OLD, 3, 5, 3)}).publish()
-    sink.stage(rows([5], day=day), {A: Range(OLD, 5, 6, 5)}).publish()
-    assert DeltaFolder(tmp_path).columns["day"] == "date"
-    assert marks(sink)[A] == 6
-    other = delta_sink("h", str(tmp_path / "other"), partition_by=["day"])
-    other.stage(empty, {A: Range(OLD, 0, 3, None)}).publish()
-    assert other.marks([A]) == {}, "nothing was written: it begins anew after an assignment"
-    other.stage(rows([0], day=day), {A: Range(OLD, 0, 1, None)}).publish()
-    assert other.marks([A]) == {A: {OLD: 1}}
-
-
-def test_groups_and_topics_made_anew_have_marks_of_their_own(tmp_path: Path) -> None:
-    sink = delta_sink("g", str(tmp_path))
-    put(sink, rows([0, 1]), 0)
-    put(sink, rows([0]), 0, topic_id=NEW)
-    put(sink, rows([0, 1, 2]), 0, topic_id="")
-    others = ["g/flights", "g/flights/", "", "/", "G", "g ", "ü%2F", "g\ud800"]
-    for number, group in enumerate(others):
-        put(delta_sink(group, str(tmp_path)), rows([5]), 5 + number)
-    assert sink.marks([A, B]) == {A: {OLD: 2, NEW: 1, "": 3}}
-    for number, group in enumerate(others):
-        assert delta_sink(group, str(tmp_path)).marks([A]) == {A: {OLD: 6 + number}}
-    assert sink.marks([]) == {}
 
 
 # ---- what others do to the table
@@ -429,15 +313,6 @@ def test_a_column_keeps_its_type(tmp_path: Path) -> None:
     assert by_offset == {0: (1, None), 1: (2, None), 2: (None, "UA"), 3: (3, "AA")}
 
 
-def test_new_columns_can_be_rejected(tmp_path: Path) -> None:
-    sink = delta_sink("g", str(tmp_path), new_columns=False)
-    put(sink, rows([0]), 0)
-    with pytest.raises(RecordsError, match="the rows have columns gate, which the table lacks"):
-        put(sink, rows([1], gate=pa.array(["B4"])), 1)
-    put(sink, rows([1]), 1)
-    assert list(DeltaFolder(tmp_path).columns) == ["topic", "partition", "offset", "carrier"]
-
-
 TYPES: list[tuple[pa.Array, str | None, object]] = [
     (pa.array([255], pa.uint8()), "short", 255),
     (pa.array([65535], pa.uint16()), "integer", 65535),
@@ -523,6 +398,8 @@ def test_rows_are_partitioned(tmp_path: Path) -> None:
     }  # fmt: skip
     assert table.metadata["partitionColumns"] == ["day", "carrier"]
     assert marks(sink)[A] == 5
+    assert sink.rewind({A: (OLD, 1)}) == 3
+    assert DeltaFolder(tmp_path).places() == Counter({(0, 0): 1})
 
 
 @pytest.mark.parametrize("settings", [{}, {"mode": "upsert", "key": ["id"]}], ids=["append", "upsert"])
@@ -549,102 +426,19 @@ def test_a_value_that_no_folder_can_be_named_after_is_refused(
         put(sink, rows([offset], place=pa.array([longest])), offset)
 
 
+def test_a_decimal_is_no_partition_column(tmp_path: Path) -> None:
+    sink = delta_sink("g", str(tmp_path), partition_by=["day"])
+    with pytest.raises(HandlerError, match="the column day is decimal.*cannot be partitioned by it"):
+        put(sink, rows([0], day=pa.array([decimal.Decimal("-0.01")])), 0)
+
+
 def test_a_batch_for_too_many_partitions_is_too_large(tmp_path: Path) -> None:
     sink = delta_sink("g", str(tmp_path), partition_by=["number"])
     with pytest.raises(BatchTooLargeError, match=r"1001 partitions of the table \(number\)"):
         put(sink, rows(range(1001), number=pa.array(range(1001))), 0)
 
 
-def test_partition_columns_that_are_missing_or_others_are_named(tmp_path: Path) -> None:
-    sink = delta_sink("g", str(tmp_path), partition_by=["day"])
-    with pytest.raises(HandlerError, match=r"no column day.*they have: topic, partition, offset, carrier"):
-        put(sink, rows([0]), 0)
-    with pytest.raises(RecordsError, match="the column day, .* has no value"):
-        put(sink, rows([0], day=pa.nulls(1)), 0)
-    with pytest.raises(HandlerError, match="the column day is struct.*cannot be partitioned by it"):
-        put(sink, rows([0], day=pa.array([{"a": 1}])), 0)
-    with pytest.raises(HandlerError, match="the column day is decimal.*cannot be partitioned by it"):
-        put(sink, rows([0], day=pa.array([decimal.Decimal("-0.01")])), 0)
-    assert list(tmp_path.iterdir()) == []
-    put(sink, rows([0], day=pa.array(["1"])), 0)
-    put(sink, rows([1], day=pa.nulls(1)), 1)
-    with pytest.raises(HandlerError, match="no column day"):
-        put(sink, rows([2]), 2)
-    with pytest.raises(
-        ConfigError, match=r"sink.partitionBy: names carrier, and the table .* by day"
-    ) as caught:
-        delta_sink("g", str(tmp_path), partition_by=["carrier"]).marks([A])
-    assert caught.value.field == "sink.partitionBy"
-    put(delta_sink("g", str(tmp_path / "plain")), rows([0]), 0)
-    with pytest.raises(ConfigError, match="is partitioned by no column"):
-        delta_sink("g", str(tmp_path / "plain"), partition_by=["day"]).probe()
-
-
 # ---- rewind
-
-
-def test_rows_are_written_again_from_the_offset_that_is_named(tmp_path: Path) -> None:
-    sink = delta_sink("g", str(tmp_path), partition_by=["carrier"])
-    for start in range(0, RECORDS, 5):
-        stage(sink, {A: start, B: start}).publish()
-    other = delta_sink("h", str(tmp_path))
-    put(other, rows([0, 1, 2]), 0)
-    put(sink, rows([0, 1, 2]), 0, topic_id=NEW)
-    heir = delta_sink("g", str(tmp_path))
-    assert heir.rewind({A: (OLD, 12), B: (OLD, RECORDS)}) == RECORDS - 12
-    assert marks(heir) == {A: 12, B: RECORDS}
-    expected = ALL - Counter({(0, offset): 1 for offset in range(12, RECORDS)})
-    expected.update((0, offset) for offset in [0, 1, 2, 0, 1, 2])
-    assert DeltaFolder(tmp_path).places() == expected
-    with pytest.raises(SinkFencedError):
-        sink.stage(rows([RECORDS]), {A: Range(OLD, RECORDS, RECORDS + 1, RECORDS)}).publish()
-    stage(heir, {A: 12}, RECORDS).publish()
-    assert sum(DeltaFolder(tmp_path).places().values()) == 2 * RECORDS + 6
-    assert heir.rewind({A: (OLD, RECORDS)}) == 0
-    assert heir.rewind({B: (OLD, 0)}) == RECORDS
-    assert marks(heir) == {A: RECORDS, B: 0}
-    with pytest.raises(SinkError, match=f"also has rows of the group g, topic id {NEW}"):
-        heir.rewind({A: (OLD, 2)})
-    with pytest.raises(SinkError, match=f"also has rows of the group g, topic id {OLD}"):
-        heir.rewind({A: (NEW, 2)})
-    assert marks(heir)[A] == RECORDS
-
-
-def test_a_rewind_of_nothing_changes_nothing(tmp_path: Path) -> None:
-    sink = delta_sink("g", str(tmp_path))
-    assert sink.rewind({}) == 0
-    put(sink, rows([0, 1]), 0)
-    before = sorted(tmp_path.rglob("*"))
-    assert sink.rewind({}) == 0
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_rewind_of_marks_without_rows_moves_the_marks(tmp_path: Path) -> None:
-    sink = delta_sink("g", str(tmp_path))
-    assert sink.rewind({A: (OLD, 0)}) == 0
-    put(sink, rows([]), 0)
-    assert sink.rewind({A: (OLD, 0)}) == 0
-    assert sink.marks([A]) == {A: {OLD: 0}}
-    sink.stage(rows([0]), {A: Range(OLD, 0, 1, 0)}).publish()
-    assert DeltaFolder(tmp_path).places() == Counter({(0, 0): 1})
-
-
-@side(True)
-def test_a_rewind_that_dies_at_any_step_is_made_or_not_made(tmp_path: Path, after: bool) -> None:
-    for turn in itertools.count(1):
-        folder, steps = tmp_path / str(turn), Steps(turn, die, after=after)
-        sink = delta_sink("g", str(folder))
-        for start in range(0, RECORDS, 5):
-            stage(sink, {A: start}).publish()
-        try:
-            with steps.watching(CALLS):
-                delta_sink("g", str(folder)).rewind({A: (OLD, 7)})
-            break
-        except Died:
-            end = marks(delta_sink("g", str(folder)))[A]
-            assert end in (7, RECORDS)
-            assert DeltaFolder(folder).places() == Counter({(0, offset): 1 for offset in range(end)})
-    assert turn > 3
 
 
 # ---- paths, options, errors
@@ -732,17 +526,6 @@ def test_a_path_that_is_a_file_is_the_sinks_failure(tmp_path: Path) -> None:
     for call in (lambda: put(sink, rows([0]), 0), sink.probe):
         with pytest.raises(SinkError, match=r"the sink cannot .* give the sink a path that is a folder"):
             call()
-
-
-def test_the_probe_leaves_nothing(tmp_path: Path) -> None:
-    folder = tmp_path / "new" / "table"
-    sink = delta_sink("g", str(folder))
-    assert sink.probe() == str(folder)
-    assert list(tmp_path.iterdir()) == []
-    put(sink, rows([0]), 0)
-    before = sorted(folder.rglob("*"))
-    assert sink.probe() == str(folder)
-    assert sorted(folder.rglob("*")) == before
 
 
 def test_a_configuration_makes_the_sink(tmp_path: Path) -> None:

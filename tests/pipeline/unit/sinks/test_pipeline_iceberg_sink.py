@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import decimal
-import itertools
 import random
 import re
 import sys
@@ -27,7 +26,6 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, IntegerType, LongType, NestedField, StringType
 from sqlalchemy import make_url
-from sqlalchemy.orm import Session
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_sink
@@ -40,7 +38,7 @@ from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import BatchTooLargeError, ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
 from tests.support import sinks, sweeps
-from tests.support.iceberg.catalogs import SINK_CALLS, Catalog, sql_catalog
+from tests.support.iceberg.catalogs import Catalog, sql_catalog
 from tests.support.iceberg.others import (
     OTHERS,
     add_a_column,
@@ -51,20 +49,10 @@ from tests.support.iceberg.others import (
     set_a_property,
 )
 from tests.support.processes import reserve_ports
-from tests.support.sinks import NEW, OLD, A, B, Died, Steps, die, marks, put, rows, side
+from tests.support.sinks import OLD, A, B, marks, put, rows
 from tests.support.sweeps import ALL, RECORDS
 
 stage, write_all = partial(sinks.stage, records=RECORDS), partial(sinks.write_all, records=RECORDS)
-CALLS: list[tuple[Any, str]] = [
-    (SqlCatalog, "create_namespace"),
-    (SqlCatalog, "create_table"),
-    (SqlCatalog, "load_table"),
-    (SqlCatalog, "commit_table"),
-    *SINK_CALLS,
-]
-WITHIN = (Session, "commit")
-"""Before it, a writer holds SQLite's lock: when it dies, that is gone, and as long as it is stopped, nobody
-else writes."""
 
 
 @pytest.fixture
@@ -79,46 +67,19 @@ def data_files(folder: Path) -> set[str]:
 # ---- exactly once
 
 
-def test_staged_rows_are_invisible_until_published(lake: Catalog, tmp_path: Path) -> None:
+def test_a_batch_is_one_file_and_one_that_is_refused_none(lake: Catalog, tmp_path: Path) -> None:
     sink = lake.sink()
-    assert sink.marks([A, B]) == {}
+    late = stage(lake.sink(), {A: 0})
     staged = stage(sink, {A: 0, B: 0})
     assert not (tmp_path / "warehouse").exists()
     staged.publish()
+    with pytest.raises(SinkFencedError):
+        late.publish()
     table = lake.read()
-    assert table.places() == Counter({(p, offset): 1 for p in (0, 1) for offset in range(5)})
-    assert len(table.files) == 1, "one file a batch, whatever its partitions"
     assert table.marks == {("g", "flights", OLD, 0): 5, ("g", "flights", OLD, 1): 5}
-    assert marks(lake.sink()) == {A: 5, B: 5}
+    assert data_files(tmp_path) == set(table.files)
+    assert len(table.files) == 1, "whatever its partitions"
     assert lake.other().scan().to_arrow().num_rows == 10
-
-
-@pytest.mark.long
-@side(True)
-def test_a_worker_that_dies_at_any_step_leaves_each_record_once(lake: Catalog, after: bool) -> None:
-    """Also between the table's commit and the worker's knowledge of it: it asks for the marks anew."""
-    assert sweeps.die_at_each_step(lake, [*CALLS, WITHIN], after=after) > 20
-
-
-@side(False)
-def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
-    lake: Catalog, after: bool
-) -> None:
-    turns, fenced = sweeps.go_on_after_a_successor(lake, CALLS, after=after)
-    assert turns > 20
-    assert fenced > 5
-
-
-def test_an_offset_that_is_set_back_writes_nothing_twice(lake: Catalog, tmp_path: Path) -> None:
-    sink = lake.sink()
-    for start in range(0, RECORDS, 5):
-        stage(sink, {A: start}).publish()
-    again = lake.sink()
-    assert marks(again)[A] == RECORDS, "a worker begins there"
-    with pytest.raises(SinkFencedError, match="another process has written flights-0"):
-        again.stage(rows(range(3)), {A: Range(OLD, 0, 3, None)}).publish()
-    assert lake.read().places() == Counter({(0, offset): 1 for offset in range(RECORDS)})
-    assert data_files(tmp_path) == set(lake.read().files)
 
 
 @pytest.mark.long
@@ -132,70 +93,15 @@ def test_three_workers_that_create_the_table_at_once_write_each_record_once(
         assert data_files(folder) == set(table.files), "tries that were refused leave no data files"
 
 
-def test_what_is_dropped_is_neither_written_nor_marked(lake: Catalog) -> None:
+def test_a_batch_without_rows_adds_a_snapshot(lake: Catalog) -> None:
+    """So that another commit of main breaks it, as it would not break one that only sets properties."""
     sink = lake.sink()
-    staged = stage(sink, {A: 0, B: 0})
-    staged.drop([A, TopicPartition("other", 0)])
-    staged.publish()
-    table = lake.read()
-    assert table.places() == Counter({(1, offset): 1 for offset in range(5)})
-    assert marks(sink) == {A: 0, B: 5}
-    staged = stage(sink, {A: 0, B: 5})
-    staged.drop([A])
-    staged.drop([B])
-    staged.publish()
-    assert lake.read().metadata == table.metadata
-
-
-def test_a_batch_that_is_discarded_leaves_nothing(lake: Catalog, tmp_path: Path) -> None:
-    stage(lake.sink(), {A: 0}).discard()
-    assert [path.name for path in tmp_path.iterdir()] == ["catalog.db"]
-
-
-def test_a_batch_without_rows_moves_the_mark(lake: Catalog) -> None:
-    """In a commit that another one of main breaks, as one that only sets properties would not be."""
-    sink = lake.sink()
-    put(sink, rows([]), 0)
     put(sink, rows([1]), 1)
     first = lake.read()
     put(sink, rows([]), 2)
     table = lake.read()
-    assert (marks(sink), table.places()) == ({A: 3, B: 0}, Counter({(0, 1): 1}))
     assert (table.snapshot or {})["parent-snapshot-id"] == (first.snapshot or {})["snapshot-id"]
     assert table.files == first.files
-    former = sink.stage(rows([2]), {A: Range(OLD, 2, 3, 2)})
-    with pytest.raises(SinkFencedError):
-        former.publish()
-
-
-@pytest.mark.parametrize("empty", [pa.table({}), rows([]).select(["topic", "partition", "offset"])])
-def test_a_batch_without_rows_and_columns_creates_no_table_that_rows_do_not_fit(
-    lake: Catalog, empty: pa.Table
-) -> None:
-    """The table is to be partitioned by a column that only rows have."""
-    day = pa.array([datetime.date(2026, 1, 1)])
-    sink = lake.sink(partition_by=["day"])
-    sink.stage(empty, {A: Range(OLD, 0, 3, None)}).publish()
-    sink.stage(empty, {A: Range(OLD, 3, 5, 3)}).publish()
-    with pytest.raises(SinkFencedError):
-        sink.stage(empty, {A: Range(OLD, 3, 5, 3)}).publish()
-    sink.stage(rows([5], day=day), {A: Range(OLD, 5, 6, 5)}).publish()
-    assert lake.read().columns["day"] == "date"
-    assert marks(sink)[A] == 6
-
-
-def test_groups_and_topics_made_anew_have_marks_of_their_own(lake: Catalog) -> None:
-    sink = lake.sink()
-    put(sink, rows([0, 1]), 0)
-    put(sink, rows([0]), 0, topic_id=NEW)
-    put(sink, rows([0, 1, 2]), 0, topic_id="")
-    others = ["g/flights", "g/flights/", "", "/", "G", "g ", "ü%2F"]
-    for number, group in enumerate(others):
-        put(lake.sink(group), rows([5]), 5 + number)
-    assert sink.marks([A, B]) == {A: {OLD: 2, NEW: 1, "": 3}}
-    for number, group in enumerate(others):
-        assert lake.sink(group).marks([A]) == {A: {OLD: 6 + number}}
-    assert sink.marks([]) == {}
 
 
 # ---- answers that are lost
@@ -475,15 +381,6 @@ def test_a_value_that_does_not_fit_a_column_of_the_batch_before_is_found_when_it
         sink.stage(rows([2], delay=pa.array(["late"])), {A: Range(OLD, 2, 3, 2)})
 
 
-def test_new_columns_can_be_rejected(lake: Catalog) -> None:
-    sink = lake.sink(new_columns=False)
-    put(sink, rows([0]), 0)
-    with pytest.raises(RecordsError, match="the rows have columns gate, which the table lacks"):
-        put(sink, rows([1], gate=pa.array(["B4"])), 1)
-    put(sink, rows([1]), 1)
-    assert list(lake.read().columns) == ["topic", "partition", "offset", "carrier"]
-
-
 TYPES: list[tuple[pa.Array, str | None, object]] = [
     (pa.array([-128], pa.int8()), "int", -128),
     (pa.array([255], pa.uint8()), "int", 255),
@@ -645,28 +542,16 @@ def test_transforms_that_are_none_are_named(lake: Catalog, by: list[str], said: 
         lake.sink(partition_by=by)
 
 
-def test_partition_columns_that_are_missing_or_others_are_named(lake: Catalog) -> None:
-    sink = lake.sink(partition_by=["day"])
-    with pytest.raises(HandlerError, match=r"no column day.*they have: topic, partition, offset, carrier"):
-        put(sink, rows([0]), 0)
-    with pytest.raises(RecordsError, match="the column day, .* has no value"):
-        put(sink, rows([0], day=pa.nulls(1)), 0)
-    with pytest.raises(HandlerError, match="the column day is struct.*cannot be partitioned by day"):
-        put(sink, rows([0], day=pa.array([{"a": 1}])), 0)
+def test_a_batch_for_too_many_partitions_is_too_large_and_a_transform_of_another_type_is_named(
+    lake: Catalog,
+) -> None:
     with pytest.raises(HandlerError, match=r"the column day is string: .* partitioned by month\(day\)"):
         put(lake.sink(partition_by=["month(day)"]), rows([0], day=pa.array(["1"])), 0)
+    sink = lake.sink(partition_by=["day"])
     put(sink, rows([0], day=pa.array(["1"])), 0)
-    put(sink, rows([1], day=pa.nulls(1)), 1)
-    with pytest.raises(HandlerError, match="no column day"):
-        put(sink, rows([2]), 2)
-    many = rows(range(2, 1003), day=pa.array([str(number) for number in range(1001)]))
+    many = rows(range(1, 1002), day=pa.array([str(number) for number in range(1001)]))
     with pytest.raises(BatchTooLargeError, match=r"rows for 1001 partitions of the table \(day\); 1000 is"):
-        sink.stage(many, {A: Range(OLD, 2, 1003, 2)})
-    with pytest.raises(
-        ConfigError, match=r"sink.partitionBy: names carrier, and the table .* by day: .* change sink.table"
-    ):
-        lake.sink(partition_by=["carrier"]).marks([A])
-    assert lake.read().places() == Counter({(0, 0): 1, (0, 1): 1})
+        sink.stage(many, {A: Range(OLD, 1, 1002, 1)})
 
 
 @pytest.mark.parametrize(
@@ -694,37 +579,17 @@ def test_a_value_that_no_folder_can_be_named_after_is_refused(
 # ---- rewind
 
 
-def test_rows_are_written_again_from_the_offset_that_is_named(lake: Catalog) -> None:
+def test_a_rewind_is_one_commit_and_leaves_rows_without_a_place(lake: Catalog) -> None:
     sink = lake.sink(partition_by=["carrier"])
-    for start in range(0, RECORDS, 5):
-        stage(sink, {A: start, B: start}).publish()
-    other = lake.sink("h")
-    put(other, rows([0, 1, 2]), 0)
+    stage(sink, {A: 0, B: 0}, RECORDS).publish()
     append(lake)
-    put(sink, rows([0, 1, 2]), 0, topic_id=NEW)
     before = lake.read()
-    heir = lake.sink()
-    assert heir.rewind({A: (OLD, 7), B: (OLD, RECORDS)}) == RECORDS - 7
-    assert marks(heir) == {A: 7, B: RECORDS}
-    expected = ALL - Counter({(0, offset): 1 for offset in range(7, RECORDS)})
-    expected.update((0, offset) for offset in [0, 1, 2, 0, 1, 2])
-    expected[None, None] = 1  # type: ignore[index]
+    assert sink.rewind({A: (OLD, 7), B: (OLD, RECORDS)}) == RECORDS - 7
     table = lake.read()
-    assert table.places() == expected
+    expected = ALL - Counter({(0, offset): 1 for offset in range(7, RECORDS)})
+    assert table.places() == expected + Counter({(None, None): 1})
     added = {one["snapshot-id"] for one in table.metadata["snapshots"]}
-    assert len(added - {one["snapshot-id"] for one in before.metadata["snapshots"]}) == 1, "one commit"
-    with pytest.raises(SinkFencedError):
-        sink.stage(rows([RECORDS]), {A: Range(OLD, RECORDS, RECORDS + 1, RECORDS)}).publish()
-    stage(heir, {A: 7}, RECORDS).publish()
-    assert sum(lake.read().places().values()) == 2 * RECORDS + 7
-    assert heir.rewind({A: (OLD, RECORDS)}) == 0
-    assert heir.rewind({B: (OLD, 0)}) == RECORDS
-    assert marks(heir) == {A: RECORDS, B: 0}
-    with pytest.raises(SinkError, match=f"also has rows of the group g, topic id {NEW}"):
-        heir.rewind({A: (OLD, 2)})
-    with pytest.raises(SinkError, match=f"also has rows of the group g, topic id {OLD}"):
-        heir.rewind({A: (NEW, 2)})
-    assert marks(heir)[A] == RECORDS
+    assert len(added - {one["snapshot-id"] for one in before.metadata["snapshots"]}) == 1
 
 
 @pytest.mark.long
@@ -734,46 +599,6 @@ def test_many_partitions_are_rewound_at_once(lake: Catalog) -> None:
     sink.stage(table, {tp: Range(OLD, 0, 2, None) for tp in tps}).publish()
     assert sink.rewind(dict.fromkeys(tps, (OLD, 1))) == 1500
     assert lake.read().places() == Counter({(tp.partition, 0): 1 for tp in tps})
-
-
-def test_a_rewind_of_nothing_changes_nothing(lake: Catalog) -> None:
-    sink = lake.sink()
-    assert sink.rewind({}) == 0
-    put(sink, rows([0, 1], partition=1), 0, tp=B)
-    before = lake.read().snapshot
-    assert sink.rewind({}) == 0
-    assert lake.read().snapshot == before
-
-
-def test_a_rewind_of_marks_without_rows_moves_the_marks(lake: Catalog) -> None:
-    sink = lake.sink()
-    assert sink.rewind({A: (OLD, 0)}) == 0
-    put(sink, rows([0], partition=1), 0, tp=B)
-    put(sink, rows([]), 0)
-    before = lake.read().snapshot
-    assert sink.rewind({A: (OLD, 0)}) == 0
-    assert lake.read().snapshot != before, "a worker that has read the marks is refused"
-    assert sink.marks([A]) == {A: {OLD: 0}}
-    sink.stage(rows([0]), {A: Range(OLD, 0, 1, 0)}).publish()
-    assert lake.read().places() == Counter({(0, 0): 1, (1, 0): 1})
-
-
-@side(True)
-def test_a_rewind_that_dies_at_any_step_is_made_or_not_made(lake: Catalog, after: bool) -> None:
-    for turn in itertools.count(1):
-        lake.begin()
-        steps, sink = Steps(turn, die, after=after), lake.sink()
-        for start in range(0, RECORDS, 5):
-            stage(sink, {A: start}).publish()
-        try:
-            with steps.watching([*CALLS, WITHIN]):
-                lake.sink().rewind({A: (OLD, 7)})
-            break
-        except Died:
-            end = marks(lake.sink())[A]
-            assert end in (7, RECORDS)
-            assert lake.read().places() == Counter({(0, offset): 1 for offset in range(end)})
-    assert turn > 5
 
 
 # ---- configuration, errors
@@ -875,17 +700,6 @@ def test_an_error_says_what_to_do_and_no_secret(said: str, advice: str) -> None:
     assert re.search(advice, text), text
     assert "hush" not in text
     assert "\n" not in text
-
-
-def test_the_probe_leaves_nothing(lake: Catalog, tmp_path: Path) -> None:
-    sink = lake.sink()
-    assert sink.probe() == lake.table
-    assert [path.name for path in tmp_path.iterdir()] == ["catalog.db"]
-    put(sink, rows([0]), 0)
-    before, metadata = sorted(tmp_path.rglob("*")), lake.read().metadata
-    assert sink.probe() == lake.table
-    assert sorted(tmp_path.rglob("*")) == before
-    assert lake.read().metadata == metadata
 
 
 def test_a_configuration_makes_the_sink(lake: Catalog) -> None:

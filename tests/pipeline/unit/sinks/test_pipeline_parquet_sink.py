@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import json
 import os
-import random
 import shutil
-import uuid
 from collections import Counter
 from collections.abc import Collection
 from functools import partial
@@ -29,18 +26,14 @@ from slackwater.pipeline.sinks.parquet.folder import Folder
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink, file_stem
 from slackwater.runtime.errors import BatchTooLargeError, ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, SinkFencedError
-from tests.support import sinks, sweeps
-from tests.support.sinks import NEW, OLD, A, B, Died, Steps, at_once, die, marks, put, rows, side
+from tests.support import sinks
+from tests.support.sinks import OLD, A, B, marks, put, rows
 
 RECORDS = 40
 """Of each partition."""
-SWEPT = 20
-"""Of each partition, where a writer is stopped at every call: the calls of all turns grow with its square."""
 
 
 stage, write_all = partial(sinks.stage, records=RECORDS), partial(sinks.write_all, records=RECORDS)
-CALLS = [(os, "link"), (os, "fsync"), (Path, "replace"), (Path, "unlink"), (pq, "write_table")]
-"""What changes the file system."""
 
 
 def places(folder: Path) -> Counter[tuple[int, int]]:
@@ -55,56 +48,9 @@ def visible(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*.parquet") if ".slackwater" not in path.parts)
 
 
-ALL = Counter({(partition, offset): 1 for partition in (0, 1) for offset in range(RECORDS)})
-
-
-def test_staged_rows_are_invisible_until_published(tmp_path: Path) -> None:
-    sink = ParquetSink("g", str(tmp_path))
-    staged = stage(sink, {A: 0, B: 0})
-    assert places(tmp_path) == Counter()
-    assert marks(sink) == {A: 0, B: 0}
-    staged.publish()
-    assert len(visible(tmp_path)) == 1, "one file a batch, whatever its partitions"
-    assert places(tmp_path) == Counter({(p, offset): 1 for p in (0, 1) for offset in range(5)})
-    assert marks(ParquetSink("g", str(tmp_path))) == {A: 5, B: 5}
-
-
-class Folders:
-    """A folder of its own for each turn of a sweep."""
-
-    def __init__(self, scratch: Path) -> None:
-        self._scratch = scratch
-
-    def begin(self) -> None:
-        self._folder = self._scratch / uuid.uuid4().hex
-
-    def sink(self) -> ParquetSink:
-        return ParquetSink("g", str(self._folder))
-
-    def read(self) -> Folders:
-        return self
-
-    def places(self) -> Counter[tuple[int, int]]:
-        return places(self._folder)
-
-
-@side(True)
-def test_a_worker_that_dies_at_any_call_leaves_each_record_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
-) -> None:
-    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 3)
-    turns = sweeps.die_at_each_step(Folders(tmp_path), CALLS, after=after, records=SWEPT)
-    assert turns > 25, "all calls of some batches, and of a checkpoint"
-
-
-@side(False)
-def test_a_worker_that_goes_on_after_its_heir_has_written_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
-) -> None:
-    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 3)
-    turns, fenced = sweeps.go_on_after_a_successor(Folders(tmp_path), CALLS, after=after, records=SWEPT)
-    assert turns > 25
-    assert fenced > 10
+def test_a_batch_is_one_file_whatever_its_partitions(tmp_path: Path) -> None:
+    stage(ParquetSink("g", str(tmp_path)), {A: 0, B: 0}).publish()
+    assert len(visible(tmp_path)) == 1
 
 
 def test_a_commit_whose_number_is_free_again_does_not_count(
@@ -204,47 +150,6 @@ def test_a_commit_counts_that_another_worker_s_checkpoint_has(
     assert places(tmp_path) == Counter(expected)
 
 
-def test_three_workers_at_once_write_each_record_once(tmp_path: Path) -> None:
-    tps = [TopicPartition("flights", partition) for partition in range(3)]
-
-    def work(tp: TopicPartition) -> None:
-        sink = ParquetSink("g", str(tmp_path))
-        at = sink.marks([tp]).get(tp, {}).get(OLD, 0)
-        rng = random.Random(tp.partition)
-        while at < RECORDS:
-            stage(sink, {tp: at}, rng.randrange(1, 4)).publish()
-            at = sink.marks([tp])[tp][OLD]
-
-    at_once(work, tps)
-    assert places(tmp_path) == Counter({(tp.partition, o): 1 for tp in tps for o in range(RECORDS)})
-
-
-def test_an_offset_that_is_set_back_writes_nothing_twice(tmp_path: Path) -> None:
-    """The batches of the replay have other ends: this made 11,100 rows of 6,000 once."""
-    sink = ParquetSink("g", str(tmp_path))
-    for start in range(0, RECORDS, 5):
-        stage(sink, {A: start}).publish()
-    again = ParquetSink("g", str(tmp_path))
-    assert marks(again)[A] == RECORDS, "a worker begins there"
-    with pytest.raises(SinkFencedError, match="another process has written flights-0"):
-        again.stage(rows(range(3)), {A: Range(OLD, 0, 3, None)}).publish()
-    assert places(tmp_path) == Counter({(0, offset): 1 for offset in range(RECORDS)})
-
-
-def test_what_is_dropped_is_neither_written_nor_marked(tmp_path: Path) -> None:
-    sink = ParquetSink("g", str(tmp_path))
-    staged = stage(sink, {A: 0, B: 0})
-    staged.drop([A])
-    staged.publish()
-    assert places(tmp_path) == Counter({(1, offset): 1 for offset in range(5)})
-    assert marks(sink) == {A: 0, B: 5}
-    staged = stage(sink, {A: 0})
-    staged.drop([A])
-    staged.publish()
-    assert marks(sink) == {A: 0, B: 5}
-    assert left(tmp_path) == []
-
-
 def test_discard_removes_and_forgives(tmp_path: Path) -> None:
     staged = stage(ParquetSink("g", str(tmp_path)), {A: 0})
     staged.discard()
@@ -257,15 +162,6 @@ def test_a_batch_without_rows_moves_the_mark_and_makes_no_file(tmp_path: Path) -
     put(sink, rows([]), 0)
     assert marks(sink) == {A: 1, B: 0}
     assert visible(tmp_path) == []
-
-
-def test_a_topic_made_anew_and_another_group_have_marks_of_their_own(tmp_path: Path) -> None:
-    sink = ParquetSink("g", str(tmp_path))
-    put(sink, rows([0, 1]), 0)
-    put(sink, rows([0]), 0, topic_id=NEW)
-    put(ParquetSink("g/2", str(tmp_path)), rows([0]), 0)
-    assert sink.marks([A, B]) == {A: {OLD: 2, NEW: 1}}
-    assert places(tmp_path) == Counter({(0, 0): 3, (0, 1): 1})
 
 
 # ---- the schema
@@ -334,6 +230,8 @@ def test_rows_lie_in_the_folders_of_their_values(
     table = ds.dataset(tmp_path, format="parquet", partitioning="hive").to_table().sort_by("offset")
     assert table["carrier"].to_pylist() == carriers.to_pylist()
     assert table["day"].to_pylist() == days.to_pylist()
+    assert sink.rewind({A: (OLD, 2)}) == 5
+    assert places(tmp_path) == Counter({(0, 0): 1, (0, 1): 1})
 
 
 def test_the_first_rows_may_have_no_value_to_partition_by(tmp_path: Path) -> None:
@@ -591,58 +489,6 @@ def raiser(error: OSError) -> Any:
 # ---- rewind
 
 
-def test_rows_are_written_again_from_the_offset_that_is_named(tmp_path: Path) -> None:
-    sink = ParquetSink("g", str(tmp_path), partition_by=["carrier"])
-    other = ParquetSink("h", str(tmp_path))
-    put(other, rows([0, 1, 2]), 0)
-    for start in range(0, RECORDS, 5):
-        stage(sink, {A: start, B: start}).publish()
-    put(sink, rows([0, 1, 2]), 0, topic_id=NEW)
-    assert ParquetSink("g", str(tmp_path)).rewind({A: (OLD, 12), B: (OLD, RECORDS)}) == RECORDS - 12
-    heir = ParquetSink("g", str(tmp_path))
-    assert marks(heir) == {A: 12, B: RECORDS}
-    assert marks(heir, NEW)[A] == 3
-    expected = Counter({(1, offset): 1 for offset in range(RECORDS)})
-    expected.update((0, offset) for offset in range(12))
-    expected.update((0, offset) for offset in [0, 1, 2, 0, 1, 2])
-    assert places(tmp_path) == expected
-    with pytest.raises(SinkFencedError):
-        stage(sink, {A: RECORDS - 1}).publish()
-    stage(heir, {A: 12}, RECORDS).publish()
-    assert sum(places(tmp_path).values()) == 2 * RECORDS + 6
-    before = sorted(tmp_path.rglob("*"))
-    assert heir.rewind({}) == heir.rewind({A: (OLD, RECORDS)}) == 0
-    assert sorted(tmp_path.rglob("*")) == before, "nothing is committed"
-    assert heir.rewind({A: (OLD, 0), B: (OLD, 0)}) == 2 * RECORDS
-    assert marks(heir) == {A: 0, B: 0}
-    again = heir.stage(rows([0]), {A: Range(OLD, 0, 1, 0)})
-    again.publish()
-    assert marks(heir)[A] == 1
-
-
-@side(True)
-def test_a_rewind_that_dies_at_any_call_is_made_or_not_made(tmp_path: Path, after: bool) -> None:
-    def died() -> bool:
-        try:
-            with steps.watching(CALLS):
-                ParquetSink("g", str(folder)).rewind({A: (OLD, 7)})
-        except Died:
-            return True
-        return False
-
-    for turn in itertools.count(1):
-        folder, steps = tmp_path / str(turn), Steps(turn, die, after=after)
-        sink = ParquetSink("g", str(folder))
-        for start in range(0, 20, 4):
-            stage(sink, {A: start}, 4).publish()
-        if not died():
-            break
-        end = marks(ParquetSink("g", str(folder)))[A]
-        assert end in (7, 20)
-        assert places(folder) == Counter({(0, offset): 1 for offset in range(end)}), f"died at call {turn}"
-    assert turn > 8
-
-
 @pytest.mark.parametrize("other", ["g-audit", "g-00000000000000000001", "g-00000000000000000001-0a", "G"])
 def test_a_rewind_leaves_the_rows_of_a_group_whose_id_begins_alike(tmp_path: Path, other: str) -> None:
     sink = ParquetSink("g", str(tmp_path))
@@ -712,11 +558,6 @@ def test_a_file_system_without_hard_links_is_named(tmp_path: Path, monkeypatch: 
     for call in (sink.probe, stage(sink, {A: 0}).publish):
         with pytest.raises(SinkError, match="give the sink a path on a file system that has hard links"):
             call()
-
-
-def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
-    assert ParquetSink("g", str(tmp_path)).probe() == str(tmp_path)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_a_path_that_is_a_file_or_below_one(tmp_path: Path) -> None:

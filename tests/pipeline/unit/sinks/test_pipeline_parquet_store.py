@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import random
 import uuid
@@ -13,7 +12,6 @@ from typing import Any
 
 import obstore
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
@@ -23,8 +21,9 @@ from slackwater.pipeline.sinks.parquet.store import Objects, StoreError
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
 from slackwater.runtime.interfaces import SinkFencedError
-from tests.support import sinks, sweeps
+from tests.support import sinks
 from tests.support.sinks import Steps
+from tests.support.stores.memory import places_in
 
 RECORDS = 12
 """Of each partition."""
@@ -47,44 +46,6 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> list[MemoryStore]:
     monkeypatch.setattr(StoreAddress, "open", lambda _: stores[-1])
     monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 2)
     return stores
-
-
-def places(store: MemoryStore) -> Counter[tuple[int, int]]:
-    """By a reader that knows of hidden names only."""
-    read: Counter[tuple[int, int]] = Counter()
-    for meta in obstore.list(store).collect():
-        if not any(part.startswith((".", "_")) for part in meta["path"].split("/")):
-            rows = pq.read_table(io.BytesIO(bytes(obstore.get(store, meta["path"]).bytes())))
-            read.update(zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True))
-    return read
-
-
-class Stores:
-    """A store of its own for each turn of a sweep."""
-
-    def __init__(self, memory: list[MemoryStore], url: str) -> None:
-        self._memory, self._url = memory, url
-
-    def begin(self) -> None:
-        self._memory.append(MemoryStore())
-
-    def sink(self) -> ParquetSink:
-        return ParquetSink("g", self._url)
-
-    def read(self) -> Stores:
-        return self
-
-    def places(self) -> Counter[tuple[int, int]]:
-        return places(self._memory[-1])
-
-
-@pytest.mark.parametrize("url", [URLS[0], URLS[2]])
-@sinks.side(True)
-def test_a_worker_that_dies_at_any_call_leaves_each_record_once(
-    memory: list[MemoryStore], url: str, after: bool
-) -> None:
-    """The copies of Azure are downloads and conditional puts."""
-    assert sweeps.die_at_each_step(Stores(memory, url), CALLS, after=after, records=RECORDS) > 25
 
 
 @pytest.mark.parametrize("url", [URLS[0], pytest.param(URLS[2], marks=pytest.mark.long)])
@@ -110,7 +71,7 @@ def test_a_worker_that_goes_on_after_its_successor_has_written_changes_nothing(
             fenced += 1
         if steps.count < turn:
             break
-        assert places(memory[-1]) == ALL, f"stopped at call {turn}"
+        assert places_in(memory[-1]) == ALL, f"stopped at call {turn}"
     assert turn > 25
     assert fenced > 10
 
@@ -150,7 +111,7 @@ def test_a_request_that_fails_once_does_not_change_the_result(
                 failures.append(str(exc))
                 run(sink if is_same else ParquetSink("g", url))
         kept = {place: 1 for place in ALL if place[0] == 1 or place[1] < 7}
-        assert places(memory[-1]) == Counter(kept), f"failed at call {turn}"
+        assert places_in(memory[-1]) == Counter(kept), f"failed at call {turn}"
         if steps.count < turn:
             break
     assert turn > 50
@@ -180,7 +141,7 @@ def test_a_file_of_a_commit_that_is_missing_is_an_error_until_it_is_rewound(
         heir.refresh()
     assert heir.rewind({sinks.A: (sinks.OLD, 0)}) == commits - 1
     sinks.put(ParquetSink("g", URLS[0]), sinks.rows(range(commits)), 0)
-    assert places(memory[-1]) == Counter({(0, offset): 1 for offset in range(commits)})
+    assert places_in(memory[-1]) == Counter({(0, offset): 1 for offset in range(commits)})
 
 
 def test_a_place_stays_taken_after_its_rows_were_removed(memory: list[MemoryStore]) -> None:
@@ -189,7 +150,7 @@ def test_a_place_stays_taken_after_its_rows_were_removed(memory: list[MemoryStor
     before = set(sink._files.places("g"))
     assert sink.rewind({sinks.A: (sinks.OLD, 0), sinks.B: (sinks.OLD, 0)}) == 2 * RECORDS
     assert set(sink._files.places("g")) == before
-    assert places(memory[-1]) == Counter()
+    assert places_in(memory[-1]) == Counter()
 
 
 def test_a_rewind_gives_each_file_a_place_of_its_own(
@@ -202,15 +163,7 @@ def test_a_rewind_gives_each_file_a_place_of_its_own(
     made = itertools.count(1)
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(f"8c6f2d1e{next(made):024x}"))
     assert sink.rewind({sinks.A: (sinks.OLD, 0)}) == 2
-    assert places(memory[-1]) == Counter({(1, 0): 1, (1, 1): 1})
-
-
-def test_a_rewind_leaves_the_rows_of_a_group_whose_id_begins_alike(memory: list[MemoryStore]) -> None:
-    sink = ParquetSink("g", URLS[0])
-    sinks.put(sink, sinks.rows([0, 1]), 0)
-    sinks.put(ParquetSink("g-audit", URLS[0]), sinks.rows([0, 1, 2]), 0)
-    assert sink.rewind({sinks.A: (sinks.OLD, 0)}) == 2
-    assert places(memory[-1]) == Counter({(0, offset): 1 for offset in range(3)})
+    assert places_in(memory[-1]) == Counter({(1, 0): 1, (1, 1): 1})
 
 
 def test_a_value_with_which_an_object_s_name_is_too_long_is_refused(memory: list[MemoryStore]) -> None:
@@ -311,10 +264,3 @@ def test_a_store_that_takes_any_write_is_refused(
         with pytest.raises(SinkError, match=r"If-None-Match.*Set sink\.path to a store"):
             call()
     assert obstore.list(memory[-1]).collect() == []
-
-
-def test_a_batch_without_rows_moves_the_mark_and_makes_no_file(memory: list[MemoryStore]) -> None:
-    sink = ParquetSink("g", URLS[0])
-    end = sinks.put(sink, sinks.rows([]), 0)
-    assert sinks.marks(ParquetSink("g", URLS[0]))[sinks.A] == end
-    assert sink._files.places("g") == []
