@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 import signal
-import subprocess
-import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,57 +15,22 @@ from slackwater_operator.api.v1alpha1.consumer_group import load
 from slackwater_operator.demo import source
 from tests.support.delta import DeltaFolder
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
+from tests.support.workers.tables import WorkersOfKeyedTable
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 
 
-def sink(site: DeliverySite) -> dict[str, object]:
-    return {"format": "delta", "path": str(site.out), "partitionBy": ["partition"]}
+class TestDelta(WorkersOfKeyedTable):
+    def sink(self, site: DeliverySite, **more: Any) -> dict[str, object]:
+        by = [] if more else ["partition"]
+        return {"format": "delta", "path": str(site.out), "partitionBy": by, **more}
 
+    def places(self, site: DeliverySite) -> Counter[tuple[int, int]]:
+        return DeltaFolder(site.out).places()
 
-def test_workers_that_die_leave_each_record_once_in_the_table(site: DeliverySite) -> None:
-    site.produce(400, bad_every=10)
-    site.die_and_finish("publish", sink=sink(site))
-    assert DeltaFolder(site.out).places() == site.good_places()
-    assert Counter(site.letters()) == Counter(site.bad())
-
-
-@pytest.mark.long
-def test_rows_of_a_delta_table_are_written_again_after_a_rewind(site: DeliverySite) -> None:
-    site.produce(400)
-    for _ in range(2):
-        worker = site.worker(sink=sink(site))
-        site.until_committed(why=site.why)
-        assert worker.terminate() == 0
-        site.remove_members("w-0")
-        assert DeltaFolder(site.out).places() == site.good_places()
-        file = site.folder / "rewind.yaml"
-        file.write_text(json.dumps(site.config(sink=sink(site))))
-        command = [sys.executable, "-m", "slackwater", "rewind", "--config", str(file), f"{site.topic}:2:60"]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert done.stdout.splitlines()[0] == "removed 40 rows"
-        left = {place: 1 for place in site.good_places() if place < (2, 60) or place >= (3, 0)}
-        assert DeltaFolder(site.out).places() == Counter(left)
-
-
-@pytest.mark.long
-def test_workers_that_die_add_each_record_up_once(site: DeliverySite) -> None:
-    site.produce(2000, bad_every=10)
-    merge = {
-        "format": "delta",
-        "path": str(site.out),
-        "mode": "merge",
-        "key": ["digit"],
-        "aggregates": {"total": "sum", "most": "max", "records": "count"},
-    }
-    handler = site.config()["handler"].split(":")[0] + ":totals"
-    site.die_and_finish(handler=handler, sink=merge)
-    numbers = [int(text.split("-")[1]) for text in site.produced if text.startswith("v")]
-    of = {digit: [number for number in numbers if number % 10 == digit] for digit in range(10)}
-    rows = [(row["digit"], row["total"], row["most"], row["records"]) for row in DeltaFolder(site.out).rows()]
-    assert sorted(rows) == [
-        (digit, sum(values), max(values), len(values)) for digit, values in of.items() if values
-    ]
+    def sums(self, site: DeliverySite) -> Sequence[tuple[int, int, int, int]]:
+        names = ("digit", "total", "most", "records")
+        return [tuple(row[name] for name in names) for row in DeltaFolder(site.out).rows()]
 
 
 @pytest.mark.long

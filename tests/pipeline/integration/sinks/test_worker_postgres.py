@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import json
 import signal
-import subprocess
-import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,40 +15,28 @@ from slackwater_operator.api.v1alpha1.consumer_group import load
 from slackwater_operator.demo import source
 from tests.support.postgres import PostgresDatabase
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
+from tests.support.workers.tables import WorkersOfKeyedTable
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
-MERGE = {
-    "mode": "merge",
-    "key": ["digit"],
-    "aggregates": {"total": "sum", "most": "max", "records": "count"},
-}
 
 
 def sink(database: PostgresDatabase, **more: Any) -> dict[str, object]:
     return {"format": "postgres", "table": "public.flights", "options": database.options(), **more}
 
 
-def test_workers_that_die_leave_each_record_once_in_the_table(
-    site: DeliverySite, database: PostgresDatabase
-) -> None:
-    site.produce(2000, bad_every=10)
-    site.die_and_finish("publish", sink=sink(database))
-    assert database.places() == site.good_places()
-    texts = [text for (text,) in database.rows("select text from flights")]
-    assert sorted(texts) == sorted(text for text in site.produced if text.startswith("v"))
-    assert Counter(site.letters()) == Counter(site.bad())
+class TestPostgres(WorkersOfKeyedTable):
+    @pytest.fixture(autouse=True)
+    def tables(self, database: PostgresDatabase) -> None:
+        self.database = database
 
+    def sink(self, site: DeliverySite, **more: Any) -> dict[str, object]:
+        return sink(self.database, **more)
 
-@pytest.mark.long
-def test_workers_that_die_add_each_record_up_once(site: DeliverySite, database: PostgresDatabase) -> None:
-    site.produce(2000, bad_every=10)
-    handler = site.config()["handler"].split(":")[0] + ":totals"
-    site.die_and_finish(handler=handler, sink=sink(database, **MERGE))
-    numbers = [int(text.split("-")[1]) for text in site.produced if text.startswith("v")]
-    of = {digit: [number for number in numbers if number % 10 == digit] for digit in range(10)}
-    assert sorted(database.rows("select digit, total, most, records from flights")) == [
-        (digit, sum(found), max(found), len(found)) for digit, found in of.items() if found
-    ]
+    def places(self, site: DeliverySite) -> Counter[tuple[int, int]]:
+        return self.database.places()
+
+    def sums(self, site: DeliverySite) -> Sequence[tuple[int, int, int, int]]:
+        return self.database.rows("select digit, total, most, records from flights")
 
 
 @pytest.mark.long
@@ -113,23 +99,3 @@ def test_the_example_adds_up_the_flights_of_each_hour(site: DeliverySite, databa
         for place, texts in expected.items()
     )  # fmt: skip
     assert len(site.dead_letters()) == 2
-
-
-@pytest.mark.long
-def test_rows_of_a_postgres_table_are_written_again_after_a_rewind(
-    site: DeliverySite, database: PostgresDatabase
-) -> None:
-    site.produce(400)
-    for _ in range(2):
-        worker = site.worker(sink=sink(database))
-        site.until_committed(why=site.why)
-        assert worker.terminate() == 0
-        site.remove_members("w-0")
-        assert database.places() == site.good_places()
-        file = site.folder / "rewind.yaml"
-        file.write_text(json.dumps(site.config(sink=sink(database))))
-        command = [sys.executable, "-m", "slackwater", "rewind", "--config", str(file), f"{site.topic}:2:60"]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert done.stdout.splitlines()[0] == "removed 40 rows"
-        left = {place: 1 for place in site.good_places() if place < (2, 60) or place >= (3, 0)}
-        assert database.places() == Counter(left)
