@@ -18,19 +18,19 @@ _PREFIX = "slackwater/"
 
 def versions_of(group_id: str, ends: Mapping[MarkKey, int]) -> dict[str, int]:
     """The transactions for marks of a group: the version of each id."""
-    return {
-        _PREFIX
-        + "/".join(quote(str(text), safe="", errors="surrogatepass") for text in (group_id, *key)): end
-        for key, end in ends.items()
-    }
+    versions = {}
+    for key, end in ends.items():
+        texts = (quote(str(text), safe="", errors="surrogatepass") for text in (group_id, *key))
+        versions[_PREFIX + "/".join(texts)] = end
+    return versions
 
 
 def marks_of(transactions: Mapping[str, int]) -> dict[str, dict[MarkKey, int]]:
     """The marks among a table's transactions, by group."""
     marks: dict[str, dict[MarkKey, int]] = {}
     for app_id, end in transactions.items():
-        if app_id.startswith(_PREFIX):
-            texts = app_id.removeprefix(_PREFIX).split("/")
+        texts = app_id.removeprefix(_PREFIX).split("/")
+        if app_id.startswith(_PREFIX) and len(texts) == 4:
             group, topic, topic_id, partition = (unquote(text, errors="surrogatepass") for text in texts)
             marks.setdefault(group, {})[MarkKey(topic, topic_id, int(partition))] = end
     return marks
