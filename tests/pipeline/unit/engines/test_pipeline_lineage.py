@@ -189,7 +189,7 @@ def test_a_rewind_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_an_upsert_needs_positions() -> None:
-    sink = {"format": "postgres", "table": "t", "mode": "upsert", "key": ["k"], "options": {"host": "h"}}
+    sink = {"format": "postgres", "table": "a.t", "mode": "upsert", "key": ["k"], "options": {"host": "h"}}
     with pytest.raises(ConfigError, match="lineage: batch is not for sink.mode upsert"):
         worker_config(lineage="batch", sink=sink)
     assert not configs.parse({**MINIMAL, "lineage": "batch"}).by_record

@@ -100,7 +100,7 @@ def test_each_engine_is_given_a_batch_without_rows(dev: PreflightSite, engine: s
         ({"topics": ["never-made"]}, "topics", 5, "no topic never-made"),
         ({"deadLetterTopic": "never-made"}, "topics", 5, "no topic never-made"),
         ({"sink": {"format": "parquet", "path": "/proc/nothing"}}, "sink", 4, "cannot make the folder"),
-        ({"sink": {"format": "parquet", "path": "hdfs://b/x"}}, "sink", 2, "cannot hold Parquet files"),
+        ({"sink": {"format": "parquet", "path": "ftp://b/x"}}, "sink", 2, "cannot hold Parquet files"),
         (
             {"properties": {"session.timeout.ms": "1000", "heartbeat.interval.ms": "300"}},
             "group",

@@ -271,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
         A broker that does not know our version of ApiVersions answers UNSUPPORTED_VERSION in the form
         of v0, and names the versions it does know (KIP-511); then we ask again in the highest of those.
         """
-        # What v5 adds (the cluster's id, KIP-1242) is not sent; brokers before 4.4 would cost a second request.
+        # v5 adds the cluster's id (KIP-1242), which is not sent; a broker before 4.4 would be asked twice.
         version = 4
         response = await self._ask_versions(version)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:

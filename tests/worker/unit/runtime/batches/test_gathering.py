@@ -491,8 +491,8 @@ def test_the_size_of_a_file_is_estimated_from_rows_like_it() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"maxAgeMs": 120_001}, "must be from 0 to 120000"),
-        ({"maxAgeMs": 1_000, "targetFileBytes": MIB - 1}, "must be from 1048576 to 1073741824"),
+        ({"maxAgeMs": 120_001}, "must be between 0 and 120000"),
+        ({"maxAgeMs": 1_000, "targetFileBytes": MIB - 1}, "must be between 1048576 and 1073741824"),
         ({"targetFileBytes": MIB}, "requires sink.maxAgeMs"),
     ],
 )

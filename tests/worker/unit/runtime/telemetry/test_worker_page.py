@@ -6,8 +6,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
+from slackwater.runtime.config.pipeline_config import SparkConfig
 from slackwater.runtime.config.sink_config import SinkConfig
-from slackwater.runtime.config.worker_config import SparkConfig
 from slackwater.runtime.telemetry.html import MOST_ROWS, Text, facts, page, path_of, table
 from slackwater.runtime.telemetry.page import worker_page
 from slackwater.runtime.telemetry.status import Status
