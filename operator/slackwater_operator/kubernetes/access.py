@@ -38,6 +38,7 @@ class _Endpoint:
         server_name: the name in its certificate where that is not the URL's; else empty.
         proxy: URL of an HTTP proxy; else empty.
         namespace: the default one.
+        context: the kubeconfig's that it is from, whatever becomes the current one; empty in a pod.
     """
 
     server: str
@@ -45,21 +46,19 @@ class _Endpoint:
     server_name: str
     proxy: str
     namespace: str
+    context: str
 
 
 class Access:
     """One API server's address and the credentials of each request. More than one event loop may use it."""
 
-    def __init__(
-        self, endpoint: _Endpoint, authorization: str, *, token_file: Path | None, context: str
-    ) -> None:
+    def __init__(self, endpoint: _Endpoint, authorization: str, *, token_file: Path | None) -> None:
         """Use `find`."""
         self.server = endpoint.server
         self.namespace = endpoint.namespace
         self._endpoint = endpoint
         self._authorization = authorization
         self._token_file = token_file
-        self._context = context
         self._read_at_s = time.monotonic()
 
     @classmethod
@@ -76,7 +75,7 @@ class Access:
         if not context and not os.environ.get(KUBECONFIG) and os.environ.get(HOST):
             return cls._in_pod()
         endpoint, authorization, token_file = await _from_kubeconfig(context)
-        return cls(endpoint, authorization, token_file=token_file, context=context)
+        return cls(endpoint, authorization, token_file=token_file)
 
     @classmethod
     def _in_pod(cls) -> Self:
@@ -91,8 +90,8 @@ class Access:
                 f"the service account files in {SERVICE_ACCOUNT} cannot be used: {error}; check "
                 "automountServiceAccountToken"
             ) from error
-        endpoint = _Endpoint(f"https://{shown}:{port}", tls, "", "", namespace)
-        return cls(endpoint, token, token_file=SERVICE_ACCOUNT / "token", context="")
+        endpoint = _Endpoint(f"https://{shown}:{port}", tls, "", "", namespace, "")
+        return cls(endpoint, token, token_file=SERVICE_ACCOUNT / "token")
 
     async def authorization(self) -> str:
         """The header `Authorization`; empty with a client certificate."""
@@ -104,7 +103,7 @@ class Access:
         """Reads the credentials again: the token's file, or the kubeconfig with its plugin."""
         self._read_at_s = time.monotonic()
         if self._token_file is None:
-            _, self._authorization, _ = await _from_kubeconfig(self._context)
+            _, self._authorization, _ = await _from_kubeconfig(self._endpoint.context)
             return
         try:
             self._authorization = _token(self._token_file)
@@ -177,8 +176,8 @@ async def _from_kubeconfig(context: str) -> tuple[_Endpoint, str, Path | None]:
     except (OSError, ssl.SSLError, ValueError, KeyError, TypeError) as error:
         which = f", context {context}" if context else ""
         raise KubeConfigError(f"{paths}{which} cannot be used: {' '.join(str(error).split())}") from error
-    endpoint = _Endpoint(config.server, tls, config.server_name, config.proxy, config.namespace)
-    return endpoint, authorization, None if config.token else config.token_file
+    where = (config.server, tls, config.server_name, config.proxy, config.namespace, config.context)
+    return _Endpoint(*where), authorization, None if config.token else config.token_file
 
 
 def _header(config: KubeConfig) -> str:

@@ -38,6 +38,7 @@ class KubeConfig:
         certificate, key: the user's, as PEM; empty: none.
         plugin: the user's `exec`, which says credentials; None: none.
         plugin_folder: the folder that a relative `command` of the plugin is in.
+        context: its name.
     """
 
     server: str
@@ -53,6 +54,7 @@ class KubeConfig:
     key: str
     plugin: Mapping[str, Any] | None
     plugin_folder: Path
+    context: str
 
 
 def read(paths: str, context: str = "") -> KubeConfig:
@@ -102,6 +104,7 @@ def read(paths: str, context: str = "") -> KubeConfig:
         key=key,
         plugin=plugin,
         plugin_folder=user[_FOLDER],
+        context=name,
     )
 
 

@@ -33,6 +33,20 @@ def test_the_first_file_that_sets_a_value_decides(tmp_path: Path) -> None:
     assert (read.server, read.namespace, read.verify) == ("http://localhost:1", "flights", True)
 
 
+async def test_credentials_are_renewed_in_the_context_that_was_current(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`kubectl config use-context` while a process runs: its server must not get another cluster's token."""
+    air, sea = document({"token": "a"}), document({"token": "s"}, name="sea")
+    both = {name: air[name] + sea[name] for name in ("contexts", "clusters", "users")}
+    file = written(tmp_path / "config", {**both, "current-context": "air"})
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    access = await Access.find()
+    written(file, {**both, "current-context": "sea"})
+    await access.renew()
+    assert await access.authorization() == "Bearer a"
+
+
 def test_files_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
     written(tmp_path / "certs" / "ca.pem", PEM)
     written(tmp_path / "certs" / "user.pem", "certificate")
