@@ -28,8 +28,10 @@ from deltalake.exceptions import CommitFailedError
 from slackwater.pipeline import make_sink
 from slackwater.pipeline.sinks.delta import table as delta_table
 from slackwater.pipeline.sinks.delta.log import TransactionLog
+from slackwater.pipeline.sinks.delta.marks import marks_of, versions_of
 from slackwater.pipeline.sinks.delta.sink import delta_sink
 from slackwater.pipeline.sinks.delta.store import DeltaStore
+from slackwater.pipeline.sinks.marks import MarkKey
 from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.config.worker_config import parse
 from slackwater.runtime.errors import BatchTooLargeError, ConfigError, HandlerError, RecordsError, SinkError
@@ -566,3 +568,9 @@ def test_expired_commits_are_looked_for_once_in_a_hundred_versions(
     for start in range(6):
         put(sink, rows([start]), start)
     assert hooks == [False, False, None, False, False, None]
+
+
+def test_a_transaction_of_another_program_is_no_mark() -> None:
+    ours = versions_of("g", {MarkKey("flights", OLD, 0): 5})
+    others = {"slackwater/g": 1, "slackwater/g/flights/id/of-another": 2, "other/g/flights/id/0": 3}
+    assert marks_of({**others, **ours}) == {"g": {MarkKey("flights", OLD, 0): 5}}

@@ -30,7 +30,7 @@ def marks_of(transactions: Mapping[str, int]) -> dict[str, dict[MarkKey, int]]:
     marks: dict[str, dict[MarkKey, int]] = {}
     for app_id, end in transactions.items():
         texts = app_id.removeprefix(_PREFIX).split("/")
-        if app_id.startswith(_PREFIX) and len(texts) == 4:
+        if app_id.startswith(_PREFIX) and len(texts) == 4 and texts[3].isdecimal():
             group, topic, topic_id, partition = (unquote(text, errors="surrogatepass") for text in texts)
             marks.setdefault(group, {})[MarkKey(topic, topic_id, int(partition))] = end
     return marks
