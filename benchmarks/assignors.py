@@ -1,4 +1,4 @@
-"""How long a plan takes, ours and Java's (kafka-clients 4.3.0), for groups of growing size.
+"""How long a plan takes, ours and Java's (kafka-clients 4.4.0), for groups of growing size.
 
 Each group is planned twice: from nothing, and after a tenth of its members have gone and one has come, when
 all tell what they hold. Groups: all members subscribe to all topics (`constrained`), each to nine tenths of

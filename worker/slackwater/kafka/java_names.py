@@ -1,6 +1,6 @@
 """Java's option names, and the options that this client does not support.
 
-Every name of Kafka 4.3's ConsumerConfig is one of: a field of ``ConsumerConfig``, one of
+Every name of Kafka 4.4's ConsumerConfig is one of: a field of ``ConsumerConfig``, one of
 ``net.security.options``, or in :data:`NOT_HERE` with the reason. A test walks Java's list.
 """
 
@@ -44,10 +44,14 @@ NOT_HERE: dict[str, NotHere] = {
     "bootstrap.controllers": NotHere(
         "controllers answer to admin tools only; set bootstrap.servers to brokers", ("",)
     ),
+    "bootstrap.resolve.timeout.ms": NotHere("names of bootstrap.servers are resolved at each connection"),
     "config.providers": NotHere("values are used literally; resolve them first", ("", "[]")),
     "enable.metrics.push": NotHere("metrics are not pushed to brokers (KIP-714)"),
     "group.protocol": NotHere("only the classic group protocol is supported (not KIP-848)", ("classic",)),
     "group.remote.assignor": NotHere("it belongs to group.protocol=consumer (Java rejects it, too)", ("",)),
+    "metadata.cluster.check.enable": NotHere(
+        "a broker is not asked whether it is of the cluster (KIP-1242)", ("", "false")
+    ),
     "metric.reporters": NotHere(_METRICS, ("", "[]", "org.apache.kafka.common.metrics.jmxreporter")),
     "metrics.recording.level": NotHere(_METRICS),
     "share.acknowledgement.mode": NotHere(_SHARE),
@@ -85,6 +89,7 @@ NOT_HERE: dict[str, NotHere] = {
     ),
     **dict.fromkeys(
         [
+            "sasl.oauthbearer.allow.unverified.audience", "sasl.oauthbearer.allow.unverified.issuer",
             "sasl.oauthbearer.assertion.algorithm", "sasl.oauthbearer.assertion.claim.aud",
             "sasl.oauthbearer.assertion.claim.exp.seconds", "sasl.oauthbearer.assertion.claim.iss",
             "sasl.oauthbearer.assertion.claim.jti.include", "sasl.oauthbearer.assertion.claim.nbf.seconds",
@@ -98,7 +103,7 @@ NOT_HERE: dict[str, NotHere] = {
             "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", "sasl.oauthbearer.jwks.endpoint.url",
             "sasl.oauthbearer.scope.claim.name", "sasl.oauthbearer.sub.claim.name",
         ],
-        NotHere(_OAUTH, ("",)),
+        NotHere(_OAUTH, ("", "false")),
     ),
     "ssl.cipher.suites": NotHere("OpenSSL uses other cipher names; set ssl_ciphers", ("", "[]")),
     "ssl.engine.factory.class": NotHere(f"a Java class; {_JVM}", ("",)),

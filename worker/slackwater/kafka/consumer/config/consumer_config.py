@@ -1,7 +1,7 @@
 """A consumer's options and their validation, each alone and in combination.
 
 The options are kafka-python's keyword arguments; Java's dotted names stand for the same. Sources of rules:
-Java's ConsumerConfig and classic KafkaConsumer (4.3.0; tests compare what they raise, option by option), and
+Java's ConsumerConfig and classic KafkaConsumer (4.4.0; tests compare what they raise, option by option), and
 kafka-python 3 where it is stricter. Messages name both values and what to change.
 """
 
