@@ -240,15 +240,6 @@ def declared_fields(cls: type[Any]) -> list[tuple[str, _Spec]]:
     return [(item.name, item.metadata[_KEY]) for item in dataclasses.fields(cls) if _KEY in item.metadata]
 
 
-def defaults(cls: type[Any]) -> dict[str, Any]:
-    """The Python values of optional fields that were left out, by attribute."""
-    return {
-        attribute: _default(declared, declared.name)
-        for attribute, declared in declared_fields(cls)
-        if declared.default is not _REQUIRED
-    }
-
-
 def parse_object(cls: type[T], value: object, path: str, *, in_file: bool = False) -> T:
     """Reads a mapping of the resource, or of the worker's file, into the dataclass `cls`.
 

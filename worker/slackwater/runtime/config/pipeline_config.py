@@ -14,7 +14,6 @@ from slackwater.runtime.config.sink_config import SinkConfig
 _HANDLER = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 _PLAIN = r"\S(.*\S)?"
 
-
 _SPARK_ELSEWHERE = "requires engine spark; remove it, or set engine to spark"
 _SPARK_SINK = "spark requires engine spark; set engine to spark, or choose another format"
 _BATCH_OR_UPSERT = (

@@ -61,11 +61,9 @@ _ICEBERG_FORM = "must be NAMESPACE.TABLE without blanks for format iceberg, such
 _POSTGRES_FORM = "must be SCHEMA.TABLE for format postgres, such as public.flights"
 SIZE_AND_AGE = "requires maxAge, which bounds how long rows wait for a file of that size; set it, such as 1m"
 _FUNCTION = f"has a function that is not supported; valid values: {', '.join(FUNCTIONS)}"
-
-
-OPTIONS_OF_FOLDER = "does not apply to format parquet with a folder; remove it, or give path an object store"
-PARTITION_NOT_IN_KEY = "has a column that key lacks, which mode merge needs; add it to key"
-AGGREGATE_IN_KEY = "has a column that key has, too; remove it from one of them"
+_OPTIONS_OF_FOLDER = "does not apply to format parquet with a folder; remove it, or give path an object store"
+_PARTITION_NOT_IN_KEY = "has a column that key lacks, which mode merge needs; add it to key"
+_AGGREGATE_IN_KEY = "has a column that key has, too; remove it from one of them"
 
 
 @dataclass(frozen=True)
@@ -91,13 +89,13 @@ class SinkConfig:
         Rule(
             "self.format != 'parquet' || self.options.size() == 0 || "
             f"(has(self.path) && self.path.matches(r'^{_OBJECT_STORE_SCHEME}'))",
-            OPTIONS_OF_FOLDER,
+            _OPTIONS_OF_FOLDER,
             ".options",
         ),
-        Rule("!self.aggregates.exists(name, name in self.key)", AGGREGATE_IN_KEY, ".aggregates"),
+        Rule("!self.aggregates.exists(name, name in self.key)", _AGGREGATE_IN_KEY, ".aggregates"),
         Rule(
             "self.mode != 'merge' || self.partitionBy.all(name, name in self.key)",
-            PARTITION_NOT_IN_KEY,
+            _PARTITION_NOT_IN_KEY,
             ".partitionBy",
         ),
         Rule(
@@ -281,11 +279,11 @@ def sink_faults(sink: SinkConfig) -> Iterator[tuple[str, str]]:
         yield "aggregates", _FUNCTION
     in_store = "://" in sink.path and not sink.path.startswith("file:")
     if sink.format == "parquet" and sink.options and not in_store:
-        yield "options", OPTIONS_OF_FOLDER
+        yield "options", _OPTIONS_OF_FOLDER
     if not sink.aggregates.keys().isdisjoint(sink.key):
-        yield "aggregates", AGGREGATE_IN_KEY
+        yield "aggregates", _AGGREGATE_IN_KEY
     if sink.mode == "merge" and not set(sink.partition_by) <= set(sink.key):
-        yield "partitionBy", PARTITION_NOT_IN_KEY
+        yield "partitionBy", _PARTITION_NOT_IN_KEY
 
 
 def waits_for_size_alone(sink: SinkConfig) -> bool:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from slackwater.kafka.net.security.settings import Security
 
 _MAX_MS = 2**31 - 1
-SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
 DEFAULT_SESSION_TIMEOUT_MS = 45_000
 
@@ -120,8 +120,8 @@ class SecurityConfig:
     The files are read at each connection and login, so what they hold may change while the worker runs.
     """
 
-    protocol: str = file_field(text(choices=SECURITY_PROTOCOLS), absent="PLAINTEXT")
-    mechanism: str | None = file_field(text(choices=MECHANISMS))
+    protocol: str = file_field(text(choices=_PROTOCOLS), absent="PLAINTEXT")
+    mechanism: str | None = file_field(text(choices=_MECHANISMS))
     username_file: str | None = file_field(filled)
     password_file: str | None = file_field(filled)
     ca_file: str | None = file_field(filled)
