@@ -21,7 +21,7 @@ def profile(frame: FrameType, event: str, argument: object) -> None:
     _, found, name = code.co_filename.rpartition("/worker/slackwater/")
     if found:
         files.add(name)
-    if code.co_qualname == "Delivery._batch_ended" and event == "return":
+    if code.co_qualname == "Delivery.batch_ended" and event == "return":
         with Path(os.environ["PROFILED"]).open("a", encoding="utf-8") as output:
             print(json.dumps(sorted(files)), file=output)
         files.clear()
