@@ -20,7 +20,7 @@ from slackwater_operator.policies.takeover import context as takeover_context
 from slackwater_operator.specs import statefulset
 from tests.operator.integration.local.fake_group import FakeGroup
 from tests.operator.unit.local.group_manifest import manifest
-from tests.support.waiting import HANG_S
+from tests.support.waiting import HANG_S, wait_until_async
 
 HERE = Path(__file__).parent
 FAST = RunSettings(round_ms=50, busy_round_ms=50, max_failures=2)
@@ -133,6 +133,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
     for fakes in runs:
         await fakes.run.stop(grace_ms=2_000)
         await fakes.group.close()
-        async with asyncio.timeout(HANG_S):  # SIGKILL takes a moment
-            while any(alive(pid) for pid in fakes.pids):
-                await asyncio.sleep(0.01)
+        # SIGKILL takes a moment.
+        await wait_until_async(
+            lambda pids=fakes.pids: not any(map(alive, pids)), "all processes have ended", HANG_S
+        )

@@ -65,8 +65,8 @@ def check_taken_over(
         (f"{name}-a-{number}", f"{name}-b-{number}") for number in range(replicas)
     ]
     assert all(takeover.same_generation and not takeover.forced for takeover in report.takeovers)
-    told = {partition for takeover in report.takeovers for partition in takeover.pauses_ms}
-    assert told == set(owners)
+    paused = {partition for takeover in report.takeovers for partition in takeover.pauses_ms}
+    assert paused == set(owners)
 
 
 @pytest.mark.long

@@ -589,7 +589,7 @@ def test_a_rewind_is_one_commit_and_leaves_rows_without_a_place(lake: Catalog) -
     expected = ALL - Counter({(0, offset): 1 for offset in range(7, RECORDS)})
     assert table.places() == expected + Counter({(None, None): 1})
     added = {one["snapshot-id"] for one in table.metadata["snapshots"]}
-    assert len(added - {one["snapshot-id"] for one in before.metadata["snapshots"]}) == 1
+    assert len(added - {snapshot["snapshot-id"] for snapshot in before.metadata["snapshots"]}) == 1
 
 
 @pytest.mark.long
