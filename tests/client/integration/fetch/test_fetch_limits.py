@@ -131,7 +131,7 @@ def test_a_quota_of_a_real_broker_is_kept(kafka: KafkaCluster) -> None:
     [tp] = partitions(topic, 1)
     done = subprocess.run(
         [
-            str(find_java()), "-cp", f"{kafka_libs()}/*", "kafka.admin.ConfigCommand",
+            str(find_java()), "-cp", f"{kafka_libs()}/*", "org.apache.kafka.tools.ConfigCommand",
             "--bootstrap-server", kafka.bootstrap, "--alter", "--add-config", "consumer_byte_rate=40000",
             "--entity-type", "clients", "--entity-name", client_id,
         ],
