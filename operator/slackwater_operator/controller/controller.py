@@ -12,6 +12,7 @@ from dataclasses import replace
 from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.tracing.spans import NO_TRACING, Tracing
 from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
+from slackwater_operator.api.v1alpha1.status.group_status import parse_status
 from slackwater_operator.controller.execution.credentials import options
 from slackwater_operator.controller.execution.executor import Executor
 from slackwater_operator.controller.execution.finalizer import MemberRemoval
@@ -35,7 +36,6 @@ from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.planner import plan as planner
 from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from slackwater_operator.planner.status_memory import parse
 from slackwater_operator.policies.backoff import delay_ms
 from slackwater_operator.policies.conditions import Trouble
 from slackwater_operator.telemetry.metrics import OperatorMetrics
@@ -414,7 +414,7 @@ class Controller:
                 session.key[1],
                 metadata.get("uid", ""),
                 int(metadata.get("generation") or 0),
-                parse(raw.get("status")),
+                parse_status(raw.get("status")),
                 status=raw.get("status") or {},
                 figures_due=False,
                 problems=session.shown_failures,
@@ -432,5 +432,6 @@ def _new_decisions(snapshot: GroupSnapshot, plan: Plan) -> Iterable[tuple[str, s
     """The decisions that were not in the status before."""
     known = {(decision.at_ms, decision.kind, decision.action) for decision in snapshot.memory.decisions}
     for decision in plan.status.get("decisions") or []:
-        if (decision["at"], decision["kind"], decision["action"]) not in known:
-            yield decision["kind"], decision["action"].split(" ")[0]
+        at_ms, kind, action = decision["at"], decision["kind"], decision.get("action", "")
+        if (at_ms, kind, action) not in known:
+            yield kind, action.split(" ")[0]

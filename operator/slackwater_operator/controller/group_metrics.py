@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from slackwater_operator.api.v1alpha1.status.declaration import parse
+from slackwater_operator.api.v1alpha1.status.rewind import RewindStatus
+from slackwater_operator.api.v1alpha1.status.rollout import StepState
+from slackwater_operator.api.v1alpha1.status.values import mapping, whole
 from slackwater_operator.controller.session import Session
-from slackwater_operator.model.status_values import mapping, whole
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.planner.actions import Plan
-from slackwater_operator.planner.rewind.memory import parse_rewind
-from slackwater_operator.planner.rollout.step_memory import parse_step
 from slackwater_operator.planner.snapshot import GroupSnapshot
+from slackwater_operator.policies.rollout.steps import last_result
 from slackwater_operator.telemetry.metrics import GroupFigures
 
 
@@ -28,7 +30,7 @@ def figures(session: Session, snapshot: GroupSnapshot, plan: Plan) -> GroupFigur
     drain = autoscaler.drain_seconds(replicas) if kafka is not None else None
     session_ms = snapshot.group.session_timeout_ms if snapshot.group is not None else 0
     rollout = mapping(status.get("rollout"))
-    step = parse_step(rollout.get("step"))
+    step = parse(StepState, rollout.get("step"))
     steps = snapshot.group.spec.rollout.steps if snapshot.group is not None and step is not None else None
     return GroupFigures(
         lag_records={partition: float(value) for partition, value in lag.items() if value is not None},
@@ -67,7 +69,7 @@ def figures(session: Session, snapshot: GroupSnapshot, plan: Plan) -> GroupFigur
         rollout_phase_transitions=_phase_transition(rollout),
         rollout_steps=len(steps) if steps is not None else None,
         rollout_steps_completed=step.index if step is not None else None,
-        rollout_analysis=step.last_result if step is not None else "",
+        rollout_analysis=last_result(step) if step is not None else "",
         conditions={
             condition["type"]: condition["status"]
             for condition in status.get("conditions") or []
@@ -96,7 +98,7 @@ def _phase_transition(rollout: Mapping[str, Any]) -> dict[str, float]:
 
 def _desired(snapshot: GroupSnapshot, status: Mapping[str, Any]) -> int:
     suspended = snapshot.group is not None and snapshot.group.spec.suspend
-    rewind = parse_rewind(status.get("rewind"))
+    rewind = parse(RewindStatus, status.get("rewind"))
     return (
         0 if suspended or (rewind is not None and rewind.stops) else int(status.get("desiredReplicas") or 0)
     )

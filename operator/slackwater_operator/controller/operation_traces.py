@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.tracing.context import parse
 from slackwater.tracing.spans import CLIENT, NO_TRACING, Span, Tracing, Value
+from slackwater_operator.api.v1alpha1.status.rollout import UnderWay
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.planner.actions import RequestTakeover
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from slackwater_operator.planner.status_memory import UnderWay
 
 GroupKey = tuple[str, str]
 

@@ -8,15 +8,9 @@ from typing import Any
 
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
 from slackwater_operator.api.v1alpha1.spec.rollout_steps import Step
-from slackwater_operator.local.backend import LocalBackend
-from slackwater_operator.local.machine.events import EXIT_BAD_CONFIG
-from slackwater_operator.local.machine.worker import STANDBY, Worker
-from slackwater_operator.local.report.views import RunError
-from slackwater_operator.model import names
-from slackwater_operator.planner.rewind.memory import DONE
-from slackwater_operator.planner.rollout.revision import PREFLIGHT_SAYS
-from slackwater_operator.planner.rollout.step_memory import parse_step
-from slackwater_operator.planner.status_memory import (
+from slackwater_operator.api.v1alpha1.status.declaration import parse
+from slackwater_operator.api.v1alpha1.status.rewind import DONE
+from slackwater_operator.api.v1alpha1.status.rollout import (
     IDLE,
     PAUSED,
     PREFLIGHT,
@@ -24,7 +18,14 @@ from slackwater_operator.planner.status_memory import (
     ROLLING,
     ROLLING_BACK,
     STOPPED,
+    StepState,
 )
+from slackwater_operator.local.backend import LocalBackend
+from slackwater_operator.local.machine.events import EXIT_BAD_CONFIG
+from slackwater_operator.local.machine.worker import STANDBY, Worker
+from slackwater_operator.local.report.views import RunError
+from slackwater_operator.model import names
+from slackwater_operator.planner.rollout.revision import PREFLIGHT_SAYS
 
 _IN_PROGRESS = (ROLLING, ROLLING_BACK, PREFLIGHT)
 _PROMOTE_OR_ABORT = "SIGUSR1 promotes the step, SIGUSR2 aborts the rollout"
@@ -162,7 +163,7 @@ class GroupState:
 
     def _step(self) -> Step | None:
         """The step of spec.rollout.steps that the rollout is at; None if it is at none."""
-        state, steps = parse_step(self.rollout.get("step")), self.group.spec.rollout.steps
+        state, steps = parse(StepState, self.rollout.get("step")), self.group.spec.rollout.steps
         return steps[state.index] if state is not None and state.index < len(steps) else None
 
     def _pause_ends(self) -> bool:

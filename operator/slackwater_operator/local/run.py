@@ -16,6 +16,8 @@ from typing import Any
 
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
+from slackwater_operator.api.v1alpha1.status import declaration
+from slackwater_operator.api.v1alpha1.status.rollout import StepState
 from slackwater_operator.kafka.clusters import Clusters
 from slackwater_operator.kubernetes.object_api import Object
 from slackwater_operator.local.backend import LocalBackend, RunSettings
@@ -36,7 +38,6 @@ from slackwater_operator.local.report.views import (
 from slackwater_operator.local.source import Source
 from slackwater_operator.model import names
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
-from slackwater_operator.planner.rollout.step_memory import parse_step
 
 __all__ = ["LocalRun", "OperationError", "OperationReport", "RunError", "RunSettings", "RunSnapshot"]
 
@@ -220,7 +221,7 @@ class LocalRun:
         Raises:
             ValueError: no rollout is at a step.
         """
-        step = parse_step((self._backend.status.get("rollout") or {}).get("step"))
+        step = declaration.parse(StepState, (self._backend.status.get("rollout") or {}).get("step"))
         if step is None or step.index >= len(self.group.spec.rollout.steps):
             raise ValueError("no rollout is at a step of spec.rollout.steps")
         value = f"{step.index + 1} {SYSTEM_CLOCK.wall_ms()}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.api.v1alpha1.status.group_status import Skip
 
 _IN_THE_GROUP = ("joining", "running", "handing-over", "draining")
 
@@ -23,33 +24,6 @@ class StoppedPartition:
     partition: TopicPartition
     reason: str
     message: str
-
-
-@dataclass(frozen=True)
-class Skip:
-    """Records that were deleted from the log before a worker read them.
-
-    Attributes:
-        partition: their partition.
-        from_offset: the first skipped offset.
-        to_offset: the offset at which the worker continued.
-        cause: why they were deleted: `retention`, which includes DeleteRecords.
-        at_ms: when the worker noticed (wall clock).
-    """
-
-    partition: TopicPartition
-    from_offset: int
-    to_offset: int
-    cause: str
-    at_ms: int
-
-    @property
-    def records(self) -> int:
-        """The number of skipped offsets; a compacted log may have had fewer records."""
-        return self.to_offset - self.from_offset
-
-    def __str__(self) -> str:
-        return f"{self.partition}: {self.records} records, offsets {self.from_offset} to {self.to_offset - 1}"
 
 
 @dataclass(frozen=True)

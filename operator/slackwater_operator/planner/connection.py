@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from slackwater import fields
 from slackwater.fields import FieldError
-from slackwater_operator.api.v1alpha1.spec.kafka import Kafka, Security
-from slackwater_operator.planner.status_memory import KafkaMemory
+from slackwater_operator.api.v1alpha1.spec.kafka import Kafka
+from slackwater_operator.api.v1alpha1.status.group_status import KafkaStatus
 
 OBSERVED = ("auto.offset.reset", "isolation.level", "max.poll.interval.ms")
 """The properties that affect how the group is observed."""
@@ -15,7 +15,7 @@ OBSERVED = ("auto.offset.reset", "isolation.level", "max.poll.interval.ms")
 
 def in_force(
     wanted: Kafka,
-    held: KafkaMemory | None,
+    held: KafkaStatus | None,
     templates: Collection[str],
     revision: str,
     *,
@@ -36,24 +36,17 @@ def in_force(
     return _kafka_of(held) or wanted
 
 
-def remembered(kafka: Kafka, cluster_id: str) -> KafkaMemory:
+def remembered(kafka: Kafka, cluster_id: str) -> KafkaStatus:
     """What the status stores of the workers' connection."""
-    security = {
-        "protocol": kafka.security.protocol,
-        "mechanism": kafka.security.mechanism,
-        "credentialsSecret": kafka.security.credentials_secret,
-        "caSecret": kafka.security.ca_secret,
-        "clientCertificateSecret": kafka.security.client_certificate_secret,
-    }
-    return KafkaMemory(
+    return KafkaStatus(
         kafka.bootstrap_servers,
         cluster_id,
-        {name: value for name, value in security.items() if value} if kafka.security != Security() else {},
+        fields.file_document(kafka.security),
         {name: value for name, value in sorted(kafka.properties.items()) if name in OBSERVED},
     )
 
 
-def _kafka_of(held: KafkaMemory) -> Kafka | None:
+def _kafka_of(held: KafkaStatus) -> Kafka | None:
     """The stored connection as spec.kafka; None if the status holds invalid values."""
     stored = {
         "bootstrapServers": held.bootstrap_servers,

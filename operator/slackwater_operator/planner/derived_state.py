@@ -180,10 +180,9 @@ def _ended_ms(snapshot: GroupSnapshot, member: str) -> int | None:
         if snapshot.pod_named(restart.name) is None and snapshot.member_of(restart.name) == member:
             return restart.ended_ms
     moving = snapshot.memory.rollout.moving
-    ours = (
-        moving is not None and snapshot.group is not None and snapshot.group.ordinal(member) == moving.ordinal
-    )
-    return snapshot.memory.rollout.ended_ms if ours else None
+    if moving is None or snapshot.group is None or snapshot.group.ordinal(member) != moving.ordinal:
+        return None
+    return moving.ended_ms
 
 
 def _unsettled(

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from slackwater_operator.api.v1alpha1.status_schema import SKIPS_KEPT
-from slackwater_operator.model.worker_status import Skip, StoppedPartition
+from slackwater_operator.api.v1alpha1.status.group_status import SKIPS_KEPT, Skip
+from slackwater_operator.model.worker_status import StoppedPartition
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.policies.conditions import Trouble
@@ -82,7 +82,7 @@ def take_skips(
     recent = [skip for skip in kept if skip.at_ms > since_ms]
     known = {replace(skip, at_ms=0) for skip in recent}
     new = []
-    for skip in sorted(reported, key=lambda skip: (skip.at_ms, skip.partition)):
+    for skip in sorted(reported, key=lambda skip: (skip.at_ms, skip.topic, skip.partition)):
         if skip.at_ms > since_ms and replace(skip, at_ms=0) not in known:
             known.add(replace(skip, at_ms=0))
             new.append(replace(skip, at_ms=min(skip.at_ms, now_ms)))

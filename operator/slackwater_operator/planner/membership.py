@@ -51,7 +51,7 @@ def _stop_workers(context: PlanningContext) -> None:
     if context.gives_way and any(span.replicas for span in context.spans.values()):
         context.emit_before(GROUP_ID_IN_USE, context.troubles[-1].message, warning=True)
     context.spans = {suffix: Ordinals(span.start, 0) for suffix, span in context.spans.items()}
-    context.change_rollout(under_way=(), moving=None, ended_ms=None)
+    context.change_rollout(under_way=(), moving=None)
     context.acts += apply_sets(context, None)
 
 

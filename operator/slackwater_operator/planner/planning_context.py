@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from slackwater_operator.api.v1alpha1.status.group_status import DecisionRecord, Skip
+from slackwater_operator.api.v1alpha1.status.rewind import RewindStatus
+from slackwater_operator.api.v1alpha1.status.rollout import RolloutStatus
 from slackwater_operator.model.statefulsets import Ordinals
-from slackwater_operator.model.worker_status import Skip
 from slackwater_operator.planner.actions import Action, EmitEvent
+from slackwater_operator.planner.decision_log import remember
 from slackwater_operator.planner.derived_state import DerivedState
-from slackwater_operator.planner.rewind.memory import RewindMemory
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from slackwater_operator.planner.status_memory import DecisionRecord, RolloutMemory, remember
 from slackwater_operator.policies.conditions import Trouble
 from slackwater_operator.policies.rollout.steps import StepsDecision
 from slackwater_operator.policies.scaling.types import ScalingDecision
@@ -57,7 +58,7 @@ class PlanningContext:
 
     snapshot: GroupSnapshot
     derived: DerivedState
-    rollout: RolloutMemory
+    rollout: RolloutStatus
     gaps_ms: tuple[int, ...] = ()
     desired: int | None = None
     decisions: tuple[DecisionRecord, ...] = ()
@@ -71,7 +72,7 @@ class PlanningContext:
     unplanned: str = ""
     needs_fresh: bool = False
     busy: bool = False
-    rewind: RewindMemory | None = None
+    rewind: RewindStatus | None = None
     rewinding: bool = False
     rewind_waits: str = ""
     hindered: bool = False
@@ -93,7 +94,7 @@ class PlanningContext:
             derived,
             rollout=memory.rollout,
             gaps_ms=memory.restart_gaps_ms,
-            desired=memory.desired,
+            desired=memory.desired_replicas,
             decisions=memory.decisions,
             skipped=memory.skipped,
             rewind=memory.rewind,

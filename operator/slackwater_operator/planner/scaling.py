@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from slackwater_operator.api.v1alpha1.status.rollout import ROLLING, ROLLING_BACK
 from slackwater_operator.model.statefulsets import Ordinals, next_suffix, scaled
 from slackwater_operator.planner.actions import FillReplicas, ReleaseSpec
+from slackwater_operator.planner.decision_log import DOWN, UP
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.rollout.resume import held_at_zero
 from slackwater_operator.planner.rollout.revision import Chosen
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from slackwater_operator.planner.status_memory import DOWN, ROLLING, ROLLING_BACK, UP
 from slackwater_operator.policies.scaling.decision import decide_manual
 from slackwater_operator.policies.scaling.types import AWAITS_REVISION, ManualInput, ScalingDecision
 
@@ -26,7 +27,7 @@ def replicas_now(snapshot: GroupSnapshot) -> int:
     assert snapshot.group is not None
     if snapshot.statefulset is not None and snapshot.replicas:
         return snapshot.replicas
-    kept = snapshot.memory.desired
+    kept = snapshot.memory.desired_replicas
     if kept is not None:
         return kept
     return snapshot.group.initial_replicas if snapshot.statefulset is None else snapshot.replicas
@@ -77,7 +78,7 @@ def decide_replicas(context: PlanningContext, chosen: Chosen) -> int:
     count = _decide(context, chosen)
     context.spans = _spans(context, count)
     if context.stopped:
-        context.change_rollout(moving=None, ended_ms=None)  # both are stopped
+        context.change_rollout(moving=None)  # both are stopped
     return count
 
 

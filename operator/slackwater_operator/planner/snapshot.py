@@ -13,6 +13,9 @@ from typing import Any
 
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
 from slackwater_operator.api.v1alpha1.spec.kafka import Kafka
+from slackwater_operator.api.v1alpha1.status.group_status import GroupStatus
+from slackwater_operator.api.v1alpha1.status.rollout import RESTART, Failed
+from slackwater_operator.api.v1alpha1.status.scaling import ScalingStatus
 from slackwater_operator.model import names
 from slackwater_operator.model.group import GroupView, MemberView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
@@ -24,7 +27,6 @@ from slackwater_operator.model.statefulsets import (
     members,
 )
 from slackwater_operator.model.worker_status import WorkerStatus
-from slackwater_operator.planner.status_memory import Failed, Memory
 from slackwater_operator.policies.membership.group_id import Contest, Sharing
 from slackwater_operator.policies.resource_policies import rollout_policy
 from slackwater_operator.policies.rewind import RewindJob
@@ -33,7 +35,6 @@ from slackwater_operator.policies.rollout.preflight import PreflightView
 from slackwater_operator.policies.rollout.restarts import RolloutPolicy
 from slackwater_operator.policies.scaling.types import ScalingDecision
 from slackwater_operator.policies.stalls import Stall
-from slackwater_operator.policies.takeover.types import RESTART
 from slackwater_operator.policies.topics import TopicChange
 from slackwater_operator.specs.statefulset import Revision
 
@@ -152,7 +153,7 @@ class Measured:
 
     Attributes:
         scaling: the automatic scaling's decision on this observation; None where scaling is manual.
-        scaling_memory: the part of its state that must outlive the operator (`Autoscaler.dump`).
+        scaling_status: the part of its state that must outlive the operator (`Autoscaler.status`).
         produced_per_s: records produced to all partitions a second; None if unknown.
         consumed_per_s: records committed a second; None if unknown.
         capacity_per_s: records that one worker can process a second; None if unknown.
@@ -173,7 +174,7 @@ class Measured:
     """
 
     scaling: ScalingDecision | None = None
-    scaling_memory: Mapping[str, Any] = field(default_factory=dict)
+    scaling_status: ScalingStatus = field(default_factory=ScalingStatus)
     produced_per_s: float | None = None
     consumed_per_s: float | None = None
     capacity_per_s: float | None = None
@@ -203,7 +204,7 @@ class GroupSnapshot:
         name: the ConsumerGroup's name.
         uid: its uid.
         generation: its metadata.generation.
-        memory: what its status has stored (`status_memory.parse`).
+        memory: what its status has stored (`parse_status`).
         annotations: its annotations.
         finalizers: its finalizers.
         owns_spec: whether the operator is a manager of fields of its spec.
@@ -255,7 +256,7 @@ class GroupSnapshot:
     name: str
     uid: str
     generation: int
-    memory: Memory
+    memory: GroupStatus
     annotations: Mapping[str, str] = field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
     owns_spec: bool = False

@@ -7,16 +7,18 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from slackwater_operator.api.v1alpha1.status.declaration import dump
+from slackwater_operator.api.v1alpha1.status.group_status import GroupStatus, KafkaStatus
+from slackwater_operator.api.v1alpha1.status.rewind import CHECKING, DONE, REWINDING, STARTING, STOPPING
+from slackwater_operator.api.v1alpha1.status.scaling import ScalingStatus
+from slackwater_operator.api.v1alpha1.status.values import two_digits
 from slackwater_operator.model import names
-from slackwater_operator.model.status_values import two_digits
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.planner.connection import remembered
 from slackwater_operator.planner.lost_log import skipped_troubles, stopped_partitions, stopped_troubles
 from slackwater_operator.planner.planning_context import PlanningContext
-from slackwater_operator.planner.rewind.memory import CHECKING, DONE, REWINDING, STARTING, STOPPING
 from slackwater_operator.planner.rollout.revision import PREFLIGHT_SAYS
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from slackwater_operator.planner.status_memory import dump_skip
 from slackwater_operator.policies.conditions import ConditionsInput, RewindView, Trouble, conditions, foremost
 from slackwater_operator.policies.membership.group_id import EXCLUSIVE_AFTER_MS
 from slackwater_operator.policies.membership.lost_nodes import advice
@@ -49,43 +51,52 @@ def status_of(context: PlanningContext, observed: ConditionsInput) -> dict[str, 
     snapshot, derived = context.snapshot, context.derived
     assert snapshot.group is not None
     there = snapshot.statefulset
-    status: dict[str, Any] = {
-        "observedGeneration": snapshot.generation,
-        "replicas": _existing(snapshot),
-        "readyReplicas": len(_ready_members(context)),
-        "selector": names.selector_text(snapshot.name),
-        "desiredReplicas": context.desired
-        if context.desired is not None
-        else snapshot.group.initial_replicas,
-        "members": len(derived.group.members)
-        if derived.group is not None
-        else snapshot.status.get("members"),
-        "lag": _lag(snapshot),
-        "lagSeconds": _lag_seconds(snapshot),
-        "generation": max(
-            (worker.generation for worker in derived.workers if worker.generation >= 0), default=None
-        ),
-        "revision": there.template if there is not None else None,
-        "strategy": snapshot.group.spec.rollout.strategy,
-        "rollout": context.rollout.dump(),
-        "scaling": _scaling(context),
-        "kafka": _kafka(context),
-        "rewind": context.rewind.dump() if context.rewind is not None else None,
-        "restartGapsMs": list(context.gaps_ms),
-        "decisions": [decision.dump() for decision in context.decisions],
-        "skipped": [dump_skip(skip) for skip in context.skipped] or None,
-        **_with_foremost(conditions(observed, _conditions_before(snapshot), now_ms=snapshot.now_ms)),
-    }
-    return {name: value for name, value in status.items() if value is not None}
+    made = conditions(observed, list(snapshot.memory.conditions.values()), now_ms=snapshot.now_ms)
+    reason, message = _foremost(made)
+    return dump(
+        GroupStatus(
+            observed_generation=snapshot.generation,
+            reason=reason,
+            message=message,
+            replicas=_existing(snapshot),
+            ready_replicas=len(_ready_members(context)),
+            desired_replicas=snapshot.group.initial_replicas if context.desired is None else context.desired,
+            selector=names.selector_text(snapshot.name),
+            members=snapshot.memory.members if derived.group is None else len(derived.group.members),
+            lag=_lag(snapshot),
+            lag_seconds=_lag_seconds(snapshot),
+            generation=max(
+                (worker.generation for worker in derived.workers if worker.generation >= 0), default=None
+            ),
+            revision=there.template if there is not None else "",
+            strategy=snapshot.group.spec.rollout.strategy,
+            conditions={condition["type"]: condition for condition in made},
+            rollout=context.rollout,
+            scaling=_scaling(context),
+            kafka=_kafka(context),
+            rewind=context.rewind,
+            restart_gaps_ms=context.gaps_ms,
+            decisions=context.decisions,
+            skipped=context.skipped,
+        )
+    )
 
 
-def _with_foremost(made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The conditions, and reason and message of the one that a person must see first."""
+def _foremost(made: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """The reason of the condition that a person must see first, and the beginning of its message."""
     first = foremost(made)
     message = str(first.get("message", ""))
     if len(message) > _LONGEST_MESSAGE:
         message = f"{message[: _LONGEST_MESSAGE - 3]}..."
-    return {"reason": first.get("reason", ""), "message": message, "conditions": list(made)}
+    return first.get("reason", ""), message
+
+
+def _with_conditions(
+    snapshot: GroupSnapshot, made: Sequence[Mapping[str, Any]], **fields: Any
+) -> dict[str, Any]:
+    """The previous status with other conditions."""
+    reason, message = _foremost(made)
+    return {**snapshot.status, **fields, "reason": reason, "message": message, "conditions": list(made)}
 
 
 def to_write(snapshot: GroupSnapshot, status: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -114,11 +125,8 @@ def status_of_trouble(snapshot: GroupSnapshot, trouble: Trouble) -> dict[str, An
             kept[kind] = by_type[kind]
     # A spec that may still be carried out has not been observed: its predecessor's Ready says nothing of it.
     observed_before = snapshot.status.get("observedGeneration", -1)
-    return {
-        **snapshot.status,
-        "observedGeneration": snapshot.generation if trouble.stalls else observed_before,
-        **_with_foremost(list(kept.values())),
-    }
+    observed_now = snapshot.generation if trouble.stalls else observed_before
+    return _with_conditions(snapshot, list(kept.values()), observedGeneration=observed_now)
 
 
 def degraded(conditions_: object) -> Trouble | None:
@@ -139,7 +147,7 @@ def status_of_deletion(snapshot: GroupSnapshot, waits: str) -> dict[str, Any]:
     observed = ConditionsInput(generation=snapshot.generation, deleting=True, deletion_waits=waits)
     before = snapshot.memory.conditions
     ready = conditions(observed, list(before.values()), now_ms=snapshot.now_ms)[0]
-    return {**snapshot.status, **_with_foremost([*{**before, "Ready": ready}.values()])}
+    return _with_conditions(snapshot, [*{**before, "Ready": ready}.values()])
 
 
 def troubles(context: PlanningContext) -> tuple[Trouble, ...]:
@@ -286,14 +294,10 @@ def _existing(snapshot: GroupSnapshot) -> int:
     return sum(statefulset.existing for statefulset in snapshot.sets.values())
 
 
-def _conditions_before(snapshot: GroupSnapshot) -> list[Mapping[str, Any]]:
-    return list(snapshot.memory.conditions.values())
-
-
 def _lag(snapshot: GroupSnapshot) -> int | None:
     """The total lag, rounded to two digits; the previous one while figures are not due."""
-    before = snapshot.status.get("lag")
-    if not snapshot.figures_due and isinstance(before, int):
+    before = snapshot.memory.lag
+    if not snapshot.figures_due and before is not None:
         return before
     lags = list(snapshot.kafka.lag.values()) if snapshot.kafka is not None else []
     known = [lag for lag in lags if lag is not None]
@@ -303,14 +307,14 @@ def _lag(snapshot: GroupSnapshot) -> int | None:
 def _lag_seconds(snapshot: GroupSnapshot) -> int | None:
     """The age of the oldest uncommitted record, rounded to two digits; the previous one while figures are not
     due."""
-    before = snapshot.status.get("lagSeconds")
-    if not snapshot.figures_due and isinstance(before, int):
+    before = snapshot.memory.lag_seconds
+    if not snapshot.figures_due and before is not None:
         return before
     seconds = snapshot.measured.lag_s
     return int(two_digits(round(seconds))) if seconds is not None else None
 
 
-def _kafka(context: PlanningContext) -> dict[str, Any] | None:
+def _kafka(context: PlanningContext) -> KafkaStatus | None:
     """status.kafka: the connection of the group's workers; unchanged while another ConsumerGroup has the
     group.id, and None where that one keeps it."""
     snapshot, before = context.snapshot, context.snapshot.memory.kafka
@@ -318,30 +322,26 @@ def _kafka(context: PlanningContext) -> dict[str, Any] | None:
     if context.gives_way:
         return None
     if context.hindered:
-        return before.dump() if before is not None else None
+        return before
     long = (before is not None and before.exclusive) or snapshot.measured.alone_ms >= EXCLUSIVE_AFTER_MS
     memory = remembered(snapshot.running or snapshot.group.spec.kafka, snapshot.cluster_id)
-    return replace(memory, exclusive=long and bool(snapshot.pods)).dump()
+    return replace(memory, exclusive=long and bool(snapshot.pods))
 
 
-def _scaling(context: PlanningContext) -> dict[str, Any] | None:
-    before = context.snapshot.memory.scaling
-    scaling = {
-        **context.snapshot.measured.scaling_memory,
-        **(context.scaling.dump() if context.scaling else {}),
-    }
-    if not context.snapshot.figures_due and _scaling_without_figures(scaling) == _scaling_without_figures(
-        before
-    ):
-        return dict(before)
-    return scaling or None
+def _scaling(context: PlanningContext) -> ScalingStatus:
+    """status.scaling; the previous one where only figures differ and these are not due."""
+    snapshot, before = context.snapshot, context.snapshot.memory.scaling
+    measured = snapshot.measured.scaling_status
+    scaling = context.scaling.status(measured) if context.scaling is not None else measured
+    same = not snapshot.figures_due and _without_figures(dump(scaling)) == _without_figures(dump(before))
+    return before if same else scaling
 
 
 def without_figures(status: Mapping[str, Any]) -> dict[str, Any]:
     """A status without the figures that change all the time."""
     kept = {name: value for name, value in status.items() if name not in _OFTEN}
-    return {**kept, "scaling": _scaling_without_figures(status.get("scaling") or {})}
+    return {**kept, "scaling": _without_figures(status.get("scaling") or {})}
 
 
-def _scaling_without_figures(scaling: Mapping[str, Any]) -> dict[str, Any]:
+def _without_figures(scaling: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in scaling.items() if name not in _FIGURES}

@@ -18,9 +18,9 @@ from slackwater.kafka.untrusted import flag, json_object, one_line, text, whole
 from slackwater.runtime.takeover.messages import split_address
 from slackwater.runtime.takeover.signing import ANSWER_HEADER, check_answer, sign_request, target_of
 from slackwater.tracing.context import HEADER as TRACE_HEADER
+from slackwater_operator.api.v1alpha1.status.group_status import Skip
 from slackwater_operator.model.worker_status import (
     RestartTimes,
-    Skip,
     StandbyStatus,
     StoppedPartition,
     TakeoverStatus,
@@ -176,7 +176,7 @@ def _stopped(fields: Mapping[str, Any]) -> StoppedPartition:
 
 def _skip(fields: Mapping[str, Any]) -> Skip:
     return Skip(
-        partition=_partition(fields["partition"], "skipped.partition"),
+        *_partition(fields["partition"], "skipped.partition"),
         from_offset=whole(fields["from"], "skipped.from"),
         to_offset=whole(fields["to"], "skipped.to"),
         cause=one_line(text(fields["cause"], "skipped.cause", LARGEST_BYTES), _LONGEST_ERROR),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater_operator.planner.status_memory import PREFLIGHT
+from slackwater_operator.api.v1alpha1.status.rollout import PREFLIGHT
 from tests.support.controlplane import until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, now_ms

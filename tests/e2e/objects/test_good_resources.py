@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from slackwater import fields
-from slackwater_operator.api.v1alpha1 import consumer_group, status_schema
+from slackwater_operator.api.v1alpha1 import consumer_group
 from slackwater_operator.api.v1alpha1.consumer_group import parse
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.operator.bad_resources import GONE, changed, good
+from tests.support.operator.full_status import full_status
 
 pytestmark = pytest.mark.controlplane
 
@@ -318,27 +319,6 @@ def flights(control_plane: ControlPlane, home: str) -> Iterator[str]:
     path = path_of("slackwater.dev/v1alpha1", "consumergroups", home, "flights")
     yield path
     control_plane.api.delete(path)
-
-
-def full_status() -> dict[str, Any]:
-    """A status with every field that the schema names."""
-
-    def filled(schema: dict[str, Any], name: str) -> Any:
-        if schema["type"] == "object" and "additionalProperties" in schema:
-            return {name: filled(schema["additionalProperties"], name)}
-        if schema["type"] == "object":
-            return {key: filled(field, key) for key, field in schema["properties"].items()}
-        if schema["type"] == "array":
-            return [filled(schema["items"], name)]
-        if schema.get("format") == "date-time":
-            return "2026-11-21T12:00:00Z"
-        if "enum" in schema:
-            return schema["enum"][0]
-        return {"string": name, "integer": 7, "number": 1.5, "boolean": True}[schema["type"]]
-
-    status: dict[str, Any] = filled(status_schema.schema(), "status")
-    status["conditions"][0]["type"] = "Ready"
-    return status
 
 
 def test_a_full_status_is_stored_unchanged(control_plane: ControlPlane, home: str, flights: str) -> None:

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from slackwater.kafka import KafkaAdmin, TopicPartition
 from slackwater.kafka.errors import KafkaError
+from slackwater_operator.api.v1alpha1.status.rollout import IDLE, PAUSED, REFUSED, STOPPED
 from slackwater_operator.local.machine.events import WorkerEvent, parse_event
 from slackwater_operator.local.report.timeline import ObservedTakeover, Restart, Timeline
 from slackwater_operator.model import names
-from slackwater_operator.planner.status_memory import IDLE, PAUSED, REFUSED, STOPPED
 from tests.support.controlplane import ApiError, ControlPlane, ProcessEvent, path_of, until
 from tests.support.controlplane.api import Json
 from tests.support.site.load import Load, Produced, ends

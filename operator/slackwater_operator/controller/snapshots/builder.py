@@ -16,6 +16,7 @@ from slackwater_operator.api.v1alpha1.consumer_group import (
 )
 from slackwater_operator.api.v1alpha1.spec.kafka import Kafka
 from slackwater_operator.api.v1alpha1.spec.rollout import TAKEOVER
+from slackwater_operator.api.v1alpha1.status.group_status import GroupStatus, KafkaStatus, parse_status
 from slackwater_operator.api.v1alpha1.validation import DEFAULT_MAX_POLL_INTERVAL_MS
 from slackwater_operator.api.v1alpha1.yaml_file import ResourceError
 from slackwater_operator.controller.analysis_watch import Ask
@@ -46,7 +47,6 @@ from slackwater_operator.planner.connection import in_force
 from slackwater_operator.planner.objects import CONFIG_MAP, STATEFULSET, makes_set, wanted_names
 from slackwater_operator.planner.scaling import replicas_now
 from slackwater_operator.planner.snapshot import GroupSnapshot, Manifest, Measured, PodSnapshot
-from slackwater_operator.planner.status_memory import KafkaMemory, Memory, parse
 from slackwater_operator.policies.membership.group_id import Sharing
 from slackwater_operator.policies.object_events import is_of_the_namespace
 from slackwater_operator.policies.resource_policies import scaling_policy
@@ -131,7 +131,7 @@ class SnapshotBuilder:
 
     # -- the resource ----------------------------------------------------------------------------------
 
-    def _read(self, session: Session, raw: Manifest) -> Memory:
+    def _read(self, session: Session, raw: Manifest) -> GroupStatus:
         """Parses the ConsumerGroup, if it has changed. Returns what its status stores."""
         version, metadata = version_of(raw), raw["metadata"]
         uids, uid = self._uids.setdefault(Key(*session.key), []), str(metadata.get("uid") or "")
@@ -146,7 +146,7 @@ class SnapshotBuilder:
             after = session.resource.revision
             if before is not None and after is not None and before.hash != after.hash:
                 session.autoscaler.new_revision()
-        memory = parse(raw.get("status"))
+        memory = parse_status(raw.get("status"))
         group, held = session.resource.group, memory.kafka
         if group is not None:
             self._place(session, group, held, deleting=bool(metadata.get("deletionTimestamp")))
@@ -164,7 +164,7 @@ class SnapshotBuilder:
         return memory
 
     def _place(
-        self, session: Session, group: ConsumerGroup, held: KafkaMemory | None, *, deleting: bool
+        self, session: Session, group: ConsumerGroup, held: KafkaStatus | None, *, deleting: bool
     ) -> None:
         """Where the group is looked at: where its workers are. Where that does not answer any more, and what
         the spec says now does, there; but a group that is being deleted ends where its workers were.
@@ -260,7 +260,7 @@ class SnapshotBuilder:
         self,
         session: Session,
         raw: Manifest,
-        memory: Memory,
+        memory: GroupStatus,
         pods: tuple[PodSnapshot, ...],
         *,
         fresh: bool,
@@ -510,7 +510,7 @@ class SnapshotBuilder:
         lag_s = autoscaler.oldest_s if kafka is not None else None
         measured = Measured(
             scaling=scaling,
-            scaling_memory=autoscaler.dump(),
+            scaling_status=autoscaler.status(),
             produced_per_s=autoscaler.produced_per_s,
             consumed_per_s=autoscaler.consumed_per_s,
             capacity_per_s=autoscaler.capacity_per_s,

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from slackwater_operator.api.v1alpha1.status.group_status import KafkaStatus
 from slackwater_operator.kafka.cluster_dns import servers_in
 from slackwater_operator.kubernetes.store import Key, Store
-from slackwater_operator.planner.status_memory import KafkaMemory
 from slackwater_operator.policies.membership.group_id import Claim, KafkaClusterRef, Sharing, share
 
 
@@ -22,7 +22,7 @@ class Claims:
         self._group_ids: dict[Key, str] = {}
 
     def put(
-        self, key: Key, raw: Mapping[str, Any], held: KafkaMemory | None, servers: str, cluster_id: str
+        self, key: Key, raw: Mapping[str, Any], held: KafkaStatus | None, servers: str, cluster_id: str
     ) -> None:
         """Takes a ConsumerGroup in as it is now.
 

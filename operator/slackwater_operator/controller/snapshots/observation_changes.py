@@ -5,9 +5,9 @@ Most observations equal the one before except in figures: then only the metrics 
 
 from __future__ import annotations
 
+from slackwater_operator.api.v1alpha1.status.rollout import RESTART
 from slackwater_operator.controller.session import Session
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
-from slackwater_operator.policies.takeover.types import RESTART
 
 
 def take_observation(

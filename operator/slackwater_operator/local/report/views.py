@@ -235,7 +235,7 @@ def take_snapshot(
         kafka.problems if kafka is not None else (session.kafka_problem,) if session is not None else ()
     )
     decisions = {
-        decision["kind"]: DecisionView(decision["kind"], decision["at"], decision["reason"])
+        decision["kind"]: DecisionView(decision["kind"], decision["at"], decision.get("reason", ""))
         for decision in status.get("decisions") or []
     }
     degraded = [

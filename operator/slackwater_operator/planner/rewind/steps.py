@@ -17,12 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from slackwater.times import duration
-from slackwater_operator.model import names
-from slackwater_operator.model.names import short_hash
-from slackwater_operator.planner.actions import ApplyObject, DeleteObject
-from slackwater_operator.planner.objects import key_for, with_applied_hash
-from slackwater_operator.planner.planning_context import PlanningContext
-from slackwater_operator.planner.rewind.memory import (
+from slackwater_operator.api.v1alpha1.status.rewind import (
     CHECKING,
     DONE,
     FAILED,
@@ -32,9 +27,13 @@ from slackwater_operator.planner.rewind.memory import (
     STARTING,
     STOPPING,
     WITHDRAWN,
-    RewindMemory,
-    stored,
+    RewindStatus,
 )
+from slackwater_operator.model import names
+from slackwater_operator.model.names import short_hash
+from slackwater_operator.planner.actions import ApplyObject, DeleteObject
+from slackwater_operator.planner.objects import key_for, with_applied_hash
+from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.rollout.revision import leaves_kafka
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.policies.membership.ownership import listed
@@ -55,12 +54,19 @@ from slackwater_operator.specs.statefulset import termination_grace_ms
 _STOP_MARGIN_MS = 60_000
 """How long the members may take to be gone beyond the end of the workers and of their sessions."""
 
+_LONGEST_REQUEST = 4_000
+"""The longest request, in characters. The status and the Job's arguments hold it."""
+
 _AGAIN = "to ask again, change the annotation; a word that begins with # is enough, such as #2"
 
 
 def asked(snapshot: GroupSnapshot) -> str:
-    """The request that the annotation holds, as the status stores it; "" without one."""
-    return stored(_value(snapshot))
+    """The request that the annotation holds, as the status stores it: a long one is cut, and stays distinct
+    by its hash; "" without one."""
+    request = _value(snapshot)
+    if len(request) <= _LONGEST_REQUEST:
+        return request
+    return f"{request[:100]}... ({len(request)} characters, {short_hash(request)})"
 
 
 def advance(context: PlanningContext) -> None:
@@ -89,7 +95,7 @@ def _accept(context: PlanningContext) -> None:
     """Notes a new request, or why it is refused."""
     snapshot = context.snapshot
     now_ms, request = snapshot.now_ms, asked(snapshot)
-    new = RewindMemory(request, CHECKING, now_ms, now_ms)
+    new = RewindStatus(request, CHECKING, now_ms, now_ms)
     kafka = snapshot.kafka
     if snapshot.statefulset is None:
         _refuse(context, new, "the group has not had workers yet, so there is nothing to write again")
@@ -113,7 +119,7 @@ def _accept(context: PlanningContext) -> None:
     context.decided("rewind", "check", f"{request}: requested by {names.REWIND}")
 
 
-def _check(context: PlanningContext, rewind: RewindMemory) -> None:
+def _check(context: PlanningContext, rewind: RewindStatus) -> None:
     """Waits for the Job that checks the request while the workers run."""
     snapshot = context.snapshot
     job = _job(snapshot, rewind, check=True)
@@ -155,7 +161,7 @@ def _held(context: PlanningContext) -> str:
     return ""
 
 
-def _await_stop(context: PlanningContext, rewind: RewindMemory) -> None:
+def _await_stop(context: PlanningContext, rewind: RewindStatus) -> None:
     """Keeps the workers stopped until nobody is in the group."""
     snapshot = context.snapshot
     assert snapshot.group is not None
@@ -184,7 +190,7 @@ def _await_stop(context: PlanningContext, rewind: RewindMemory) -> None:
         _end(context, rewind, FAILED, f"{why}; nothing was removed")
 
 
-def _run(context: PlanningContext, rewind: RewindMemory) -> None:
+def _run(context: PlanningContext, rewind: RewindStatus) -> None:
     """Runs the Job, and waits for its end and for that of its pod.
 
     No worker starts while a pod of it may still work: that would remove rows of the new workers.
@@ -222,19 +228,19 @@ def _run(context: PlanningContext, rewind: RewindMemory) -> None:
         context.rewind_waits = job.view.waiting
 
 
-def _await_start(context: PlanningContext, rewind: RewindMemory) -> None:
+def _await_start(context: PlanningContext, rewind: RewindStatus) -> None:
     """Waits until as many workers are asked for as before."""
     snapshot = context.snapshot
     assert snapshot.group is not None
     _drop_jobs(context, but=None)
     if rewind.request == asked(snapshot):
         _note_problem(context, rewind)
-    none_start = snapshot.group.spec.suspend or not snapshot.memory.desired or leaves_kafka(snapshot)
+    none_start = snapshot.group.spec.suspend or not snapshot.memory.desired_replicas or leaves_kafka(snapshot)
     if snapshot.replicas or none_start:
         context.rewind = replace(rewind, phase=DONE, since_ms=snapshot.now_ms)
 
 
-def _end(context: PlanningContext, rewind: RewindMemory, result: str, message: str) -> None:
+def _end(context: PlanningContext, rewind: RewindStatus, result: str, message: str) -> None:
     """Notes the result. Workers that were stopped start again."""
     phase = STARTING if rewind.has_stopped else DONE
     context.rewinding = False
@@ -248,11 +254,11 @@ def _end(context: PlanningContext, rewind: RewindMemory, result: str, message: s
         _note_problem(context, context.rewind)
 
 
-def _refuse(context: PlanningContext, rewind: RewindMemory, why: str) -> None:
+def _refuse(context: PlanningContext, rewind: RewindStatus, why: str) -> None:
     _end(context, rewind, REFUSED, f"{why}. Nothing was changed")
 
 
-def _note_problem(context: PlanningContext, rewind: RewindMemory) -> None:
+def _note_problem(context: PlanningContext, rewind: RewindStatus) -> None:
     """Notes a request that needs a person, as long as the annotation holds it."""
     message = f"annotation {names.REWIND} ({rewind.request}): {rewind.message.rstrip('.')}; {_AGAIN}"
     if rewind.result == REFUSED:
@@ -261,12 +267,12 @@ def _note_problem(context: PlanningContext, rewind: RewindMemory) -> None:
         context.needs_attention("RewindFailed", message)
 
 
-def _job(snapshot: GroupSnapshot, rewind: RewindMemory, *, check: bool) -> RewindJob | None:
+def _job(snapshot: GroupSnapshot, rewind: RewindStatus, *, check: bool) -> RewindJob | None:
     name = names.rewind_job(snapshot.name, _key(snapshot, rewind), check=check)
     return next((job for job in snapshot.rewind_jobs if job.name == name), None)
 
 
-def _key(snapshot: GroupSnapshot, rewind: RewindMemory) -> str:
+def _key(snapshot: GroupSnapshot, rewind: RewindStatus) -> str:
     """Identifies the rewind in the names of its Jobs; a long name of the group is cut there."""
     return short_hash([snapshot.uid, rewind.request, rewind.accepted_ms])
 
@@ -278,7 +284,7 @@ def _drop_jobs(context: PlanningContext, *, but: RewindJob | None) -> None:
             context.acts.append(DeleteObject("batch/v1", "Job", job.name, job.uid))
 
 
-def _start_job(context: PlanningContext, rewind: RewindMemory, *, limit_ms: int, check: bool) -> None:
+def _start_job(context: PlanningContext, rewind: RewindStatus, *, limit_ms: int, check: bool) -> None:
     snapshot = context.snapshot
     assert snapshot.group is not None
     template = _template(snapshot)
@@ -294,7 +300,7 @@ def _start_job(context: PlanningContext, rewind: RewindMemory, *, limit_ms: int,
     context.acts.append(ApplyObject(with_applied_hash(manifest)))
 
 
-def _run_again(context: PlanningContext, rewind: RewindMemory, job: RewindJob) -> None:
+def _run_again(context: PlanningContext, rewind: RewindStatus, job: RewindJob) -> None:
     """Deletes a Job whose outcome is not known, so that another one is made: running it twice is safe."""
     context.rewind_waits = f"Job {job.name} is run again: {job.view.last_line}"
     if not job.deleting:

@@ -10,13 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from slackwater_operator.model.group import WorkerView
-from slackwater_operator.planner.actions import DeletePod
-from slackwater_operator.planner.planning_context import PlanningContext
-from slackwater_operator.planner.rollout.revision import Chosen, announce_rebalance, retry_of
-from slackwater_operator.planner.snapshot import PodSnapshot, StatefulSetSnapshot
-from slackwater_operator.planner.status_memory import (
-    GAPS_KEPT,
+from slackwater_operator.api.v1alpha1.status.group_status import GAPS_KEPT
+from slackwater_operator.api.v1alpha1.status.rollout import (
     IDLE,
     PAUSED,
     PREFLIGHT,
@@ -27,6 +22,11 @@ from slackwater_operator.planner.status_memory import (
     Failed,
     UnderWay,
 )
+from slackwater_operator.model.group import WorkerView
+from slackwater_operator.planner.actions import DeletePod
+from slackwater_operator.planner.planning_context import PlanningContext
+from slackwater_operator.planner.rollout.revision import Chosen, announce_rebalance, retry_of
+from slackwater_operator.planner.snapshot import PodSnapshot, StatefulSetSnapshot
 from slackwater_operator.policies.membership.joins_and_removals import RemovalDecision
 from slackwater_operator.policies.rollout.restarts import (
     HOPELESS,
@@ -49,7 +49,7 @@ IDLE_GRACE_S = 1
 
 def roll(context: PlanningContext, chosen: Chosen, removal: RemovalDecision) -> None:
     """Advances the rolling restart by one step."""
-    context.change_rollout(from_set="", to_set="", moving=None, ended_ms=None)
+    context.change_rollout(from_set="", to_set="", moving=None)
     _track(context)
     there = context.snapshot.statefulset
     if there is None or there.deleting:

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from slackwater_operator.api.v1alpha1.status.rollout import ROLLING_BACK, Failed, Tries
 from slackwater_operator.model import names
 from slackwater_operator.planner.actions import ApplyObject, DeleteObject
 from slackwater_operator.planner.objects import key_for, with_applied_hash
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.snapshot import GROUP_ID_IN_USE, GroupSnapshot, JobSnapshot
-from slackwater_operator.planner.status_memory import ROLLING_BACK, Failed, Tries
 from slackwater_operator.policies.membership.joins_and_removals import RemovalDecision
 from slackwater_operator.policies.rollout.preflight import (
     LONGEST_RETRY_MS,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from slackwater_operator.api.v1alpha1.status.rollout import ROLLING_BACK, Failed
 from slackwater_operator.model import names
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.rollout.revision import Chosen, retry_of
-from slackwater_operator.planner.status_memory import ROLLING_BACK, Failed
 from slackwater_operator.policies.resource_policies import steps_policy
 from slackwater_operator.policies.rollout.steps import STEP, StepsDecision, StepsInput, decide_steps
 from slackwater_operator.specs.statefulset import template_hash

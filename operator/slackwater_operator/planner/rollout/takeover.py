@@ -10,6 +10,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slackwater.times import duration
+from slackwater_operator.api.v1alpha1.status.group_status import GAPS_KEPT
+from slackwater_operator.api.v1alpha1.status.rollout import (
+    PAUSED,
+    REFUSED,
+    RESTART,
+    ROLLING,
+    ROLLING_BACK,
+    TAKEOVER,
+    Failed,
+    Moving,
+)
 from slackwater_operator.model import names
 from slackwater_operator.model.group import WorkerView
 from slackwater_operator.model.statefulsets import NO_ORDINALS, Ordinals, StatefulSetSnapshot, next_suffix
@@ -20,14 +31,6 @@ from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.rollout.restarts import end_restarts
 from slackwater_operator.planner.rollout.revision import Chosen, announce_rebalance, retry_of
 from slackwater_operator.planner.snapshot import GroupSnapshot, PodSnapshot
-from slackwater_operator.planner.status_memory import (
-    GAPS_KEPT,
-    PAUSED,
-    REFUSED,
-    ROLLING,
-    ROLLING_BACK,
-    Failed,
-)
 from slackwater_operator.policies.membership.joins_and_removals import RemovalDecision
 from slackwater_operator.policies.object_events import is_of_quota, is_of_the_namespace
 from slackwater_operator.policies.resource_policies import takeover_policy
@@ -45,14 +48,11 @@ from slackwater_operator.policies.takeover.types import (
     DONE,
     EXTEND,
     REFUSE,
-    RESTART,
     RETIRE,
     STOP,
-    TAKEOVER,
     TELL,
     WAIT,
     WITHDRAW,
-    Moving,
 )
 from slackwater_operator.specs.statefulset import template_hash
 
@@ -198,9 +198,11 @@ def _store_decision(context: PlanningContext, decision: TakeoverDecision) -> Non
     pod = f" {context.rollout.to_set}-{decision.ordinal}" if decision.ordinal >= 0 else ""
     context.decided("rollout", f"{decision.action}{pod}", decision.reason)
     _end_note(context, decision)
-    note, ended_ms = decision.note, context.rollout.ended_ms
+    note, kept = decision.note, context.rollout.moving
     same = before is not None and note is not None and (before.ordinal, before.to) == (note.ordinal, note.to)
-    context.change_rollout(moving=note, ended_ms=ended_ms if same else None)
+    if note is not None:
+        note = replace(note, ended_ms=kept.ended_ms if kept is not None and same else None)
+    context.change_rollout(moving=note)
     falls_back = before is not None and note is not None and (before.by, note.by) == (TAKEOVER, RESTART)
     if same and falls_back and _could_ask(context, decision.ordinal):
         context.emit_after("TakeoverFallback", decision.reason, warning=True)
@@ -221,7 +223,7 @@ def _end_note(context: PlanningContext, decision: TakeoverDecision) -> None:
     context.unplanned = context.unplanned or decision.unplanned
     if before is not None and before.to in ("", context.rollout.to_set):
         _note_taken_over(context, before)
-    context.change_rollout(moving=None, ended_ms=None)
+    context.change_rollout(moving=None)
 
 
 def _act(context: PlanningContext, decision: TakeoverDecision, old: SetView, new: SetView) -> None:
@@ -252,7 +254,8 @@ def _tell(context: PlanningContext, decision: TakeoverDecision, old: SetView, ne
     before = snapshot.pod_named(f"{old.name}-{decision.ordinal}")
     if pod is None or not pod.ip or pod.deleting or note is None:
         return
-    again = context.snapshot.memory.rollout.moving == note
+    noted = context.snapshot.memory.rollout.moving
+    again = noted is not None and replace(noted, ended_ms=note.ended_ms) == note
     # A successor with a predecessor to ask is judged by the group's generation at that time.
     asks = (note.by == TAKEOVER and note.generation >= 0) if again else decision.predecessor
     address = _address(before) if asks and before is not None and before.ip else ""
@@ -285,7 +288,6 @@ def _stop(context: PlanningContext, decision: TakeoverDecision, source: str, tar
         ),
         reason=decision.summary or decision.reason,
         moving=None,
-        ended_ms=None,
     )
     context.emit_after(
         "RolloutStopped", f"{decision.reason}; rolling back to the previous revision", warning=True
@@ -338,11 +340,11 @@ def _may_serve(snapshot: GroupSnapshot, pod: PodSnapshot) -> bool:
 def _note_ended(context: PlanningContext, old: SetView) -> None:
     """Notes when the previous pod was gone, for a member that moves by restart: it is away from then on."""
     snapshot, moving = context.snapshot, context.rollout.moving
-    if moving is None or moving.by != RESTART or context.rollout.ended_ms is not None:
+    if moving is None or moving.by != RESTART or moving.ended_ms is not None:
         return
     if moving.ordinal in old.ordinals or snapshot.pod_named(f"{old.name}-{moving.ordinal}") is not None:
         return
-    context.change_rollout(ended_ms=max(snapshot.now_ms, moving.since_ms))
+    context.change_rollout(moving=replace(moving, ended_ms=max(snapshot.now_ms, moving.since_ms)))
 
 
 def tell_standbys_alone(context: PlanningContext) -> None:
@@ -514,7 +516,7 @@ def _note_taken_over(context: PlanningContext, moving: Moving) -> None:
     status = snapshot.worker(pod) if pod is not None else None
     name = pod.name if pod is not None else member
     if moving.by == RESTART:
-        ended_ms, joined_ms = context.rollout.ended_ms, status.joined_ms if status is not None else None
+        ended_ms, joined_ms = moving.ended_ms, status.joined_ms if status is not None else None
         gap = max(0, joined_ms - ended_ms) if ended_ms is not None and joined_ms is not None else None
         kept = ended_ms is not None and snapshot.measured.sessions_since_ms >= ended_ms
         if gap is not None and not kept:  # neither the broker nor Kubernetes kept it away

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from slackwater.times import duration
+from slackwater_operator.api.v1alpha1.status.rollout import StepState
 from slackwater_operator.policies.rollout.analysis import (
     FAILED,
     INCONCLUSIVE,
@@ -70,51 +71,6 @@ class StepsPolicy:
 
 
 @dataclass(frozen=True)
-class StepState:
-    """Where a rollout is in its steps; stored in `status.rollout.step`.
-
-    Attributes:
-        revision: the revision that is rolled out, by its template's hash.
-        version: the hash of the steps.
-        index: the step, from 0; the number of steps when all are done.
-        since_ms: when it began.
-        promoted: the value of the annotation slackwater.dev/promote at that time; another value may promote
-            the step.
-        held_since_ms: since when all metrics have held without a break; None if they do not.
-        measured_ms: when the last measurement counted; the step's begin before the first one.
-        failures: how many measurements of this step were out of range.
-        inconclusive: how many measurements in a row had no result.
-        message: what the last measurement showed.
-    """
-
-    revision: str
-    version: str
-    index: int = 0
-    since_ms: int = 0
-    promoted: str = ""
-    held_since_ms: int | None = None
-    measured_ms: int = 0
-    failures: int = 0
-    inconclusive: int = 0
-    message: str = ""
-
-    @property
-    def key(self) -> str:
-        """What a measurement belongs to: another step has another key."""
-        return f"{self.revision}/{self.version}/{self.index}/{self.since_ms}"
-
-    @property
-    def last_result(self) -> str:
-        """The result of this step's last measurement: `successful`, `failed` or `inconclusive`; "" before the
-        first one."""
-        if self.measured_ms <= self.since_ms:
-            return ""
-        if self.inconclusive:
-            return INCONCLUSIVE
-        return SUCCESSFUL if self.held_since_ms is not None else FAILED
-
-
-@dataclass(frozen=True)
 class StepsInput:
     """The observation.
 
@@ -165,6 +121,16 @@ class StepsDecision:
     inconclusive: str = ""
     news: tuple[tuple[str, str], ...] = field(default=())
     wake_ms: int | None = None
+
+
+def last_result(state: StepState) -> str:
+    """The result of the step's last measurement: `successful`, `failed` or `inconclusive`; "" before the
+    first one."""
+    if state.measured_ms <= state.since_ms:
+        return ""
+    if state.inconclusive:
+        return INCONCLUSIVE
+    return SUCCESSFUL if state.held_since_ms is not None else FAILED
 
 
 def decide_steps(policy: StepsPolicy, observed: StepsInput) -> StepsDecision:

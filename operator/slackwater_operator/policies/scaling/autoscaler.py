@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.schedule import Floor, floor_at
+from slackwater_operator.api.v1alpha1.status.scaling import Ceiling, ScalingStatus, ScalingStep
+from slackwater_operator.api.v1alpha1.status.values import two_digits
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
-from slackwater_operator.model.status_values import mapping, number, two_digits, whole
 from slackwater_operator.policies.scaling.decision import decide_manual, decide_scaling
 from slackwater_operator.policies.scaling.needs import throughput
 from slackwater_operator.policies.scaling.rates import RateWindow, Sample
@@ -24,7 +23,6 @@ from slackwater_operator.policies.scaling.types import (
     ScalingDecision,
     ScalingInput,
     ScalingPolicy,
-    ScalingStep,
 )
 
 CEILING_MS = 600_000
@@ -45,9 +43,9 @@ class Autoscaler:
     """The state around `decide_scaling`, for one group.
 
     In each round: `observe` the snapshot, then `decide`. For a step: `stepping` when it begins, `stepped`
-    when the group is settled. `dump` returns what must outlive the operator, for `status.scaling`; `restore`
-    reads it. Rates and recent needs are not part of it: they are measured anew, and until then the decisions
-    hold (`unknown`, `window`).
+    when the group is settled. `status` returns what must outlive the operator, and `restore` takes it over.
+    Rates and recent needs are not part of it: they are measured anew, and until then the decisions hold
+    (`unknown`, `window`).
 
     Attributes:
         policy: what the user asks for; set it again whenever the resource changes.
@@ -333,9 +331,7 @@ class Autoscaler:
         self._took_ms.append(max(0, took_ms))
         step = self._last_step
         if step is not None:
-            self._last_step = ScalingStep(
-                step.before, step.after, step.consumed_per_s_before, step.at_ms, max(0, took_ms)
-            )
+            self._last_step = replace(step, took_ms=max(0, took_ms))
         if lost_partition_ms is not None:
             self.rebalanced(lost_partition_ms)
         self._rates.restart()
@@ -351,46 +347,39 @@ class Autoscaler:
 
     # -- over a restart of the operator ----------------------------------------------------------------
 
-    def dump(self) -> dict[str, Any]:
-        """What must outlive the operator, as fields of `status.scaling` that change rarely.
-
-        lastStep {before, after, at (ms), consumedPerS, tookMs}, ceiling {replicas, untilMs}, tooFew,
-        settleMs, lostMs, capacityPerS (two digits), partitions. Unknown values are left out.
-        """
+    def status(self) -> ScalingStatus:
+        """What must outlive the operator, as status.scaling has it; figures are rounded."""
         step, capacity = self._last_step, self.capacity_per_s
-        ceiling = {"replicas": self._ceiling, "untilMs": self._ceiling_until_ms}
-        state = {
-            "lastStep": None if step is None else _dump_step(step),
-            "ceiling": None if self._ceiling is None else ceiling,
-            "tooFew": self._too_few.dump(),
-            "settleMs": self.settle_ms,
-            "lostMs": self.lost_ms,
-            "capacityPerS": None if capacity is None else two_digits(capacity),
-            "partitions": len(self._partitions) or None,
-        }
-        return {name: value for name, value in state.items() if value is not None}
+        if step is not None and step.consumed_per_s_before is not None:
+            step = replace(step, consumed_per_s_before=round(step.consumed_per_s_before, 1))
+        return ScalingStatus(
+            last_step=step,
+            ceiling=None if self._ceiling is None else Ceiling(self._ceiling, self._ceiling_until_ms),
+            too_few=self._too_few.status(),
+            settle_ms=self.settle_ms,
+            lost_ms=self.lost_ms,
+            capacity_per_s=None if capacity is None else two_digits(capacity),
+            partitions=len(self._partitions) or None,
+        )
 
-    def restore(self, status: Mapping[str, Any], *, now_ms: int) -> None:
-        """Reads `status.scaling` as returned by `dump`; missing and invalid values stay unknown."""
-        step = mapping(status.get("lastStep"))
-        before, after, at_ms = (whole(step.get(name), 0) for name in ("before", "after", "at"))
-        if before is not None and after is not None and at_ms is not None:
-            self._history.add(before, after, at_ms)
-            consumed = number(step.get("consumedPerS"), 0)
-            self._last_step = ScalingStep(before, after, consumed, at_ms, whole(step.get("tookMs"), 0))
-        ceiling = mapping(status.get("ceiling"))
-        replicas, until_ms = whole(ceiling.get("replicas"), 0), whole(ceiling.get("untilMs"), 0)
-        if replicas is not None and until_ms is not None:
-            self._ceiling, self._ceiling_until_ms = replicas, min(until_ms, now_ms + CEILING_MS)
-        self._too_few.restore(mapping(status.get("tooFew")), step, now_ms)
-        settle_ms, lost_ms = whole(status.get("settleMs"), 0), whole(status.get("lostMs"), 0)
-        capacity = number(status.get("capacityPerS"), 0)
-        if settle_ms is not None:
-            self._took_ms.append(settle_ms)
-        if lost_ms is not None:
-            self._lost_ms.append(lost_ms)
-        if capacity:
-            self._rates.restore_capacity(capacity, now_ms)
+    def restore(self, status: ScalingStatus, *, now_ms: int) -> None:
+        """Takes over what `status` has returned; what is missing stays unknown."""
+        step, ceiling = status.last_step, status.ceiling
+        if step is not None:
+            self._history.add(step.before, step.after, step.at_ms)
+            self._last_step = step
+        if ceiling is not None:
+            self._ceiling, self._ceiling_until_ms = (
+                ceiling.replicas,
+                min(ceiling.until_ms, now_ms + CEILING_MS),
+            )
+        self._too_few.restore(status.too_few, step, now_ms)
+        if status.settle_ms is not None:
+            self._took_ms.append(status.settle_ms)
+        if status.lost_ms is not None:
+            self._lost_ms.append(status.lost_ms)
+        if status.capacity_per_s:
+            self._rates.restore_capacity(status.capacity_per_s, now_ms)
 
     # -- inside ----------------------------------------------------------------------------------------
 
@@ -493,15 +482,3 @@ class _Idle:
     def for_ms(self) -> int:
         """The time as of the last snapshot, in ms; 0 when there is lag."""
         return 0 if self._since_ms is None else self._last_ms - self._since_ms
-
-
-def _dump_step(step: ScalingStep) -> dict[str, Any]:
-    consumed = step.consumed_per_s_before
-    fields = {
-        "before": step.before,
-        "after": step.after,
-        "at": step.at_ms,
-        "consumedPerS": None if consumed is None else round(consumed, 1),
-        "tookMs": step.took_ms,
-    }
-    return {name: value for name, value in fields.items() if value is not None}

@@ -8,10 +8,7 @@ happens again soon after, the time doubles.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from slackwater_operator.model.status_values import whole
+from slackwater_operator.api.v1alpha1.status.scaling import ScalingStep, TooFewStatus
 
 MISTAKE_MS = 300_000
 """How soon a step up must follow a step down for that one to have been a mistake."""
@@ -22,7 +19,7 @@ MOST_HOLD_MS = 4 * HOLD_MS
 
 
 class TooFew:
-    """What the steps have shown; `dump` and `restore` carry it over a restart of the operator."""
+    """What the steps have shown; `status` and `restore` carry it over a restart of the operator."""
 
     def __init__(self) -> None:
         self._replicas: int | None = None
@@ -54,18 +51,16 @@ class TooFew:
         """Notes a step that a user requested: the one before it was no mistake."""
         self._down_at_ms = None
 
-    def dump(self) -> dict[str, Any] | None:
-        """The fields of `status.scaling.tooFew`: replicas, untilMs, holdMs; None without a number."""
+    def status(self) -> TooFewStatus | None:
+        """status.scaling.tooFew; None without a number."""
         if self._replicas is None:
             return None
-        return {"replicas": self._replicas, "untilMs": self._until_ms, "holdMs": self._hold_ms}
+        return TooFewStatus(self._replicas, self._until_ms, self._hold_ms)
 
-    def restore(self, status: Mapping[str, Any], last_step: Mapping[str, Any], now_ms: int) -> None:
-        """Reads `status.scaling.tooFew` and the last step; missing and invalid values stay unknown."""
-        replicas, until_ms = whole(status.get("replicas"), 0), whole(status.get("untilMs"), 0)
-        if replicas is not None and until_ms is not None:
-            hold_ms = min(whole(status.get("holdMs"), 0) or HOLD_MS, MOST_HOLD_MS)
-            self._replicas, self._until_ms, self._hold_ms = replicas, min(until_ms, now_ms + hold_ms), hold_ms
-        before, after, at_ms = (whole(last_step.get(name), 0) for name in ("before", "after", "at"))
-        if before is not None and after is not None and at_ms is not None and 0 < after < before:
-            self._down_at_ms = at_ms
+    def restore(self, status: TooFewStatus | None, last_step: ScalingStep | None, now_ms: int) -> None:
+        """Takes over status.scaling.tooFew and the last step."""
+        if status is not None:
+            self._hold_ms = min(status.hold_ms or HOLD_MS, MOST_HOLD_MS)
+            self._replicas, self._until_ms = status.replicas, min(status.until_ms, now_ms + self._hold_ms)
+        if last_step is not None and 0 < last_step.after < last_step.before:
+            self._down_at_ms = last_step.at_ms

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.schedule import Floor, Window
+from slackwater_operator.api.v1alpha1.status.scaling import ScalingStatus, ScalingStep
 from slackwater_operator.model.group import GroupView
 from slackwater_operator.policies.scaling.behavior import ScalingBehavior
 
@@ -61,26 +61,6 @@ class PartitionLoad:
 
     lag: int | None
     produced_per_s: float | None
-
-
-@dataclass(frozen=True)
-class ScalingStep:
-    """The last step.
-
-    Attributes:
-        before: the number of workers before it.
-        after: the number of workers after it.
-        consumed_per_s_before: the group's throughput before it; None if it was not measured.
-        at_ms: when it began.
-        took_ms: how long it took until the group was settled; None if it is not settled yet or that was not
-            observed.
-    """
-
-    before: int
-    after: int
-    consumed_per_s_before: float | None
-    at_ms: int = 0
-    took_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -177,18 +157,18 @@ class ScalingDecision:
     summary: str = ""
     window_need: float | None = None
 
-    def dump(self) -> dict[str, Any]:
-        """The form in `status.scaling`: `raw` to one digit, and the summary as `reason`."""
-        fields: dict[str, Any] = {
-            "raw": None if self.raw is None else round(self.raw, 1),
-            "capped": self.capped,
-            "cap": self.cap,
-            "damping": self.damping,
-            "applied": self.applied,
-            "reason": self.summary or self.reason,
-            "skewed": [str(partition) for partition in self.skewed[:10]] or None,
-        }
-        return {name: value for name, value in fields.items() if value is not None}
+    def status(self, measured: ScalingStatus) -> ScalingStatus:
+        """status.scaling: what was `measured`, with the decision; the summary is its reason."""
+        return replace(
+            measured,
+            raw=None if self.raw is None else round(self.raw, 1),
+            capped=self.capped,
+            cap=self.cap,
+            damping=self.damping,
+            applied=self.applied,
+            reason=self.summary or self.reason,
+            skewed=tuple(map(str, self.skewed[:10])),
+        )
 
 
 @dataclass(frozen=True)

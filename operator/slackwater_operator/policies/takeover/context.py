@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from slackwater.times import duration
+from slackwater_operator.api.v1alpha1.status.rollout import TAKEOVER, Moving
 from slackwater_operator.model.group import WorkerView
 from slackwater_operator.policies.rollout.restarts import (
     HOPELESS,
@@ -16,10 +17,8 @@ from slackwater_operator.policies.rollout.restarts import (
 )
 from slackwater_operator.policies.takeover.types import (
     STOP,
-    TAKEOVER,
     TELL,
     WAIT,
-    Moving,
     TakeoverDecision,
     TakeoverInput,
     TakeoverMember,

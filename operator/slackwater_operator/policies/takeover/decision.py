@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from slackwater_operator.api.v1alpha1.status.rollout import RESTART, Moving
 from slackwater_operator.model.group import GROUP_UNKNOWN
 from slackwater_operator.policies.takeover.context import (
     FIRST_PROOF_MS,
@@ -29,9 +30,7 @@ from slackwater_operator.policies.takeover.steps import move
 from slackwater_operator.policies.takeover.types import (
     DONE,
     EXTEND,
-    RESTART,
     WITHDRAW,
-    Moving,
     SetView,
     TakeoverDecision,
     TakeoverInput,

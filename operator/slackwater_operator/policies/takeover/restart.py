@@ -10,15 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slackwater.times import duration
+from slackwater_operator.api.v1alpha1.status.rollout import RESTART, Moving
 from slackwater_operator.model.group import WorkerView
 from slackwater_operator.policies.rollout.restarts import RestartView, failure, refusal, stop_summary
 from slackwater_operator.policies.takeover.context import STANDBY, Case, crashes, gone, unknown
 from slackwater_operator.policies.takeover.types import (
     EXTEND,
     REFUSE,
-    RESTART,
     RETIRE,
-    Moving,
     TakeoverDecision,
     TakeoverMember,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slackwater.times import age, duration
+from slackwater_operator.api.v1alpha1.status.rollout import RESTART, TAKEOVER
 from slackwater_operator.model.group import WorkerView
 from slackwater_operator.policies.takeover.context import (
     GETTING_READY,
@@ -25,9 +26,7 @@ from slackwater_operator.policies.takeover.context import (
 from slackwater_operator.policies.takeover.restart import retire_first, retire_now
 from slackwater_operator.policies.takeover.types import (
     FALL_BACK_TO_RESTART,
-    RESTART,
     RETIRE,
-    TAKEOVER,
     WITHDRAW,
     TakeoverDecision,
     TakeoverMember,

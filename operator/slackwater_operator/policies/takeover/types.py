@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from slackwater_operator.api.v1alpha1.status.rollout import TAKEOVER, Moving
 from slackwater_operator.model.group import GroupView, WorkerView
 from slackwater_operator.model.statefulsets import NO_ORDINALS, Ordinals
 from slackwater_operator.policies.rollout.restarts import RolloutPolicy
@@ -20,10 +21,6 @@ DONE, WAIT, EXTEND, TELL, RETIRE, WITHDRAW, REFUSE, STOP = (
     "stop",
 )
 """The actions of a `TakeoverDecision`."""
-
-TAKEOVER = "takeover"
-RESTART = "restart"
-"""How a member moves (`Moving.by`): with its successor beside its predecessor, or after it."""
 
 FALL_BACK_TO_RESTART = "Restart"
 FALL_BACK_TO_STOP = "Stop"
@@ -80,31 +77,6 @@ class TakeoverMember:
     name: str
     old: WorkerView | None = None
     new: WorkerView | None = None
-
-
-@dataclass(frozen=True)
-class Moving:
-    """The takeover in progress; noted in the status before anything is done for it.
-
-    Attributes:
-        ordinal: the member's number.
-        since_ms: since when its successor is awaited (or the member away, for by="restart").
-        generation: the group's generation when its successor was told (before that: when it was noted).
-        lag: the lag of its partitions at that time; None if unknown.
-        by: `takeover`, or `restart`: the predecessor ends first.
-        told_ms: when the successor was last told to take over; 0 before that.
-        tells: how often it has been told.
-        to: the target set; a note of the other direction does not count. "" if unknown.
-    """
-
-    ordinal: int
-    since_ms: int
-    generation: int
-    lag: int | None
-    by: str = TAKEOVER
-    told_ms: int = 0
-    tells: int = 0
-    to: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from slackwater_operator.planner import status_memory
+from slackwater_operator.api.v1alpha1.status import rollout
 from slackwater_operator.policies import conditions
 from slackwater_operator.telemetry import metrics as operator_metrics
 from tests.support.operator import chart, exported_metrics
@@ -188,7 +188,7 @@ def test_the_rollouts_phases_are_those_of_the_operator() -> None:
         text["text"] for made in settings(panel, "mappings") for m in made for text in m["options"].values()
     }
     asked = set(re.findall(r'phase=\\?"(\w+)', panel["targets"][0]["expr"]))
-    assert named == asked == set(status_memory.PHASES)
+    assert named == asked == set(rollout.PHASES)
 
 
 def test_the_group_board_shows_the_important_figures() -> None:

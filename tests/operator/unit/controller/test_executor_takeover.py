@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from slackwater_operator.api.v1alpha1.status.group_status import GroupStatus
 from slackwater_operator.controller.execution.executor import Executor, Outcome
 from slackwater_operator.controller.session import new_session
 from slackwater_operator.kubernetes.errors import KubeConflict, KubeForbidden
@@ -17,7 +18,6 @@ from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.model import names
 from slackwater_operator.planner.actions import Action, CreateSecret, Plan, RequestTakeover, SetReplicas
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from slackwater_operator.planner.status_memory import Memory
 from slackwater_operator.specs.worker_config import takeover_secret
 from slackwater_operator.workers.client import PodAddress, WorkerStatuses
 from tests.operator.unit.planner.simulation.simulated_cluster import Posted
@@ -85,7 +85,7 @@ class Rig:
             for action in actions
         )
         snapshot = GroupSnapshot(now_ms=0, namespace=KEY.namespace, name=KEY.name, uid=uid, generation=1,
-                      memory=Memory(), group=GROUP)  # fmt: skip
+                      memory=GroupStatus(), group=GROUP)  # fmt: skip
         return await self._executor.execute(self.session, snapshot, Plan(actions), now_ms=0)
 
     def key(self, name: str = SECRET) -> str:

@@ -19,7 +19,8 @@ from slackwater.runtime.config.worker_config import HealthConfig
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
-from slackwater_operator.model.worker_status import RestartTimes, Skip
+from slackwater_operator.api.v1alpha1.status.group_status import Skip
+from slackwater_operator.model.worker_status import RestartTimes
 from slackwater_operator.workers.client import PodAddress, WorkerStatuses, parse_status
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -332,5 +333,5 @@ def test_a_worker_reports_lost_logs() -> None:
     [stopped] = status.stopped
     assert (stopped.partition, stopped.reason) == (TopicPartition("t", 1), "LogTruncated")
     assert len(stopped.message) == 2_000
-    assert status.skipped == (Skip(TopicPartition("t", 0), 3, 9, "retention", 5),)
+    assert status.skipped == (Skip("t", 0, 3, 9, "retention", 5),)
     assert status.skipped[0].records == 6

@@ -5,10 +5,11 @@ from __future__ import annotations
 from opentelemetry.sdk.trace import ReadableSpan
 
 from slackwater.tracing.context import TraceContext
+from slackwater_operator.api.v1alpha1.status.group_status import GroupStatus
+from slackwater_operator.api.v1alpha1.status.rollout import RolloutStatus, UnderWay
 from slackwater_operator.controller.operation_traces import OperationTraces
 from slackwater_operator.model.worker_status import RestartTimes, WorkerStatus
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from slackwater_operator.planner.status_memory import Memory, RolloutMemory, UnderWay
 from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, image, rolled, settled, spec
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
 from tests.operator.unit.planner.simulation.takeovers import taking_over
@@ -81,7 +82,7 @@ async def test_each_restart_is_a_span_from_the_decision_to_the_return() -> None:
 
 
 def snapshot(*under_way: UnderWay) -> GroupSnapshot:
-    memory = Memory(rollout=RolloutMemory(under_way=under_way))
+    memory = GroupStatus(rollout=RolloutStatus(under_way=under_way))
     return GroupSnapshot(0, "default", "flights", "uid", 1, memory)
 
 

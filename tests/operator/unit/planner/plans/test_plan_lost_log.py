@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.model.worker_status import Skip, StoppedPartition
+from slackwater_operator.api.v1alpha1.status.group_status import SKIPS_KEPT, Skip
+from slackwater_operator.model.worker_status import StoppedPartition
 from slackwater_operator.planner.actions import EmitEvent
-from slackwater_operator.planner.lost_log import SKIPS_KEPT, SKIPS_SHOWN_MS, take_skips
-from slackwater_operator.planner.status_memory import dump_skip, parse
+from slackwater_operator.planner.lost_log import SKIPS_SHOWN_MS, take_skips
 from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, spec
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
 
@@ -32,7 +32,7 @@ def event_messages(operator: SimulatedOperator, reason: str) -> list[str]:
 
 async def test_skipped_records_are_told_once_and_shown_for_an_hour() -> None:
     simulation, operator = await running()
-    simulation.skipped["flights-1"] = (Skip(A, 100, 150, "retention", simulation.now_ms),)
+    simulation.skipped["flights-1"] = (Skip(*A, 100, 150, "retention", simulation.now_ms),)
     await operator.run(lambda: simulation.condition("Degraded").get("status") == "True")
     degraded = simulation.condition("Degraded")
     assert degraded["reason"] == "RecordsSkipped"
@@ -46,8 +46,8 @@ async def test_skipped_records_are_told_once_and_shown_for_an_hour() -> None:
     # Another worker found the same, since the first one had not committed; and then there is more.
     at_ms = simulation.now_ms
     simulation.skipped["flights-0"] = (
-        Skip(A, 100, 150, "retention", at_ms),
-        Skip(B, 7, 9, "retention", at_ms),
+        Skip(*A, 100, 150, "retention", at_ms),
+        Skip(*B, 7, 9, "retention", at_ms),
     )
     await operator.run(lambda: len(simulation.status["skipped"]) == 2)
     assert len(event_messages(operator, "RecordsSkipped")) == 2
@@ -79,20 +79,13 @@ async def test_a_stopped_partition_is_degraded_with_its_reason_and_not_ready() -
 def test_skips_end_after_an_hour_and_are_bounded() -> None:
     now_ms = 10 * SKIPS_SHOWN_MS
     old, ahead = (
-        Skip(A, 0, 1, "retention", now_ms - SKIPS_SHOWN_MS),
-        Skip(B, 0, 1, "retention", now_ms + 5_000),
+        Skip(*A, 0, 1, "retention", now_ms - SKIPS_SHOWN_MS),
+        Skip(*B, 0, 1, "retention", now_ms + 5_000),
     )
     kept, new = take_skips([old], [old, ahead], now_ms)
-    assert kept == new == (Skip(B, 0, 1, "retention", now_ms),)
+    assert kept == new == (Skip(*B, 0, 1, "retention", now_ms),)
     assert take_skips(kept, [ahead], now_ms + 1_000) == (kept, ())
-    many = [Skip(TopicPartition("t", n), 0, 1, "retention", now_ms) for n in range(SKIPS_KEPT + 20)]
+    many = [Skip("t", n, 0, 1, "retention", now_ms) for n in range(SKIPS_KEPT + 20)]
     kept, new = take_skips([], many, now_ms)
     assert len(kept) == len(new) == SKIPS_KEPT
     assert take_skips(kept, many, now_ms) == (kept, ())
-
-
-def test_skips_are_read_out_of_a_status_whatever_stands_there() -> None:
-    skip = Skip(A, 100, 150, "retention", 5)
-    bad = [{"topic": 5}, {**dump_skip(skip), "to": "x"}, None, {**dump_skip(skip), "at": float("nan")}]
-    assert parse({"skipped": [*bad, dump_skip(skip)]}).skipped == (skip,)
-    assert parse({"skipped": "x"}).skipped == ()

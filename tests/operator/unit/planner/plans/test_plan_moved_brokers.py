@@ -8,9 +8,10 @@ import pytest
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.spec.kafka import Kafka, Security
+from slackwater_operator.api.v1alpha1.status.declaration import dump
+from slackwater_operator.api.v1alpha1.status.group_status import KafkaStatus, parse_status
 from slackwater_operator.planner.actions import DeletePod
 from slackwater_operator.planner.connection import in_force, remembered
-from slackwater_operator.planner.status_memory import KafkaMemory, parse
 from tests.operator.unit.planner.plans.test_plan_foreign_members import OTHER, other
 from tests.operator.unit.planner.plans.test_plan_simulated import started
 from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, settled, spec
@@ -181,8 +182,7 @@ def test_what_the_workers_have_is_kept_in_the_status_and_read_back(security: Sec
         security=security,
         properties={"isolation.level": "read_committed", "max.poll.records": "1"},
     )
-    saved = remembered(had, "id-1").dump()
-    held = parse({"kafka": saved}).kafka
+    held = parse_status({"kafka": dump(remembered(had, "id-1"))}).kafka
     assert held is not None
     assert held.cluster_id == "id-1"
     got = in_force(Kafka(bootstrap_servers=NEW), held, ["old", "new"], "new")
@@ -193,8 +193,8 @@ def test_what_the_workers_have_is_kept_in_the_status_and_read_back(security: Sec
 def test_nonsense_in_a_status_does_no_harm() -> None:
     wanted = Kafka(bootstrap_servers=NEW)
     for held in (
-        KafkaMemory("no port"),
-        KafkaMemory(OLD, "", {"protocol": "NONE"}),
-        KafkaMemory(OLD, "", {"a": "b"}),
+        KafkaStatus("no port"),
+        KafkaStatus(OLD, "", {"protocol": "NONE"}),
+        KafkaStatus(OLD, "", {"a": "b"}),
     ):
         assert in_force(wanted, held, ["old"], "new") == wanted

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.api.v1alpha1.status.group_status import Skip
 from slackwater_operator.kafka.clusters import Round
 from slackwater_operator.kubernetes.errors import KubeError, KubeUnavailable
 from slackwater_operator.kubernetes.object_api import MANAGER
@@ -23,7 +24,6 @@ from slackwater_operator.local.machine.objects import DELETED, LocalObjects
 from slackwater_operator.local.machine.workloads import Workloads
 from slackwater_operator.model import names
 from slackwater_operator.model.worker_status import (
-    Skip,
     StandbyStatus,
     StoppedPartition,
     TakeoverStatus,

@@ -10,14 +10,14 @@ import pytest
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.consumer_group import parse
+from slackwater_operator.api.v1alpha1.status.group_status import GroupStatus
+from slackwater_operator.api.v1alpha1.status.rollout import RESTART, TAKEOVER, Moving, RolloutStatus
 from slackwater_operator.model.group import GroupView, MemberView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.model.statefulsets import StatefulSetSnapshot
 from slackwater_operator.model.worker_status import StandbyStatus, WorkerStatus
 from slackwater_operator.planner.derived_state import derive
 from slackwater_operator.planner.snapshot import GroupSnapshot, PodSnapshot
-from slackwater_operator.planner.status_memory import Memory, RolloutMemory
-from slackwater_operator.policies.takeover.types import RESTART, TAKEOVER, Moving
 from tests.operator.unit.planner.simulation.simulated_cluster import spec
 
 NOW_MS = 1_790_000_000_000
@@ -78,7 +78,7 @@ def snapshot(
         "flights",
         "uid",
         1,
-        Memory(),
+        GroupStatus(),
         group=parse(manifest),
         pods=tuple(pods),
         workers=workers,
@@ -187,11 +187,11 @@ def test_a_member_is_unsettled_while_its_serving_pod_terminates() -> None:
 
 
 def test_a_member_that_moves_by_a_restart_is_still_one_while_it_has_no_pod() -> None:
-    moving = Moving(1, NOW_MS, 1, 0, RESTART, to="flights-b")
+    moving = Moving(1, NOW_MS, 1, 0, RESTART, to="flights-b", ended_ms=NOW_MS - 700)
     here = replace(
         snapshot([A0], {"flights-a-0": runs("flights-a-0")}),
         sets={"a": seen_set("a", 0, 1), "b": seen_set("b", 1, 0)},
-        memory=Memory(RolloutMemory(moving=moving, ended_ms=NOW_MS - 700)),
+        memory=GroupStatus(rollout=RolloutStatus(moving=moving)),
     )
     assert here.replicas == 2
     got = derive(here)
@@ -204,7 +204,7 @@ def test_a_member_that_moves_by_a_restart_is_still_one_while_it_has_no_pod() -> 
         Moving(1, NOW_MS, 1, 0, TAKEOVER, to="flights-b"),
         Moving(900_000, NOW_MS, 1, 0, RESTART, to="flights-b"),
     ):
-        assert replace(here, memory=Memory(RolloutMemory(moving=other))).replicas == 1
+        assert replace(here, memory=GroupStatus(rollout=RolloutStatus(moving=other))).replicas == 1
 
 
 LOST = {"node": "node-7", "node_lost": True, "ready": False}

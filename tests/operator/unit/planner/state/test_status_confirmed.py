@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from slackwater_operator.api.v1alpha1.status.group_status import GroupStatus
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status import CONFIRM_EVERY_MS, to_write
-from slackwater_operator.planner.status_memory import Memory
 
 NOW_MS = 1_795_000_000_000
 NOW = "2026-11-18T11:06:40Z"
 STATUS: dict[str, Any] = {"observedGeneration": 1, "lag": 7}
 SNAPSHOT = GroupSnapshot(
-    NOW_MS, "air", "flights", "uid", 1, Memory(), status={**STATUS, "lastConfirmedTime": NOW}
+    NOW_MS, "air", "flights", "uid", 1, GroupStatus(), status={**STATUS, "lastConfirmedTime": NOW}
 )
 
 

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from slackwater_operator.api.v1alpha1.status.rollout import StepState
 from slackwater_operator.policies.rollout.analysis import Measurement, MetricRule, MetricValue
 from slackwater_operator.policies.rollout.steps import (
     StepRule,
     StepsDecision,
     StepsInput,
     StepsPolicy,
-    StepState,
     decide_steps,
+    last_result,
 )
 
 ONE = StepRule(workers=1)
@@ -138,12 +139,12 @@ def test_measurements_out_of_range_up_to_the_limit_begin_the_time_anew() -> None
 def test_the_last_result_is_that_of_the_last_measurement_of_the_step() -> None:
     rollout = Rollout(ONE, ANALYSIS, UNTIL_PROMOTED, failure_limit=1)
     rollout.decide(updated=1)
-    assert rollout.state.last_result == ""
+    assert last_result(rollout.state) == ""
     for value, result in ((0.0, "successful"), (None, "inconclusive"), (0.5, "failed"), (0.0, "successful")):
         rollout.measure(value)
-        assert rollout.state.last_result == result
+        assert last_result(rollout.state) == result
     rollout.measure(0.0)
-    assert (rollout.state.index, rollout.state.last_result) == (2, ""), "the pause measures nothing"
+    assert (rollout.state.index, last_result(rollout.state)) == (2, ""), "the pause measures nothing"
 
 
 def test_measurements_without_a_result_never_let_it_go_on() -> None:

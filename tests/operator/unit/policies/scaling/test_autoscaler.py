@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import random
 from dataclasses import replace
@@ -13,6 +12,9 @@ from hypothesis import given, settings, strategies as st
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.schedule import Window
+from slackwater_operator.api.v1alpha1.status.declaration import dump
+from slackwater_operator.api.v1alpha1.status.group_status import parse_status
+from slackwater_operator.api.v1alpha1.status.scaling import ScalingStatus, TooFewStatus
 from slackwater_operator.model.group import GroupView, MemberView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.policies.scaling.autoscaler import (
@@ -42,7 +44,7 @@ def ramp(now_ms: int) -> float:
 def test_a_ramp_up_and_down_again(partitions: int) -> None:
     policy = ScalingPolicy(3, 8, catch_up_ms=2 * MINUTE)
     group = SimulatedGroup(partitions, 3, 100.0, policy, ramp)
-    group.autoscaler.restore({"capacityPerS": 100, "lostMs": 3_000}, now_ms=START)
+    group.autoscaler.restore(scaling({"capacityPerS": 100, "lostMs": 3_000}), now_ms=START)
     group.run(12 * MINUTE)
     numbers = [3, *(step.after for step in group.steps)]
     top = numbers.index(8)
@@ -94,7 +96,7 @@ def test_a_need_that_falls_for_long_is_followed_in_few_steps(fall_s: int, number
         return 700.0 - 600.0 * min((now_ms - START) / 1000 / fall_s, 1.0)
 
     group = SimulatedGroup(24, 8, 100.0, policy, produced)
-    group.autoscaler.restore({"capacityPerS": 100, "lostMs": 1_000}, now_ms=START)
+    group.autoscaler.restore(scaling({"capacityPerS": 100, "lostMs": 1_000}), now_ms=START)
     group.run(15 * MINUTE)
     assert [step.after for step in group.steps] == numbers
     waited = sum(decision.damping == "falling" for decision in group.decisions) * 500
@@ -111,7 +113,7 @@ def test_bursts_do_not_make_the_number_go_up_and_down_with_each() -> None:
         return 2_500.0 if (now_ms - START) // 1_000 % 300 < 60 else 300.0
 
     group = SimulatedGroup(12, 2, 1_000.0, policy, produced)
-    group.autoscaler.restore({"capacityPerS": 1_000, "lostMs": 1_000}, now_ms=START)
+    group.autoscaler.restore(scaling({"capacityPerS": 1_000, "lostMs": 1_000}), now_ms=START)
     group.run(60 * MINUTE)
     numbers = [2, *(step.after for step in group.steps)]
     assert numbers.count(max(numbers)) > 1, f"up again and again: {numbers}"
@@ -126,14 +128,14 @@ def test_bursts_do_not_make_the_number_go_up_and_down_with_each() -> None:
 
 def test_the_number_that_was_too_few_outlives_the_operator_and_is_tried_again_later() -> None:
     old = autoscaler()
-    old.restore({"lastStep": {"before": 4, "after": 2, "at": START - MINUTE}}, now_ms=START)
+    old.restore(scaling({"lastStep": {"before": 4, "after": 2, "at": START - MINUTE}}), now_ms=START)
     decision = old.decide(snapshot(0, (90_000, 0)), 2, now_ms=START, settled_since_ms=START - MINUTE)
     old.stepping(2, 4, decision, now_ms=START)
-    saved = old.dump()
-    assert saved["tooFew"] == {"replicas": 2, "untilMs": START + HOLD_MS, "holdMs": HOLD_MS}
+    too_few = old.status().too_few
+    assert too_few == TooFewStatus(2, START + HOLD_MS, HOLD_MS)
     new = autoscaler()
-    new.restore(json.loads(json.dumps(saved)), now_ms=START + 5_000)
-    assert new.dump()["tooFew"] == saved["tooFew"]
+    new.restore(old.status(), now_ms=START + 5_000)
+    assert new.status().too_few == too_few
 
 
 @pytest.mark.parametrize(
@@ -148,10 +150,10 @@ def test_the_number_that_was_too_few_outlives_the_operator_and_is_tried_again_la
 )
 def test_which_step_down_was_a_mistake(last: dict[str, int], before: int, after: int, mistaken: bool) -> None:
     scaler = autoscaler()
-    scaler.restore({"lastStep": last}, now_ms=START)
+    scaler.restore(scaling({"lastStep": last}), now_ms=START)
     decision = scaler.decide(snapshot(0, (90_000, 0)), before, now_ms=START, settled_since_ms=START)
     scaler.stepping(before, after, decision, now_ms=START)
-    assert ("tooFew" in scaler.dump()) is mistaken
+    assert (scaler.status().too_few is not None) is mistaken
 
 
 def test_steps_keep_apart_what_a_rebalance_costs_tenfold() -> None:
@@ -203,7 +205,7 @@ def test_under_constant_load_it_comes_to_rest(
         rebalance_ms=rebalance_ms,
         noise=lambda now_ms: random.Random(f"{seed} {now_ms}").uniform(0.9, 1.1),
     )
-    group.autoscaler.restore({"capacityPerS": 100}, now_ms=START)
+    group.autoscaler.restore(scaling({"capacityPerS": 100}), now_ms=START)
     group.run(20 * MINUTE)
     directions = [step.after > step.before for step in group.steps]
     assert directions == sorted(directions, reverse=True), group.steps  # never up again after down
@@ -248,6 +250,11 @@ def snapshot(second: float, *offsets: tuple[int | None, int | None]) -> KafkaSna
     return KafkaSnapshot(START + round(second * 1000), STABLE, topic, ends, done)
 
 
+def scaling(status: object) -> ScalingStatus:
+    """What an operator reads out of status.scaling."""
+    return parse_status({"scaling": status}).scaling
+
+
 def autoscaler(**more: object) -> Autoscaler:
     policy = replace(ScalingPolicy(0, None, lag_per_replica=1_000, idle_after_ms=10_000), **more)  # type: ignore[arg-type]
     return Autoscaler(policy, window_ms=10_000, down_window_ms=20_000, settle_ms=1_000)
@@ -263,7 +270,7 @@ def test_figures_for_people() -> None:
     assert scaler.lag_seconds() == {T0: pytest.approx(4.0), T1: 0.0}
     assert scaler.capacity_per_s is None  # 0 records of lag at first: no telling what it could have done
     assert scaler.drain_seconds(1) is None
-    scaler.restore({"capacityPerS": 90}, now_ms=START)
+    scaler.restore(scaling({"capacityPerS": 90}), now_ms=START)
     assert scaler.hot() == (T0,)
     assert scaler.drain_seconds(1) == math.inf
     assert scaler.drain_seconds(2) == pytest.approx(400 / 70)  # 400 behind, 180/s against 110/s
@@ -332,8 +339,8 @@ def test_what_outlives_the_operator() -> None:
     decision = old.decide(snapshot(10, (100_000, 1_230), (50, 50)), 3, now_ms=START, settled_since_ms=START)
     old.stepping(3, 6, replace(decision, takes_back=True), now_ms=START)
     old.stepped(7_000, 2 * 900)
-    saved = json.loads(json.dumps(old.dump()))
-    assert saved == {
+    saved = old.status()
+    assert dump(saved) == {
         "lastStep": {"before": 3, "after": 6, "at": START, "consumedPerS": 123.0, "tookMs": 7_000},
         "ceiling": {"replicas": 6, "untilMs": START + CEILING_MS},
         "settleMs": 9_000,
@@ -348,7 +355,7 @@ def test_what_outlives_the_operator() -> None:
     assert new.last_step == old.last_step
     assert (new.consumed_per_s, new.produced_per_s) == (None, None)
     new.observe(snapshot(20, (100_000, 0), (50, 50)), 6)
-    assert new.dump() == saved
+    assert new.status() == saved
 
 
 @pytest.mark.parametrize(
@@ -361,13 +368,13 @@ def test_what_outlives_the_operator() -> None:
 )
 def test_a_status_that_makes_no_sense_says_nothing(status: dict[str, object]) -> None:
     scaler = autoscaler()
-    scaler.restore(status, now_ms=START)
-    assert scaler.dump() == {"settleMs": 1_000}
+    scaler.restore(scaling(status), now_ms=START)
+    assert scaler.status() == ScalingStatus(settle_ms=1_000)
 
 
 def test_a_new_operator_holds_until_it_has_measured() -> None:
     scaler = autoscaler(lag_per_replica=None, catch_up_ms=60_000)
-    scaler.restore({"capacityPerS": 100}, now_ms=START)
+    scaler.restore(scaling({"capacityPerS": 100}), now_ms=START)
     first = snapshot(0, (90_000, 0))
     scaler.observe(first, 1)
     decision = scaler.decide(first, 1, now_ms=START, settled_since_ms=START - 60_000)
@@ -378,7 +385,7 @@ def test_a_step_is_judged_by_its_throughput_for_a_while_only() -> None:
     def taken_back(after_ms: int) -> bool:
         scaler = autoscaler(min_replicas=1)
         document = {"lastStep": {"before": 1, "after": 2, "at": START - after_ms, "consumedPerS": 500}}
-        scaler.restore(document, now_ms=START)
+        scaler.restore(scaling(document), now_ms=START)
         for second in range(11):
             scaler.observe(snapshot(second, (90_000, second * 100), (90_000, 0)), 2)
         newest = snapshot(10, (90_000, 1_000), (90_000, 0))

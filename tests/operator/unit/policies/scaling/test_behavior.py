@@ -9,6 +9,7 @@ import pytest
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.consumer_group import parse
+from slackwater_operator.api.v1alpha1.status.scaling import ScalingStep
 from slackwater_operator.model.group import GroupView, MemberView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.policies.resource_policies import scaling_policy
@@ -145,7 +146,7 @@ def test_the_policies_limit_what_the_autoscaler_decides_and_outlive_the_operator
     decision = scaler.decide(snapshot(NOW, 1_000), 2, now_ms=NOW, settled_since_ms=NOW - MINUTE)
     assert decision.applied == 4
     scaler.stepping(2, 4, decision, now_ms=NOW)
-    saved = scaler.dump()
+    saved = scaler.status()
     other = Autoscaler(policy, window_ms=10_000, down_window_ms=20_000, settle_ms=0)
     other.restore(saved, now_ms=NOW + 1_000)
     for each in (scaler, other):
@@ -270,13 +271,15 @@ def test_a_mistake_that_is_repeated_holds_for_longer_each_time() -> None:
     memory, at_ms, holds = TooFew(), NOW, []
     for _ in range(4):
         swing(memory, at_ms)
-        saved = memory.dump()
+        saved = memory.status()
         assert saved is not None
-        holds.append(saved["holdMs"])
+        holds.append(saved.hold_ms)
         other = TooFew()
-        other.restore(saved, {"before": 8, "after": 3, "at": at_ms}, at_ms + MINUTE + 30_000)
-        assert other.dump() == saved
-        at_ms = saved["untilMs"] + MINUTE
+        other.restore(saved, ScalingStep(8, 3, at_ms=at_ms), at_ms + MINUTE + 30_000)
+        assert other.status() == saved
+        at_ms = saved.until_ms + MINUTE
     assert holds == [HOLD_MS, 2 * HOLD_MS, MOST_HOLD_MS, MOST_HOLD_MS]
     swing(memory, at_ms + HOLD_MS)
-    assert (memory.dump() or {})["holdMs"] == HOLD_MS, "after a quiet time it begins anew"
+    saved = memory.status()
+    assert saved is not None
+    assert saved.hold_ms == HOLD_MS, "after a quiet time it begins anew"

@@ -51,7 +51,7 @@ class Watched:
         self.forced.observe(observed, now_ms=at_ms)
         self.autoscaler.lag_seconds()
         self.autoscaler.drain_seconds(3)
-        self.autoscaler.dump()
+        self.autoscaler.status()
 
 
 @pytest.mark.long

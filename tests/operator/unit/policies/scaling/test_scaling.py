@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.schedule import Floor
+from slackwater_operator.api.v1alpha1.status.scaling import ScalingStatus, ScalingStep
 from slackwater_operator.model.group import GroupView
 from slackwater_operator.policies.scaling.decision import decide_manual, decide_scaling
 from slackwater_operator.policies.scaling.rates import Capacity, RateWindow, Sample
@@ -20,7 +21,6 @@ from slackwater_operator.policies.scaling.types import (
     ScalingDecision,
     ScalingInput,
     ScalingPolicy,
-    ScalingStep,
 )
 
 STABLE = GroupView("Stable")
@@ -535,17 +535,12 @@ def test_a_users_number_waits_for_the_end_of_a_rebalance_but_not_for_ever() -> N
 
 
 def test_a_decision_as_it_stands_in_the_status() -> None:
-    saved = decide(BY_LAG, scaling_input(1, 1_000_000, 0, 0, 0)).dump()
-    assert saved == {
-        "raw": 1.0,
-        "capped": 1,
-        "cap": "",
-        "damping": "",
-        "applied": 1,
-        "reason": "1 is right",
-        "skewed": ["t-0"],
-    }
-    assert "raw" not in decide(BY_LAG, scaling_input(1, None)).dump()
+    measured = ScalingStatus(settle_ms=900)
+    status = decide(BY_LAG, scaling_input(1, 1_000_000, 0, 0, 0)).status(measured)
+    assert status == ScalingStatus(
+        raw=1.0, capped=1, applied=1, reason="1 is right", skewed=("t-0",), settle_ms=900
+    )
+    assert decide(BY_LAG, scaling_input(1, None)).status(status).raw is None
 
 
 # -- a step up that waits, and how large it is --

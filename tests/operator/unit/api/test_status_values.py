@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from slackwater_operator.model.status_values import mapping, number, objects, text, two_digits, whole
+from slackwater_operator.api.v1alpha1.status.values import mapping, number, objects, text, two_digits, whole
 
 
 @pytest.mark.parametrize("value", [None, 3, "a", [], [("a", 1)], True])

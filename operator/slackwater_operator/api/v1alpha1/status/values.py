@@ -9,7 +9,7 @@ from typing import Any
 
 def mapping(value: object) -> Mapping[str, Any]:
     """An object; an empty one for anything else."""
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, (dict, Mapping)) else {}
 
 
 def objects(value: object) -> list[Mapping[str, Any]]:
@@ -31,6 +31,8 @@ def number(value: object, least: float = -math.inf) -> float | None:
 
 def whole(value: object, least: float = -math.inf) -> int | None:
     """A number of at least `least` without its fraction; None for anything else."""
+    if type(value) is int:  # as nearly all are
+        return value if value >= least else None
     known = number(value, least)
     return None if known is None else int(known)
 
