@@ -1,6 +1,6 @@
-"""The command ``slackwater`` as an application of spark-submit, which takes a file whose name ends in .py::
+"""The command ``slackwater`` as an application of spark-submit, which takes a file whose name ends in .py.
 
-spark-submit ... PATH/slackwater/submit.py backfill -f group.yaml --from earliest
+As in: spark-submit ... PATH/slackwater/submit.py backfill -f group.yaml --from earliest
 """
 
 import sys

@@ -85,10 +85,12 @@ class Pace:
 
 
 def emit(event: str, **fields: object) -> None:
+    """Prints an event as a line of JSON."""
     print(json.dumps({"event": event, "ts_ms": SYSTEM_CLOCK.wall_ms(), **fields}), flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Produces the records; see `--help`."""
     parser = argparse.ArgumentParser(prog="python -m slackwater_operator.demo.feed")
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)

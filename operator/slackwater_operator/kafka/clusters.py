@@ -102,8 +102,9 @@ class Clusters:
         Args:
             options: what a cluster's connections need, read when they are opened.
             round_timeout_ms: bounds every call, with connecting.
-            first_backoff_ms, longest_backoff_ms: a cluster that was away is tried again after a back-off
-                (doubled each time, with a fifth of jitter), and gives None at once in between.
+            first_backoff_ms: the back-off after which a cluster that was away is tried again; it doubles each
+                time, with a fifth of jitter. In between the cluster gives None at once.
+            longest_backoff_ms: the longest back-off.
             rng: of the jitter.
             look_up: resolves the brokers' names.
             receive_message_max_bytes: the largest answer that is read; None: the client's default.

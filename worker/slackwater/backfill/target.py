@@ -26,10 +26,12 @@ def config_for(config: WorkerConfig, *, sink: list[str], handler: str = "") -> W
     """``config`` with another sink and handler.
 
     Args:
+        config: the group's configuration.
         sink: a YAML file with a ``sink`` section, or ``KEY=VALUE``s which replace fields of the group's sink.
         handler: ``module:function``; "": the group's.
 
-    Raises ConfigError.
+    Raises:
+        ConfigError: the new configuration is not valid.
     """
     document = dump(config)
     if handler:

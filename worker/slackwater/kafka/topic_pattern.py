@@ -26,9 +26,9 @@ _OPEN_COUNT = re.compile(r"\{,[0-9]+\}")
 
 
 class TopicPattern:
-    """A regular expression that topics' names match from their beginning, as with ``re.match``.
+    r"""A regular expression that topics' names match from their beginning, as with ``re.match``.
 
-    Takes RE2's syntax, and of Python's also ``\\Z`` (the end of the name) and a compiled pattern with the
+    Takes RE2's syntax, and of Python's also ``\Z`` (the end of the name) and a compiled pattern with the
     flags IGNORECASE, MULTILINE and DOTALL.
 
     Args:

@@ -12,10 +12,10 @@ _LONGEST_DIGITS = 20
 
 
 def one_line(text: object, limit: int = 500) -> str:
-    """The text made safe for one line of a log, an event or a condition.
+    r"""The text made safe for one line of a log, an event or a condition.
 
     Control characters, line and paragraph separators, and what turns the direction of text are written as
-    their escapes (``\\n``, ``\\x1b``, ``\\u202e``), so nobody can add a line or move a terminal's cursor.
+    their escapes (``\n``, ``\x1b``, ``\u202e``), so nobody can add a line or move a terminal's cursor.
     What is longer than ``limit`` characters then is cut off, and ends in ``...``.
     """
     # One more, so that what is cut off below is seen.

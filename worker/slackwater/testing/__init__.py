@@ -1,4 +1,6 @@
-"""Tests of what users write. A handler is run without a broker and without a table:
+"""Tests of what users write.
+
+A handler is run without a broker and without a table:
 
     from slackwater.testing import run
 

@@ -75,7 +75,8 @@ class Replay:
         progress: Callable[[str], None] = lambda line: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """
+        """Sends nothing yet.
+
         Args:
             log: the dead-letter topic.
             consumer: another one than the log's, which is in the midst of reading.
@@ -88,6 +89,7 @@ class Replay:
             dry_run: sends and notes nothing.
             oldest_ms: below which time a topic's retention deletes records; None: none.
             progress: is told what was sent, in a line.
+            clock: the time.
         """
         self._log, self._consumer, self._make_producer = log, consumer, producer
         self._to, self._keep_timestamp, self._again, self._dry_run = to, keep_timestamp, again, dry_run

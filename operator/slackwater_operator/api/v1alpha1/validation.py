@@ -128,9 +128,9 @@ def milliseconds(properties: Mapping[str, str], name: str, default: int) -> int:
 
 
 def whole_pattern(pattern: str) -> str:
-    """The expression that matches, from the start of a name, the names that `pattern` matches as a whole.
+    r"""The expression that matches, from the start of a name, the names that `pattern` matches as a whole.
 
-    It ends in Python's `\\Z`, which `TopicPattern` accepts, and workers of older images as well.
+    It ends in Python's `\Z`, which `TopicPattern` accepts, and workers of older images as well.
     """
     return rf"(?:{pattern})\Z"
 

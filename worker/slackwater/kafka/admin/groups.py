@@ -65,6 +65,8 @@ async def list_groups(cluster: Cluster, attempts: Attempts, states: Iterable[str
 async def describe(
     cluster: Cluster, attempts: Attempts, group_ids: Iterable[str]
 ) -> PerItem[str, GroupDescription]:
+    """Describes groups (DescribeGroups), each at its coordinator."""
+
     async def ask(node_id: int, groups: list[str]) -> Mapping[str, GroupDescription | KafkaError]:
         request = m.DescribeGroupsRequest(groups=groups)
         answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
@@ -152,6 +154,8 @@ def _read(decode: Callable[[bytes], T], data: bytes) -> T | None:
 
 
 async def delete(cluster: Cluster, attempts: Attempts, group_ids: Iterable[str]) -> PerItem[str, None]:
+    """Deletes groups (DeleteGroups), each at its coordinator."""
+
     async def ask(node_id: int, groups: list[str]) -> Mapping[str, KafkaError | None]:
         request = m.DeleteGroupsRequest(groups_names=groups)
         answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)

@@ -22,6 +22,7 @@ Committed = PerItem[TopicPartition, OffsetAndMetadata]
 async def list_offsets(
     cluster: Cluster, attempts: Attempts, wanted: Mapping[TopicPartition, int], *, isolation_level: int
 ) -> PerItem[TopicPartition, OffsetAndTimestamp]:
+    """Looks offsets up (ListOffsets) by time in ms, or by `-1` (the end) and `-2` (the beginning)."""
     cluster.track_also({tp.topic for tp in wanted})
 
     async def ask(
@@ -68,6 +69,8 @@ def _offset(topic: str, partition: m.ListOffsetsResponsePartitionResponse) -> Of
 async def committed(
     cluster: Cluster, attempts: Attempts, group_ids: Iterable[str], partitions: list[TopicPartition] | None
 ) -> PerItem[str, Committed]:
+    """Reads what groups have committed (OffsetFetch), for the partitions, or for all where they are None."""
+
     async def ask(node_id: int, groups: list[str]) -> Mapping[str, Committed | KafkaError]:
         results: dict[str, Committed | KafkaError] = {}
         waiting = list(groups)

@@ -36,6 +36,7 @@ def _controller(cluster: Cluster) -> int:
 async def create(
     cluster: Cluster, attempts: Attempts, topics: Iterable[NewTopic], *, validate_only: bool
 ) -> PerItem[str, TopicDescription]:
+    """Creates topics (CreateTopics), or only checks whether that would succeed."""
     by_name = {topic.name: topic for topic in topics}
 
     async def attempt(names: list[str]) -> Mapping[str, TopicDescription | KafkaError]:
@@ -73,6 +74,8 @@ def _created(topic: m.CreateTopicsResponseTopic) -> TopicDescription | KafkaErro
 
 
 async def delete(cluster: Cluster, attempts: Attempts, names: Iterable[str]) -> PerItem[str, None]:
+    """Deletes topics (DeleteTopics)."""
+
     async def attempt(left: list[str]) -> Mapping[str, KafkaError | None]:
         def make(version: int) -> m.DeleteTopicsRequest:
             timeout_ms = attempts.left_ms
@@ -193,6 +196,8 @@ async def _as_wanted(
 
 
 async def describe_cluster(cluster: Cluster, attempts: Attempts) -> ClusterDescription:
+    """Describes the cluster (DescribeCluster)."""
+
     async def attempt(_: list[None]) -> Mapping[None, ClusterDescription | KafkaError]:
         try:
             answer = await cluster.send_any(m.DescribeClusterRequest(), timeout_ms=attempts.left_ms)
@@ -213,6 +218,8 @@ async def describe_cluster(cluster: Cluster, attempts: Attempts) -> ClusterDescr
 async def describe_configs(
     cluster: Cluster, attempts: Attempts, resources: Iterable[ConfigResource]
 ) -> PerItem[ConfigResource, dict[str, ConfigEntry]]:
+    """Reads the settings of topics and brokers (DescribeConfigs)."""
+
     async def attempt(
         left: list[ConfigResource],
     ) -> Mapping[ConfigResource, dict[str, ConfigEntry] | KafkaError]:

@@ -43,6 +43,7 @@ class DecompressionError(RecordError):
 
 
 def too_large(limit: int) -> DecompressionError:
+    """The error about bytes that decompress to more than `limit`."""
     return DecompressionError(
         f"it unfolds to more than {limit} bytes; raise fetch.max.decompressed.bytes to accept that"
     )

@@ -265,6 +265,7 @@ def probe(remote: str) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Asks a server whether it answers; 0 if it does."""
     parser = argparse.ArgumentParser(
         prog="python -m slackwater.pipeline.engines.connect_server", description=__doc__
     )

@@ -160,7 +160,7 @@ class LogObjects:
         self.address = f"{address}/{folder}"
 
     def names(self) -> list[str]:
-        """Those that are there. (A store has no folders that could be gone.)"""
+        """Those that are there; a store has no folders that could be gone."""
         return [path.rpartition("/")[2] for path in self._objects.list(self._folder)]
 
     def read(self, name: str, most_bytes: int) -> bytes:
