@@ -112,8 +112,8 @@ class WorkerView:
     """
 
     name: str
-    alive: bool
-    phase: str
+    alive: bool = False
+    phase: str = ""
     revision: str = ""
     generation: int = -1
     leader: bool = False

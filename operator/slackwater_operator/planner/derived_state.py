@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.model.group import GroupView, WorkerView
@@ -124,44 +124,36 @@ def worker_view(
     ended_ms = restart.ended_ms if restart is not None else _ended_ms(snapshot, member)
     if pod is None:
         lacking = (why for name, why in snapshot.not_created.items() if snapshot.member_of(name) == member)
-        return WorkerView(member, alive=False, phase="", ended_ms=ended_ms, trouble=next(lacking, ""))
-    status = snapshot.worker(pod) if pod.started else None
-    if status is None:
-        return WorkerView(
-            name=member,
-            alive=pod.started,
-            phase="",
-            revision=pod.revision,
-            ended_ms=ended_ms if ended_ms is not None else pod.ended_ms,
-            failures=pod.restarts,
-            uid=pod.uid,
-            terminating=pod.deleting,
-            trouble=_kept(snapshot, pod) or pod.trouble,
-            pod=pod.name,
-            can_hand_over=pod.can_hand_over,
-        )
-    own = [lag.get(partition) for partition in status.assignment]
-    known = [lag_of_partition for lag_of_partition in own if lag_of_partition is not None]
-    return WorkerView(
+        return WorkerView(member, ended_ms=ended_ms, trouble=next(lacking, ""))
+    worker = WorkerView(
         name=member,
         alive=pod.started,
-        phase=status.phase,
         revision=pod.revision,
-        generation=status.generation,
-        leader=status.is_leader,
         ended_ms=ended_ms if ended_ms is not None else pod.ended_ms,
-        running_since_ms=status.running_since_ms,
-        lag=sum(known) if len(known) == len(own) else None,
-        waiting_since_ms=status.waiting_since_ms,
         failures=pod.restarts,
         uid=pod.uid,
         terminating=pod.deleting,
-        trouble=status.error or (status.standby.reason if status.standby is not None else "") or pod.trouble,
+        trouble=_kept(snapshot, pod) or pod.trouble,
         pod=pod.name,
+        can_hand_over=pod.can_hand_over,
+    )
+    status = snapshot.worker(pod) if pod.started else None
+    if status is None:
+        return worker
+    own = [lag.get(partition) for partition in status.assignment]
+    known = [lag_of_partition for lag_of_partition in own if lag_of_partition is not None]
+    return replace(
+        worker,
+        phase=status.phase,
+        generation=status.generation,
+        leader=status.is_leader,
+        running_since_ms=status.running_since_ms,
+        lag=sum(known) if len(known) == len(own) else None,
+        waiting_since_ms=status.waiting_since_ms,
+        trouble=status.error or (status.standby.reason if status.standby is not None else "") or pod.trouble,
         holder=pod.name if status.is_member else status.holder,
         standby_since_ms=status.standby.since_ms if status.standby is not None else None,
         handed_over=status.standby is not None and status.standby.handed_over,
-        can_hand_over=pod.can_hand_over,
         member_id=status.member_id,
         unwritten=len(status.takeover.waiting_ms) if status.takeover is not None else 0,
     )

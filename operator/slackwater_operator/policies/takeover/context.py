@@ -137,7 +137,7 @@ class Case:
         new_counts = in_new and (not in_old or (member.new is not None and member.new.running))
         old_runs = in_old and member.old is not None and member.old.running
         worker = member.new if new_counts and not old_runs else member.old if in_old else None
-        return worker if worker is not None else WorkerView(member.name, alive=False, phase="")
+        return worker if worker is not None else WorkerView(member.name)
 
     @property
     def views(self) -> tuple[WorkerView, ...]:

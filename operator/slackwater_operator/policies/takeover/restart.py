@@ -94,7 +94,7 @@ def after_retiring(case: Case, member: TakeoverMember) -> TakeoverDecision | Non
     if not covered:
         return fill_hole(case, member)
     assert case.note is not None
-    new = member.new or WorkerView(member.name, alive=False, phase="")
+    new = member.new or WorkerView(member.name)
     if case.forward:
         restart = RestartView(member.name, case.note.generation, case.note.lag, since_ms=case.note.since_ms)
         failed = failure(case.policy.rollout, case.rollout_input(new), restart, new)
