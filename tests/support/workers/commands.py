@@ -14,14 +14,21 @@ from subprocess import CompletedProcess
 from slackwater import cli
 
 
-def run_command(folder: Path, *words: str) -> CompletedProcess[str]:
+class Terminal(io.StringIO):
+    """What a program takes for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def run_command(folder: Path, *words: str, terminal: bool = False) -> CompletedProcess[str]:
     """Runs ``slackwater WORDS``; handlers that it loads are modules below ``folder``."""
-    return run(folder, lambda: cli.main([*words]))
+    return run(folder, lambda: cli.main([*words]), Terminal() if terminal else io.StringIO())
 
 
-def run(folder: Path, main: Callable[[], int]) -> CompletedProcess[str]:
+def run(folder: Path, main: Callable[[], int], output: io.StringIO | None = None) -> CompletedProcess[str]:
     """Runs ``main`` as in a process of its own: no module below ``folder`` is loaded before it, or after."""
-    output, errors = io.StringIO(), io.StringIO()
+    output, errors = output or io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors), _own_modules(folder):
         try:
             code = main()

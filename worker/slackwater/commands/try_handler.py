@@ -8,14 +8,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.commands.arguments import whole_number
-from slackwater.commands.display import print_table
+from slackwater.commands.display import ProgressLines, print_table, terminal
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.delivery.pace import FIRST_RECORDS
@@ -33,12 +33,16 @@ if TYPE_CHECKING:
     from slackwater.kafka.records import RecordColumns
     from slackwater.runtime.delivery.dead_letters import Letter
 
+ShowProgress = Callable[[int, int, str], None]
+
 DEFAULT_LIMIT = 100
 MOST = 100_000
 MOST_BYTES = 1024**3
 """The most records of a run, and bytes in them: they are all in memory."""
 MOST_VALUE = 200
 """Characters of a dead letter's value."""
+SHOWN = 20
+"""How many rows, and how many dead letters, a terminal shows without ``--all``."""
 
 
 def register(subparsers: Any) -> None:
@@ -73,6 +77,11 @@ def register(subparsers: Any) -> None:
         default="table",
         metavar="table|json|FILE.arrow",
         help="table (the default), one JSON document, or an Arrow IPC file of the rows beside the counts",
+    )
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help=f"print all rows and dead letters on a terminal, too, which shows the first {SHOWN} of each",
     )
     parser.set_defaults(run=run)
 
@@ -115,15 +124,18 @@ def run(arguments: argparse.Namespace) -> int:
     Raises WorkerError with the code of a worker for the same error, and KafkaError.
     """
     config = config_of(arguments)
-    tried = try_handler(config, arguments.starts, arguments.limit)
+    with ProgressLines() as lines:
+        progress = lines.progress if terminal() is not None else lambda *_: None
+        tried = try_handler(config, arguments.starts, arguments.limit, progress)
+    most = SHOWN if sys.stdout.isatty() and not arguments.all else MOST
     if arguments.output == "json":
         print(json.dumps(_document(tried)))
     else:
         if arguments.output == "table":
-            _print_rows(tried)
+            _print_rows(tried.rows, most)
         else:
             _write(tried.rows, Path(arguments.output))
-        _print_summary(tried)
+        _print_summary(tried, most)
     if tried.letters and not config.dead_letter_topic:
         why = "no deadLetterTopic is configured: a worker would end with code 4 at the first dead letter"
         print(why, file=sys.stderr)
@@ -131,14 +143,25 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def try_handler(config: WorkerConfig, starts: list[Start], limit: int) -> Tried:
-    """Reads up to ``limit`` records and runs the handler on them. Raises WorkerError, KafkaError."""
+def try_handler(config: WorkerConfig, starts: list[Start], limit: int, progress: ShowProgress) -> Tried:
+    """Reads up to ``limit`` records and runs the handler on them.
+
+    Args:
+        config: the group's configuration.
+        starts: where to begin.
+        limit: how many records to read.
+        progress: is told how many records of how many were read, then handled.
+
+    Raises:
+        WorkerError: as of a worker.
+        KafkaError: the brokers cannot be reached, or refuse.
+    """
     clock = SYSTEM_CLOCK
     began = clock.mono_ms()
     clients.check_reachable(config)
     consumer = clients.reader(config)
     try:
-        records = _read(consumer, starts, limit)
+        records = _read(consumer, starts, limit, progress)
     finally:
         consumer.close()
     read_ms = clock.mono_ms() - began
@@ -154,25 +177,30 @@ def try_handler(config: WorkerConfig, starts: list[Start], limit: int) -> Tried:
         trial = Trial(
             engine, config.handler, group_id=config.group_id, instance="try", by_record=config.by_record
         )
-        rows, letters = _handle(trial, records, min(FIRST_RECORDS, config.max_poll_records))
+        rows, letters = _handle(trial, records, min(FIRST_RECORDS, config.max_poll_records), progress)
         return Tried(records, rows, letters, read_ms, clock.mono_ms() - began)
     finally:
         engine.close()
 
 
-def _read(consumer: KafkaConsumer, starts: list[Start], limit: int) -> dict[TopicPartition, RecordColumns]:
+def _read(
+    consumer: KafkaConsumer, starts: list[Start], limit: int, progress: ShowProgress
+) -> dict[TopicPartition, RecordColumns]:
     from slackwater.kafka.records import concat
     from slackwater.runtime.delivery.log_reading import read_log
 
     spans = spans_of(consumer, starts)
     read: dict[TopicPartition, RecordColumns] = {}
-    size = 0
-    for tp, share in _shares({tp: end - start for tp, (start, end) in spans.items()}, limit).items():
+    size = done = 0
+    shares = _shares({tp: end - start for tp, (start, end) in spans.items()}, limit)
+    for tp, share in shares.items():
         start, end = spans[tp]
         parts: list[RecordColumns] = []
         for columns in read_log(consumer, tp, start, end, SYSTEM_CLOCK, share):
             parts.append(columns.slice(0, share))
             share -= len(parts[-1])
+            done += len(parts[-1])
+            progress(done, sum(shares.values()), "read")
             size += parts[-1].to_arrow(tp.topic, tp.partition).nbytes
             if size > MOST_BYTES:
                 raise ConfigError(
@@ -196,18 +224,21 @@ def _shares(sizes: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartit
 
 
 def _handle(
-    trial: Any, records: Mapping[TopicPartition, RecordColumns], most: int
+    trial: Any, records: Mapping[TopicPartition, RecordColumns], most: int, progress: ShowProgress
 ) -> tuple[pa.Table, list[tuple[TopicPartition, Letter]]]:
     """Batches of at most ``most`` records, whose rows go into one table."""
     import pyarrow as pa
 
     tables: list[pa.Table] = []
     letters: list[tuple[TopicPartition, Letter]] = []
+    done, total = 0, sum(map(len, records.values()))
     for batch in _batches(records, most):
         outcome = trial.run(batch, schema=tables[-1].schema if tables else None)
         letters += outcome.letters
         if outcome.fitted.num_rows:
             tables.append(outcome.fitted)
+        done += sum(map(len, batch.values()))
+        progress(done, total, "handled")
     if not tables:
         tables.append(trial.run({}).fitted)
     return pa.concat_tables(tables, promote_options="default"), letters
@@ -268,12 +299,17 @@ def _document(tried: Tried) -> dict[str, Any]:
     }
 
 
-def _print_rows(tried: Tried) -> None:
-    if not tried.rows.num_rows:
+def _print_rows(rows: pa.Table, most: int) -> None:
+    if not rows.num_rows:
         return
-    rows = [list(row.values()) for row in tried.rows.to_pylist()]
-    print_table(tried.rows.column_names, rows)
+    print_table(rows.column_names, [list(row.values()) for row in rows.slice(0, most).to_pylist()])
+    _say_left_out(rows.num_rows - most, "rows")
     print()
+
+
+def _say_left_out(count: int, what: str) -> None:
+    if count > 0:
+        print(f"and {count} more {what}; --all prints them")
 
 
 def _write(rows: pa.Table, file: Path) -> None:
@@ -287,11 +323,12 @@ def _write(rows: pa.Table, file: Path) -> None:
     print(f"{rows.num_rows} rows are in {file}")
 
 
-def _print_summary(tried: Tried) -> None:
-    for tp, letter in tried.letters:
+def _print_summary(tried: Tried, most: int) -> None:
+    for tp, letter in tried.letters[:most]:
         value = text_or_hex(letter.value)
         print(f"dead letter {tp} offset {letter.offset}: {printable(letter.error)}")
         print(f"  value: {'null' if value is None else shortened(printable(value), MOST_VALUE)}")
+    _say_left_out(len(tried.letters) - most, "dead letters")
     for tp, part in tried.records.items():
         print(f"read {tp} from offset {part.first_offset} up to {part.next_offset}: {len(part)}")
     dropped = "" if tried.dropped is None else f", records without a row: {tried.dropped}"

@@ -17,6 +17,7 @@ from slackwater.kafka import KafkaAdmin
 from slackwater.kafka.admin import NewTopic
 from tests.support.devbroker import DevBroker
 from tests.support.peers.librdkafka import write_topic
+from tests.support.workers.commands import Terminal
 
 TOPICS = ["shown-a", "shown-b"]
 PLAIN = [
@@ -24,11 +25,6 @@ PLAIN = [
     "shown-a  3           1         1",
     "shown-b  3           1         0",
 ]
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from slackwater.commands.try_handler import SHOWN
 from tests.support.workers.commands import run_command
 from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
 from tests.support.workers.process import leaner
@@ -80,6 +81,22 @@ def test_rows_of_whole_batches_have_no_position(site: DeliverySite) -> None:
     lines = done.stdout.splitlines()
     assert lines[0].split() == ["text"]
     assert lines[-2] == "records: 8, rows: 6, dead letters: 2"
+
+
+@pytest.mark.parametrize(
+    ("option", "terminal", "shown"), [((), True, SHOWN), (("--all",), True, 30), ((), False, 30)]
+)
+def test_a_terminal_shows_the_first_of_many(
+    option: tuple[str, ...], terminal: bool, shown: int, site: DeliverySite
+) -> None:
+    site.produce(60, bad_every=2)
+    words = ["try", "--config", str(written(site)), "--from", site.topic, *option]
+    done = run_command(site.folder, *words, terminal=terminal)
+    lines = done.stdout.splitlines()
+    assert sum("v-" in line for line in lines) == shown
+    assert sum(line.startswith("dead letter ") for line in lines) == shown
+    left_out = [line.split()[1:4] for line in lines if line.startswith("and ")]
+    assert left_out == ([["10", "more", what] for what in ("rows;", "dead")] if shown < 30 else [])
 
 
 def test_the_resource_and_an_arrow_file(site: DeliverySite) -> None:
