@@ -182,6 +182,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="only queries with this in their name")
     parser.add_argument("--brokers", default="", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments or [])
+    if not any(options.only in case.name for case in CASES):
+        parser.error(
+            f"no query has {options.only!r} in its name; there are: {'; '.join(c.name for c in CASES)}"
+        )
     topic = "load"
     if options.brokers:  # the process that is measured
         measure(options.brokers, topic, options.records, options.rounds, options.only)

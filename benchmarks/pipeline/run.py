@@ -170,15 +170,27 @@ def _fields(name: str) -> Iterator[dict[str, Any]]:
         yield {"spark": {"remote": server.remote}}
 
 
+def _ways(text: str) -> list[str]:
+    """Reads the names of ways, separated by commas."""
+    names, known = text.split(","), [STREAMING, *OURS]
+    for name in names:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"there is no {name!r}; there are {', '.join(known)}")
+    return names
+
+
 def main(arguments: Sequence[str]) -> int:
     """Runs it with these arguments. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline")
     parser.add_argument("--records", type=int, default=3_000_000)
-    parser.add_argument("--only", default=f"{STREAMING},{','.join(OURS)}", help="ways, separated by commas")
+    parser.add_argument(
+        "--only", type=_ways, default=[STREAMING, *OURS], metavar="WAY,...",
+        help=f"all, or some of: {', '.join([STREAMING, *OURS])}",
+    )  # fmt: skip
     parser.add_argument("--rounds", type=int, default=2, help="how often each way runs; the best counts")
     parser.add_argument("--no-small", action="store_true", help="only the bulk")
     options = parser.parse_args(arguments)
-    names = options.only.split(",")
+    names = options.only
     with KafkaCluster(java_options=LONG_LIVED) as cluster:
         bootstrap = cluster.bootstrap
         fill(bootstrap, "load", options.records)

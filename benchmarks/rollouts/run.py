@@ -101,14 +101,23 @@ def _tried(options: argparse.Namespace) -> Results:
         handler=options.handler,
     )
     rate = options.rate or mode.rate
-    ways = [way for way in WAYS if way.key in options.ways]
-    if not ways or settings.partitions < 2 * settings.workers:
-        raise Unusable("at least one of the ways abcd, and two partitions a worker")
+    if settings.partitions < 2 * settings.workers:
+        raise Unusable("there must be two partitions a worker")
     load = (
         f"{settings.workers} workers, {settings.partitions} partitions, {rate:g} records a second, "
         f"{os.cpu_count()} cores"
     )
-    return Results(settings.handler, load, asdict(settings), _run(ways, settings, rate, options.quiet_s))
+    return Results(
+        settings.handler, load, asdict(settings), _run(options.ways, settings, rate, options.quiet_s)
+    )
+
+
+def _ways(text: str) -> list[type[Way]]:
+    """Reads the letters of ways."""
+    known = "".join(way.key for way in WAYS)
+    if not text or not set(text) <= set(known):
+        raise argparse.ArgumentTypeError(f"must be some of {known}, not {text!r}")
+    return [way for way in WAYS if way.key in text]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -128,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rate", type=float, help=f"records a second, 100 bytes each; default: {_defaults('rate')}"
     )
-    parser.add_argument("--ways", default="abcd", help="which of the four, as abd")
+    parser.add_argument("--ways", type=_ways, default=WAYS, help="which of the four, as abd")
     parser.add_argument(
         "--quiet-s", type=float, default=30, help="how long nothing happens before the change"
     )

@@ -109,6 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
     parser.add_argument("loads", nargs="*", metavar="LOAD", help="the first letters of a load's name")
     names = parser.parse_args(arguments).loads if arguments is not None else []
+    for name in names:
+        if not any(load.name.startswith(name) for load in LOADS):
+            parser.error(f"no load begins with {name!r}; there are: {', '.join(load.name for load in LOADS)}")
     print("| load | steps | reversals | mean workers | most | p99 lag | max lag | partition-s unread |")
     print("|---|---|---|---|---|---|---|---|")
     for load in LOADS:

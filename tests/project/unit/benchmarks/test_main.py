@@ -55,6 +55,28 @@ def test_nothing_runs_for_another_command_line(
     assert ran == []
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pipeline --only arow",
+        "datasource --only arow",
+        "scaling arow",
+        "rollouts --ways abx",
+        "spark_modes --only arow",
+        "traces --engine arow",
+    ],
+)
+def test_a_wrong_name_is_refused_before_anything_starts(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *arguments = command.split()
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(f"benchmarks.{name}", run_name="__main__")
+    assert ended.value.code == 2
+    assert arguments[-1] in capsys.readouterr().err
+
+
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("name", NAMES)
 def test_each_lists_its_arguments(
