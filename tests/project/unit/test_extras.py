@@ -12,6 +12,9 @@ import pytest
 from slackwater import cli, extras
 from slackwater.extras import Extra, NotInstalledError
 from slackwater.kafka.records import BatchBuilder, decode
+from slackwater.pipeline import make_engine
+from slackwater.runtime.config.worker_config import parse
+from slackwater.runtime.errors import ConfigError
 from slackwater_operator.demo.source import DEMO
 from tests.support.docs.extras import distributions_of_modules
 
@@ -80,6 +83,24 @@ def test_arrow_is_asked_for_by_who_wants_tables(monkeypatch: pytest.MonkeyPatch)
     assert [record.value for record in columns.records("t", 0)] == [b"value"]
     with pytest.raises(NotInstalledError, match=re.escape("pip install 'slackwater[arrow]'")):
         columns.to_arrow("t", 0)
+
+
+def test_engine_spark_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = parse(
+        {
+            "groupId": "g",
+            "topics": ["t"],
+            "bootstrapServers": "h:1",
+            "handler": "m:f",
+            "engine": "spark",
+            "sink": {"format": "parquet", "path": "out"},
+        }
+    )
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(ConfigError) as raised:
+        make_engine(config)
+    assert raised.value.field == "engine"
+    assert extras.SPARK.requirement in raised.value.problem
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from slackwater.extras import SPARK
+from slackwater.runtime.errors import ConfigError
 from slackwater.tracing.spans import NO_TRACING, Tracing
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def make_engine(
 
     ``for_sink``: whether its rows are for the sink of ``config``, and so may stay where that writes them.
     ``session``: of the caller's, on which engine spark runs instead of one of its own. ``tracing``: for the
-    jobs of Spark.
+    jobs of Spark. Raises ConfigError where the engine's packages are not installed.
     """
     make = _decoder_factory(config)
     if config.engine == "python":
@@ -88,6 +90,8 @@ def _table_engine(
             refreshes=config.refresh_every_ms > 0,
             by_record=config.by_record,
         )
+    if problem := SPARK.problem("engine spark"):
+        raise ConfigError(problem, field="engine")
     from slackwater.pipeline.engines.spark import SparkEngine
 
     return SparkEngine(
