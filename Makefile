@@ -50,6 +50,7 @@ ON_EACH_KAFKA := tests/client/integration tests/worker/integration tests/pipelin
 lint: $(VENV)/.dev ## Check style, types, layers and the commits' subjects
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/rumdl check --silent .
 	$(BIN)/mypy worker/slackwater operator/slackwater_operator examples benchmarks .ci/gate.py tests/run.py tests/mutants tests/support tools/chart tools/dashboards \
 	  tools/cli_docs tools/client_docs tools/demo_cast tools/kafka_python_suite tools/release
 	$(BIN)/lint-imports

@@ -41,7 +41,7 @@ def test_every_reason_to_be_degraded_is_in_the_operators_page() -> None:
     reasons = {reason for path in sources for reason in given.findall(path.read_text(encoding="utf-8"))}
     assert len(reasons) > 6
     page = (root / "docs" / "reference" / "conditions.md").read_text(encoding="utf-8")
-    table = page[page.index("## Why Degraded") :].split("\n\n")[0]
+    table = page[page.index("## Why Degraded") :].split("\n## ")[0]
     rows = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
     assert reasons - rows == set()
 
