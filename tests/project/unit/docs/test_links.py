@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.addresses import REPOSITORY, SITE
+
 ROOT = Path(__file__).parents[4]
 _LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]+)\)")
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
@@ -62,6 +64,22 @@ def test_there_are_pages_and_links() -> None:
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     assert broken(page) == []
+
+
+def test_published_addresses_are_those_of_pages() -> None:
+    """Of the packages, the chart and the READMEs, which are read beside the site."""
+    files = [page for page in pages() if page.name == "README.md"]
+    files += [ROOT / folder / "pyproject.toml" for folder in ("worker", "operator")]
+    files += [path for path in (ROOT / "charts").rglob("*.yaml") if "crds" not in path.parts]
+    published = re.compile(rf"({SITE}|{REPOSITORY}/blob/main)/([\w/.-]+\w)")
+    named = {found for file in files for found in published.findall(file.read_text(encoding="utf-8"))}
+    assert len(named) >= 4
+    missing = [
+        f"{base}/{path}"
+        for base, path in named
+        if not (ROOT / (f"{path}.md" if base == SITE else path)).is_file()
+    ]
+    assert missing == []
 
 
 def test_a_broken_link_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
