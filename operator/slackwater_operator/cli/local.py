@@ -202,6 +202,7 @@ class Screen:
         self._console = terminal()
         self._live: Live | None = None
         self._last = ""
+        self._ports: dict[str, int | None] = {}
         self.every_s = _STATUS_S if self._console is None else _TABLES_S
 
     def __enter__(self) -> Screen:
@@ -227,7 +228,12 @@ class Screen:
             self._live.console.print(_with_time(text), soft_wrap=True)
 
     def update(self, shown: RunSnapshot) -> None:
-        """Shows what is now; as a line only where it has changed."""
+        """Shows what is now; as a line only where it has changed. A line names each worker's page."""
+        ports = {worker.pod: worker.port for worker in shown.workers}
+        for pod, port in ports.items():
+            if port is not None and self._ports.get(pod) != port:
+                self.say(f"{pod} shows its state on http://127.0.0.1:{port}/")
+        self._ports = ports
         if self._live is None:
             line = status_line(shown)
             if line != self._last:
@@ -253,7 +259,7 @@ def status_line(shown: RunSnapshot) -> str:
     lag = "unknown" if shown.total_lag is None else str(shown.total_lag)
     parts = [
         f"group {shown.group_state or 'unknown'}",
-        f"generation {shown.generation}",
+        f"generation {shown.generation}" if shown.generation >= 0 else "no generation yet",
         f"lag {lag}",
         workers or "no workers",
     ]

@@ -18,7 +18,8 @@ def head(snapshot: RunSnapshot) -> Text:
     doing = f"{operation.text}: {operation.status}" if operation else "nothing to do"
     return Text.assemble(
         (f" {snapshot.group_id} ", "bold reverse"),
-        f"  generation {snapshot.generation}  {snapshot.group_state or 'unknown'}  ",
+        f"  {f'generation {snapshot.generation}  ' if snapshot.generation >= 0 else ''}"
+        f"{snapshot.group_state or 'unknown'}  ",
         (doing, "bold yellow" if operation else "dim"),
     )
 

@@ -271,12 +271,13 @@ def _go_on(policy: RolloutPolicy, observed: RolloutInput, still: list[RestartVie
 
 
 def _begin(policy: RolloutPolicy, observed: RolloutInput, names: list[str], alone: str) -> RolloutDecision:
+    budget = duration(policy.budget_ms)
     expected = (
-        f"expected to take {duration(max(observed.gaps_ms))}"
+        f"a restart is expected to take {duration(max(observed.gaps_ms))} of {budget}"
         if observed.gaps_ms
-        else ("no restart measured yet")
+        else f"a restart may take {budget}; none has been measured yet"
     )
-    why = f"the group is Stable with all workers; {expected} of {duration(policy.budget_ms)}{alone}"
+    why = f"the group is Stable with all workers; {expected}{alone}"
     return RolloutDecision(
         "restart", tuple(names), reason=why, summary=f"restart of {', '.join(names)}{alone}"
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.cli.local import Screen
-from slackwater_operator.local.report.views import RunSnapshot
+from slackwater_operator.local.report.views import RunSnapshot, WorkerRow
+from tests.support.workers.commands import Terminal
 
 T0 = TopicPartition("flights", 0)
 SNAPSHOT = RunSnapshot(
@@ -35,20 +37,22 @@ SNAPSHOT = RunSnapshot(
 )
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+def worker(port: int | None) -> WorkerRow:
+    """A worker whose process has told its port, or has not."""
+    return WorkerRow("flights-0", "flights-0", 0, "spawned", 7, port, -1, False, (), None, "", 0, None, "")
 
 
-def shown(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
+def shown(
+    screen: io.StringIO, monkeypatch: pytest.MonkeyPatch, snapshots: tuple[RunSnapshot, ...] = (SNAPSHOT,) * 2
+) -> str:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", screen)
         with Screen() as display:
             display.say("starting")
-            display.update(SNAPSHOT)
-            display.update(SNAPSHOT)
+            for snapshot in snapshots:
+                display.update(snapshot)
     return screen.getvalue()
 
 
@@ -62,3 +66,12 @@ def test_a_pipe_gets_lines_and_the_same_one_once(monkeypatch: pytest.MonkeyPatch
     first, second = shown(io.StringIO(), monkeypatch).splitlines()
     assert first.endswith(" starting")
     assert second.endswith(" group Stable | generation 3 | lag 1234 | no workers | no broker answers")
+
+
+def test_each_page_of_a_worker_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshots = tuple(replace(SNAPSHOT, workers=(worker(port),)) for port in (None, 5001, 5001, None, 5002))
+    text = shown(io.StringIO(), monkeypatch, snapshots)
+    assert [line.split()[-1] for line in text.splitlines() if "http:" in line] == [
+        "http://127.0.0.1:5001/",
+        "http://127.0.0.1:5002/",
+    ]
