@@ -50,6 +50,11 @@ NOT_RUN = (
     NotRun(
         "how-to/install/install.md", "docker build", "no container engine; test_chart_images.py reads them"
     ),
+    NotRun(
+        "how-to/install/gitops.md", "obj.metadata", "operator/unit/policies/groups/test_argo_cd.py runs it"
+    ),
+    NotRun("how-to/install/gitops.md", "argocd.argoproj.io", "annotations of Argo CD's own"),
+    NotRun("how-to/install/gitops.md", "kind: Kustomization", "a resource of Flux's own"),
     NotRun("tutorials/first-group.md", "docker build", "tests/node/test_node_tutorial.py runs it"),
     NotRun("how-to/repair/backfill.md", "spark-submit", "needs Spark on Kubernetes; the page says so"),
     NotRun("how-to/tables/compact.md", "deltalake.", "a fragment; sinks/test_compaction.py has the calls"),
