@@ -237,8 +237,10 @@ class RandomRun:
         """Sees to it that each member has a process that goes on, until all is committed. Then the others go
         on, too, and all end.
         """
-        deadline = time.monotonic() + WAIT_S
-        while not self._site.is_done():
+        deadline, before = time.monotonic() + WAIT_S, None
+        while (committed := self._site.committed()) != self._site.ends:
+            if committed != before:
+                deadline, before = time.monotonic() + WAIT_S, committed
             for pod in self._pods.values():
                 if pod.is_stopped:
                     pod.go_on()

@@ -109,20 +109,24 @@ class GroupTopic:
     ) -> None:
         """Waits until the group has committed ``offsets``; default: all that was produced.
 
-        ``why()`` adds the workers' state to the error.
+        ``timeout_s``: how long it may commit nothing. ``why()`` adds the workers' state to the error.
         """
         options = {"bootstrap.servers": self.bootstrap, "group.id": self.group}
         consumer = confluent_kafka.Consumer(options)
         try:
             last: dict[int, int] = {}
 
-            def reached() -> bool:
+            def changed(before: dict[int, int]) -> bool:
                 last.update(self._committed(consumer))
-                return last == (self.ends if offsets is None else offsets)
+                return last != before
 
-            wait_until(
-                reached, lambda: (last, offsets or self.ends, why() if why else ""), timeout_s, every_s=0.05
-            )
+            while last != (self.ends if offsets is None else offsets):
+                wait_until(
+                    functools.partial(changed, dict(last)),
+                    lambda: (last, offsets or self.ends, why() if why else ""),
+                    timeout_s,
+                    every_s=0.05,
+                )
         finally:
             consumer.close()
 

@@ -95,10 +95,6 @@ class StoppableSite(GroupSite):
         pod = f"g-{suffix}-{ordinal}"
         return self.start_worker(f"g-{ordinal}", config, pod=pod, **{VARIABLE: stop_at})
 
-    def is_done(self) -> bool:
-        """Whether the group has committed everything that was produced."""
-        return self.committed() == self.ends
-
     def until_done(self) -> None:
         """Waits until the group has committed everything that was produced."""
         self.until_committed(why=self.why)
