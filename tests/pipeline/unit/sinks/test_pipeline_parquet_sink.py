@@ -21,7 +21,7 @@ import pytest
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.sinks import partition_values
 from slackwater.pipeline.sinks.parquet import commit_log
-from slackwater.pipeline.sinks.parquet.files import writing_options
+from slackwater.pipeline.sinks.parquet.files import SCHEMA_FILE, writing_options
 from slackwater.pipeline.sinks.parquet.folder import Folder
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink, file_stem
 from slackwater.runtime.errors import BatchTooLargeError, ConfigError, HandlerError, RecordsError, SinkError
@@ -198,6 +198,45 @@ def test_two_workers_that_begin_at_once_make_one_schema(tmp_path: Path) -> None:
         unfit.publish()
     assert {pq.read_schema(file).field("delay").type for file in visible(tmp_path)} == {pa.int64()}
     assert left(tmp_path) == []
+
+
+def shown(folder: Path) -> list[str]:
+    """The columns that readers are told of."""
+    names: list[str] = pq.read_schema(folder / SCHEMA_FILE).names
+    return names
+
+
+def test_readers_are_told_of_columns_that_came_later(tmp_path: Path) -> None:
+    sink = ParquetSink("g", str(tmp_path), partition_by=["day"])
+    put(sink, rows([0], day=pa.array([1])), 0)
+    assert shown(tmp_path) == ["topic", "partition", "offset"]
+    put(sink, rows([1], day=pa.array([1]), carrier=pa.array(["UA"])), 1)
+    schema = pq.read_schema(tmp_path / SCHEMA_FILE)
+    assert schema.names == ["topic", "partition", "offset", "carrier"]
+    for frame in (
+        pd.read_parquet(tmp_path, schema=schema),
+        ds.dataset(tmp_path, schema=schema).to_table().to_pandas(),
+    ):
+        assert dict(zip(frame["offset"], frame["carrier"], strict=True)) == {0: None, 1: "UA"}
+    (tmp_path / SCHEMA_FILE).unlink()
+    ParquetSink("g", str(tmp_path), partition_by=["day"]).marks([A])
+    assert shown(tmp_path) == schema.names, "a worker that starts shows it anew"
+
+
+def test_a_worker_that_shows_its_columns_late_hides_no_newer_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, fast = ParquetSink("g", str(tmp_path)), ParquetSink("g", str(tmp_path))
+    show = Folder.show_schema
+
+    def overtaken(folder: Folder, data: bytes) -> None:
+        monkeypatch.setattr(Folder, "show_schema", show)
+        put(fast, rows([1], carrier=pa.array(["UA"])), 1)
+        show(folder, data)
+
+    monkeypatch.setattr(Folder, "show_schema", overtaken)
+    put(slow, rows([0], delay=pa.array([1])), 0)
+    assert shown(tmp_path) == ["topic", "partition", "offset", "delay", "carrier"]
 
 
 def test_new_columns_can_be_refused(tmp_path: Path) -> None:

@@ -20,7 +20,13 @@ from tests.support.waiting import HANG_S
 CHECKS = {
     "docs/reference/devbroker.md": ("sent 2 records to flights", "UA  2", '"topics"'),
     "docs/tutorials/first-consumer.md": ("generation 1", "readers-0", "b'B6' b'5'"),
-    "docs/tutorials/first-pipeline.md": ("1000 rows", "1 passed", r"orders\.dlq: 1, replayed: 0"),
+    "docs/tutorials/first-pipeline.md": (
+        "1000 rows",
+        "1 passed",
+        r"orders\.dlq: 1, replayed: 0",
+        "1000 None",
+        "1001 EUR",
+    ),
 }
 """Page -> what the output of its commands must contain, as regular expressions."""
 

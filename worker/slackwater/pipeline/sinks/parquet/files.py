@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 OWN_FOLDER = ".slackwater"
 """In the table's folder: readers leave out names that begin with a dot."""
+SCHEMA_FILE = "_common_metadata"
+"""In the table's folder: the columns of the table's files. Readers take it for no data, and Spark reads the
+table's columns in it."""
 STAGED_SUFFIX = ".staged"
 """Of staged files: no pattern for ``*.parquet`` matches them."""
 
@@ -201,6 +204,10 @@ class TableFiles(Protocol):
 
     def source(self, place: str) -> Any:
         """A visible file as pyarrow.parquet reads it."""
+        ...
+
+    def show_schema(self, data: bytes) -> None:
+        """Makes `SCHEMA_FILE`, unless it is there as it is to be."""
         ...
 
     def probe(self) -> None:

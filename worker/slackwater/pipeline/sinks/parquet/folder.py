@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slackwater.pipeline.sinks.parquet.files import OWN_FOLDER, is_place, writing_options
+from slackwater.pipeline.sinks.parquet.files import OWN_FOLDER, SCHEMA_FILE, is_place, writing_options
 from slackwater.runtime.errors import SinkError
 
 if TYPE_CHECKING:
@@ -152,6 +152,12 @@ class Folder:
     def source(self, place: str) -> Path:
         """Its path."""
         return self._folder / place
+
+    def show_schema(self, data: bytes) -> None:
+        """By renaming another file, which begins with a dot."""
+        folder = LogFolder(self._folder)
+        if SCHEMA_FILE not in folder.names() or folder.read(SCHEMA_FILE, len(data) + 1) != data:
+            folder.replace(SCHEMA_FILE, data)
 
     def probe(self) -> None:
         """Raises SinkError."""

@@ -3,8 +3,9 @@ beside the files.
 
 ``PATH/flights-00000000000000000042-8c6f2d1e....parquet`` holds the rows of commit 42 of the group
 ``flights``. With ``partitionBy`` the files are in folders ``column=value``, as Hive has them. Readers leave
-out names that begin with a dot:
+out names that begin with a dot or an underscore:
 
+- ``PATH/_common_metadata``: the columns of the table's files.
 - ``PATH/.slackwater/GROUP/log``: the commits (:mod:`slackwater.pipeline.sinks.parquet.commit_log`), each
   with the marks that it moves and the names of its files.
 - ``PATH/.slackwater/GROUP/staging``: files that are not in their place yet.
@@ -88,6 +89,8 @@ class ParquetSink:
         """Commits that the log's state has, and whose files may not be in place: it has failed."""
         self._missing: dict[str, Commit] = {}
         """By place, the commits whose file is neither there nor staged."""
+        self._shown = ""
+        """The schema that this process has shown to readers."""
         _warm_up()
 
     def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
@@ -265,6 +268,7 @@ class ParquetSink:
         """Makes ``commit`` the next one. False: the log has gone on without it, and has been read."""
         if appended := self._log.append(commit):
             self._put_in_place([commit], are_new=True)
+            self._show_schema()
             return True
         self._read_log()
         # Whoever made a checkpoint has put in place the files of the commits that it has.
@@ -291,6 +295,7 @@ class ParquetSink:
             if self._log.state.version - before > len(commits):
                 self._not_in_place, self._missing = [], {}  # whoever made a checkpoint has put all in place
             self._put_in_place(commits)
+            self._show_schema()
         except LogError as exc:
             raise SinkError(f"the sink cannot read its log: {exc}") from exc
         except OSError as exc:
@@ -306,6 +311,21 @@ class ParquetSink:
             for place in [place for commit in self._not_in_place for place in commit.removed]:
                 self._missing.pop(place, None)
             self._not_in_place = []
+
+    def _show_schema(self) -> None:
+        """Tells readers the table's columns: a file that was written before a column came lacks it, and many
+        readers look at one file only."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if self.schema in ("", self._shown):
+            return
+        content = pa.BufferOutputStream()
+        pq.write_metadata(self._empty().schema, content)
+        shown = self.schema
+        self._files.show_schema(content.getvalue().to_pybytes())
+        self._shown = shown
+        self._read_log()  # who has added a column meanwhile may have shown it before
 
     def _empty(self) -> pa.Table:
         """The table's columns that its files have, without rows."""

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline.sinks.parquet.files import OWN_FOLDER, is_place, writing_options
+from slackwater.pipeline.sinks.parquet.files import OWN_FOLDER, SCHEMA_FILE, is_place, writing_options
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
 from slackwater.runtime.errors import SinkError
 
@@ -289,6 +289,15 @@ class Store:
     def source(self, place: str) -> Any:
         """A file that reads what is asked for."""
         return _ObjectFile(self._objects, place)
+
+    def show_schema(self, data: bytes) -> None:
+        """By a put."""
+        try:
+            known = self._objects.get(SCHEMA_FILE)
+        except FileNotFoundError:
+            known = b""
+        if known != data:
+            self._objects.put(SCHEMA_FILE, data)
 
     def probe(self) -> None:
         """Raises SinkError, also if the store does not refuse to write to a name that is taken."""
