@@ -60,7 +60,7 @@ def test_local_run_reports_a_missing_resource_file(tmp_path: Path) -> None:
 WORKER_FAULTS = [
     ("unknown field", {"topic": "x"}, r"worker\.json: topic: unknown field.*topics"),
     ("wrong type", {"drainTimeoutMs": "soon"}, r"worker\.json: drainTimeoutMs: must be a whole number"),
-    ("empty handler", {"handler": ""}, r"worker\.json: handler: must be module:function"),
+    ("empty handler", {"handler": ""}, r"worker\.json: handler: '' has an invalid format"),
     ("unknown property", {"properties": {"sesion.timeout.ms": "1"}}, r"properties: unknown property"),
 ]
 
