@@ -307,8 +307,13 @@ def _plain(item: Any) -> Any:
 
 
 def _file_name(attribute: str, declared: _Spec) -> str:
+    return declared.file_name or camel_case(attribute)
+
+
+def camel_case(attribute: str) -> str:
+    """The name in YAML and JSON of an attribute."""
     first, *rest = attribute.split("_")
-    return declared.file_name or first + "".join(map(str.title, rest))
+    return first + "".join(map(str.title, rest))
 
 
 def object_schema(cls: type[Any]) -> Schema:

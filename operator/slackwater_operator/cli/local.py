@@ -232,7 +232,7 @@ class Screen:
         ports = {worker.pod: worker.port for worker in shown.workers}
         for pod, port in ports.items():
             if port is not None and self._ports.get(pod) != port:
-                self.say(f"{pod} shows its state on http://127.0.0.1:{port}/")
+                self.say(f"{pod} shows its state at http://127.0.0.1:{port}/")
         self._ports = ports
         if self._live is None:
             line = status_line(shown)

@@ -193,6 +193,7 @@ def _read(
     read: dict[TopicPartition, RecordColumns] = {}
     size = done = 0
     shares = _shares({tp: end - start for tp, (start, end) in spans.items()}, limit)
+    total = sum(shares.values())
     for tp, share in shares.items():
         start, end = spans[tp]
         parts: list[RecordColumns] = []
@@ -200,7 +201,7 @@ def _read(
             parts.append(columns.slice(0, share))
             share -= len(parts[-1])
             done += len(parts[-1])
-            progress(done, sum(shares.values()), "read")
+            progress(done, total, "read")
             size += parts[-1].to_arrow(tp.topic, tp.partition).nbytes
             if size > MOST_BYTES:
                 raise ConfigError(

@@ -369,10 +369,8 @@ class Autoscaler:
             self._history.add(step.before, step.after, step.at_ms)
             self._last_step = step
         if ceiling is not None:
-            self._ceiling, self._ceiling_until_ms = (
-                ceiling.replicas,
-                min(ceiling.until_ms, now_ms + CEILING_MS),
-            )
+            self._ceiling = ceiling.replicas
+            self._ceiling_until_ms = min(ceiling.until_ms, now_ms + CEILING_MS)
         self._too_few.restore(status.too_few, step, now_ms)
         if status.settle_ms is not None:
             self._took_ms.append(status.settle_ms)

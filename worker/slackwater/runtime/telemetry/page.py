@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from slackwater.fields import camel_case
 from slackwater.runtime.telemetry.html import (
     Cell,
     Section,
@@ -144,8 +145,7 @@ def _skipped(status: Mapping[str, Any], now_ms: int) -> Iterator[Section]:
 def _settings(config: Any, prefix: str = "") -> Iterator[tuple[str, Cell]]:
     """The fields of a configuration that are set, as its file names them, defaults included; no secrets."""
     for field in dataclasses.fields(config):
-        first, *rest = field.name.split("_")
-        name = prefix + first + "".join(word.capitalize() for word in rest)
+        name = prefix + camel_case(field.name)
         value = getattr(config, field.name)
         if not field.repr:
             yield from ((f"{name}.{key}", Text("not shown", "dim")) for key in value)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+from slackwater.fields import camel_case
 from slackwater_operator.api.v1alpha1.status import values
 
 T = TypeVar("T")
@@ -68,7 +69,7 @@ def stored(
     metadata = {_KEY: (kind, description, name, required or default is _NONE, strict)}
     if default is _NONE:
         return dataclasses.field(metadata=metadata)
-    if dataclasses.is_dataclass(default) or isinstance(default, Mapping):
+    if isinstance(default, Mapping):
         return dataclasses.field(default_factory=lambda: default, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -79,25 +80,21 @@ _fields: dict[type[Any], tuple[_Declared, ...]] = {}
 def _declared(cls: type[Any]) -> tuple[_Declared, ...]:
     if cls not in _fields:
         _fields[cls] = tuple(
-            _Declared(field.name, name or _camel_case(field.name), kind, description, required, strict)
+            _Declared(field.name, name or camel_case(field.name), kind, description, required, strict)
             for field in dataclasses.fields(cls)
             for kind, description, name, required, strict in [field.metadata[_KEY]]
         )
     return _fields[cls]
 
 
-def _camel_case(attribute: str) -> str:
-    first, *rest = attribute.split("_")
-    return first + "".join(map(str.title, rest))
-
-
 def object_schema(cls: type[Any]) -> Schema:
     """The schema of the dataclass `cls`, without a description."""
-    properties = {field.name: _described(field.kind.schema, field.description) for field in _declared(cls)}
+    properties = {field.name: described(field.kind.schema, field.description) for field in _declared(cls)}
     return {"type": "object", "nullable": True, "properties": properties}
 
 
-def _described(schema: Schema, description: str) -> Schema:
+def described(schema: Schema, description: str) -> Schema:
+    """The schema with a description."""
     return {"type": schema["type"], "description": description, **schema}
 
 
@@ -161,19 +158,19 @@ def one(cls: type[Any]) -> StatusKind:
     return StatusKind(object_schema(cls), lambda value: parse(cls, value), dump)
 
 
-def many(items: StatusKind, at_most: int, described: str = "") -> StatusKind:
+def many(items: StatusKind, at_most: int, description: str = "") -> StatusKind:
     """A list, of which the last `at_most` are kept; invalid items are left out.
 
     Args:
         items: the kind of the items.
         at_most: how many there are at most.
-        described: the description of an item.
+        description: of an item.
     """
     one_of_them = {name: held for name, held in items.schema.items() if name != "nullable"}
     schema = {
         "type": "array",
         "nullable": True,
-        "items": _described(one_of_them, described) if described else one_of_them,
+        "items": described(one_of_them, description) if description else one_of_them,
         "maxItems": at_most,
         "x-kubernetes-list-type": "atomic",
     }

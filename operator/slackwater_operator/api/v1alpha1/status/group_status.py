@@ -16,6 +16,7 @@ from slackwater_operator.api.v1alpha1.status.declaration import (
     WHOLE,
     Schema,
     StatusKind,
+    described,
     many,
     object_schema,
     one,
@@ -251,12 +252,7 @@ class GroupStatus:
 
 def schema() -> Schema:
     """The schema of the status."""
-    declared = object_schema(GroupStatus)
-    return {
-        "type": declared["type"],
-        "description": "The last observation and decisions of the operator.",
-        **declared,
-    }
+    return described(object_schema(GroupStatus), "The last observation and decisions of the operator.")
 
 
 def parse_status(status: object) -> GroupStatus:

@@ -9,7 +9,7 @@ from typing import Any
 
 def mapping(value: object) -> Mapping[str, Any]:
     """An object; an empty one for anything else."""
-    return value if isinstance(value, (dict, Mapping)) else {}
+    return value if isinstance(value, Mapping) else {}
 
 
 def objects(value: object) -> list[Mapping[str, Any]]:

@@ -156,7 +156,11 @@ class Folder:
     def show_schema(self, data: bytes) -> None:
         """By renaming another file, which begins with a dot."""
         folder = LogFolder(self._folder)
-        if SCHEMA_FILE not in folder.names() or folder.read(SCHEMA_FILE, len(data) + 1) != data:
+        try:
+            known = folder.read(SCHEMA_FILE, len(data) + 1)
+        except FileNotFoundError:
+            known = b""
+        if known != data:
             folder.replace(SCHEMA_FILE, data)
 
     def probe(self) -> None:
