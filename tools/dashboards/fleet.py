@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tools.dashboards import conditions
 from tools.dashboards.panels import Board, Column, Kind, Mark, Panel, Query, Row, Unit, Variable
-from tools.dashboards.promql import CAUSES, steps_of
+from tools.dashboards.promql import CAUSES, CLUSTER, IN_CLUSTER, steps_of
 
-WHERE = 'namespace=~"$namespace"'
+WHERE = f'{IN_CLUSTER}, namespace=~"$namespace"'
 EACH = "namespace, group"
 READY = 'type="Ready"'
 UNPLANNED = 'cause="unplanned"'
 # Workers export a leader of the same name, with the label group.
-LEADER = 'slackwater_leader{group=""}'
+LEADER = f'slackwater_leader{{{IN_CLUSTER}, group=""}}'
 NAMED = "{{namespace}}/{{group}}"
 
 
@@ -22,6 +22,11 @@ def _metric(name: str, more: str = "") -> str:
 def _each(name: str, more: str = "") -> str:
     """By group: while leaders change, two operators may be scraped."""
     return f"max by ({EACH}) ({_metric(name, more)})"
+
+
+def _own(name: str) -> str:
+    """Of the operator itself, not of its groups."""
+    return f"slackwater_{name}{{{IN_CLUSTER}}}"
 
 
 def _lag() -> str:
@@ -44,7 +49,8 @@ _RESTART_STEPS = ((None, "green"), (0.6, "orange"), (0.9, "red"))
 def _group_board(labels: str) -> str:
     """URL of a group's dashboard; `labels` is Grafana's variable with the labels of what was clicked."""
     named = f"var-namespace=${{{labels}.namespace}}&var-group=${{{labels}.group}}"
-    return f"/d/slackwater-group?${{datasource:queryparam}}&{named}&${{__url_time_range}}"
+    chosen = "${datasource:queryparam}&${cluster:queryparam}"
+    return f"/d/slackwater-group?{chosen}&{named}&${{__url_time_range}}"
 
 
 _OF_ROW, _OF_SERIES = _group_board("__data.fields"), _group_board("__field.labels")
@@ -261,7 +267,7 @@ _OPERATOR = Row(
             "Failed reconciliations",
             "Within the selected time range; the operator's log contains the reasons.",
             Kind.STAT,
-            (Query("round(sum(increase(slackwater_reconcile_errors_total[$__range])))"),),
+            (Query(f"round(sum(increase({_own('reconcile_errors_total')}[$__range])))"),),
             span=6,
             decimals=0,
             steps=((None, "green"), (1, "orange")),
@@ -272,8 +278,8 @@ _OPERATOR = Row(
             Kind.STAT,
             (
                 Query(
-                    "round(sum by (cluster) (increase(slackwater_observe_errors_total[$__range])))",
-                    "{{cluster}}",
+                    f"round(sum by (kafka_cluster) (increase({_own('observe_errors_total')}[$__range])))",
+                    "{{kafka_cluster}}",
                 ),
             ),
             span=6,
@@ -286,7 +292,7 @@ _OPERATOR = Row(
             Kind.LINES,
             tuple(
                 Query(
-                    f"histogram_quantile({q}, sum by (le) (rate(slackwater_reconcile_seconds_bucket"
+                    f"histogram_quantile({q}, sum by (le) (rate({_own('reconcile_seconds_bucket')}"
                     "[$__rate_interval])))",
                     f"p{round(q * 100)}",
                 )
@@ -298,7 +304,7 @@ _OPERATOR = Row(
             "Reconciliations",
             "Reconciliations per second.",
             Kind.LINES,
-            (Query("sum(rate(slackwater_reconcile_seconds_count[$__rate_interval]))", "reconciliations"),),
+            (Query(f"sum(rate({_own('reconcile_seconds_count')}[$__rate_interval]))", "reconciliations"),),
             unit=Unit.OPERATIONS_PER_SECOND,
         ),
         Panel(
@@ -307,7 +313,7 @@ _OPERATOR = Row(
             Kind.LINES,
             (
                 Query(
-                    "sum by (pod) (rate(slackwater_operator_process_cpu_seconds_total[$__rate_interval]))",
+                    f"sum by (pod) (rate({_own('operator_process_cpu_seconds_total')}[$__rate_interval]))",
                     "{{pod}}",
                 ),
             ),
@@ -319,7 +325,7 @@ _OPERATOR = Row(
             Kind.LINES,
             (
                 Query(
-                    "max by (pod) (slackwater_operator_process_resident_memory_bytes)",
+                    f"max by (pod) ({_own('operator_process_resident_memory_bytes')})",
                     "{{pod}}",
                 ),
             ),
@@ -329,7 +335,7 @@ _OPERATOR = Row(
             "Time to observe a cluster",
             "Time to observe all groups of a cluster once.",
             Kind.LINES,
-            (Query("max by (cluster) (slackwater_observe_seconds)", "{{cluster}}"),),
+            (Query(f"max by (kafka_cluster) ({_own('observe_seconds')})", "{{kafka_cluster}}"),),
             unit=Unit.SECONDS,
         ),
         Panel(
@@ -352,7 +358,13 @@ BOARD = Board(
     title="Slackwater / Fleet",
     about="All ConsumerGroups, and the operator that manages them.",
     variables=(
-        Variable("namespace", "Namespace", "label_values(slackwater_condition, namespace)", many=True),
+        CLUSTER,
+        Variable(
+            "namespace",
+            "Namespace",
+            f"label_values(slackwater_condition{{{IN_CLUSTER}}}, namespace)",
+            many=True,
+        ),
     ),
     rows=(_FIRST, _REBALANCES, _OPERATOR),
     marks=(

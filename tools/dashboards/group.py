@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from tools.dashboards import conditions
 from tools.dashboards.panels import Board, Column, Kind, Mark, Panel, Query, Row, Unit, Variable
-from tools.dashboards.promql import CAUSES, steps_of
+from tools.dashboards.promql import CAUSES, CLUSTER, IN_CLUSTER, steps_of
 
-OPERATOR = 'namespace="$namespace", group="$group"'
+_NAMESPACE = f'{IN_CLUSTER}, namespace="$namespace"'
+OPERATOR = f'{_NAMESPACE}, group="$group"'
 # Of a name that both export: the operator's, which outlives the worker.
 NOT_WORKERS = 'consumergroup=""'
 UNPLANNED = 'cause="unplanned"'
 DESIRED = 'state="desired"'
-WORKERS = 'namespace="$namespace", consumergroup="$group"'
+WORKERS = f'{_NAMESPACE}, consumergroup="$group"'
 
 GREEN, YELLOW, ORANGE, RED, BLUE, PURPLE, GREY = (
     "green",
@@ -709,8 +710,9 @@ BOARD = Board(
     title="Slackwater / Group",
     about="One ConsumerGroup: lag, rebalances, restarts and takeovers, decisions and reasons.",
     variables=(
-        Variable("namespace", "Namespace", "label_values(slackwater_condition, namespace)"),
-        Variable("group", "Group", 'label_values(slackwater_condition{namespace="$namespace"}, group)'),
+        CLUSTER,
+        Variable("namespace", "Namespace", f"label_values(slackwater_condition{{{IN_CLUSTER}}}, namespace)"),
+        Variable("group", "Group", f"label_values(slackwater_condition{{{_NAMESPACE}}}, group)"),
     ),
     rows=(_FIRST, _LAG, _REBALANCES, _RESTARTS, _TAKEOVERS, _SCALE, _WORKERS, _RESOURCES),
     marks=(
@@ -734,5 +736,5 @@ BOARD = Board(
         ),
         Mark("scale steps", _scaled(), GREEN, "scaled to {{workers}} workers"),
     ),
-    links=(("Fleet", "/d/slackwater-fleet?${datasource:queryparam}"),),
+    links=(("Fleet", "/d/slackwater-fleet?${datasource:queryparam}&${cluster:queryparam}"),),
 )

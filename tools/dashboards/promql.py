@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from tools.dashboards.panels import Variable
+
 CAUSES = (("scale", "blue"), ("rollout", "purple"), ("topics", "yellow"), ("unplanned", "red"))
 """Causes of rebalances and their colours."""
+CLUSTER = Variable("cluster", "Kubernetes cluster", "label_values(slackwater_condition, cluster)")
+"""The label that a Prometheus of several clusters adds. Without the label it is empty and matches."""
+IN_CLUSTER = 'cluster="$cluster"'
 
 
 def steps_of(labels: str, counter: str, *, begins_at_one: bool = False) -> str:

@@ -36,6 +36,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
+{{- /*
+The metadata of an object of the chart, with the labels and annotations of all objects.
+
+Takes (dict "root" . "name" NAME) and, where the object has them, "namespace", "labels" and "annotations": its own ones
+come before those of all.
+*/ -}}
+{{- define "slackwater.metadata" -}}
+name: {{ .name }}
+{{- with .namespace }}
+namespace: {{ . }}
+{{- end }}
+labels:
+  {{- merge (dict) (default (dict) .labels) (include "slackwater.labels" .root | fromYaml) | toYaml | nindent 2 }}
+{{- with merge (dict) (default (dict) .annotations) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{- define "slackwater.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "slackwater.fullname" .) .Values.serviceAccount.name -}}

@@ -6,6 +6,7 @@ there. The defaults come from files/defaults.yaml. What a user may take away by 
 not among them.
 */ -}}
 {{- define "slackwater.values" -}}
+{{- include "slackwater.checkNames" . -}}
 {{- include "slackwater.fill" (dict "values" .Values "defaults" (.Files.Get "files/defaults.yaml" | fromYaml)) -}}
 {{- include "slackwater.checkBudget" . -}}
 {{- include "slackwater.checkScrape" . -}}
@@ -18,6 +19,23 @@ not among them.
 {{- $_ := set $values $key $default -}}
 {{- else if kindIs "map" $default -}}
 {{- include "slackwater.fill" (dict "values" (get $values $key) "defaults" $default) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Names of other charts for what this one has; the schema lets them through, so that the error can name ours. */ -}}
+{{- define "slackwater.checkNames" -}}
+{{- $ours := dict
+  "installCRDs" "crds.enabled"
+  "serviceMonitor" "podMonitor.enabled (a PodMonitor, as the operator needs no Service)"
+  "metrics" "podMonitor.enabled, and prometheusRule.enabled for the alerts"
+  "replicas" "replicaCount"
+  "watchNamespace" "watchNamespaces, a list"
+  "webhook" "admissionWebhook"
+  "env" "extraEnv" -}}
+{{- range $name, $our := $ours -}}
+{{- if hasKey $.Values $name -}}
+{{- fail (printf "%s: this chart's value is %s" $name $our) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

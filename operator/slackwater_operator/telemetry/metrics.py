@@ -326,10 +326,10 @@ class OperatorMetrics(Collector):
             PREFIX + "reconcile_errors", "Turns that ended in an error.", value=self._turn_errors
         )
         seconds = GaugeMetricFamily(
-            PREFIX + "observe_seconds", "Time of the last look at a Kafka cluster.", labels=["cluster"]
+            PREFIX + "observe_seconds", "Time of the last look at a Kafka cluster.", labels=["kafka_cluster"]
         )
         errors = CounterMetricFamily(
-            PREFIX + "observe_errors", "Requests to a Kafka cluster that failed.", labels=["cluster"]
+            PREFIX + "observe_errors", "Requests to a Kafka cluster that failed.", labels=["kafka_cluster"]
         )
         for cluster, value in self._observe_seconds.items():
             seconds.add_metric([cluster], value)

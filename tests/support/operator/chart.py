@@ -131,7 +131,7 @@ VARIABLES = {"$__rate_interval": "1m", "$__range": "15m", "$__interval": "15s"}
 
 def substituted(expr: str, *, namespace: str = "ns", group: str = "g") -> str:
     """The expression with Grafana's variables filled in."""
-    for name, value in {**VARIABLES, "$namespace": namespace, "$group": group}.items():
+    for name, value in {**VARIABLES, "$cluster": "", "$namespace": namespace, "$group": group}.items():
         expr = expr.replace(name, value)
     return expr
 

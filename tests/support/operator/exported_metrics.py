@@ -13,7 +13,7 @@ from slackwater.runtime.telemetry import metrics as worker_metrics
 from slackwater_operator.telemetry import metrics as operator_metrics
 from tests.support.operator import chart
 
-TARGET_LABELS = {"namespace", "pod", "container", "job", "instance", "endpoint"}
+TARGET_LABELS = {"cluster", "namespace", "pod", "container", "job", "instance", "endpoint"}
 
 
 WORKER_TARGET_LABELS = {*TARGET_LABELS, "consumergroup"}

@@ -15,6 +15,7 @@ function filled(expr, view, step) {
     $__rate_interval: `${Math.max(step + view.scrape, 4 * view.scrape)}s`,
     $__interval: `${step}s`,
     $__range: `${view.to - view.from}s`,
+    $cluster: '',
     $namespace: view.namespace,
     $group: view.group,
   };

@@ -54,6 +54,8 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
         "podLabels": {"team": "data"},
         "podAnnotations": {"note": "x: y"},
         "commonLabels": {"cost": "42"},
+        "commonAnnotations": {"argocd.argoproj.io/sync-wave": "-1"},
+        "deploymentAnnotations": {"reloader.stakater.com/auto": "true"},
         "nodeSelector": {"kubernetes.io/os": "linux"},
         "tolerations": [{"key": "a", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {}},
@@ -99,6 +101,8 @@ def test_helm_lints_and_renders(name: str) -> None:
         assert all(isinstance(value, str) for value in labels.values())
         for key, value in values.get("commonLabels", {}).items():
             assert labels[key] == value
+        common = values.get("commonAnnotations", {})
+        assert common.items() <= manifest["metadata"].get("annotations", {}).items()
 
 
 CI_VALUES = sorted((chart.CHART / "ci").glob("*-values.yaml"))
@@ -238,6 +242,32 @@ def test_the_pods_name_no_user_so_that_openshift_can_set_one() -> None:
     for spec in (pod(), chart.only_manifest(chart.template(), "Pod")["spec"]):
         for context in (spec["securityContext"], spec["containers"][0]["securityContext"]):
             assert not context.keys() & {"runAsUser", "runAsGroup", "fsGroup", "supplementalGroups"}
+
+
+def test_annotations_of_the_deployment_are_not_its_pods() -> None:
+    """A change of the pods' annotations would restart the operator."""
+    deployment = chart.only_manifest(chart.template(COMBINATIONS["everything a pod may have"]), "Deployment")
+    assert deployment["metadata"]["annotations"] == {
+        "argocd.argoproj.io/sync-wave": "-1",
+        "reloader.stakater.com/auto": "true",
+    }
+    assert deployment["spec"]["template"]["metadata"]["annotations"].keys() == {
+        "kubectl.kubernetes.io/default-container",
+        "note",
+    }
+
+
+@pytest.mark.parametrize(
+    ("host", "policy", "surge"), [(False, None, 1), (True, "ClusterFirstWithHostNet", 0)]
+)
+def test_the_pod_in_the_nodes_network_resolves_services_and_is_replaced_in_its_place(
+    host: bool, policy: str | None, surge: int
+) -> None:
+    """Two pods on one node would want the same ports."""
+    spec = chart.only_manifest(chart.template({"hostNetwork": host}), "Deployment")["spec"]
+    assert spec["template"]["spec"].get("hostNetwork", False) is host
+    assert spec["template"]["spec"].get("dnsPolicy") == policy
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": surge, "maxUnavailable": 1 - surge}
 
 
 def test_probes_and_monitor_name_the_existing_port() -> None:
@@ -615,6 +645,17 @@ def test_wrong_values_are_refused_by_name() -> None:
 @pytest.mark.parametrize(("values", "named"), REFUSED_BY_TEMPLATES)
 def test_values_that_contradict_each_other_are_refused_by_name(values: dict[str, Any], named: str) -> None:
     assert named in refused(values)
+
+
+def test_names_of_other_charts_are_refused_with_ours() -> None:
+    schema = json.loads((chart.CHART / "values.schema.json").read_text(encoding="utf-8"))
+    (pattern,) = schema["patternProperties"]
+    names = re.findall(r"\w+", pattern)
+    assert "serviceMonitor" in names
+    for name in names:
+        said = re.search(rf"{name}: this chart's value is (\w+)", refused({f"{name}.enabled": True}))
+        assert said is not None, name
+        assert said[1] in DEFAULTS, name
 
 
 ACCEPTED: list[dict[str, Any]] = [

@@ -124,6 +124,16 @@ def test_units_are_those_of_grafana(board: dict[str, Any]) -> None:
         assert set(settings(panel, "unit")) <= known_units, panel["title"]
 
 
+@pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
+def test_all_is_asked_of_one_kubernetes_cluster(path: Path) -> None:
+    """One Prometheus or Thanos may hold several clusters with namespaces and groups of the same names."""
+    for asked in chart.dashboard_expressions(path):
+        if asked.where.endswith("variable cluster"):
+            continue
+        for selected in chart.selectors(chart.substituted(asked.expr)):
+            assert "cluster" in selected.labels, asked.where
+
+
 @each_board
 def test_the_unit_of_a_panel_is_that_of_its_metrics(board: dict[str, Any]) -> None:
     """Grafana shows `rps` as reads a second; records are `recps`."""
@@ -252,14 +262,15 @@ def links(board: dict[str, Any]) -> list[str]:
 
 def test_the_boards_link_to_each_other() -> None:
     fleet, group = (loaded(chart.CHART / "dashboards" / f"{name}.json") for name in ("fleet", "group"))
-    assert any(url.startswith(f"/d/{fleet['uid']}?") for url in links(group))
+    kept = "${datasource:queryparam}&${cluster:queryparam}"
+    assert f"/d/{fleet['uid']}?{kept}" in links(group)
     variables = {variable["name"] for variable in group["templating"]["list"]}
     assert links(fleet)
     for url in links(fleet):
         page, _, query = url.partition("?")
         assert page == f"/d/{group['uid']}"
-        assert set(re.findall(r"var-(\w+)=", query)) == variables - {"datasource"}
-        assert "${datasource:queryparam}" in query
+        assert set(re.findall(r"var-(\w+)=", query)) == variables - {"datasource", "cluster"}
+        assert query.startswith(f"{kept}&")
     (table,) = (panel for panel in chart.panels(fleet) if panel["type"] == "table")
     overrides = table["fieldConfig"]["overrides"]
     linked = [o["matcher"]["options"] for o in overrides for p in o["properties"] if p["id"] == "links"]

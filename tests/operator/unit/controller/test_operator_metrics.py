@@ -160,7 +160,7 @@ def test_the_metrics_of_the_operator_itself_are_exported() -> None:
     metrics.observed("kafka:9092", 0.07, errors=2)
     metrics.leading(True)
     series = scraped(metrics)
-    cluster = (("cluster", "kafka:9092"),)
+    cluster = (("kafka_cluster", "kafka:9092"),)
     assert series["slackwater_reconcile_seconds_count", ()] == 2
     assert series["slackwater_reconcile_errors_total", ()] == 1
     assert series["slackwater_observe_seconds", cluster] == 0.07
