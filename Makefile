@@ -68,7 +68,7 @@ lock: $(VENV)/.run
 	    kubectl-slackwater; do \
 	  ../$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-package slackwater --no-emit-package slackwater-operator \
-	    --custom-compile-command "make lock" $$set.in -o $$set.txt || exit 1; done
+	    --custom-compile-command "make lock" $(ARGS) $$set.in -o $$set.txt || exit 1; done
 
 # Write what is in the images: .cache/sbom/NAME.cdx.json (CycloneDX)
 sbom: .cache/audit/.made

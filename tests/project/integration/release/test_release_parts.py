@@ -230,7 +230,13 @@ WORKFLOWS = sorted(check.WORKFLOWS.glob("*.yml"))
 @pytest.mark.long
 @pytest.mark.parts("release")
 def test_actionlint_accepts_the_workflows() -> None:
-    assert {path.name for path in WORKFLOWS} == {"ci.yml", "docs.yml", "nightly.yml", "release.yml"}
+    assert {path.name for path in WORKFLOWS} == {
+        "ci.yml",
+        "docs.yml",
+        "locks.yml",
+        "nightly.yml",
+        "release.yml",
+    }
     done = subprocess.run(
         [str(build.actionlint()), "-no-color", *map(str, WORKFLOWS)],
         capture_output=True,
@@ -256,12 +262,24 @@ def test_actions_are_pinned_by_commit_and_jobs_have_only_the_rights_they_need(pa
         assert not writes or path.name != "ci.yml", name
         assert "write-all" not in str(job["permissions"])
         # Nobody but the release may write what only the release writes.
-        assert writes <= {"packages", "id-token", "attestations", "contents", "pages"}
+        assert writes <= {"packages", "id-token", "attestations", "contents", "pages", "pull-requests"}
     # An action at two versions is an action of which one was forgotten.
     versions: dict[str, set[str]] = {}
     for use in uses:
         versions.setdefault(use.split("@")[0], set()).add(use)
     assert [action for action, pins in versions.items() if len(pins) > 1] == []
+
+
+def test_dependabot_knows_each_go_module_and_npm_package() -> None:
+    updates = yaml.safe_load((check.WORKFLOWS.parent / "dependabot.yml").read_text(encoding="utf-8"))[
+        "updates"
+    ]
+    listed = {update["package-ecosystem"]: update.get("directories") for update in updates}
+    for ecosystem, name in (("gomod", "go.mod"), ("npm", "package-lock.json")):
+        found = sorted(
+            f"/{path.parent.relative_to(project.ROOT)}" for path in project.ROOT.glob(f"tools/*/{name}")
+        )
+        assert listed[ecosystem] == found
 
 
 def test_ci_runs_what_a_submission_must_pass() -> None:
