@@ -9,7 +9,7 @@ the member, it gets ready beside it and takes over on request (:mod:`slackwater.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -149,10 +149,10 @@ class Worker:
             code = self._failed(exc)
         return self._end(code)
 
-    def _page(self) -> bytes:
+    def _page(self, status: Mapping[str, Any]) -> bytes:
         from slackwater.runtime.telemetry.page import worker_page  # only where somebody looks at it
 
-        return worker_page(self.status.document(), self._config, self._clock.wall_ms())
+        return worker_page(status, self._config, self._clock.wall_ms())
 
     def _make_coordinator(
         self, takeover_context: TakeoverContext, observer: GroupObserver

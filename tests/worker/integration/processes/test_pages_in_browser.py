@@ -39,7 +39,7 @@ def worker_url() -> Iterator[str]:
     status.joins = [{"generation": 7, "at_ms": NOW_MS - 9_000, "kind": "joined", "reason": NASTY}]
     metrics = WorkerMetrics(group="flights", instance="flights-1")
     server = WorkerServer(
-        HealthConfig(), status, metrics, page=lambda: worker_page(status.document(), worker_config(), NOW_MS)
+        HealthConfig(), status, metrics, page=lambda document: worker_page(document, worker_config(), NOW_MS)
     )
     server.serve()
     yield f"http://127.0.0.1:{server.port}/"

@@ -126,7 +126,7 @@ def _html(line: Text | str) -> str:
 
 def _cell(cell: Cell, number: bool = False) -> str:
     if cell is None:
-        return '<td class="dim number">?</td>' if number else '<td class="dim">?</td>'
+        return '<td class="dim number">unknown</td>' if number else '<td class="dim">unknown</td>'
     if isinstance(cell, int):
         return f'<td class="number">{cell:,}</td>' if number else f"<td>{cell:,}</td>"
     return f"<td>{_html(cell)}</td>"

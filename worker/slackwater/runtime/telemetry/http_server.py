@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from slackwater.runtime.config.worker_config import HealthConfig
@@ -49,10 +49,10 @@ class HealthServer:
         metrics: Metrics,
         file: str = "",
         takeover_handler: TakeoverHandler | None = None,
-        page: Callable[[], bytes] | None = None,
+        page: Callable[[Mapping[str, Any]], bytes] | None = None,
     ) -> None:
-        """``takeover_handler``: answers requests for takeovers. ``page``: makes that for people; None: there
-        is none. Raises ConfigError where the address cannot be had."""
+        """``takeover_handler``: answers requests for takeovers. ``page``: makes that for people of
+        the document of /status; None: there is none. Raises ConfigError where the address cannot be had."""
         self._status, self._metrics, self._takeover_handler = status, metrics, takeover_handler
         self._page = page
         self._server: ThreadingHTTPServer | None = None
@@ -122,7 +122,7 @@ def _server(
     status: Status,
     metrics: Metrics,
     takeover_handler: TakeoverHandler | None,
-    page: Callable[[], bytes] | None,
+    page: Callable[[Mapping[str, Any]], bytes] | None,
 ) -> ThreadingHTTPServer:
     """A server that does not listen yet."""
     from http.server import ThreadingHTTPServer
@@ -204,11 +204,14 @@ def _handler(
     status: Status,
     metrics: Metrics,
     takeover_handler: TakeoverHandler | None,
-    page: Callable[[], bytes] | None,
+    page: Callable[[Mapping[str, Any]], bytes] | None,
     deadlines: Deadlines,
 ) -> type[BaseHTTPRequestHandler]:
     import http.client
     from http.server import BaseHTTPRequestHandler
+
+    def document() -> dict[str, Any]:
+        return {**status.document(), "counts": metrics.counts()}
 
     describing = threading.Lock()
     """One thread at a time describes the worker: under a flood of requests, the threads that send heartbeats
@@ -267,7 +270,7 @@ def _handler(
                 self._answer(200 if status.ready else 503, {"ready": status.ready, "phase": status.phase})
             elif self.path == "/status":
                 with describing:
-                    body = _json({**status.document(), "counts": metrics.counts()})
+                    body = _json(document())
                 self._send(200, "application/json", body)
             elif self.path == "/metrics":
                 with describing:
@@ -277,7 +280,7 @@ def _handler(
                 from slackwater.runtime.telemetry.html import CONTENT_TYPE, HEADERS
 
                 with describing:
-                    body = page()
+                    body = page(document())
                 self._send(200, CONTENT_TYPE, body, **HEADERS)
             else:
                 self._answer(404, {"error": "known: GET / /healthz /readyz /status /metrics, POST /join"})

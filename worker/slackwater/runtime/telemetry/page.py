@@ -45,6 +45,7 @@ def worker_page(status: Mapping[str, Any], config: WorkerConfig, now_ms: int) ->
     ]
     sections = [
         *_stopped(status, now_ms),
+        _records(status, now_ms),
         _partitions(status),
         _rebalances(status, now_ms),
         *_last_restart(status),
@@ -62,6 +63,28 @@ def _membership(status: Mapping[str, Any]) -> str:
     return f"generation {status['generation']}{', leader' if status['is_leader'] else ''}"
 
 
+def _records(status: Mapping[str, Any], now_ms: int) -> Section:
+    counts, last = status["counts"], status["last_batch"]
+    batch: dict[str, Cell] = {"Last batch": Text("none", "dim")}
+    if last is not None:
+        phases = (f"{phase} {duration(ms)}" for phase, ms in last["ms"].items() if ms >= 1)
+        batch = {
+            "Last batch": f"{last['records']:,} records, {last['rows']:,} rows, "
+            f"{last['dead_letters']:,} dead letters, {ago(last['at_ms'], now_ms)}",
+            "Its time by phase": ", ".join(phases) or "less than 1 ms each",
+        }
+    return facts(
+        "Records",
+        {
+            "Committed a second, in the last minute": f"{status['records_per_second']:,}",
+            "Committed since the process began": counts["records"],
+            "Dead letters of these": counts["dead_letters"],
+            "Calls of the handler that raised": counts["handler_failures"],
+            **batch,
+        },
+    )
+
+
 def _partitions(status: Mapping[str, Any]) -> Section:
     rows: list[list[Cell]] = []
     for topic, partition in status["assignment"]:
@@ -73,7 +96,7 @@ def _partitions(status: Mapping[str, Any]) -> Section:
                 partition,
                 status["committed"].get(name),
                 status["lag"].get(name),
-                f"{start:,} to {end - 1:,} ({end - start:,})" if end > start else "",
+                f"{start:,} to {end - 1:,} ({end - start:,})" if end > start else Text("nothing", "dim"),
             ]
         )
     lags = [lag for lag in status["lag"].values() if lag is not None]

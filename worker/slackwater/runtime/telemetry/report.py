@@ -204,11 +204,14 @@ class WorkerReport:
         self._context.messaging.processed({tp.topic for tp in parts}, batch.work_ms / 1000)
         for phase, ms in batch.ms.items():
             metrics.observe("batch_phase_seconds", ms / 1000, (phase,))
+        rows = sum(part.rows_out for part in parts.values())
+        dead = sum(part.dead for part in parts.values())
+        self._context.status.batch(batch.records, rows, dead, batch.ms)
         self._context.events.emit(
             "batch",
             records=batch.records,
-            out=sum(part.rows_out for part in parts.values()),
-            dead=sum(part.dead for part in parts.values()),
+            out=rows,
+            dead=dead,
             rejected=sum(part.rejected for part in parts.values()),
             by_partition={str(tp): [part.start, part.end] for tp, part in parts.items()},
             ms=batch.ms,

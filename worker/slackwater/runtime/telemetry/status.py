@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,8 @@ PHASES = (
 )
 """``warm``: a new member at the gate. ``standby``: ready to take over from another pod."""
 
+RATE_MS = 60_000
+"""How far back the rate of committed records looks."""
 STALE_MS = 60_000
 """A main thread that has not turned for this long hangs: /healthz says so."""
 
@@ -78,10 +81,36 @@ class Status:
     """The partitions of the assignment that nothing more is read of: partition, reason, message, since_ms."""
     skipped: list[dict[str, Any]] = field(default_factory=list)
     """The last times that records were skipped: partition, from, to (not included), cause, at_ms."""
+    last_batch: dict[str, Any] | None = None
+    """The batch committed last: ``at_ms``, ``records``, ``rows``, ``dead_letters``, and ``ms`` by phase."""
+    committed_records: tuple[tuple[int, int], ...] = ()
+    """(at_ms, records) of the batches committed within ``RATE_MS``; those of the same second are one."""
 
     def enter(self, phase: str) -> None:
         """Goes to ``phase``."""
         self.phase, self.phase_since_ms = phase, self.clock.wall_ms()
+
+    def batch(self, records: int, rows: int, dead_letters: int, ms: Mapping[str, float]) -> None:
+        """A batch was committed; ``ms``: its time by phase."""
+        now_ms = self.clock.wall_ms()
+        by_second = {at_ms // 1000: (at_ms, count) for at_ms, count in self.committed_records}
+        _, before = by_second.pop(now_ms // 1000, (0, 0))
+        kept = [(at_ms, count) for at_ms, count in by_second.values() if now_ms - at_ms < RATE_MS]
+        self.committed_records = (*kept, (now_ms, before + records))
+        self.last_batch = {
+            "at_ms": now_ms,
+            "records": records,
+            "rows": rows,
+            "dead_letters": dead_letters,
+            "ms": dict(ms),
+        }
+
+    def records_per_second(self) -> float:
+        """Records committed a second, over ``RATE_MS``, or since the worker has joined if that is shorter."""
+        now_ms = self.clock.wall_ms()
+        records = sum(count for at_ms, count in self.committed_records if now_ms - at_ms < RATE_MS)
+        since_ms = self.started_ms if self.joined_ms is None else self.joined_ms
+        return round(records * 1000 / max(1000, min(RATE_MS, now_ms - since_ms)), 1)
 
     @property
     def alive(self) -> bool:
@@ -132,4 +161,6 @@ class Status:
             "takeover": self.takeover,
             "stopped": self.stopped,
             "skipped": self.skipped,
+            "records_per_second": self.records_per_second(),
+            "last_batch": self.last_batch,
         }

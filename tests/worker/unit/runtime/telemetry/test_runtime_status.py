@@ -50,6 +50,32 @@ def test_a_return_tells_its_phases() -> None:
     assert bench.metrics.value("unserved_seconds", ("flights", "0")) >= 2.7
 
 
+def test_the_rate_is_that_of_the_last_minute_or_since_the_join() -> None:
+    clock = VirtualClock()
+    status = Status("flights", "flights-0", clock, joined_ms=clock.wall_ms())
+    assert status.records_per_second() == 0
+    clock.sleep(10_000)
+    for records in (300, 200):
+        status.batch(records, records - 1, 1, {"transform": 2.0})
+    assert status.records_per_second() == 50
+    assert len(status.committed_records) == 1, "one entry a second"
+    clock.sleep(49_999)
+    assert status.records_per_second() == pytest.approx(500 / 59.999, abs=0.1)
+    clock.sleep(10_001)
+    status.batch(60, 60, 0, {})
+    assert status.records_per_second() == 1, "the first two are older than a minute"
+
+
+def test_the_last_batch_is_the_one_that_was_committed() -> None:
+    bench = Bench()
+    bench.assign(bench.produce(0, "x", "y"))
+    bench.until_idle()
+    last = bench.status.last_batch
+    assert last is not None
+    assert (last["records"], last["rows"], last["dead_letters"]) == (2, 2, 0)
+    assert "publishing" in last["ms"]
+
+
 def test_takeovers_of_every_outcome_are_counted_from_zero() -> None:
     """What begins with 1 has no step that Prometheus' rate() would see."""
 

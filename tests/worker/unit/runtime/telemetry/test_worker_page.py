@@ -47,7 +47,8 @@ def document(**fields: Any) -> dict[str, Any]:
     status = Status("flights", "flights-0", VirtualClock(), pod="flights-0")
     for name, value in fields.items():
         setattr(status, name, value)
-    return status.document()
+    counts = {"records": 0, "dead_letters": 0, "handler_failures": 0}
+    return {**status.document(), "counts": counts}
 
 
 def words(config: Any = None, **fields: Any) -> str:
@@ -69,7 +70,17 @@ def test_it_shows_the_assignment_with_offsets_lag_and_what_is_in_flight() -> Non
     assert "generation 7, leader" in text
     assert "Partitions: 2, lag 345" in text
     assert "flights | 0 | 12,000 | 345 | 12,000 to 12,299 (300)" in text
-    assert "flights | 1 | ? | ?" in text
+    assert "flights | 1 | unknown | unknown | nothing" in text
+
+
+def test_it_shows_the_last_batch() -> None:
+    text = words(
+        last_batch={"at_ms": NOW_MS - 3_000, "records": 2000, "rows": 1990, "dead_letters": 10,
+                    "ms": {"transform": 41.7, "staging": 0.3, "publishing": 9.0}},
+    )  # fmt: skip
+    assert "Last batch | 2,000 records, 1,990 rows, 10 dead letters, 3 s ago" in text
+    assert "Its time by phase | transform 41 ms, publishing 9 ms" in text
+    assert "Last batch | none" in words()
 
 
 def test_it_shows_the_rebalances_and_why() -> None:
@@ -83,7 +94,7 @@ def test_it_shows_the_rebalances_and_why() -> None:
         },
     ]
     text = words(joins=joins, rebalance={"started_ms": NOW_MS - 400, "ended_ms": None})
-    assert "0 s ago | ? | in progress" in text
+    assert "0 s ago | unknown | in progress" in text
     later, earlier = text.index("two were revoked"), text.index("the worker has started")
     assert later < earlier, "the latest first"
     assert "2 s ago | 4 | second half of a cooperative rebalance" in text
