@@ -280,7 +280,8 @@ def _rest(context: PlanningContext, chosen: Chosen) -> None:
         context.change_rollout(phase=PAUSED if paused else PREFLIGHT, reason=f"{chosen.waiting}{held}")
     else:
         if context.rollout.phase in (ROLLING, PAUSED, REFUSED):
-            context.emit_after("RolledOut", f"all workers have revision {context.rollout.target}")
+            revision = there.template if there is not None else context.rollout.wanted
+            context.emit_after("RolledOut", f"all workers have revision {revision}")
             context.decided("rollout", "done", "all workers have been restarted")
         context.change_rollout(phase=IDLE, reason="")
     failed = context.rollout.failed
