@@ -92,11 +92,11 @@ def _foremost(made: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
 
 
 def _with_conditions(
-    snapshot: GroupSnapshot, made: Sequence[Mapping[str, Any]], **fields: Any
+    before: GroupStatus, by_type: Mapping[str, Mapping[str, Any]], **fields: Any
 ) -> dict[str, Any]:
     """The previous status with other conditions."""
-    reason, message = _foremost(made)
-    return {**snapshot.status, **fields, "reason": reason, "message": message, "conditions": list(made)}
+    reason, message = _foremost([*by_type.values()])
+    return dump(replace(before, conditions=by_type, reason=reason, message=message, **fields))
 
 
 def to_write(snapshot: GroupSnapshot, status: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -113,20 +113,20 @@ def to_write(snapshot: GroupSnapshot, status: Mapping[str, Any]) -> dict[str, An
 
 def status_of_trouble(snapshot: GroupSnapshot, trouble: Trouble) -> dict[str, Any]:
     """The status where planning is not possible: the previous one, with the conditions that report why."""
-    before = snapshot.memory.conditions
+    before = snapshot.memory
     observed = ConditionsInput(generation=snapshot.generation, troubles=(trouble,))
     by_type = {
         condition["type"]: condition
-        for condition in conditions(observed, list(before.values()), now_ms=snapshot.now_ms)
+        for condition in conditions(observed, [*before.conditions.values()], now_ms=snapshot.now_ms)
     }
-    kept = {kind: dict(condition) for kind, condition in before.items()}
+    kept = dict(before.conditions)
     for kind in ("Ready", "Reconciling", "Stalled", "Degraded"):  # the other conditions were not evaluated
         if kind not in kept or kind == "Degraded" or (trouble.stalls and kind != "Ready"):
             kept[kind] = by_type[kind]
     # A spec that may still be carried out has not been observed: its predecessor's Ready says nothing of it.
-    observed_before = snapshot.status.get("observedGeneration", -1)
+    observed_before = -1 if before.observed_generation is None else before.observed_generation
     observed_now = snapshot.generation if trouble.stalls else observed_before
-    return _with_conditions(snapshot, list(kept.values()), observedGeneration=observed_now)
+    return _with_conditions(before, kept, observed_generation=observed_now)
 
 
 def degraded(conditions_: object) -> Trouble | None:
@@ -145,9 +145,9 @@ def status_of_deletion(snapshot: GroupSnapshot, waits: str) -> dict[str, Any]:
         waits: what delays the deletion, in words; "" if nothing does.
     """
     observed = ConditionsInput(generation=snapshot.generation, deleting=True, deletion_waits=waits)
-    before = snapshot.memory.conditions
-    ready = conditions(observed, list(before.values()), now_ms=snapshot.now_ms)[0]
-    return _with_conditions(snapshot, [*{**before, "Ready": ready}.values()])
+    before = snapshot.memory
+    ready = conditions(observed, [*before.conditions.values()], now_ms=snapshot.now_ms)[0]
+    return _with_conditions(before, {**before.conditions, "Ready": ready})
 
 
 def troubles(context: PlanningContext) -> tuple[Trouble, ...]:
