@@ -6,7 +6,7 @@ BROKER ?= dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify verify-parts e2e node long lint bench docs lock sbom audit release-check clean
+.PHONY: help setup demo test verify verify-parts e2e node walks long lint bench docs lock sbom audit release-check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ e2e: $(VENV)/.dev ## Run every test on a real Kubernetes control plane, the long
 node: $(VENV)/.dev ## Run the scenarios on a real node: kubelet, containerd, images built here (root; undoes what it changes)
 	$(BIN)/python -m pytest -m node -s $(ARGS) tests/node
 
+walks: $(VENV)/.dev ## Paste the tutorials and the README into fresh clones, and print how long each block took
+	$(BIN)/python -m tests.walks $(ARGS)
+
 long: $(VENV)/.dev ## Run the longest tests that need no control plane: chaos, old brokers, other clients
 	$(BIN)/python -m pytest -m "long and not controlplane and not node" $(IN_TWO) $(ARGS)
 	SLACKWATER_TEST_BROKERS=kafka-4.4,kafka-4.3,kafka-3.9,kafka-2.8 $(BIN)/python -m pytest $(IN_TWO) \
@@ -51,7 +54,7 @@ lint: $(VENV)/.dev ## Check style, types, layers and the commits' subjects
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/rumdl check --silent .
-	$(BIN)/mypy worker/slackwater operator/slackwater_operator examples benchmarks .ci/gate.py tests/run.py tests/mutants tests/support tools/chart tools/dashboards \
+	$(BIN)/mypy worker/slackwater operator/slackwater_operator examples benchmarks .ci/gate.py tests/run.py tests/walks.py tests/mutants tests/support tools/chart tools/dashboards \
 	  tools/cli_docs tools/client_docs tools/demo_cast tools/kafka_python_suite tools/release
 	$(BIN)/lint-imports
 	@git log -50 --format=%s 2>/dev/null | awk 'length > 72 { print "commit subject of more than 72 characters: " $$0; bad = 1 } END { exit bad }'

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from tests.support.processes import OwnedProcess
+
 SCRIPTS = (
     "docs/reference/devbroker.md",
     "docs/tutorials/first-consumer.md",
@@ -38,3 +47,29 @@ NOT_ON_THE_CONTROL_PLANE = (
     ("docs/how-to/operate/rotate-credentials.md", "kubectl", "operations/test_docs_moves.py runs it"),
 )
 """(page, part of a block with kubectl, why it does not run there)."""
+
+
+def run(script: Path, environment: Mapping[str, str], limit_s: float) -> tuple[int, str]:
+    """Runs a script of shell in its own folder; what it has left running ends with it.
+
+    Returns:
+        Its exit code (-1: it did not end in time), and all that it printed.
+    """
+    with (script.parent / "output.txt").open("w+b") as file:
+        process = OwnedProcess(["bash", str(script)], env=environment, output=file, cwd=script.parent)
+        try:
+            code = process.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            code = -1
+        finally:
+            _end_session(process.pid)
+            process.kill()
+    return code, (script.parent / "output.txt").read_text(encoding="utf-8", errors="replace")
+
+
+def _end_session(leader: int) -> None:
+    """Kills what the script has started and not ended: a background job has a process group of its own."""
+    for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
+        with suppress(ProcessLookupError):
+            if os.getsid(pid) == leader:
+                os.kill(pid, signal.SIGKILL)

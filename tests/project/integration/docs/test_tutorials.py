@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.support.docs.blocks import ROOT, blocks, why_not_run
-from tests.support.docs.scripts import SCRIPTS
-from tests.support.processes import OwnedProcess, reserve_ports
+from tests.support.docs.scripts import SCRIPTS, run
+from tests.support.processes import reserve_ports
 from tests.support.waiting import HANG_S
 
 CHECKS = {
@@ -51,7 +48,15 @@ def test_the_tutorial_runs(page: str, tmp_path: Path) -> None:
             lines.append(text)
     script = tmp_path / "script.sh"
     script.write_text("\n".join(lines), encoding="utf-8")
-    output = run(script)
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in ("worker", "operator")),
+    }
+    environment.pop("SLACKWATER_BOOTSTRAP", None)
+    code, output = run(script, environment, HANG_S)
+    logs = [log.read_text(encoding="utf-8", errors="replace") for log in tmp_path.glob("*.log")]
+    assert code == 0, "\n".join([output, *logs])
     for expected in CHECKS[page]:
         assert re.search(expected, output), output
     if page.endswith("devbroker.md"):
@@ -61,34 +66,3 @@ def test_the_tutorial_runs(page: str, tmp_path: Path) -> None:
     else:
         log = (tmp_path / "run.log").read_text(encoding="utf-8")
         assert set(re.findall(r"Stable \| generation (\d+)", log)) == {"1"}, log
-
-
-def end_session(leader: int) -> None:
-    """Kills what the script has started and not ended: a background job has a process group of its own."""
-    for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
-        with suppress(ProcessLookupError):
-            if os.getsid(pid) == leader:
-                os.kill(pid, signal.SIGKILL)
-
-
-def run(script: Path) -> str:
-    """The output of the script. It must end well; whatever it has left running ends with it."""
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in ("worker", "operator")),
-    }
-    environment.pop("SLACKWATER_BOOTSTRAP", None)
-    with (script.parent / "output.txt").open("w+b") as file:
-        process = OwnedProcess(["bash", str(script)], env=environment, output=file, cwd=script.parent)
-        try:
-            code = process.process.wait(HANG_S)
-        except subprocess.TimeoutExpired:
-            code = -1
-        finally:
-            end_session(process.pid)
-            process.kill()
-    output = (script.parent / "output.txt").read_text(encoding="utf-8", errors="replace")
-    logs = [log.read_text(encoding="utf-8", errors="replace") for log in script.parent.glob("*.log")]
-    assert code == 0, "\n".join([output, *logs])
-    return output
