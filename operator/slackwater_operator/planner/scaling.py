@@ -9,8 +9,7 @@ from slackwater_operator.model.statefulsets import Ordinals, next_suffix, scaled
 from slackwater_operator.planner.actions import FillReplicas, ReleaseSpec
 from slackwater_operator.planner.decision_log import DOWN, UP
 from slackwater_operator.planner.planning_context import PlanningContext
-from slackwater_operator.planner.rollout.resume import held_at_zero
-from slackwater_operator.planner.rollout.revision import Chosen
+from slackwater_operator.planner.rollout.revision import Chosen, leaves_kafka
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.policies.scaling.decision import decide_manual
 from slackwater_operator.policies.scaling.types import AWAITS_REVISION, ManualInput, ScalingDecision
@@ -112,7 +111,7 @@ def _decide(context: PlanningContext, chosen: Chosen) -> int:
         context.desired = asked_for(snapshot)
     context.scaling = decision
     live = context.derived.replicas
-    if decision.applied and not live and (awaited := held_at_zero(context, chosen)):
+    if decision.applied and not live and (awaited := _held_at_zero(context, chosen)):
         context.held_at_zero = awaited
         kept = f"0 kept: {awaited}"
         context.scaling = replace(decision, applied=0, damping=AWAITS_REVISION, reason=kept, summary=kept)
@@ -187,4 +186,24 @@ def _held(context: PlanningContext, wanted: int) -> str:
     rolling = context.rollout.phase in (ROLLING, ROLLING_BACK) and outdated and bool(target)
     if rolling and not context.derived.unsettled and not context.steps.waits:
         return f"{context.derived.replicas} kept: a rolling restart is in progress"
+    return ""
+
+
+def _held_at_zero(context: PlanningContext, chosen: Chosen) -> str:
+    """Why no worker starts with the template that the StatefulSet has, in words; "" if workers may start.
+
+    Nothing starts on the brokers of another Kafka than the one that the spec names, whatever becomes of the
+    preflight. On the same Kafka the start waits for the first preflight of the wanted revision: the former
+    one may be why the workers were stopped, such as by a faulty handler. If the preflight fails, the former
+    revision starts, as it goes on where workers run.
+    """
+    snapshot = context.snapshot
+    there, revision = snapshot.statefulset, snapshot.revision
+    if there is None or revision is None or there.template == revision.hash or chosen.template is not None:
+        return ""
+    if leaves_kafka(snapshot):
+        assert snapshot.running is not None
+        return f"no worker starts on the former brokers ({snapshot.running.bootstrap_servers})"
+    if chosen.preparing:
+        return "no worker starts before the preflight of the new revision has passed"
     return ""

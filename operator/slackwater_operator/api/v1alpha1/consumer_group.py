@@ -21,7 +21,7 @@ from slackwater.runtime.config.worker_config import BACKFILL
 from slackwater.tracing.settings import TelemetryConfig
 from slackwater_operator.api.v1alpha1 import validation, yaml_file as yamlfile
 from slackwater_operator.api.v1alpha1.spec.kafka import Kafka, Security, check_security
-from slackwater_operator.api.v1alpha1.spec.pipeline import Pipeline
+from slackwater_operator.api.v1alpha1.spec.pipeline import Pipeline, Registry, Value, check_sink, check_value
 from slackwater_operator.api.v1alpha1.spec.rollout import Preflight, Rollout, Takeover
 from slackwater_operator.api.v1alpha1.spec.rollout_steps import check_steps
 from slackwater_operator.api.v1alpha1.spec.scaling import (
@@ -31,8 +31,6 @@ from slackwater_operator.api.v1alpha1.spec.scaling import (
     check_replicas,
     check_scaling,
 )
-from slackwater_operator.api.v1alpha1.spec.sink import check_sink
-from slackwater_operator.api.v1alpha1.spec.value import Registry, Value, check_value
 from slackwater_operator.api.v1alpha1.validation import (
     DEFAULT_MAX_POLL_INTERVAL_MS,
     DEFAULT_SESSION_TIMEOUT_MS,

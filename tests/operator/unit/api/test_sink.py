@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.runtime.config.sink_config import SinkConfig
 from slackwater_operator.api.v1alpha1.consumer_group import ResourceError, parse
-from slackwater_operator.api.v1alpha1.spec.sink import check_sink
+from slackwater_operator.api.v1alpha1.spec.pipeline import check_sink
 from tests.support.operator.bad_resources import good
 
 ADVICE = "of the container worker, from a Secret (spec.template), or use a service account"
