@@ -26,6 +26,8 @@ class Page:
         text: what is visible.
         links: the targets of its links.
         wide: whether it is wider than the window.
+        cut: the first lines of blocks of code that do not fit in.
+        broken: names in the first column of tables that are broken into several lines.
         problems: what the browser complains of.
     """
 
@@ -34,18 +36,20 @@ class Page:
     text: str
     links: list[str]
     wide: bool
+    cut: list[str]
+    broken: list[str]
     problems: list[str]
 
 
-def browse(urls: Mapping[str, Path]) -> dict[str, Page]:
-    """Opens each URL, and takes a picture of it into its file.
+def browse(urls: Mapping[str, Path], *, width: int = 1280) -> dict[str, Page]:
+    """Opens each URL in a window that is `width` pixels wide, and takes a picture of it into its file.
 
     Raises:
         GrafanaUnavailable: there is no browser, and none can be made.
         DrawingFailed: a page could not be opened.
     """
     folder = renderer()
-    request = [{"url": url, "out": str(out)} for url, out in urls.items()]
+    request = [{"url": url, "out": str(out), "width": width} for url, out in urls.items()]
     with tempfile.TemporaryDirectory() as scratch:
         asked = Path(scratch) / "request.json"
         asked.write_text(json.dumps(request), encoding="utf-8")
