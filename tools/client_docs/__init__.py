@@ -15,7 +15,7 @@ from typing import Any
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.java_names import KEYWORDS_NOT_HERE, NOT_HERE, NotHere, java_name
 from slackwater.kafka.net.security import options as security_options
-from slackwater.kafka.protocol.membership.states import TRANSITIONS
+from slackwater.kafka.protocol.membership.states import TRANSITIONS, Event
 from slackwater.kafka.protocol.subscription import MOVES
 from tools.client_docs.described import DESCRIBED, OURS_ALONE, SECURITY
 from tools.kafka_python_suite.reasons import CANNOT_PASS, OWN_CLASSES
@@ -72,10 +72,13 @@ def suite_table() -> str:
 
 
 def membership_picture() -> str:
-    """The table of transitions of a member as a Mermaid state diagram."""
+    """The table of transitions of a member as a Mermaid state diagram, without those that the page has in
+    words: arrows from every state, and to the same state, lie over each other's labels."""
     edges: dict[tuple[str, str], list[str]] = {}
     for state, moves in TRANSITIONS.items():
         for event, following in moves.items():
+            if following is state or event in (Event.LEAVE, Event.DIE):
+                continue
             edges.setdefault((state.name, following.name), []).append(event.name)
     return _picture(next(iter(TRANSITIONS)).name, edges)
 
@@ -94,7 +97,7 @@ def _name(state: Any) -> str:
 
 
 def _picture(first: str, edges: Mapping[tuple[str, str], list[str]]) -> str:
-    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {first}"]
+    lines = ["```mermaid", "stateDiagram-v2", "    direction LR", f"    [*] --> {first}"]
     for (state, following), events in edges.items():
         label = f" : {', '.join(events)}" if events else ""
         lines.append(f"    {state} --> {following}{label}")
