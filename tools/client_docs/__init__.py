@@ -6,39 +6,96 @@ what this module makes.
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from slackwater.kafka import KafkaAdmin, KafkaProducer
+from slackwater.kafka.admin import AsyncAdmin
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.java_names import KEYWORDS_NOT_HERE, NOT_HERE, NotHere, java_name
 from slackwater.kafka.net.security import options as security_options
+from slackwater.kafka.producer.config import ProducerConfig
 from slackwater.kafka.protocol.membership.states import TRANSITIONS, Event
 from slackwater.kafka.protocol.subscription import MOVES
-from tools.client_docs.described import DESCRIBED, OURS_ALONE, SECURITY
+from tools.client_docs.described import ADMIN, DESCRIBED, OURS_ALONE, PRODUCER, SECURITY
 from tools.kafka_python_suite.reasons import CANNOT_PASS, OWN_CLASSES
 
 _DOCS = Path(__file__).parents[2] / "docs"
 PAGE = _DOCS / "reference" / "client.md"
-PAGES = (PAGE, _DOCS / "how-to" / "client" / "migrate-from-kafka-python.md")
+PAGES = (
+    PAGE,
+    _DOCS / "reference" / "producer.md",
+    _DOCS / "reference" / "admin.md",
+    _DOCS / "how-to" / "client" / "migrate-from-kafka-python.md",
+)
 
 
 def options_table() -> str:
     """Every field of ConsumerConfig with its default, unit, and Java's name."""
+    return _options({field.name: field.default for field in fields(ConsumerConfig)}, DESCRIBED)
+
+
+def producer_options_table() -> str:
+    """Every field of ProducerConfig, likewise."""
+    defaults = {field.name: field.default for field in fields(ProducerConfig)}
+    return _options(defaults, DESCRIBED | PRODUCER, OURS_ALONE | {"allow_auto_create_topics"})
+
+
+def admin_options_table() -> str:
+    """Every keyword of AsyncAdmin of its own, likewise."""
+    parameters = inspect.signature(AsyncAdmin).parameters.values()
+    keywords = {one.name: one.default for one in parameters if one.name not in ("rng", "options")}
+    return _options(keywords, DESCRIBED | ADMIN)
+
+
+def _options(
+    defaults: Mapping[str, Any], described: Mapping[str, str], ours: Container[str] = OURS_ALONE
+) -> str:
     rows = [
         (
-            f"`{option.name}`",
-            "" if option.name in OURS_ALONE else f"`{java_name(option.name)}`",
-            _default(option.default),
-            _unit(option.name),
-            DESCRIBED[option.name],
+            f"`{name}`",
+            "" if name in ours else f"`{java_name(name)}`",
+            _default(default),
+            _unit(name),
+            described[name],
         )
-        for option in sorted(fields(ConsumerConfig), key=lambda option: option.name)
-        if option.name != "security"
+        for name, default in sorted(defaults.items())
+        if name != "security"
     ]
     return _table(("keyword", "Java's name", "default", "unit", "what it does"), rows)
+
+
+def producer_calls_table() -> str:
+    """The methods of KafkaProducer with their parameters, and the first sentences of their docstrings."""
+    return _calls(KafkaProducer)
+
+
+def admin_calls_table() -> str:
+    """The methods of KafkaAdmin, likewise."""
+    return _calls(KafkaAdmin)
+
+
+def _calls(owner: type) -> str:
+    methods = {
+        name: method for name, method in inspect.getmembers(owner, callable) if not name.startswith("_")
+    }
+    return _table(("call", "what it does"), [(_call(name, m), _about(m)) for name, m in methods.items()])
+
+
+def _call(name: str, method: Any) -> str:
+    parameters = inspect.signature(method).parameters.values()
+    named = [str(one.replace(annotation=one.empty)) for one in parameters if one.name != "self"]
+    return f"`{name}({', '.join(named)})`"
+
+
+def _about(method: Any) -> str:
+    """The first paragraph of a docstring, in Markdown."""
+    first = " ".join((inspect.getdoc(method) or "").split("\n\n")[0].split())
+    return re.sub(r":\w+:`[~.]*(?:[\w.]+\.)?(\w+)`", r"`\1`", first).replace("``", "`")
 
 
 def security_table() -> str:
@@ -132,6 +189,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "options": options_table,
     "security options": security_table,
     "options that do nothing": not_here_table,
+    "producer options": producer_options_table,
+    "producer calls": producer_calls_table,
+    "admin options": admin_options_table,
+    "admin calls": admin_calls_table,
     "membership states": membership_picture,
     "fetch states": fetch_picture,
     "tests of kafka-python": suite_table,

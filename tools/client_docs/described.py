@@ -104,10 +104,43 @@ DESCRIBED: dict[str, str] = {
 OURS_ALONE = {
     "api_version", "bootstrap_timeout_ms", "consumer_timeout_ms", "default_offset_commit_callback",
     "enable_incremental_fetch_sessions", "fetch_max_decompressed_bytes", "lost_position",
-    "receive_message_max_bytes", "scheduled_rebalance_max_delay_ms", "subscription_change_max_delay_ms",
-    "subscription_owner",
+    "metrics_enabled", "partitioner", "receive_message_max_bytes", "scheduled_rebalance_max_delay_ms",
+    "subscription_change_max_delay_ms", "subscription_owner", "unreachable_timeout_ms",
 }  # fmt: skip
 """Options that Java does not have; as properties they are written with dots all the same."""
+
+PRODUCER: dict[str, str] = {
+    "acks": "`all`; 0 or 1 turns idempotence off, or is refused where `enable_idempotence` is given",
+    "allow_auto_create_topics": "let a broker create a topic, if its configuration allows it",
+    "api_version": "kafka-python's; it changes nothing: versions are agreed with each broker",
+    "batch_size": "maximum size of a batch, before compression",
+    "buffer_memory": "what records that wait may take in all; `send()` waits for room",
+    "compression_type": "`gzip`, `snappy`, `lz4`, `zstd`, or none",
+    "delivery_timeout_ms": "every record has its outcome so long after `send()`",
+    "enable_idempotence": "a batch that is sent again is stored once, and batches keep their order",
+    "key_serializer": (
+        "a callable that takes the key, or an object with `serialize(topic, headers, data)`; as a property "
+        "one of Java's own classes or `module:name`"
+    ),
+    "linger_ms": "how long a batch waits for more records",
+    "max_block_ms": "how long `send()` waits for metadata, or for room in `buffer_memory`",
+    "max_in_flight_requests_per_connection": "requests without a response; at most 5 with idempotence",
+    "max_request_size": "maximum size of a record and of a request, before compression",
+    "metrics_enabled": "kafka-python's; it changes nothing: figures are always kept",
+    "partitioner": "a function of the key's bytes, the partitions, and those that have a leader",
+    "receive_message_max_bytes": "maximum size of a broker's response",
+    "retries": "attempts of a batch; by default only `delivery_timeout_ms` ends them",
+    "retry_backoff_ms": "the first pause before a request is repeated; it doubles each time, up to 1 s",
+    "value_serializer": "as `key_serializer`",
+}
+"""Of a producer's options, those whose meaning is not the consumer's."""
+
+ADMIN: dict[str, str] = {
+    "request_timeout_ms": "how long a call waits, and retries, unless it has a `timeout_ms`",
+    "unreachable_timeout_ms": "in place of `bootstrap_timeout_ms` while no server has accepted a connection",
+    "retry_backoff_ms": "the first pause before a request is retried; it doubles each time, up to 1 s",
+}
+"""Of an admin client's options, likewise."""
 
 SECURITY: dict[str, str] = {
     "security_protocol": "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`",

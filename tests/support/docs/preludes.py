@@ -152,6 +152,13 @@ sys.path.insert(0, str(tmp_path))
 """,
         "test_orders_become_rows()\ntest_a_record_with_a_key_and_a_place()\nsys.path.remove(str(tmp_path))",
     ),
+    "docs/reference/admin.md": Prelude(
+        after="""
+with KafkaAdmin(bootstrap_servers=bootstrap) as admin:
+    assert len(admin.describe_topics(["trains"])["trains"].partitions) == 3
+""",
+    ),
+    "docs/reference/producer.md": Prelude(after="assert sent.get(1).offset == 1"),
     "docs/reference/client.md": Prelude(
         _HANDLE
         + """

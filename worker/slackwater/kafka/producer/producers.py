@@ -41,9 +41,8 @@ class _Shared:
     def metrics(self, raw: Literal[True]) -> dict[MetricName, KafkaMetric]: ...
 
     def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | dict[MetricName, KafkaMetric]:
-        """Every figure as ``{group: {name: value}}`` under the names of Java's producer; see
-        :mod:`~.producer.metrics`. With ``raw`` as ``{MetricName: KafkaMetric}``. Sends nothing; from any
-        thread."""
+        """Every figure as ``{group: {name: value}}`` under the names of Java's producer. With ``raw`` as
+        ``{MetricName: KafkaMetric}``. Sends nothing; from any thread."""
         figures = self._core.metrics
         return figures.raw(self.config.client_id) if raw else figures.values()
 

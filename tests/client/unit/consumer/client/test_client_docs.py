@@ -32,7 +32,7 @@ from slackwater.kafka.protocol.diagnostics import FindingKind
 from slackwater.kafka.protocol.membership.states import TRANSITIONS, State
 from slackwater.kafka.protocol.subscription import MOVES, FetchState
 from tools.client_docs import PAGE, PAGES, PARTS, fetch_picture, membership_picture, render
-from tools.client_docs.described import DESCRIBED, SECURITY
+from tools.client_docs.described import ADMIN, DESCRIBED, PRODUCER, SECURITY
 
 
 def test_the_pages_are_up_to_date() -> None:
@@ -46,6 +46,8 @@ def test_the_pages_are_up_to_date() -> None:
 
 def test_every_option_is_described() -> None:
     assert {field.name for field in fields(ConsumerConfig)} - {"security"} == set(DESCRIBED)
+    assert set(PRODUCER) <= {field.name for field in fields(ProducerConfig)}
+    assert set(ADMIN) <= set(inspect.signature(AsyncAdmin).parameters)
     assert set(security_options.OPTIONS) == set(SECURITY)
 
 
