@@ -56,9 +56,10 @@ def _is_number(value: Any) -> bool:
 class ProgressLines:
     """Lines of a long command, and how far it is. On a terminal a bar stays beneath the lines.
 
-    A context manager."""
+    A context manager. ``bar_only``: elsewhere than on a terminal nothing is said of how far it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, bar_only: bool = False) -> None:
+        self._bar_only = bar_only
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
@@ -90,10 +91,12 @@ class ProgressLines:
             print(text, flush=True)
 
     def progress(self, done: int, total: int, text: str) -> None:
-        """``done`` of ``total`` is done. ``text``: says more; elsewhere than on a terminal it is a line."""
+        """``done`` of ``total`` (0: not known) is done. ``text``: says more; elsewhere than on a terminal it
+        is a line."""
         if self._progress is None:
-            self.say(text if total <= 0 else f"{100 * done // total:3d}%  {text}")
+            if not self._bar_only:
+                self.say(text if total <= 0 else f"{100 * done // total:3d}%  {text}")
             return
         if self._task is None:
-            self._task = self._progress.add_task(text, total=total)
-        self._progress.update(self._task, completed=done, total=total, description=text)
+            self._task = self._progress.add_task(text, total=total or None)
+        self._progress.update(self._task, completed=done, total=total or None, description=text)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.commands.arguments import topic_name, whole_number
-from slackwater.commands.display import print_table
+from slackwater.commands.display import ProgressLines, print_table
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.errors import ConfigError
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from slackwater.kafka import KafkaConsumer
 
 DEFAULT_SHOWN = 10
+_SHOWN_EVERY = 1_000
+"""After so many letters a terminal is told how many were read."""
 MOST_CHARACTERS = 10_000
 """Of a key, a value or a header as it is shown."""
 
@@ -158,10 +160,12 @@ class _Opened:
 
 def _list(arguments: argparse.Namespace) -> int:
     counts = LetterCounts()
-    with _Opened(arguments) as opened:
+    with _Opened(arguments) as opened, ProgressLines(bar_only=True) as lines:
         sent = opened.sent()
         for letter in opened.letters():
             counts.add(letter, letter.offset in sent[letter.tp])
+            if counts.letters % _SHOWN_EVERY == 0:
+                lines.progress(counts.letters, 0, f"{counts.letters:,} dead letters read")
         group, topic = opened.config.group_id, opened.topic
     if arguments.output == "json":
         document = {

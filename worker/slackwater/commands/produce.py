@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from slackwater.commands.arguments import separator, topic_name, whole_number
 from slackwater.commands.connection import CommandClients, add_options
+from slackwater.commands.display import ProgressLines
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.errors import ConfigError
 from slackwater.tools.topics import described, no_partition
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _MOST_PENDING = 10_000
 """So many records may be under way; then the oldest is waited for."""
 _MOST_LINE = 1024 * 1024
+_SHOWN_EVERY = 1_000
+"""After so many records a terminal is told how many were sent."""
 
 
 def register(subparsers: Any) -> None:
@@ -50,16 +53,21 @@ def run(args: argparse.Namespace) -> int:
         partitions = described(admin, [args.topic])[args.topic].partitions
     if args.partition is not None and args.partition not in partitions:
         raise ConfigError(no_partition(TopicPartition(args.topic, args.partition), len(partitions)))
-    with connection.producer() as producer:
-        count = send(producer, sys.stdin.buffer, args.topic, args.key_separator, args.partition)
+    with connection.producer() as producer, ProgressLines(bar_only=True) as lines:
+        count = send(producer, sys.stdin.buffer, args.topic, args.key_separator, args.partition, lines)
     print(f"sent {count} records to {args.topic}")
     return 0
 
 
 def send(
-    producer: KafkaProducer, lines: BinaryIO, topic: str, separator: str | None, partition: int | None
+    producer: KafkaProducer,
+    source: BinaryIO,
+    topic: str,
+    separator: str | None,
+    partition: int | None,
+    progress: ProgressLines,
 ) -> int:
-    """Sends each of ``lines``, and waits until they are stored. Returns how many.
+    """Sends each line of ``source``, and waits until they are stored. Returns how many.
 
     Raises:
         ConfigError: a line has no ``separator``, or is too long; the lines before it are sent.
@@ -67,7 +75,7 @@ def send(
     """
     pending: deque[FutureRecordMetadata] = deque()
     count = 0
-    while line := lines.readline(_MOST_LINE + 1):
+    while line := source.readline(_MOST_LINE + 1):
         value = line.removesuffix(b"\n").removesuffix(b"\r")
         key = None
         problem = ""
@@ -81,6 +89,8 @@ def send(
             raise ConfigError(f"line {count + 1} {problem}; the lines before it were sent")
         pending.append(producer.send(topic, value, key, partition=partition))
         count += 1
+        if count % _SHOWN_EVERY == 0:
+            progress.progress(count, 0, f"{count:,} records sent")
         if len(pending) >= _MOST_PENDING:
             pending.popleft().get()
     producer.flush()

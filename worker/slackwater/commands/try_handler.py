@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.commands.arguments import whole_number
-from slackwater.commands.display import ProgressLines, print_table, terminal
+from slackwater.commands.display import ProgressLines, print_table
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.delivery.pace import FIRST_RECORDS
@@ -124,9 +124,8 @@ def run(arguments: argparse.Namespace) -> int:
     Raises WorkerError with the code of a worker for the same error, and KafkaError.
     """
     config = config_of(arguments)
-    with ProgressLines() as lines:
-        progress = lines.progress if terminal() is not None else lambda *_: None
-        tried = try_handler(config, arguments.starts, arguments.limit, progress)
+    with ProgressLines(bar_only=True) as lines:
+        tried = try_handler(config, arguments.starts, arguments.limit, lines.progress)
     most = SHOWN if sys.stdout.isatty() and not arguments.all else MOST
     if arguments.output == "json":
         print(json.dumps(_document(tried)))

@@ -114,6 +114,15 @@ def test_a_bar_on_a_terminal_and_lines_elsewhere(monkeypatch: pytest.MonkeyPatch
     assert plain.splitlines() == ["begins", " 25%  1 of 4 records", "100%  4 of 4 records"]
 
 
+def test_a_bar_without_an_end_shows_how_much_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> None:
+        with ProgressLines(bar_only=True) as lines:
+            lines.progress(1_000, 0, "1,000 records sent")
+
+    assert "1,000 records sent" in shown_by(work, Terminal(), monkeypatch)
+    assert shown_by(work, io.StringIO(), monkeypatch) == ""
+
+
 @pytest.mark.parametrize(
     "module",
     ["slackwater.cli", pytest.param("slackwater_operator.cli.kubectl.plugin", marks=pytest.mark.long)],
