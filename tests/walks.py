@@ -15,11 +15,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.support.docs.blocks import ROOT, Block, blocks
-from tests.support.docs.scripts import run
+from tests.support.docs.scripts import DOCUMENTED_PORTS, run, with_ports
 from tests.support.processes import reserve_ports
 
 WALKS = {
@@ -35,7 +35,7 @@ _STARTED = "=== block"
 
 
 def main(arguments: list[str]) -> int:
-    """Takes the walks; prints the time of each block. Returns the exit code."""
+    """Pastes the pages of the readers and prints the time of each block. Returns the exit code."""
     options = argparse.ArgumentParser(prog="python -m tests.walks", description=__doc__.partition("\n")[0])
     options.add_argument("reader", nargs="*", help=f"{', '.join(WALKS)} (default: all)")
     chosen = options.parse_args(arguments).reader or list(WALKS)
@@ -45,13 +45,13 @@ def main(arguments: list[str]) -> int:
 
 
 def walk(reader: str, page: str) -> int:
-    """Takes one walk. Returns 0 where each block succeeded."""
+    """Pastes one page. Returns 0 where each block succeeded."""
     pasted = [block for block in blocks("sh", "python", "yaml") if block.page == page and _here(block)]
     with tempfile.TemporaryDirectory(prefix="walk-") as scratch:
         folder = Path(scratch)
         clone = folder / "slackwater"
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
-        ports = dict(zip(("9092", "9093"), map(str, reserve_ports(2)), strict=True))
+        ports = reserve_ports(len(DOCUMENTED_PORTS))
         script = clone / "walk.sh"
         script.write_text("\n".join(_lines(pasted, ports)), encoding="utf-8")
         code, output = run(script, _environment(folder), LIMIT_S)
@@ -69,13 +69,11 @@ def _here(block: Block) -> bool:
     return run_or_saved and not any(program in block.text for program in NOT_HERE)
 
 
-def _lines(pasted: list[Block], ports: dict[str, str]) -> Iterator[str]:
+def _lines(pasted: list[Block], ports: Sequence[int]) -> Iterator[str]:
     yield "set -e -m -o pipefail"
     for block in pasted:
         yield f'printf "\\n{_STARTED} %s\\n" "$(date +%s.%N)"'
-        text = block.text
-        for documented, port in ports.items():
-            text = text.replace(documented, port)
+        text = with_ports(block.text, ports)
         yield f"cat > {block.title} <<'END-OF-FILE'\n{text}END-OF-FILE" if block.title else text
     yield f'printf "\\n{_STARTED} %s\\n" "$(date +%s.%N)"'
 

@@ -28,11 +28,11 @@ def operators(site: NodeSite) -> dict[str, str]:
 
 def await_others(site: NodeSite, before: dict[str, str]) -> str:
     """Waits for two operators in place of those of before. Returns their image."""
-    found = until(
+    replaced = until(
         lambda: now if len(now := operators(site)) == 2 and not set(before) & set(now) else None,
         "new operators",
     )
-    (image,) = set(found.values())
+    (image,) = set(replaced.values())
     return image
 
 

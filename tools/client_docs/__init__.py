@@ -34,6 +34,10 @@ PAGES = (
 )
 
 
+_NOT_OPTIONS = ("rng", "options")
+"""Parameters of AsyncAdmin: for tests, and the keywords that other tables have."""
+
+
 def options_table() -> str:
     """Every field of ConsumerConfig with its default, unit, and Java's name."""
     return _options({field.name: field.default for field in fields(ConsumerConfig)}, DESCRIBED)
@@ -48,8 +52,8 @@ def producer_options_table() -> str:
 def admin_options_table() -> str:
     """Every keyword of AsyncAdmin of its own, likewise."""
     parameters = inspect.signature(AsyncAdmin).parameters.values()
-    keywords = {one.name: one.default for one in parameters if one.name not in ("rng", "options")}
-    return _options(keywords, DESCRIBED | ADMIN)
+    keywords = {keyword.name: keyword.default for keyword in parameters if keyword.name not in _NOT_OPTIONS}
+    return _options(keywords, DESCRIBED | PRODUCER | ADMIN)
 
 
 def _options(
@@ -87,9 +91,11 @@ def _calls(owner: type) -> str:
 
 
 def _call(name: str, method: Any) -> str:
-    parameters = inspect.signature(method).parameters.values()
-    named = [str(one.replace(annotation=one.empty)) for one in parameters if one.name != "self"]
-    return f"`{name}({', '.join(named)})`"
+    parameters = [
+        parameter for name, parameter in inspect.signature(method).parameters.items() if name != "self"
+    ]
+    arguments = ", ".join(str(parameter.replace(annotation=parameter.empty)) for parameter in parameters)
+    return f"`{name}({arguments})`"
 
 
 def _about(method: Any) -> str:

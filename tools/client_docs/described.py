@@ -112,11 +112,11 @@ OURS_ALONE = {
 PRODUCER: dict[str, str] = {
     "acks": "`all`; 0 or 1 turns idempotence off, or is refused where `enable_idempotence` is given",
     "allow_auto_create_topics": "let a broker create a topic, if its configuration allows it",
-    "api_version": "kafka-python's; it changes nothing: versions are agreed with each broker",
+    "api_version": "accepted for kafka-python, without effect: versions are agreed with each broker",
     "batch_size": "maximum size of a batch, before compression",
-    "buffer_memory": "what records that wait may take in all; `send()` waits for room",
+    "buffer_memory": "memory for records that wait to be sent; `send()` waits for room in it",
     "compression_type": "`gzip`, `snappy`, `lz4`, `zstd`, or none",
-    "delivery_timeout_ms": "every record has its outcome so long after `send()`",
+    "delivery_timeout_ms": "a record succeeds or fails within this time after `send()`",
     "enable_idempotence": "a batch that is sent again is stored once, and batches keep their order",
     "key_serializer": (
         "a callable that takes the key, or an object with `serialize(topic, headers, data)`; as a property "
@@ -126,21 +126,20 @@ PRODUCER: dict[str, str] = {
     "max_block_ms": "how long `send()` waits for metadata, or for room in `buffer_memory`",
     "max_in_flight_requests_per_connection": "requests without a response; at most 5 with idempotence",
     "max_request_size": "maximum size of a record and of a request, before compression",
-    "metrics_enabled": "kafka-python's; it changes nothing: figures are always kept",
+    "metrics_enabled": "accepted for kafka-python, without effect: metrics are always kept",
     "partitioner": "a function of the key's bytes, the partitions, and those that have a leader",
     "receive_message_max_bytes": "maximum size of a broker's response",
     "retries": "attempts of a batch; by default only `delivery_timeout_ms` ends them",
     "retry_backoff_ms": "the first pause before a request is repeated; it doubles each time, up to 1 s",
     "value_serializer": "as `key_serializer`",
 }
-"""Of a producer's options, those whose meaning is not the consumer's."""
+"""Options of a producer whose meaning is not the consumer's."""
 
 ADMIN: dict[str, str] = {
     "request_timeout_ms": "how long a call waits, and retries, unless it has a `timeout_ms`",
     "unreachable_timeout_ms": "in place of `bootstrap_timeout_ms` while no server has accepted a connection",
-    "retry_backoff_ms": "the first pause before a request is retried; it doubles each time, up to 1 s",
 }
-"""Of an admin client's options, likewise."""
+"""Options of an admin client whose meaning is neither the consumer's nor the producer's."""
 
 SECURITY: dict[str, str] = {
     "security_protocol": "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`",

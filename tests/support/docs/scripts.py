@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +17,8 @@ SCRIPTS = (
     "docs/tutorials/first-pipeline.md",
 )
 """They run in tests/project/integration/docs."""
+
+DOCUMENTED_PORTS = ("9092", "9093")
 
 ON_THE_CONTROL_PLANE = {
     "docs/how-to/operate/operate.md": ("kubectl get cg",),
@@ -47,6 +49,13 @@ NOT_ON_THE_CONTROL_PLANE = (
     ("docs/how-to/operate/rotate-credentials.md", "kubectl", "operations/test_docs_moves.py runs it"),
 )
 """(page, part of a block with kubectl, why it does not run there)."""
+
+
+def with_ports(text: str, ports: Sequence[int]) -> str:
+    """A block of shell with these ports in place of those that the pages name."""
+    for documented, port in zip(DOCUMENTED_PORTS, ports, strict=True):
+        text = text.replace(documented, str(port))
+    return text
 
 
 def run(script: Path, environment: Mapping[str, str], limit_s: float) -> tuple[int, str]:

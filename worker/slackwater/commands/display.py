@@ -56,7 +56,7 @@ def _is_number(value: Any) -> bool:
 class ProgressLines:
     """Lines of a long command, and how far it is. On a terminal a bar stays beneath the lines.
 
-    A context manager. ``bar_only``: elsewhere than on a terminal nothing is said of how far it is."""
+    A context manager. ``bar_only``: only a terminal shows how far it is."""
 
     def __init__(self, *, bar_only: bool = False) -> None:
         self._bar_only = bar_only

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SHOWN = 10
 _SHOWN_EVERY = 1_000
-"""After so many letters a terminal is told how many were read."""
+"""So many letters are read between two updates of the count on a terminal."""
 MOST_CHARACTERS = 10_000
 """Of a key, a value or a header as it is shown."""
 

@@ -22,7 +22,7 @@ _MOST_PENDING = 10_000
 """So many records may be under way; then the oldest is waited for."""
 _MOST_LINE = 1024 * 1024
 _SHOWN_EVERY = 1_000
-"""After so many records a terminal is told how many were sent."""
+"""So many records are sent between two updates of the count on a terminal."""
 
 
 def register(subparsers: Any) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.docs.blocks import ROOT, blocks, why_not_run
-from tests.support.docs.scripts import SCRIPTS, run
+from tests.support.docs.scripts import DOCUMENTED_PORTS, SCRIPTS, run, with_ports
 from tests.support.processes import reserve_ports
 from tests.support.waiting import HANG_S
 
@@ -35,12 +35,12 @@ def _with_its_programs(page: str) -> object:
 
 @pytest.mark.parametrize("page", [_with_its_programs(page) for page in SCRIPTS])
 def test_the_tutorial_runs(page: str, tmp_path: Path) -> None:
-    port, control_port = map(str, reserve_ports(2))
+    ports = reserve_ports(len(DOCUMENTED_PORTS))
     lines = ["set -e -m -o pipefail"]
     for block in blocks("sh", "python", "yaml", "dockerfile"):
         if block.page != page:
             continue
-        text = block.text.replace("9092", port).replace("9093", control_port)
+        text = with_ports(block.text, ports)
         text = text.replace("replicas: 2", "replicas: 1")  # each costs as much as all commands of a page
         if block.title:
             (tmp_path / block.title).write_text(text, encoding="utf-8")

@@ -276,10 +276,10 @@ def test_dependabot_knows_each_go_module_and_npm_package() -> None:
     ]
     listed = {update["package-ecosystem"]: update.get("directories") for update in updates}
     for ecosystem, name in (("gomod", "go.mod"), ("npm", "package-lock.json")):
-        found = sorted(
+        folders = sorted(
             f"/{path.parent.relative_to(project.ROOT)}" for path in project.ROOT.glob(f"tools/*/{name}")
         )
-        assert listed[ecosystem] == found
+        assert listed[ecosystem] == folders
 
 
 def test_ci_runs_what_a_submission_must_pass() -> None:
