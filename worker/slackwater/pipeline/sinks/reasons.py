@@ -15,6 +15,8 @@ _STORE_ADVICE = (
     ),
     (r"timed? ?out|connect|dns|error sending request", "check that the store can be reached from here"),
 )
+_URL_AND_TIME = re.compile(r"\w+://[^\s\"<>]*(?: in [\d.]+\w+)?")
+"""What a message names beside its cause: a table may be called 403, and a request may have taken 403.1µs."""
 _QUERY_SECRET = re.compile(r"([?&](?:sig|[\w-]*(?:signature|token|credential))=)[^&\s]+", re.IGNORECASE)
 
 
@@ -35,5 +37,7 @@ def store_advice(reason: str) -> str:
 
 
 def advice_of(rules: Iterable[tuple[str, str]], reason: str) -> str:
-    """The advice of the first of ``rules`` (regular expression, advice) that ``reason`` matches; "": none."""
-    return next((advice for pattern, advice in rules if re.search(pattern, reason, re.IGNORECASE)), "")
+    """The advice of the first of ``rules`` (regular expression, advice) that ``reason`` matches beside the
+    URLs in it; "": none."""
+    cause = _URL_AND_TIME.sub("", reason)
+    return next((advice for pattern, advice in rules if re.search(pattern, cause, re.IGNORECASE)), "")

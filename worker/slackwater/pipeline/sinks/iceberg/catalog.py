@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline.sinks.reasons import reason_of
+from slackwater.pipeline.sinks.reasons import advice_of, reason_of
 from slackwater.runtime.errors import ConfigError, SinkError, WorkerError
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ _ADVICE = (
     (r"NoSuchBucket|bucket does not exist|does not exist", "create what is missing, or correct sink.options"),
     (
         r"\b40[13]\b|AccessDenied|ACCESS_DENIED|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|"
-        r"[Uu]nauthorized|Not ?[Aa]uthorized|password authentication|invalid_client|[Cc]redentials",
+        r"unauthorized|Not ?Authorized|password authentication|invalid_client|credentials",
         "check the credentials (environment or sink.options) and their rights",
     ),
     (
-        r"timed? ?out|[Cc]onnect|NameResolution|unable to open database",
+        r"timed? ?out|connect|NameResolution|unable to open database",
         "check that the catalog and the store can be reached from here, and sink.options",
     ),
 )
@@ -130,7 +130,7 @@ class IcebergCatalog:
         """What to raise where the sink cannot do ``what`` because of ``exc``; to be raised ``from None``, as
         ``exc`` may tell credentials."""
         reason = self.reason(exc)
-        advice = next((advice for pattern, advice in _ADVICE if re.search(pattern, reason)), "")
+        advice = advice_of(_ADVICE, reason)
         return SinkError(f"the sink cannot {what} {self.title}: {reason}{'; ' + advice if advice else ''}")
 
     def reason(self, exc: BaseException | None) -> str:
