@@ -32,7 +32,7 @@ Ranges = Mapping[type[Request[Any]], tuple[int, int]]
 
 _COLUMNS = {"kafka-4.4": 0, "kafka-4.3": 0, "kafka-3.9": 1, "kafka-2.8": 2, "devbroker": 0}
 _TABLE = {
-    # of Kafka 4.4 and 4.3, 3.9 and 2.8
+    # of Kafka 4.4 and 4.3, 3.9 and 2.8; (0, -1): not there
     m.ProduceRequest: ((0, 13), (0, 11), (0, 9)),
     m.FetchRequest: ((4, 18), (0, 17), (0, 12)),
     m.ListOffsetsRequest: ((1, 11), (0, 9), (0, 6)),
@@ -52,6 +52,8 @@ _TABLE = {
     m.InitProducerIdRequest: ((0, 5), (0, 5), (0, 4)),
     m.DescribeConfigsRequest: ((1, 4), (0, 4), (0, 4)),
     m.DeleteGroupsRequest: ((0, 2), (0, 2), (0, 2)),
+    m.ConsumerGroupHeartbeatRequest: ((0, 1), (0, 0), (0, -1)),
+    m.ConsumerGroupDescribeRequest: ((0, 1), (0, 0), (0, -1)),
 }
 _NEWEST: Ranges = {m.ApiVersionsRequest: (0, 5), m.DeleteGroupsRequest: (0, 3)}
 """What differs in Kafka 4.4; the dev broker has the versions of 4.3."""

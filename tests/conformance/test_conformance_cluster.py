@@ -33,7 +33,7 @@ def test_api_versions(client: RawClient, broker_name: str, version: int) -> None
     answer = client.request(request, version)
     assert answer.error_code == E.NONE
     versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
-    expected = {kind.api_key: span for kind, span in RANGES[broker_name].items()}
+    expected = {kind.api_key: span if span[1] >= 0 else None for kind, span in RANGES[broker_name].items()}
     assert {key: versions.get(key) for key in expected} == expected
 
 

@@ -22,7 +22,8 @@ from tests.conformance.brokers import ceilings
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.kafka.brokers import GROUP_CONFIG
-from tests.support.waiting import HANG_S
+from tests.support.waiting import HANG_S, wait_until
+from tests.support.wire.beater import Beater
 from tests.support.wire.rawclient import (
     CEILINGS,
     ConnectionClosed,
@@ -76,6 +77,35 @@ def stable_group_goes_on(bootstrap: str, name: str) -> Running:
             assert pod.sync().assignment == (pod.instance or "").encode()
             assert follower.heartbeat() == E.FENCED_INSTANCE_ID
             assert pod.commit(name, 0, 43) == E.NONE
+
+
+@row
+def consumer_group_goes_on(bootstrap: str, name: str) -> Running:
+    """Of the consumer protocol: epochs, assignments, a member that is away, and offsets stay."""
+    with RawClient.to(bootstrap) as client:
+        if client.version_of(m.OffsetCommitRequest) < 10:  # before Kafka 4.1
+            yield
+            return
+        create_topic(client, name, 2)
+    with Beater(bootstrap, name, name, "a") as a, Beater(bootstrap, name, name) as b:
+        a.take(a.join())
+        b.take(b.join())
+
+        def shared() -> bool:
+            a.settle()
+            b.settle()
+            return len(a.held) == len(b.held) == 1 and a.epoch == b.epoch
+
+        wait_until(shared)
+        assert a.commit(a.epoch) == E.NONE
+        assert a.send(member_epoch=-2).error_code == E.NONE
+        address = yield
+        with Beater(address, name, name) as b2, Beater(address, name, name, "a") as a2:
+            b2.member_id, b2.epoch = b.member_id, b.epoch
+            assert b2.take(b2.send()) is None
+            assert a2.take(a2.join()) == a.held
+            assert (a2.epoch, b2.epoch) == (a.epoch, b.epoch)
+            assert a2.fetch(a2.member_id, a2.epoch) == E.NONE
 
 
 @row

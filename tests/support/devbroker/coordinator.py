@@ -49,6 +49,9 @@ class Topics:
     def __init__(self, counts: Mapping[str, int]) -> None:
         self.counts = dict(counts)
 
+    def names(self) -> list[str]:
+        return sorted(self.counts)
+
     def topic_id(self, name: str) -> UUID | None:
         return uuid5(_TOPIC_IDS, name) if name in self.counts else None
 

@@ -51,6 +51,9 @@ class BrokerOptions:
     group_max_session_timeout_ms: int = 1800000
     group_initial_rebalance_delay_ms: int = 3000
     group_max_size: int = 2**31 - 1
+    group_consumer_session_timeout_ms: int = 45000
+    group_consumer_heartbeat_interval_ms: int = 5000
+    group_consumer_assignment_interval_ms: int = 1000
     offset_metadata_max_bytes: int = 4096
 
     @classmethod
@@ -92,6 +95,9 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "group_max_session_timeout_ms": _at_least(0, 2**31 - 1),
     "group_initial_rebalance_delay_ms": _at_least(0, 2**31 - 1),
     "group_max_size": _at_least(1, 2**31 - 1),
+    "group_consumer_session_timeout_ms": _at_least(1, 2**31 - 1),
+    "group_consumer_heartbeat_interval_ms": _at_least(1, 2**31 - 1),
+    "group_consumer_assignment_interval_ms": _at_least(0, 2**31 - 1),
     "offset_metadata_max_bytes": _at_least(0, 2**31 - 1),
 }
 

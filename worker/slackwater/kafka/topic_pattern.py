@@ -72,6 +72,10 @@ class TopicPattern:
         """Whether the pattern matches the beginning of the topic's name."""
         return self._compiled.match(topic.encode("latin-1", "replace")) is not None
 
+    def matches_all_of(self, topic: str) -> bool:
+        """Whether the pattern matches the whole name, as a broker has it (KIP-848)."""
+        return self._compiled.fullmatch(topic.encode("latin-1", "replace")) is not None
+
     def _refused(self, reason: str) -> IllegalArgumentError:
         shown = self.text if len(self.text) <= 200 else f"{self.text[:200]}..."
         return IllegalArgumentError(f"pattern {shown!r} is not a regular expression that RE2 takes: {reason}")

@@ -78,6 +78,7 @@ def example(request: type[Request[Any]], version: int) -> Request[Any]:
         else m.FindCoordinatorRequest(coordinator_keys=["g"]),
         m.DescribeGroupsRequest: m.DescribeGroupsRequest(groups=["g"]),
         m.DeleteGroupsRequest: m.DeleteGroupsRequest(groups_names=["g"]),
+        m.ConsumerGroupDescribeRequest: m.ConsumerGroupDescribeRequest(group_ids=["g"]),
     }
     return made.get(request, request())
 

@@ -22,6 +22,10 @@ _ALL_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)
 """What Kafka without an authorizer says of a topic."""
 
 
+_FEATURE = "group.version"
+"""The consumer protocol is usable where this feature is finalized at 1 (KIP-848)."""
+
+
 def handle_api_versions(
     ranges: Mapping[int, tuple[int, int]], exchange: Exchange, request: m.ApiVersionsRequest | None
 ) -> None:
@@ -39,7 +43,14 @@ def handle_api_versions(
         answer = m.ApiVersionsResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=own)
         exchange.reply(answer, version=0)
         return
-    response = m.ApiVersionsResponse(api_keys=served)
+    response = m.ApiVersionsResponse(
+        api_keys=served,
+        supported_features=[m.ApiVersionsResponseSupportedFeatureKey(name=_FEATURE, max_version=1)],
+        finalized_features_epoch=0,
+        finalized_features=[
+            m.ApiVersionsResponseFinalizedFeatureKey(name=_FEATURE, max_version_level=1, min_version_level=1)
+        ],
+    )
     names = (request.client_software_name, request.client_software_version)
     if exchange.header.api_version >= 3 and not all(_SOFTWARE_NAME.match(name) for name in names):
         response = m.ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))

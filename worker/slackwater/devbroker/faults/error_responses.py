@@ -76,6 +76,7 @@ _BY_ITEM: dict[str, tuple[tuple[str, ...], str]] = {
     "MetadataRequest": (("topics",), "topic"),
     "FindCoordinatorRequest": (("coordinator_keys",), "group"),
     "DescribeGroupsRequest": (("groups",), "group"),
+    "ConsumerGroupDescribeRequest": (("group_ids",), "group"),
     "DeleteGroupsRequest": (("groups_names",), "group"),
 }
 
@@ -129,6 +130,7 @@ _MERGED_LIST = {
     "MetadataResponse": "topics",
     "FindCoordinatorResponse": "coordinators",
     "DescribeGroupsResponse": "groups",
+    "ConsumerGroupDescribeResponse": "groups",
     "DeleteGroupsResponse": "results",
 }
 
@@ -141,7 +143,7 @@ def merge(handled: Response, failed: Response) -> Response:
 
 _LISTS = (
     *(*_TOPICS, *_PARTITIONS, "topic_names", "resources", "coordinator_keys"),
-    *("groups", "groups_names", "members"),
+    *("groups", "groups_names", "group_ids", "members"),
 )
 """What a request is about; a plain text in such a list is the first of the keys that the answer has."""
 _KEYS = (

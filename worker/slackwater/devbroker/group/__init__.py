@@ -1,4 +1,4 @@
-"""The group coordinator: the classic group protocol as a pure state machine, and what it stores."""
+"""The group coordinator: the group protocols as pure state machines, and what they store."""
 
 from slackwater.devbroker.group.config import GroupConfig, TopicLookup
 from slackwater.devbroker.group.coordinator import GroupCoordinator

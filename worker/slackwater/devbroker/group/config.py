@@ -9,14 +9,14 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """The settings of Apache Kafka's broker that touch classic groups, with its defaults.
+    """The settings of Apache Kafka's broker that touch groups, with its defaults.
 
     ``initial_rebalance_delay_ms`` is ``group.initial.rebalance.delay.ms``, the session bounds are
     ``group.min.session.timeout.ms`` and ``group.max.session.timeout.ms``, ``max_size`` is
     ``group.max.size`` and ``max_offset_metadata_chars`` is ``offset.metadata.max.bytes``, which
     the broker compares with the length of a Java string: UTF-16 units, not bytes.
     ``new_member_join_timeout_ms`` is a constant of the broker: how long a join without a member id
-    may stay parked.
+    may stay parked. Those that begin with ``consumer_`` are ``group.consumer.*``, of the consumer protocol.
     """
 
     initial_rebalance_delay_ms: int = 3_000
@@ -25,6 +25,9 @@ class GroupConfig:
     max_size: int = 0x7FFF_FFFF
     new_member_join_timeout_ms: int = 300_000
     max_offset_metadata_chars: int = 4_096
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_assignment_interval_ms: int = 1_000
 
     def __post_init__(self) -> None:
         if self.initial_rebalance_delay_ms < 0:
@@ -39,6 +42,9 @@ class GroupConfig:
 
 class TopicLookup(Protocol):
     """Topics, to validate commits (KIP-848's topic ids at v10)."""
+
+    def names(self) -> list[str]:
+        """All topics."""
 
     def topic_id(self, name: str) -> UUID | None:
         """The id of the topic, or None when there is no such topic."""

@@ -8,8 +8,11 @@ from enum import Enum
 from typing import Any
 
 from slackwater.devbroker.group.config import GroupConfig, TopicLookup
+from slackwater.devbroker.group.consumer_group import ConsumerGroup
+from slackwater.devbroker.group.consumer_requests import ConsumerGroupHandler
 from slackwater.devbroker.group.describe import (
     check_delete,
+    consumer_snapshot,
     describe_groups,
     list_groups,
     snapshot,
@@ -26,7 +29,7 @@ from slackwater.devbroker.group.member_requests import (
 )
 from slackwater.devbroker.group.offsets import OffsetHandler
 from slackwater.devbroker.group.rebalance import KeyedTimers, Rebalancer
-from slackwater.devbroker.group.store import GroupStore, GroupStoreError
+from slackwater.devbroker.group.store import ConsumerGroupRecord, GroupStore, GroupStoreError
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.schema import Request, Response
@@ -43,7 +46,7 @@ class _Phase(Enum):
 
 
 class GroupCoordinator:
-    """The classic group protocol of Apache Kafka 4.3, without sockets and without a clock.
+    """The group protocols of Apache Kafka 4.3 (classic, and consumer), without sockets and without a clock.
 
     A new coordinator is loading; :meth:`load` makes it serve what ``store`` holds.
     ``make_member_id`` gets the instance id or the client id and gives a member id that has never
@@ -61,12 +64,18 @@ class GroupCoordinator:
         self._store = store
         self._timers = KeyedTimers()
         self._groups: dict[str, Group] = {}
+        self._consumer_groups: dict[str, ConsumerGroup] = {}
         self._phase = _Phase.LOADING
         self._outbox: deque[tuple[Reply, Response]] = deque()
         self._sending = False
         self._rebalancer = Rebalancer(config, store, self._timers)
         self._join = JoinHandler(config, store, self._rebalancer, self._groups, make_member_id)
-        self._offsets = OffsetHandler(config, store, self._rebalancer, self._groups, topics)
+        self._offsets = OffsetHandler(
+            config, store, self._rebalancer, self._groups, self._consumer_groups, topics
+        )
+        self._consumers = ConsumerGroupHandler(
+            config, store, self._timers, topics, self._consumer_groups, self._groups
+        )
         self._handlers: dict[int, Callable[[Any, int, Client, Reply], None]] = {
             m.JoinGroupRequest.api_key: self._handle_join,
             m.SyncGroupRequest.api_key: self._handle_sync,
@@ -77,6 +86,8 @@ class GroupCoordinator:
             m.DescribeGroupsRequest.api_key: self._handle_describe,
             m.ListGroupsRequest.api_key: self._handle_list,
             m.DeleteGroupsRequest.api_key: self._handle_delete,
+            m.ConsumerGroupHeartbeatRequest.api_key: self._handle_consumer_heartbeat,
+            m.ConsumerGroupDescribeRequest.api_key: self._handle_consumer_describe,
         }
 
     # -- what the server calls
@@ -121,7 +132,9 @@ class GroupCoordinator:
     def describe(self) -> list[dict[str, Any]]:
         """Every group as plain values (JSON), by name. Times are those of the caller's clock."""
         image = self._store.image
-        return [snapshot(group, self._rebalancer, image) for _, group in sorted(self._groups.items())]
+        described = [snapshot(group, self._rebalancer, image) for group in self._groups.values()]
+        described += [consumer_snapshot(group, image) for group in self._consumer_groups.values()]
+        return sorted(described, key=lambda group: str(group["group"]))
 
     def unload(self) -> None:
         """Stops serving: what is parked, and every request from now on, gets NOT_COORDINATOR."""
@@ -146,6 +159,9 @@ class GroupCoordinator:
             group = self._groups[group_id] = Group.from_record(record)
             for member in group.members.values():
                 self._rebalancer.restart_session(group, member)
+        self._consumers.load()
+        for group_id in self._consumer_groups:
+            self._groups.pop(group_id, None)
         self._phase = _Phase.ACTIVE
         self._send()
 
@@ -163,6 +179,8 @@ class GroupCoordinator:
 
         if self._phase is not _Phase.ACTIVE:
             answer(refusal("", self._phase.value))
+        elif error := self._make_classic(request.group_id):
+            answer(refusal(request.member_id, error))
         else:
             self._join.handle(request, version, client, answer)
 
@@ -191,6 +209,10 @@ class GroupCoordinator:
         except GroupError as exc:
             reply(m.LeaveGroupResponse(error_code=exc.code))
             return
+        consumers = self._consumer_groups.get(request.group_id)
+        if consumers is not None:
+            reply(self._consumers.leave(consumers, request.members))
+            return
         reply(leave(group, request, version, self._rebalancer))
 
     def _handle_commit(
@@ -212,7 +234,7 @@ class GroupCoordinator:
         if self._phase is _Phase.LOADING:
             reply(m.ListGroupsResponse(error_code=self._phase.value))
         else:
-            reply(list_groups(self._groups.values(), request))
+            reply(list_groups(self._groups.values(), self._consumer_groups.values(), request))
 
     def _handle_delete(
         self, request: m.DeleteGroupsRequest, version: int, client: Client, reply: Reply
@@ -225,7 +247,31 @@ class GroupCoordinator:
         ]
         reply(m.DeleteGroupsResponse(results=results))
 
+    def _handle_consumer_heartbeat(
+        self, request: m.ConsumerGroupHeartbeatRequest, version: int, client: Client, reply: Reply
+    ) -> None:
+        reply(self._consumers.heartbeat(request, client, self._phase.value))
+
+    def _handle_consumer_describe(
+        self, request: m.ConsumerGroupDescribeRequest, version: int, client: Client, reply: Reply
+    ) -> None:
+        reply(self._consumers.describe(request, self._phase.value))
+
     # -- inside
+
+    def _make_classic(self, group_id: str) -> ErrorCode:
+        """An empty group of the consumer protocol becomes a classic one; why it cannot, or NONE."""
+        consumers = self._consumer_groups.get(group_id)
+        if consumers is None:
+            return ErrorCode.NONE
+        if consumers.members:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        try:
+            self._store.append([ConsumerGroupRecord(group_id=group_id, deleted=True)])
+        except GroupStoreError:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        del self._consumer_groups[group_id]
+        return ErrorCode.NONE
 
     def _serving(self, group_id: str) -> Group | None:
         """The group, or None when there is none. Raises :class:`GroupError` while not serving."""
@@ -236,7 +282,7 @@ class GroupCoordinator:
         return self._groups.get(group_id)
 
     def _delete(self, group_id: str) -> ErrorCode:
-        group = self._groups.get(group_id)
+        group = self._groups.get(group_id) or self._consumer_groups.get(group_id)
         error = check_delete(group)
         if group is None or error:
             return error
@@ -244,13 +290,16 @@ class GroupCoordinator:
             self._store.append(tombstones(self._store.image, group_id))
         except GroupStoreError:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        self._rebalancer.forget(group)
-        del self._groups[group_id]
+        if isinstance(group, Group):
+            self._rebalancer.forget(group)
+        self._groups.pop(group_id, None)
+        self._consumer_groups.pop(group_id, None)
         return ErrorCode.NONE
 
     def _drop_groups(self) -> None:
         self._rebalancer.stop(self._groups.values())
         self._groups.clear()
+        self._consumer_groups.clear()
 
     def _deferred(self, reply: Reply) -> Reply:
         return lambda response: self._outbox.append((reply, response))

@@ -5,23 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from slackwater.devbroker.group.consumer_group import ConsumerGroup, by_topic
 from slackwater.devbroker.group.group import Group, GroupState, Member
 from slackwater.devbroker.group.rebalance import Rebalancer
-from slackwater.devbroker.group.store import GroupRecord, OffsetRecord, Record, StoreImage
+from slackwater.devbroker.group.store import (
+    ConsumerGroupRecord,
+    GroupRecord,
+    OffsetRecord,
+    Record,
+    StoreImage,
+)
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 
 _NOT_FOUND_FROM = 6  # KIP-1043
 _CLASSIC = "classic"
+PROTOCOL_TYPE = "consumer"
+_CONSUMER = "consumer"
 #: READ, DELETE and DESCRIBE as bits of their ``AclOperation`` codes, and those of group configs
 #: (KIP-1043): what may be done to a group where nothing is forbidden.
-_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 def describe_groups(
     groups: dict[str, Group], request: m.DescribeGroupsRequest, version: int, unavailable: ErrorCode
 ) -> m.DescribeGroupsResponse:
-    """Each group asked for; one that is not there is Dead, with GROUP_ID_NOT_FOUND from version 6 on."""
+    """Each group asked for; one that is not there, or is of the consumer protocol, is Dead, with
+    GROUP_ID_NOT_FOUND from version 6 on."""
     made = []
     for group_id in request.groups:
         group = groups.get(group_id)
@@ -32,7 +42,7 @@ def describe_groups(
         else:
             made.append(_describe(group))
         if request.include_authorized_operations and made[-1].error_code == ErrorCode.NONE:
-            made[-1].authorized_operations = _ALL_OPERATIONS
+            made[-1].authorized_operations = ALL_OPERATIONS
     return m.DescribeGroupsResponse(groups=made)
 
 
@@ -67,34 +77,33 @@ def _describe_member(member: Member, protocol: str | None) -> m.DescribeGroupsRe
     )
 
 
-def list_groups(groups: Iterable[Group], request: m.ListGroupsRequest) -> m.ListGroupsResponse:
+def list_groups(
+    groups: Iterable[Group], consumer_groups: Iterable[ConsumerGroup], request: m.ListGroupsRequest
+) -> m.ListGroupsResponse:
     """All groups in one of the states (version 4, KIP-518) and of one of the types (5, KIP-848) asked for.
 
     Letter case does not matter; an empty filter lets everything through.
     """
     states = {name.strip().lower() for name in request.states_filter}
     types = {name.strip().lower() for name in request.types_filter}
-    if types and _CLASSIC not in types:
-        return m.ListGroupsResponse()
+    listed = [(group.group_id, group.protocol_type or "", group.state.value, _CLASSIC) for group in groups]
+    listed += [(group.group_id, PROTOCOL_TYPE, group.state, _CONSUMER) for group in consumer_groups]
     return m.ListGroupsResponse(
         groups=[
             m.ListGroupsResponseGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type or "",
-                group_state=group.state.value,
-                group_type=_CLASSIC,
+                group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=kind
             )
-            for group in groups
-            if not states or group.state.value.lower() in states
+            for group_id, protocol_type, state, kind in listed
+            if (not states or state.lower() in states) and (not types or kind.lower() in types)
         ]
     )
 
 
-def check_delete(group: Group | None) -> ErrorCode:
+def check_delete(group: Group | ConsumerGroup | None) -> ErrorCode:
     """Why the group cannot be deleted; NONE if it can."""
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    return ErrorCode.NONE if group.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
+    return ErrorCode.NON_EMPTY_GROUP if group.members else ErrorCode.NONE
 
 
 def tombstones(image: StoreImage, group_id: str) -> list[Record]:
@@ -105,12 +114,49 @@ def tombstones(image: StoreImage, group_id: str) -> list[Record]:
         for partition in partitions
     ]
     records.append(GroupRecord(group_id=group_id, deleted=True))
+    records.append(ConsumerGroupRecord(group_id=group_id, deleted=True))
     return records
+
+
+def consumer_snapshot(group: ConsumerGroup, image: StoreImage) -> dict[str, Any]:
+    """One group of the consumer protocol as plain values."""
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "protocol_type": PROTOCOL_TYPE,
+        "epoch": group.epoch,
+        "target_epoch": group.target_epoch,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client.client_id,
+                "client_host": member.client.host,
+                "epoch": member.epoch,
+                "state": member.state.name.lower(),
+                "topics": sorted(member.topics),
+                "assigned": {
+                    str(topic_id): numbers for topic_id, numbers in by_topic(member.assigned).items()
+                },
+                "revoking": {
+                    str(topic_id): numbers for topic_id, numbers in by_topic(member.revoking).items()
+                },
+            }
+            for member in group.members.values()
+        ],
+        "offsets": _offsets(image, group.group_id),
+    }
+
+
+def _offsets(image: StoreImage, group_id: str) -> dict[str, dict[int, int]]:
+    return {
+        topic: {partition: record.offset for partition, record in sorted(partitions.items())}
+        for topic, partitions in image.group_offsets(group_id).items()
+    }
 
 
 def snapshot(group: Group, rebalancer: Rebalancer, image: StoreImage) -> dict[str, Any]:
     """One group as plain values, for users and tests."""
-    offsets = image.group_offsets(group.group_id)
     return {
         "group": group.group_id,
         "state": group.state.value,
@@ -122,10 +168,7 @@ def snapshot(group: Group, rebalancer: Rebalancer, image: StoreImage) -> dict[st
         "pending_joins": sorted(group.pending_joins),
         "pending_syncs": list(group.pending_syncs),
         "members": [_snapshot_member(group, member, rebalancer) for member in group.members.values()],
-        "offsets": {
-            topic: {partition: record.offset for partition, record in sorted(partitions.items())}
-            for topic, partitions in offsets.items()
-        },
+        "offsets": _offsets(image, group.group_id),
     }
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from slackwater.devbroker.group.config import GroupConfig, TopicLookup
+from slackwater.devbroker.group.consumer_group import ConsumerGroup, ConsumerGroupError, Part
 from slackwater.devbroker.group.group import Group, GroupError, GroupState
 from slackwater.devbroker.group.rebalance import Rebalancer
 from slackwater.devbroker.group.store import GroupStore, GroupStoreError, OffsetRecord
@@ -29,12 +30,13 @@ class OffsetHandler:
         store: GroupStore,
         rebalancer: Rebalancer,
         groups: dict[str, Group],
+        consumer_groups: dict[str, ConsumerGroup],
         topics: TopicLookup,
     ) -> None:
         self._config = config
         self._store = store
         self._rebalancer = rebalancer
-        self._groups = groups
+        self._groups, self._consumer_groups = groups, consumer_groups
         self._topics = topics
 
     # -- commit
@@ -54,10 +56,16 @@ class OffsetHandler:
         ]
         if not valid:
             return answer.response
-        error = unavailable or self._check_group(request, version)
+        of_parts: dict[Part, ErrorCode] = {}
+        group = self._consumer_groups.get(request.group_id)
+        if group is None or unavailable:
+            error = unavailable or self._check_group(request, version)
+        else:
+            error, of_parts = self._check_consumer_group(group, request, version, valid)
         records = []
         for name, topic_id, partition in valid:
-            code = error or self._check_metadata(partition.committed_metadata)
+            code = error or of_parts.get(self._part(name, partition), ErrorCode.NONE)
+            code = code or self._check_metadata(partition.committed_metadata)
             answer.add(name, topic_id, partition.partition_index, code)
             if code is ErrorCode.NONE:
                 records.append(_offset_record(request.group_id, name, partition))
@@ -106,6 +114,28 @@ class OffsetHandler:
             self._rebalancer.restart_session(group, member)
         return ErrorCode.NONE
 
+    def _check_consumer_group(
+        self,
+        group: ConsumerGroup,
+        request: m.OffsetCommitRequest,
+        version: int,
+        valid: Sequence[tuple[str, UUID, m.OffsetCommitRequestPartition]],
+    ) -> tuple[ErrorCode, dict[Part, ErrorCode]]:
+        """The error of the commit as a whole, and of single partitions. It does not restart a session."""
+        epoch = request.generation_id_or_member_epoch
+        if epoch < 0 and not group.members:
+            return ErrorCode.NONE, {}
+        if version < _GROUP_ID_NOT_FOUND_FROM:
+            return ErrorCode.UNSUPPORTED_VERSION, {}
+        parts = [self._part(name, partition) for name, _, partition in valid]
+        try:
+            return ErrorCode.NONE, group.check_commit(request.member_id, epoch, parts)
+        except ConsumerGroupError as exc:
+            return exc.code, {}
+
+    def _part(self, name: str, partition: m.OffsetCommitRequestPartition) -> Part:
+        return self._topics.topic_id(name) or ZERO_UUID, partition.partition_index
+
     def _check_metadata(self, metadata: str | None) -> ErrorCode:
         units = len((metadata or "").encode("utf-16-le", "surrogatepass")) // 2
         too_large = units > self._config.max_offset_metadata_chars
@@ -153,6 +183,13 @@ class OffsetHandler:
         answer = m.OffsetFetchResponseGroup(group_id=request.group_id, error_code=unavailable)
         if unavailable:
             return answer
+        consumers = self._consumer_groups.get(request.group_id)
+        if consumers is not None:
+            try:
+                consumers.check_fetch(request.member_id, request.member_epoch)
+            except ConsumerGroupError as exc:
+                answer.error_code = exc.code
+                return answer
         stored = self._store.image.group_offsets(request.group_id)
         if request.topics is None:
             for name, partitions in stored.items():

@@ -18,11 +18,12 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
+from uuid import UUID
 
 from slackwater.kafka.wire.errors import DecodeError
-from slackwater.kafka.wire.primitives import Reader, Writer
-from slackwater.kafka.wire.schema import ARRAY, BOOL, BYTES, INT32, INT64, STRING, Message, Struct, f
+from slackwater.kafka.wire.primitives import ZERO_UUID, Reader, Writer
+from slackwater.kafka.wire.schema import ARRAY, BOOL, BYTES, INT32, INT64, STRING, UUID_T, Message, Struct, f
 
 
 class StoredMember(Struct):
@@ -62,9 +63,56 @@ class OffsetRecord(Message, versions=(0, 0), flexible=0):
     metadata: str = f(STRING, default="")
 
 
-Record = GroupRecord | OffsetRecord
+class StoredPartitions(Struct):
+    """Partitions of one topic."""
 
-_KINDS: dict[int, type[GroupRecord] | type[OffsetRecord]] = {1: GroupRecord, 2: OffsetRecord}
+    topic_id: UUID = f(UUID_T, default=ZERO_UUID)
+    partitions: list[int] = f(ARRAY(INT32), factory=list)
+
+
+class StoredTopicSize(Struct):
+    """A topic as of a group's epoch."""
+
+    name: str = f(STRING, default="")
+    topic_id: UUID = f(UUID_T, default=ZERO_UUID)
+    partitions: int = f(INT32, default=0)
+
+
+class StoredConsumerMember(Struct):
+    """A member of the consumer protocol, with the partitions that it has, owes, and shall have."""
+
+    member_id: str = f(STRING, default="")
+    instance_id: str | None = f(STRING, nullable=0, default=None)
+    client_id: str = f(STRING, default="")
+    client_host: str = f(STRING, default="")
+    rack_id: str | None = f(STRING, nullable=0, default=None)
+    rebalance_timeout_ms: int = f(INT32, default=-1)
+    topics: list[str] = f(ARRAY(STRING), factory=list)
+    regex: str = f(STRING, default="")
+    assignor: str | None = f(STRING, nullable=0, default=None)
+    epoch: int = f(INT32, default=0)
+    previous_epoch: int = f(INT32, default=0)
+    state: int = f(INT32, default=0)
+    assigned: list[StoredPartitions] = f(ARRAY(StoredPartitions), factory=list)
+    revoking: list[StoredPartitions] = f(ARRAY(StoredPartitions), factory=list)
+    target: list[StoredPartitions] = f(ARRAY(StoredPartitions), factory=list)
+
+
+class ConsumerGroupRecord(Message, versions=(0, 0), flexible=0):
+    """A group of the consumer protocol, or, with ``deleted``, its tombstone."""
+
+    group_id: str = f(STRING, default="")
+    deleted: bool = f(BOOL, default=False)
+    epoch: int = f(INT32, default=0)
+    target_epoch: int = f(INT32, default=0)
+    topics: list[StoredTopicSize] = f(ARRAY(StoredTopicSize), factory=list)
+    members: list[StoredConsumerMember] = f(ARRAY(StoredConsumerMember), factory=list)
+
+
+Record = GroupRecord | OffsetRecord | ConsumerGroupRecord
+
+_KINDS: dict[int, type[Record]] = {1: GroupRecord, 2: OffsetRecord, 3: ConsumerGroupRecord}
+_KIND_OF = {kind: number for number, kind in _KINDS.items()}
 _VERSION = 0
 
 
@@ -72,7 +120,7 @@ def encode_records(records: Iterable[Record]) -> bytes:
     """The records one after the other, each with its kind in front."""
     writer = Writer()
     for record in records:
-        writer.int8(1 if isinstance(record, GroupRecord) else 2)
+        writer.int8(_KIND_OF[type(record)])
         record.write_to(writer, _VERSION)
     return writer.getvalue()
 
@@ -94,15 +142,18 @@ class StoreImage:
     """The result of all stored records. Offsets: group -> topic -> partition."""
 
     groups: dict[str, GroupRecord] = field(default_factory=dict)
+    consumer_groups: dict[str, ConsumerGroupRecord] = field(default_factory=dict)
     offsets: dict[str, dict[str, dict[int, OffsetRecord]]] = field(default_factory=dict)
 
     def apply(self, records: Iterable[Record]) -> None:
         """Applies stored records."""
         for record in records:
-            if isinstance(record, GroupRecord):
-                self._apply_group(record)
-            else:
+            if isinstance(record, OffsetRecord):
                 self._apply_offset(record)
+            elif isinstance(record, GroupRecord):
+                _apply_group(self.groups, record)
+            else:
+                _apply_group(self.consumer_groups, record)
 
     def group_offsets(self, group_id: str) -> Mapping[str, Mapping[int, OffsetRecord]]:
         """The group's offsets by topic and partition; empty when it has none."""
@@ -110,16 +161,10 @@ class StoreImage:
 
     def records(self) -> list[Record]:
         """The fewest records that result in this image."""
-        made: list[Record] = list(self.groups.values())
+        made: list[Record] = [*self.groups.values(), *self.consumer_groups.values()]
         for topics in self.offsets.values():
             made.extend(offset for partitions in topics.values() for offset in partitions.values())
         return made
-
-    def _apply_group(self, record: GroupRecord) -> None:
-        if record.deleted:
-            self.groups.pop(record.group_id, None)
-        else:
-            self.groups[record.group_id] = record
 
     def _apply_offset(self, record: OffsetRecord) -> None:
         if not record.deleted:
@@ -132,6 +177,16 @@ class StoreImage:
             del topics[record.topic]
         if not topics:
             self.offsets.pop(record.group_id, None)
+
+
+_G = TypeVar("_G", GroupRecord, ConsumerGroupRecord)
+
+
+def _apply_group(groups: dict[str, _G], record: _G) -> None:
+    if record.deleted:
+        groups.pop(record.group_id, None)
+    else:
+        groups[record.group_id] = record
 
 
 _MAGIC = b"SWGROUP1"

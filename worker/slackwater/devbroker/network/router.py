@@ -63,6 +63,8 @@ APIS: dict[int, Api] = {
         Api(m.DescribeConfigsRequest, 1, 4),
         Api(m.DeleteGroupsRequest, 0, 2),
         Api(m.DescribeClusterRequest, 0, 2),
+        Api(m.ConsumerGroupHeartbeatRequest, 0, 1),
+        Api(m.ConsumerGroupDescribeRequest, 0, 1),
         Api(m.OffsetForLeaderEpochRequest, 2, 4),
     )
 }

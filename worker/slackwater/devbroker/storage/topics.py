@@ -83,6 +83,10 @@ class TopicStore:
         """The topic of that id."""
         return self._by_id.get(topic_id)
 
+    def names(self) -> list[str]:
+        """The names of all topics."""
+        return sorted(self._by_name)
+
     def topic_id(self, name: str) -> UUID | None:
         """The id of the topic of that name."""
         topic = self._by_name.get(name)

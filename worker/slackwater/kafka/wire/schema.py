@@ -273,7 +273,12 @@ class Struct:
     def least_bytes(cls, version: int, flexible: bool) -> int:
         """The size of the smallest value in a frame."""
         present = [field for field in cls._fields if field.present(version) and field.tag is None]
-        return sum(field.type.least_bytes(version, flexible) for field in present) + flexible
+        return flexible + sum(
+            1
+            if version >= field.nullable and not isinstance(field.type, Type)
+            else field.type.least_bytes(version, flexible)
+            for field in present
+        )
 
     @classmethod
     def object_bytes(cls, version: int, flexible: bool) -> int:
@@ -292,7 +297,22 @@ def _codec_of(
 ) -> tuple[_Read, _Write]:
     if isinstance(type_, Type):
         return type_.codec(version, flexible, nullable)
-    return type_.codec(version, flexible)
+    codec = type_.codec(version, flexible)
+    return _nullable(*codec) if nullable else codec
+
+
+def _nullable(read: _Read, write: _Write) -> tuple[_Read, _Write]:
+    """The codec of a struct that may be null: a byte in front says whether it is there (KIP-893)."""
+
+    def read_value(reader: Reader) -> Any:
+        return None if reader.int8() < 0 else read(reader)
+
+    def write_value(writer: Writer, value: Any) -> None:
+        writer.int8(-1 if value is None else 1)
+        if value is not None:
+            write(writer, value)
+
+    return read_value, write_value
 
 
 def _struct_codec(cls: type[Struct], version: int, flexible: bool) -> tuple[_Read, _Write]:

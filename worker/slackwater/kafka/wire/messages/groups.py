@@ -254,6 +254,50 @@ class ConsumerGroupDescribeRequest(
     include_authorized_operations: bool = f(BOOL, default=False)
 
 
+class ConsumerGroupHeartbeatTopicPartitions(Struct):
+    topic_id: UUID = f(UUID_T, default=ZERO_UUID)
+    partitions: list[int] = f(ARRAY(INT32), factory=list)
+
+
+class ConsumerGroupHeartbeatResponseAssignment(Struct):
+    topic_partitions: list[ConsumerGroupHeartbeatTopicPartitions] = f(
+        ARRAY(ConsumerGroupHeartbeatTopicPartitions), factory=list
+    )
+
+
+class ConsumerGroupHeartbeatResponse(Response, versions=(0, 1), flexible=0):
+    throttle_time_ms: int = f(INT32, default=0)
+    error_code: int = f(INT16, default=0)
+    error_message: str | None = f(STRING, nullable=0, default=None)
+    member_id: str | None = f(STRING, nullable=0, default=None)
+    member_epoch: int = f(INT32, default=0)
+    heartbeat_interval_ms: int = f(INT32, default=0)
+    assignment: ConsumerGroupHeartbeatResponseAssignment | None = f(
+        ConsumerGroupHeartbeatResponseAssignment, nullable=0, default=None
+    )
+
+
+class ConsumerGroupHeartbeatRequest(
+    Request[ConsumerGroupHeartbeatResponse],
+    api_key=68,
+    response=ConsumerGroupHeartbeatResponse,
+    versions=(0, 1),
+    flexible=0,
+):
+    group_id: str = f(STRING, default="")
+    member_id: str = f(STRING, default="")
+    member_epoch: int = f(INT32, default=0)
+    instance_id: str | None = f(STRING, nullable=0, default=None)
+    rack_id: str | None = f(STRING, nullable=0, default=None)
+    rebalance_timeout_ms: int = f(INT32, default=-1)
+    subscribed_topic_names: list[str] | None = f(ARRAY(STRING), nullable=0, default=None)
+    subscribed_topic_regex: str | None = f(STRING, since=1, nullable=1, default=None, ignorable=False)
+    server_assignor: str | None = f(STRING, nullable=0, default=None)
+    topic_partitions: list[ConsumerGroupHeartbeatTopicPartitions] | None = f(
+        ARRAY(ConsumerGroupHeartbeatTopicPartitions), nullable=0, default=None
+    )
+
+
 class ListGroupsResponseGroup(Struct):
     group_id: str = f(STRING, default="")
     protocol_type: str = f(STRING, default="")
