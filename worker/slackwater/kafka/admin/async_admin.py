@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from slackwater.kafka.admin import groups, offsets, topics
+from slackwater.kafka.admin import configs, groups, offsets, topics
 from slackwater.kafka.admin.attempts import Attempts
 from slackwater.kafka.admin.results import (
     ClusterDescription,
@@ -163,7 +163,20 @@ class AsyncAdmin:
         self, resources: Iterable[ConfigResource], *, timeout_ms: int | None = None
     ) -> PerItem[ConfigResource, dict[str, ConfigEntry]]:
         """The settings of topics, brokers or groups."""
-        return await topics.describe_configs(self._cluster, self._attempts(timeout_ms), resources)
+        return await configs.describe_configs(self._cluster, self._attempts(timeout_ms), resources)
+
+    async def alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Mapping[str, str | None]],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> PerItem[ConfigResource, None]:
+        """Changes settings of topics, brokers or groups, and leaves the others as they are. ``None`` takes a
+        setting back to its default. ``validate_only``: changes nothing. INVALID_CONFIG, POLICY_VIOLATION."""
+        return await configs.alter_configs(
+            self._cluster, self._attempts(timeout_ms), changes, validate_only=validate_only
+        )
 
     # -- groups ------------------------------------------------------------------------------------
 

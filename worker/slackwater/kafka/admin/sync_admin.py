@@ -71,6 +71,7 @@ class KafkaAdmin:
     wait_for_topic_deleted = _blocking(AsyncAdmin.wait_for_topic_deleted)
     describe_cluster = _blocking(AsyncAdmin.describe_cluster)
     describe_configs = _blocking(AsyncAdmin.describe_configs)
+    alter_configs = _blocking(AsyncAdmin.alter_configs)
     list_groups = _blocking(AsyncAdmin.list_groups)
     describe_groups = _blocking(AsyncAdmin.describe_groups)
     delete_groups = _blocking(AsyncAdmin.delete_groups)

@@ -7,11 +7,8 @@ from collections.abc import Iterable, Mapping
 from slackwater.kafka.admin.attempts import Attempts
 from slackwater.kafka.admin.results import (
     ClusterDescription,
-    ConfigEntry,
-    ConfigResource,
     NewTopic,
     PerItem,
-    ResourceType,
     TopicDescription,
     TopicOperation,
 )
@@ -213,57 +210,3 @@ async def describe_cluster(cluster: Cluster, attempts: Attempts) -> ClusterDescr
 
     outcome = await attempts.each([None], attempt)
     return outcome.unwrap()[None]
-
-
-async def describe_configs(
-    cluster: Cluster, attempts: Attempts, resources: Iterable[ConfigResource]
-) -> PerItem[ConfigResource, dict[str, ConfigEntry]]:
-    """Reads the settings of topics and brokers (DescribeConfigs)."""
-
-    async def attempt(
-        left: list[ConfigResource],
-    ) -> Mapping[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
-        results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
-        nodes: dict[int, list[ConfigResource]] = {}
-        for resource in left:
-            # A broker's own settings are known to that broker alone.
-            own = resource.type == ResourceType.BROKER and resource.name
-            nodes.setdefault(int(resource.name) if own else ANY_NODE, []).append(resource)
-        for node_id, at_node in nodes.items():
-            try:
-                results.update(await _configs_at(cluster, attempts, node_id, at_node))
-            except KafkaError as exc:
-                results.update(dict.fromkeys(at_node, exc))
-        return results
-
-    return await attempts.each(resources, attempt)
-
-
-async def _configs_at(
-    cluster: Cluster, attempts: Attempts, node_id: int, resources: list[ConfigResource]
-) -> Mapping[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
-    request = m.DescribeConfigsRequest(
-        resources=[
-            m.DescribeConfigsRequestResource(
-                resource_type=int(r.type), resource_name=r.name, configuration_keys=None
-            )
-            for r in resources
-        ]
-    )
-    answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
-    results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
-    for result in answer.results:
-        resource = ConfigResource(ResourceType(result.resource_type), result.resource_name)
-        if result.error_code:
-            text = result.error_message or "DescribeConfigs"
-            results[resource] = for_code(
-                result.error_code, f"of {resource.type.name} {resource.name!r}: {text}", api="DescribeConfigs"
-            )
-        else:
-            results[resource] = {
-                entry.name: ConfigEntry(
-                    entry.name, entry.value, entry.config_source, entry.read_only, entry.is_sensitive
-                )
-                for entry in result.configs
-            }
-    return results

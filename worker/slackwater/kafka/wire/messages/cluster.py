@@ -224,6 +224,47 @@ class DeleteTopicsRequest(
     timeout_ms: int = f(INT32, default=0)
 
 
+class IncrementalAlterConfigsResponseAlterConfigsResourceResponse(Struct):
+    error_code: int = f(INT16, default=0)
+    error_message: str | None = f(STRING, nullable=0, default="")
+    resource_type: int = f(INT8, default=0)
+    resource_name: str = f(STRING, default="")
+
+
+class IncrementalAlterConfigsResponse(Response, versions=(0, 1), flexible=1):
+    throttle_time_ms: int = f(INT32, default=0)
+    responses: list[IncrementalAlterConfigsResponseAlterConfigsResourceResponse] = f(
+        ARRAY(IncrementalAlterConfigsResponseAlterConfigsResourceResponse), factory=list
+    )
+
+
+class IncrementalAlterConfigsRequestAlterableConfig(Struct):
+    name: str = f(STRING, default="")
+    config_operation: int = f(INT8, default=0)
+    value: str | None = f(STRING, nullable=0, default="")
+
+
+class IncrementalAlterConfigsRequestAlterConfigsResource(Struct):
+    resource_type: int = f(INT8, default=0)
+    resource_name: str = f(STRING, default="")
+    configs: list[IncrementalAlterConfigsRequestAlterableConfig] = f(
+        ARRAY(IncrementalAlterConfigsRequestAlterableConfig), factory=list
+    )
+
+
+class IncrementalAlterConfigsRequest(
+    Request[IncrementalAlterConfigsResponse],
+    api_key=44,
+    response=IncrementalAlterConfigsResponse,
+    versions=(0, 1),
+    flexible=1,
+):
+    resources: list[IncrementalAlterConfigsRequestAlterConfigsResource] = f(
+        ARRAY(IncrementalAlterConfigsRequestAlterConfigsResource), factory=list
+    )
+    validate_only: bool = f(BOOL, default=False)
+
+
 class DescribeConfigsResponseSynonym(Struct):
     name: str = f(STRING, default="")
     value: str | None = f(STRING, nullable=0, default="")
