@@ -1,11 +1,12 @@
 """How long partitions stand unread during a step up: real clients on a real broker protocol.
 
 python -m benchmarks.scaling.step_up [--members 4] [--more 2] [--partitions 24] [--batch-ms 100] [--kafka]
+    [--protocol consumer]
 
 A dev broker, or a real Kafka, a producer that writes to each partition every 10 ms, and static members of
-the cooperative protocol, each in its own task. Two (or more) members join at once, as the operator lets
-them in. For each partition the longest time between two batches that were handled, before the step and
-during it, is printed.
+the classic cooperative protocol, or of the consumer protocol (KIP-848), each in its own task. Two (or more)
+members join at once, as the operator lets them in. For each partition the longest time between two batches
+that were handled, before the step and during it, is printed.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import itertools
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from slackwater.devbroker import DevBroker
 from slackwater.kafka.consumer import AsyncConsumer, AsyncConsumerRebalanceListener
@@ -28,14 +30,20 @@ from tests.support.kafka import KafkaCluster
 
 TOPIC = "flights"
 EACH_MS = 10.0
-QUIET_S = 5.0
+QUIET_S = {"classic": 5.0, "consumer": 12.0}
+"""By the consumer protocol each member hears of a change at its own next heartbeat, each 5 s."""
 
 
 class Member(AsyncConsumerRebalanceListener):
     """A static member that handles and commits batches, and notes when each partition was read."""
 
     def __init__(
-        self, number: int, bootstrap: str, batch_ms: float, heartbeat_ms: int, reads: dict[int, list[float]]
+        self,
+        number: int,
+        bootstrap: str,
+        batch_ms: float,
+        of_protocol: Mapping[str, Any],
+        reads: dict[int, list[float]],
     ) -> None:
         self._batch_ms, self._reads = batch_ms, reads
         self.revoked: dict[int, float] = {}
@@ -44,11 +52,10 @@ class Member(AsyncConsumerRebalanceListener):
             bootstrap_servers=bootstrap,
             group_id="step",
             group_instance_id=f"w-{number}",
-            partition_assignment_strategy=["cooperative-sticky"],
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             max_poll_records=5_000,
-            heartbeat_interval_ms=heartbeat_ms,
+            **of_protocol,
         )
 
     async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
@@ -95,37 +102,49 @@ async def broker_with(settings: dict[str, str], *, kafka: bool) -> AsyncIterator
 
 
 async def measure(
-    members: int, more: int, partitions: int, batch_ms: float, heartbeat_ms: int, *, kafka: bool
+    members: int,
+    more: int,
+    partitions: int,
+    batch_ms: float,
+    heartbeat_ms: int,
+    protocol: str,
+    *,
+    kafka: bool,
 ) -> None:
     """Runs the step and prints its figures."""
+    quiet_s = QUIET_S[protocol]
+    of_protocol: dict[str, Any] = {"group_protocol": protocol}
+    if protocol == "classic":
+        of_protocol["partition_assignment_strategy"] = ["cooperative-sticky"]
+        of_protocol["heartbeat_interval_ms"] = heartbeat_ms
     reads: dict[int, list[float]] = {}
     settings = {"num.partitions": str(partitions), "group.initial.rebalance.delay.ms": "500"}
     async with broker_with(settings, kafka=kafka) as broker, asyncio.TaskGroup() as group:
         producer = group.create_task(produce(broker.bootstrap, partitions))
-        old = [Member(number, broker.bootstrap, batch_ms, heartbeat_ms, reads) for number in range(members)]
+        old = [Member(number, broker.bootstrap, batch_ms, of_protocol, reads) for number in range(members)]
         tasks = [group.create_task(member.run()) for member in old]
         while len(reads) < partitions:
             await asyncio.sleep(0.1)
-        await asyncio.sleep(QUIET_S)  # those that joined late have their partitions
+        await asyncio.sleep(quiet_s)  # those that joined late have their partitions
         quiet = time.monotonic()
-        await asyncio.sleep(QUIET_S)
+        await asyncio.sleep(quiet_s)
         step = time.monotonic()
         new = [
-            Member(members + number, broker.bootstrap, batch_ms, heartbeat_ms, reads)
-            for number in range(more)
+            Member(members + number, broker.bootstrap, batch_ms, of_protocol, reads) for number in range(more)
         ]
         tasks += [group.create_task(member.run()) for member in new]
-        await asyncio.sleep(QUIET_S)
+        await asyncio.sleep(quiet_s)
         moved = {partition for member in new for partition in member.assigned}
         before = [_longest(reads[partition], quiet, step) for partition in range(partitions)]
-        during = {partition: _longest(reads[partition], step, step + QUIET_S) for partition in reads}
+        during = {partition: _longest(reads[partition], step, step + quiet_s) for partition in reads}
         lost = {partition: at for member in old for partition, at in member.revoked.items()}
         gained = {partition: at for member in new for partition, at in member.assigned.items()}
         unowned = [(gained[partition] - lost[partition]) * 1000 for partition in moved & lost.keys()]
         for task in (producer, *tasks):
             task.cancel()
     print(f"{members} to {members + more} members, {partitions} partitions,")
-    print(f"batches of {batch_ms:.0f} ms, heartbeats each {heartbeat_ms} ms:")
+    beats = f"heartbeats each {heartbeat_ms} ms" if protocol == "classic" else "the consumer protocol"
+    print(f"batches of {batch_ms:.0f} ms, {beats}:")
     _print("longest gap of each partition before the step", before)
     _print(
         f"during it, the {partitions - len(moved)} that stay", [during[n] for n in during if n not in moved]
@@ -153,6 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--partitions", type=int, default=24)
     parser.add_argument("--batch-ms", type=float, default=100.0)
     parser.add_argument("--heartbeat-ms", type=int, default=3_000)
+    parser.add_argument("--protocol", choices=tuple(QUIET_S), default="classic")
     parser.add_argument("--kafka", action="store_true", help="a real Kafka in place of the dev broker")
     given = parser.parse_args(arguments)
     asyncio.run(
@@ -162,6 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             given.partitions,
             given.batch_ms,
             given.heartbeat_ms,
+            given.protocol,
             kafka=given.kafka,
         )
     )

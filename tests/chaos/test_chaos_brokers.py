@@ -18,6 +18,7 @@ from tests.support.peers.broker_chaos import Chaos, ProxiedKafka, schedule
 from tests.support.peers.group_journal import check
 from tests.support.peers.librdkafka import committed_over_time
 from tests.support.peers.numbered_producer import NumberedProducer
+from tests.support.peers.peer import BROKER_ASSIGNS
 from tests.support.waiting import wait_until
 
 PARTITIONS = 12
@@ -31,6 +32,9 @@ CONFIG = {
     # The replicas of a broker that is back are in sync soon, so that the next one may die.
     "replica.lag.time.max.ms": "5000",
     "broker.session.timeout.ms": "6000",
+    # Of the consumer protocol, where members have no session of their own.
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "10000",
 }
 SECONDS = float(os.environ.get("SLACKWATER_CHAOS_SECONDS", "60"))
 
@@ -42,7 +46,7 @@ def test_no_record_is_lost_and_few_are_read_twice() -> None:
     """0 lost; read again is only what a member had read and not committed; no committed offset goes back."""
     seed = int(os.environ.get("SLACKWATER_CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
     rng = random.Random(seed)
-    strategy = rng.choice(["range", "cooperative-sticky"])
+    strategy = rng.choice(["range", "cooperative-sticky", BROKER_ASSIGNS])
     strategy = os.environ.get("SLACKWATER_CHAOS_STRATEGY", strategy)
     topic = f"chaos-{uuid.uuid4().hex[:8]}"
     print(f"SLACKWATER_CHAOS_SEED={seed} SLACKWATER_CHAOS_STRATEGY={strategy}, {SECONDS:.0f} s")

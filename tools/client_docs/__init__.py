@@ -19,7 +19,8 @@ from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.java_names import KEYWORDS_NOT_HERE, NOT_HERE, NotHere, java_name
 from slackwater.kafka.net.security import options as security_options
 from slackwater.kafka.producer.config import ProducerConfig
-from slackwater.kafka.protocol.membership.states import TRANSITIONS, Event
+from slackwater.kafka.protocol.consumer_membership.states import TRANSITIONS as CONSUMER_TRANSITIONS
+from slackwater.kafka.protocol.membership.states import TRANSITIONS, Event, State
 from slackwater.kafka.protocol.subscription import MOVES
 from tools.client_docs.described import ADMIN, DESCRIBED, OURS_ALONE, PRODUCER, SECURITY
 from tools.kafka_python_suite.reasons import CANNOT_PASS, OWN_CLASSES
@@ -134,16 +135,16 @@ def suite_table() -> str:
     return _table(("test of kafka-python", "why it cannot pass"), rows)
 
 
-def membership_picture() -> str:
-    """The table of transitions of a member as a Mermaid state diagram, without those that the page has in
+def membership_picture(transitions: Mapping[State, Mapping[Event, State]]) -> str:
+    """A table of transitions of a member as a Mermaid state diagram, without those that the page has in
     words: arrows from every state, and to the same state, lie over each other's labels."""
     edges: dict[tuple[str, str], list[str]] = {}
-    for state, moves in TRANSITIONS.items():
+    for state, moves in transitions.items():
         for event, following in moves.items():
             if following is state or event in (Event.LEAVE, Event.DIE):
                 continue
             edges.setdefault((state.name, following.name), []).append(event.name)
-    return _picture(next(iter(TRANSITIONS)).name, edges)
+    return _picture(next(iter(transitions)).name, edges)
 
 
 def fetch_picture() -> str:
@@ -199,7 +200,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "producer calls": producer_calls_table,
     "admin options": admin_options_table,
     "admin calls": admin_calls_table,
-    "membership states": membership_picture,
+    "membership states": lambda: membership_picture(TRANSITIONS),
+    "consumer protocol states": lambda: membership_picture(CONSUMER_TRANSITIONS),
     "fetch states": fetch_picture,
     "tests of kafka-python": suite_table,
 }

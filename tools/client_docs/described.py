@@ -48,6 +48,13 @@ DESCRIBED: dict[str, str] = {
     "group_instance_id": (
         "makes this a static member (KIP-345): 1 to 249 of `A-Z a-z 0-9 . _ -`; needs a `group_id`"
     ),
+    "group_protocol": (
+        "`classic`, or `consumer`: the broker assigns (KIP-848, Kafka 4.0); see "
+        "[the consumer protocol](#the-consumer-protocol)"
+    ),
+    "group_remote_assignor": (
+        "the broker's assignor, with the consumer protocol: `uniform`, `range`; none: the broker's first"
+    ),
     "heartbeat_interval_ms": (
         "interval of heartbeats to the coordinator; less than `session_timeout_ms`, usually a third"
     ),

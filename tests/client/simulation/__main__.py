@@ -22,12 +22,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after this time")
     parser.add_argument("--trouble", default="", metavar="KINDS", help=f"only these: {', '.join(KINDS)}")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
+    parser.add_argument("--protocol", default="classic", choices=("classic", "consumer"))
     options = parser.parse_args()
     trouble = tuple(filter(None, options.trouble.split(",")))
     if unknown := set(trouble) - set(KINDS):
         parser.error(f"no such trouble: {', '.join(sorted(unknown))}; there is {', '.join(KINDS)}")
     if options.replay is not None:
-        return replay(options.replay, trouble)
+        return replay(options.replay, trouble, options.protocol)
     began = time.monotonic()
     counts: Counter[str] = Counter()
     failed: Counter[str] = Counter()
@@ -35,7 +36,7 @@ def main() -> int:
     for seed in range(options.seed, options.seed + options.runs):
         if time.monotonic() - began > options.seconds:
             break
-        outcome = run(seed, trouble=trouble)
+        outcome = run(seed, trouble=trouble, protocol=options.protocol)
         counts += outcome.counts
         done += 1
         virtual_s += outcome.virtual_s
@@ -54,10 +55,10 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def replay(seed: int, trouble: tuple[str, ...]) -> int:
+def replay(seed: int, trouble: tuple[str, ...], protocol: str) -> int:
     """Prints a seed's story."""
-    print(draw(seed, trouble))
-    outcome = run(seed, tell=True, trouble=trouble)
+    print(draw(seed, trouble, protocol))
+    outcome = run(seed, tell=True, trouble=trouble, protocol=protocol)
     print("\n".join(outcome.story))
     print(outcome.message if outcome.broken is not None else f"seed {seed}: all holds")
     return 1 if outcome.broken is not None else 0

@@ -14,9 +14,12 @@ from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.protocol.assignors.balanced_plan import share_out
 from slackwater.kafka.protocol.assignors.base import GroupAssignment, GroupSubscription
 from slackwater.kafka.protocol.assignors.sticky import CooperativeStickyAssignor
+from slackwater.kafka.protocol.consumer_membership import requests
+from slackwater.kafka.protocol.consumer_membership.member import ConsumerMembership
 from slackwater.kafka.protocol.membership.member import Membership
 from slackwater.kafka.protocol.membership.notices import NoticeQueue
 from slackwater.kafka.protocol.membership.state_machine import StateMachine
+from slackwater.kafka.protocol.membership.states import Event
 from slackwater.kafka.protocol.membership.timers import Timers
 from slackwater.kafka.protocol.subscription import PartitionState, Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
@@ -108,6 +111,42 @@ def an_assignment_is_told_as_it_came() -> contextlib.AbstractContextManager[Any]
     return patch.object(NoticeQueue, "keep_subscribed", lambda *rest: False)
 
 
+def what_is_assigned_is_acknowledged_at_once() -> contextlib.AbstractContextManager[Any]:
+    """A member of the consumer protocol says that it has given up what its listener has not heard of yet."""
+    plain = ConsumerMembership._send
+
+    def send(self: ConsumerMembership, now_ms: int) -> Any:
+        if self._target is not None:
+            wanted = {TopicPartition(self._name(topic_id) or "", number) for topic_id, number in self._target}
+            self._holds = requests.topic_partitions(wanted & set(self._owned()), self._ids)
+        return plain(self, now_ms)
+
+    return patch.object(ConsumerMembership, "_send", send)
+
+
+def one_whose_epoch_has_ended_keeps_its_partitions() -> contextlib.AbstractContextManager[Any]:
+    """A member of the consumer protocol that was removed joins again and goes on where it was."""
+
+    def lose(self: ConsumerMembership, reason: str, now_ms: int) -> None:
+        self._forget_group()
+        self._move(Event.RESET)
+        self._advance(now_ms)
+
+    return patch.object(ConsumerMembership, "_lose", lose)
+
+
+def a_lost_heartbeat_is_not_repeated_in_full() -> contextlib.AbstractContextManager[Any]:
+    """After an answer that was lost a member says no more than what has changed since."""
+    plain = ConsumerMembership._retry
+
+    def retry(self: ConsumerMembership, now_ms: int, *, lost: bool) -> None:
+        said = {**self._confirmed, **self._sending} if self.in_group else {}
+        plain(self, now_ms, lost=lost)
+        self._confirmed.update(said)
+
+    return patch.object(ConsumerMembership, "_retry", retry)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A broken rule, by which checks it may be found, and what trouble brings it out (empty: any)."""
@@ -119,6 +158,7 @@ class Rule:
     """In how many seeds."""
     first: int = 0
     """The seed to begin with: shortly before one that finds it, where few do, or only slowly."""
+    protocol: str = "classic"
 
 
 RULES = (
@@ -138,5 +178,19 @@ RULES = (
     Rule(failures_are_not_paced, ("busy loop",), ("shutdown", "kill", "move"), first=13),
     Rule(refused_commits_are_not_paced, ("busy loop",), ("shutdown", "move")),
     Rule(an_assignment_is_told_as_it_came, ("listener",), ("topics", "stall"), first=19),
+    Rule(what_is_assigned_is_acknowledged_at_once, ("two owners",), first=5, protocol="consumer"),
+    Rule(
+        one_whose_epoch_has_ended_keeps_its_partitions,
+        ("two owners", "committed goes back", "listener"),
+        ("stall",),
+        protocol="consumer",
+    ),
+    Rule(
+        a_lost_heartbeat_is_not_repeated_in_full,
+        ("does not settle",),
+        ("loss", "cut"),
+        first=27,
+        protocol="consumer",
+    ),
     Rule(a_start_position_is_one_too_far, ("record lost", "committed goes back", "delivery")),
 )

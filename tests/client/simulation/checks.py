@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from slackwater.devbroker.group.store import OffsetRecord
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
+from tests.client.simulation.logs import id_of
 
 if TYPE_CHECKING:
     from tests.client.simulation.pod import Pod
@@ -96,19 +97,28 @@ class Checks:
         if request is None:
             return
         for pod in self._site.live_pods():
-            if pod.name != client and tp in pod.held and self.may_commit(pod):
+            if pod.name != client and tp in pod.held and self.may_commit(pod, tp):
                 self.fail(
                     "two owners",
                     f"{client} ({request.member_id}) committed {tp} in generation "
                     f"{request.generation_id_or_member_epoch}, in which it is {pod.name}'s ({pod.identity})",
                 )
 
-    def may_commit(self, pod: Pod) -> bool:
-        """Whether the coordinator takes this pod for a member of the current generation."""
+    def may_commit(self, pod: Pod, tp: TopicPartition) -> bool:
+        """Whether the coordinator takes this pod for a member of the current generation; of the consumer
+        protocol, for a member to which the partition is assigned."""
         group = self._site.coordination.described()
         if group is None:
             return False
         generation, member_id = pod.identity
+        if self._site.scenario.protocol == "consumer":
+            topic_id = str(id_of(tp.topic))
+            return any(
+                tp.partition in member[how].get(topic_id, ())
+                for member in group["members"]
+                if member["member_id"] == member_id
+                for how in ("assigned", "revoking")
+            )
         return generation == group["generation"] and any(
             member["member_id"] == member_id for member in group["members"]
         )
@@ -127,14 +137,11 @@ class Checks:
             owners = [
                 other
                 for other in self._site.live_pods()
-                if (tp in other.held or other is pod) and self._can(other)
+                if (tp in other.held or other is pod) and self.may_commit(other, tp)
             ]
             if len(owners) > 1:
                 names = ", ".join(f"{owner.name} {owner.identity}" for owner in owners)
                 self.fail("two owners", f"{tp} is owned by {names}, who may both commit")
-
-    def _can(self, pod: Pod) -> bool:
-        return self.may_commit(pod)
 
     def taken(self, pod: Pod, partitions: Iterable[TopicPartition], how: str) -> None:
         """A listener was told that partitions go."""
@@ -182,7 +189,7 @@ class Checks:
             log.tp for topic in {t for pod in pods for t in pod.topics} for log in site.logs.topics[topic]
         }
         owned = Counter(tp for pod in pods for tp in pod.held)
-        if not any(pod.leads for pod in pods):
+        if site.scenario.protocol == "classic" and not any(pod.leads for pod in pods):
             # A static leader that comes back at JoinGroup v8 and below is not told that it leads (KIP-814),
             # so nobody sees new partitions: as with Java's clients, until the next rebalance.
             if max(site.versions[m.JoinGroupRequest.api_key]) >= 9:

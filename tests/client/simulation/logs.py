@@ -107,6 +107,9 @@ class Logs:
 
     # What the group coordinator asks (slackwater.devbroker.group.TopicLookup).
 
+    def names(self) -> list[str]:
+        return sorted(self.topics)
+
     def topic_id(self, name: str) -> UUID | None:
         """The topic's id."""
         return id_of(name) if name in self.topics else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slackwater.kafka.consumer.async_consumer import AsyncConsumer
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
@@ -16,6 +16,7 @@ from slackwater.kafka.errors import (
     KafkaError,
     NoBrokersAvailable,
     RebalanceInProgressError,
+    UnreleasedInstanceIdError,
 )
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from tests.client.simulation.scenario import Slot
@@ -49,6 +50,13 @@ class Pod(ConsumerRebalanceListener):
         scenario = site.scenario
         self._rng = random.Random(f"{scenario.seed}/{name}")
         servers = [f"b{node}:{node}" for node in site.brokers]
+        of_protocol: dict[str, Any] = {"group_protocol": scenario.protocol}
+        if scenario.protocol == "classic":
+            of_protocol |= {
+                "partition_assignment_strategy": assignors,
+                "session_timeout_ms": scenario.session_ms,
+                "heartbeat_interval_ms": scenario.heartbeat_ms,
+            }
         self.consumer = AsyncConsumer(
             ConsumerConfig(
                 bootstrap_servers=tuple(servers),
@@ -59,15 +67,13 @@ class Pod(ConsumerRebalanceListener):
                 enable_auto_commit=slot.commits == "auto",
                 auto_commit_interval_ms=1_000,
                 fetch_max_wait_ms=2_000,
-                partition_assignment_strategy=assignors,
-                session_timeout_ms=scenario.session_ms,
-                heartbeat_interval_ms=scenario.heartbeat_ms,
                 max_poll_interval_ms=scenario.max_poll_ms,
                 request_timeout_ms=scenario.request_ms,
                 default_api_timeout_ms=20_000,
                 max_poll_records=slot.max_records,
                 metadata_max_age_ms=10_000,
                 allow_auto_create_topics=False,
+                **of_protocol,
             )
         )
 
@@ -102,6 +108,8 @@ class Pod(ConsumerRebalanceListener):
             await self._finish()
         except FencedInstanceIdError as exc:
             await self._fenced(exc)
+        except UnreleasedInstanceIdError:
+            site.refused(self)
         except InconsistentGroupProtocolError as exc:
             if len(site.scenario.phases) == 1:
                 site.checks.fail("unexpected error", f"{self.name}: {exc!r}")

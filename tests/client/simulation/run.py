@@ -32,6 +32,7 @@ class Outcome:
     virtual_s: float
     peak: int
     trouble: tuple[str, ...] = ()
+    protocol: str = "classic"
     story: list[str] = field(default_factory=list)
 
     @property
@@ -40,13 +41,17 @@ class Outcome:
         command = f"python -m tests.client.simulation --replay {self.seed}"
         if self.trouble:
             command += f" --trouble {','.join(self.trouble)}"
+        if self.protocol != "classic":
+            command += f" --protocol {self.protocol}"
         return f"seed {self.seed}: {self.broken}\nreplay: {command}"
 
 
-def run(seed: int, *, tell: bool = False, trouble: tuple[str, ...] = ()) -> Outcome:
-    """Runs one seed to its end; ``trouble``: see :func:`tests.client.simulation.scenario.draw`."""
+def run(
+    seed: int, *, tell: bool = False, trouble: tuple[str, ...] = (), protocol: str = "classic"
+) -> Outcome:
+    """Runs one seed to its end; ``trouble`` and ``protocol``: see :func:`.scenario.draw`."""
     loop = SealedLoop()
-    site = Site(loop, draw(seed, trouble), tell=tell)
+    site = Site(loop, draw(seed, trouble, protocol), tell=tell)
     broken: Broken | None = None
     loop.set_exception_handler(lambda _, context: _unhandled(site, context))
     try:
@@ -62,7 +67,9 @@ def run(seed: int, *, tell: bool = False, trouble: tuple[str, ...] = ()) -> Outc
     finally:
         loop.close()
     checks = site.checks
-    return Outcome(seed, broken, checks.counts, loop.time() - 1000, checks.peak, trouble, site.story.lines)
+    return Outcome(
+        seed, broken, checks.counts, loop.time() - 1000, checks.peak, trouble, protocol, site.story.lines
+    )
 
 
 def _unhandled(site: Site, context: dict[str, Any]) -> None:

@@ -52,6 +52,8 @@ class Scenario:
     """One seed's story before it is told. All times in ms."""
 
     seed: int
+    protocol: str
+    """``classic`` or ``consumer`` (KIP-848)."""
     brokers: int
     age: str
     topics: dict[str, int]
@@ -80,8 +82,9 @@ class Scenario:
         return max(-(-records // slot.max_records) * (slot.work_ms + trips_ms) for slot in self.slots)
 
 
-def draw(seed: int, trouble: tuple[str, ...] = ()) -> Scenario:
-    """The scenario of a seed: the same one every time. ``trouble``: only these kinds of it, and more."""
+def draw(seed: int, trouble: tuple[str, ...] = (), protocol: str = "classic") -> Scenario:
+    """The scenario of a seed: the same one every time. ``trouble``: only these kinds of it, and more.
+    ``protocol``: the group's; the story is the same otherwise."""
     rng = random.Random(seed)
     brokers = rng.choice((1, 2, 3, 3))
     topics = {"t": rng.randint(1, 6)}
@@ -104,8 +107,9 @@ def draw(seed: int, trouble: tuple[str, ...] = ()) -> Scenario:
     max_poll_ms = rng.choice((6_000, 10_000, 20_000))
     return Scenario(
         seed=seed,
+        protocol=protocol,
         brokers=brokers,
-        age=rng.choice(("4.3", "4.3", "3.9", "2.8")),
+        age=rng.choice(("4.3", "4.3", "3.9", "2.8")) if protocol == "classic" else "4.3",
         topics=topics,
         slots=slots,
         phases=phases,

@@ -43,6 +43,7 @@ _SERVED = (
     m.FetchRequest, m.ListOffsetsRequest, m.MetadataRequest, m.OffsetCommitRequest, m.OffsetFetchRequest,
     m.FindCoordinatorRequest, m.JoinGroupRequest, m.HeartbeatRequest, m.LeaveGroupRequest,
     m.SyncGroupRequest, m.DescribeGroupsRequest, m.OffsetForLeaderEpochRequest,
+    m.ConsumerGroupHeartbeatRequest,
 )  # fmt: skip
 
 
@@ -123,7 +124,11 @@ class Site:
         self.checks = Checks(self)
         self.versions = versions_of(scenario.age)
         self.logs = Logs(loop)
-        config = GroupConfig(initial_rebalance_delay_ms=self.rng.choice((0, 500, 3_000)))
+        config = GroupConfig(
+            initial_rebalance_delay_ms=self.rng.choice((0, 500, 3_000)),
+            consumer_session_timeout_ms=scenario.session_ms,
+            consumer_heartbeat_interval_ms=scenario.heartbeat_ms,
+        )
         self.coordination = Coordination(loop, self.story, self.logs, config, self.checks.offset_stored)
         weather = Weather(scenario.base_ms, scenario.jitter_ms, {})
         self.network = Network(loop, self.rng, self.story, weather, self.checks.count_request)
@@ -247,6 +252,11 @@ class Site:
         self.story.tell(pod.name, "fails")
         self._kill(pod)
         self.loop.call_later(2, self._do_start, pod.slot.name, 0)
+
+    def refused(self, pod: Pod) -> None:
+        """Another pod is in the group with the instance id: one that lives, or one that has not left."""
+        self.checks.counts["refused"] += 1
+        self.restart(pod)
 
     def _replace(self, pod: Pod) -> None:
         if not self.over and self._pod_of(pod.slot.name) is None:

@@ -23,10 +23,15 @@ SEEDS = range(24, 54)
 """Few in which all of this happens."""
 
 
-def _run_all(seeds: range) -> Counter[str]:
+_HAPPENS_TOO = ("assigned", "revoked", "lost", "refused", "commits", "delivered", "twin", "stall", "topics")
+"""With the consumer protocol, where nobody is fenced: who comes second is refused."""
+CONSUMER_SEEDS = range(1_049, 1_055)
+
+
+def _run_all(seeds: range, protocol: str = "classic") -> Counter[str]:
     counts: Counter[str] = Counter()
     for seed in seeds:
-        outcome = run(seed)
+        outcome = run(seed, protocol=protocol)
         assert outcome.broken is None, outcome.message
         counts += outcome.counts
     return counts
@@ -38,21 +43,32 @@ def test_every_rule_holds_in_random_runs() -> None:
     assert not missing, f"{len(SEEDS)} runs without {missing}: the simulator tests less than it should"
 
 
+def test_every_rule_holds_in_random_runs_of_the_consumer_protocol() -> None:
+    counts = _run_all(CONSUMER_SEEDS, "consumer")
+    missing = [what for what in _HAPPENS_TOO if not counts[what]]
+    assert not missing, f"{len(CONSUMER_SEEDS)} runs without {missing}"
+
+
 @pytest.mark.long
 @pytest.mark.timeout(7_200)
-def test_every_rule_holds_for_ten_thousand_seeds() -> None:
-    _run_all(range(100_000, 110_000))
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_every_rule_holds_for_ten_thousand_seeds(protocol: str) -> None:
+    first, end = (100_000, 110_000) if protocol == "classic" else (100_000, 103_000)
+    _run_all(range(first, end), protocol)
 
 
 @pytest.mark.parametrize(
-    "seed",
+    ("seed", "protocol"),
     [
-        pytest.param(53590, id="another subscription before the listener is told"),
-        pytest.param(69888, id="one slow member, a record a poll, and all the log to read"),
+        pytest.param(53590, "classic", id="another subscription before the listener is told"),
+        pytest.param(69888, "classic", id="one slow member, a record a poll, and all the log to read"),
+        pytest.param(1445, "consumer", id="a commit is refused when the member is dead"),
+        pytest.param(1692, "consumer", id="a topic grows when a static member returns"),
+        pytest.param(2139, "consumer", id="a topic is assigned that was just left"),
     ],
 )
-def test_every_rule_holds_for_seeds_that_once_failed(seed: int) -> None:
-    _run_all(range(seed, seed + 1))
+def test_every_rule_holds_for_seeds_that_once_failed(seed: int, protocol: str) -> None:
+    _run_all(range(seed, seed + 1), protocol)
 
 
 def _story(seed: int, hash_seed: int) -> bytes:
@@ -83,13 +99,14 @@ def test_a_failure_names_the_command_that_replays_it() -> None:
 def test_each_broken_rule_is_detected(rule: Rule) -> None:
     seed, failure, message = _first_failure(rule)
     assert failure in rule.found_by, message
-    assert run(seed, trouble=rule.trouble).broken is None, f"seed {seed} fails without the broken rule, too"
+    sound = run(seed, trouble=rule.trouble, protocol=rule.protocol)
+    assert sound.broken is None, f"seed {seed} fails without the broken rule, too"
 
 
 def _first_failure(rule: Rule) -> tuple[int, str, str]:
     with rule.broken():
         for seed in range(rule.first, rule.first + rule.within):
-            outcome = run(seed, trouble=rule.trouble)
+            outcome = run(seed, trouble=rule.trouble, protocol=rule.protocol)
             if outcome.broken is not None:
                 return seed, outcome.broken.rule, outcome.message
     raise AssertionError(

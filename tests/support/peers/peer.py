@@ -18,6 +18,8 @@ from tests.support.waiting import WAIT_S
 
 OURS = "slackwater"
 JAVA = "java"
+BROKER_ASSIGNS = "consumer-protocol"
+"""In place of an assignor: the members speak the consumer protocol (KIP-848)."""
 SESSION_MS = 10_000
 """So long a killed member's partitions stand still; nobody else is kept waiting so long by a busy machine."""
 
@@ -150,12 +152,15 @@ def _java_command(config: dict[str, Any]) -> list[str]:
         "bootstrap.servers": config["bootstrap"],
         "client.id": config["client_id"],
         "group.id": config["group"],
-        "partition.assignment.strategy": f"{package}.{assignor[config['strategy']]}",
         "auto.offset.reset": "earliest",
-        "session.timeout.ms": config["session_ms"],
-        "heartbeat.interval.ms": config["heartbeat_ms"],
         "max.poll.records": config["batch"],
     }
+    if config["strategy"] == BROKER_ASSIGNS:
+        properties["group.protocol"] = "consumer"
+    else:
+        properties["partition.assignment.strategy"] = f"{package}.{assignor[config['strategy']]}"
+        properties["session.timeout.ms"] = config["session_ms"]
+        properties["heartbeat.interval.ms"] = config["heartbeat_ms"]
     if config["instance"] is not None:
         properties["group.instance.id"] = config["instance"]
     return java_command(

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from tests.support.peers.peer import BROKER_ASSIGNS
 from tests.support.waiting import WAIT_S
 
 C = TypeVar("C")
@@ -190,7 +191,13 @@ class Ours(LikeKafkaPython):
         super().__init__(config)
         self.refusals = (KafkaError,)
         self._tp, self._offset = TopicPartition, OffsetAndMetadata
-        self.consumer = KafkaConsumer(**common(config), partition_assignment_strategy=[config["strategy"]])
+        options = common(config)
+        if config["strategy"] == BROKER_ASSIGNS:
+            del options["session_timeout_ms"], options["heartbeat_interval_ms"]
+            options["group_protocol"] = "consumer"
+        else:
+            options["partition_assignment_strategy"] = [config["strategy"]]
+        self.consumer = KafkaConsumer(**options)
         self.consumer.subscribe([self.topic], listener=self)
 
     def on_partitions_assigned(self, partitions: Any) -> None:
@@ -243,12 +250,15 @@ class Confluent(Blocking):
             "bootstrap.servers": config["bootstrap"],
             "client.id": config["client_id"],
             "group.id": config["group"],
-            "partition.assignment.strategy": config["strategy"],
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": config["session_ms"],
-            "heartbeat.interval.ms": config["heartbeat_ms"],
         }
+        if config["strategy"] == BROKER_ASSIGNS:
+            options["group.protocol"] = "consumer"
+        else:
+            options["partition.assignment.strategy"] = config["strategy"]
+            options["session.timeout.ms"] = config["session_ms"]
+            options["heartbeat.interval.ms"] = config["heartbeat_ms"]
         if config["instance"] is not None:
             options["group.instance.id"] = config["instance"]
         self.consumer = confluent_kafka.Consumer(options)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         OffsetAndMetadata,
         OffsetAndTimestamp,
         SkippedRecords,
+        SubscriptionPattern,
         TopicPartition,
     )
 
@@ -69,6 +70,7 @@ _HOME = {
     "OffsetAndMetadata": "structs",
     "OffsetAndTimestamp": "structs",
     "SkippedRecords": "structs",
+    "SubscriptionPattern": "structs",
     "TopicPartition": "structs",
     "security_from_properties": "net.security.options",
 }
@@ -108,6 +110,7 @@ __all__ = [
     "Security",
     "Serializer",
     "SkippedRecords",
+    "SubscriptionPattern",
     "TopicPartition",
     "security_from_properties",
 ]

@@ -98,8 +98,11 @@ _ANY_API = {
     E.UNSTABLE_OFFSET_COMMIT: "a transaction with offsets of this group is open; it will end or time out",
     E.PRODUCER_FENCED: "a newer producer with this transactional id has taken over",
     E.INVALID_PRODUCER_EPOCH: "a newer producer has taken over, or a transaction has timed out",
-    E.UNRELEASED_INSTANCE_ID: "a member with this group.instance.id uses the new consumer protocol; stop "
-    "it, or wait until its session has timed out",
+    E.UNRELEASED_INSTANCE_ID: "a member of the consumer protocol has this group.instance.id: stop it, or, if "
+    "it has ended without leaving, wait until its session is over (group.consumer.session.timeout.ms, by "
+    "default 45000)",
+    E.INVALID_REGULAR_EXPRESSION: "a broker takes RE2's syntax: no look-around, no references, "
+    "repetitions of at most 1,000",
     E.REBALANCE_IN_PROGRESS: "call poll() to rejoin, then repeat",
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the user needs the ACL operation Write on the TransactionalId",
     E.OFFSET_MOVED_TO_TIERED_STORAGE: "seek() to the beginning of the broker's log",

@@ -47,8 +47,6 @@ NOT_HERE: dict[str, NotHere] = {
     "bootstrap.resolve.timeout.ms": NotHere("names of bootstrap.servers are resolved at each connection"),
     "config.providers": NotHere("values are used literally; resolve them first", ("", "[]")),
     "enable.metrics.push": NotHere("metrics are not pushed to brokers (KIP-714)"),
-    "group.protocol": NotHere("only the classic group protocol is supported (not KIP-848)", ("classic",)),
-    "group.remote.assignor": NotHere("it belongs to group.protocol=consumer (Java rejects it, too)", ("",)),
     "metadata.cluster.check.enable": NotHere(
         "a broker is not asked whether it is of the cluster (KIP-1242)", ("", "false")
     ),

@@ -67,6 +67,18 @@ class ConsumerGroupMetadata(NamedTuple):
     state: str = MemberState.UNJOINED
 
 
+@dataclass(frozen=True, slots=True)
+class SubscriptionPattern:
+    """A regular expression that the group's coordinator matches, for ``subscribe(pattern=...)`` with the
+    consumer protocol (KIP-848).
+
+    In RE2/J's syntax; it has to match a topic's whole name, and matches internal topics, too. A topic that
+    the user may not describe is left out.
+    """
+
+    pattern: str
+
+
 class GenerationSeen(NamedTuple):
     """A generation this member joined.
 

@@ -27,7 +27,8 @@ async def _settled(walk: Walk, consumer: AsyncConsumer) -> None:
 
 
 async def drop_in_group(walk: Walk) -> None:
-    async with walk.member() as consumer:
+    protocol = "consumer" if walk.case.api == "ConsumerGroupHeartbeat" else "classic"
+    async with walk.member(group_protocol=protocol) as consumer:
         fault = walk.fault()
         if walk.case.api in ("JoinGroup", "SyncGroup"):
             walk.fault("Heartbeat", E.REBALANCE_IN_PROGRESS)
@@ -117,6 +118,7 @@ DROPS: dict[str, Callable[[Walk], Awaitable[None]]] = {
     "JoinGroup": drop_in_group,
     "SyncGroup": drop_in_group,
     "Heartbeat": drop_in_group,
+    "ConsumerGroupHeartbeat": drop_in_group,
     "LeaveGroup": drop_leave,
     "OffsetCommit": drop_commit,
     "OffsetFetch": drop_offset_fetch,

@@ -106,6 +106,32 @@ async def _settles_again(walk: Walk, consumer: AsyncConsumer, *, lost: bool) -> 
     assert "revoked" not in kinds, kinds
 
 
+async def walk_consumer_heartbeat(walk: Walk) -> None:
+    """A settled member of the consumer protocol meets the error in a heartbeat."""
+    api, action = walk.case.api, walk.case.action
+    async with walk.member(group_protocol="consumer") as consumer:
+        mark = await walk.hit(walk.fault())
+        if action is Action.RETRY:
+            repeated = await walk.again(mark)
+            between = [s for s in walk.after(mark, "FindCoordinator") if s.number < repeated.number]
+            assert not between
+            assert repeated.fields["rebalance_timeout_ms"] > 0, "all is said again"
+            await _settles_again(walk, consumer, lost=False)
+        elif action is Action.FIND_COORDINATOR:
+            await walk.next(await walk.next(mark, "FindCoordinator"), api)
+            await _settles_again(walk, consumer, lost=False)
+        elif action is Action.REJOIN_LOSING:
+            # The coordinator still has the member, whose epoch it has to release first.
+            for epoch in (0, -2, 0):
+                mark = await walk.next(mark, api, member_epoch=epoch)
+            await walk.until(lambda: "assigned" in walk.listener.kinds(), "assigned again")
+            await _settles_again(walk, consumer, lost=True)
+        else:
+            assert action in (Action.FENCED, Action.FATAL)
+            await walk.raised(FencedInstanceIdError if action is Action.FENCED else None)
+            await walk.silence(api, *GROUP_APIS)
+
+
 async def walk_leave(walk: Walk) -> None:
     logged: list[str] = []
     handler = _Collect(logged)
@@ -143,7 +169,8 @@ class _Collect(logging.Handler):
 
 
 async def walk_commit(walk: Walk) -> None:
-    async with walk.member() as consumer:
+    protocol = "consumer" if walk.case.action is Action.LEARN_EPOCH else "classic"
+    async with walk.member(group_protocol=protocol) as consumer:
         before = consumer.membership()
         topic, partition = walk.place
         fault = walk.fault(topic=topic, partition=partition)
@@ -169,6 +196,8 @@ async def _after_commit_error(
         # A cooperative member keeps its partitions: it asks the group at once, and commits again.
         await walk.next(mark, "Heartbeat")
         await walk.next(mark, "OffsetCommit")
+    elif action is Action.LEARN_EPOCH:
+        await walk.next(await walk.next(mark, "ConsumerGroupHeartbeat"), "OffsetCommit")
     elif action is Action.COMMIT_FAILED:
         with pytest.raises(CommitFailedError, match="not committed"):
             await commit
@@ -475,6 +504,7 @@ SCENARIOS: dict[str, Callable[[Walk], Awaitable[None]]] = {
     "JoinGroup": walk_join,
     "SyncGroup": walk_sync,
     "Heartbeat": walk_heartbeat,
+    "ConsumerGroupHeartbeat": walk_consumer_heartbeat,
     "LeaveGroup": walk_leave,
     "OffsetCommit": walk_commit,
     "OffsetFetch": walk_offset_fetch,

@@ -180,8 +180,6 @@ class Walk:
             "group_id": self.name if group else None,
             "auto_offset_reset": "earliest",
             "enable_auto_commit": False,
-            "session_timeout_ms": 30_000,
-            "heartbeat_interval_ms": HEARTBEAT_MS,
             "retry_backoff_ms": BACKOFF_MS,
             "retry_backoff_max_ms": 4 * BACKOFF_MS,
             "reconnect_backoff_ms": BACKOFF_MS,
@@ -189,6 +187,8 @@ class Walk:
             "default_api_timeout_ms": 60_000,
             **more,
         }
+        if options.get("group_protocol") != "consumer":
+            options |= {"session_timeout_ms": 30_000, "heartbeat_interval_ms": HEARTBEAT_MS}
         consumer = AsyncConsumer(**options)
         await consumer.start()
         try:

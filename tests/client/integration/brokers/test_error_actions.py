@@ -16,7 +16,7 @@ from slackwater.kafka.protocol.actions import TABLE, Action
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.client.integration.brokers.error_drops import DROPS
 from tests.client.integration.brokers.error_scenarios import SCENARIOS
-from tests.client.integration.brokers.error_walk import RECORDS, TOPIC, Case, Walk
+from tests.client.integration.brokers.error_walk import HEARTBEAT_MS, RECORDS, TOPIC, Case, Walk
 
 """The first test waits for all walks."""
 AT_ONCE = 80
@@ -53,7 +53,10 @@ def drops() -> list[Case]:
 async def _walk_all(data: Path, chosen: list[Case]) -> dict[Case, BaseException | None]:
     outcomes: dict[Case, BaseException | None] = {}
     turns = asyncio.Semaphore(AT_ONCE)
-    settings = {"group.initial.rebalance.delay.ms": "0"}
+    settings = {
+        "group.initial.rebalance.delay.ms": "0",
+        "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    }
     async with DevBroker(data, settings=settings) as broker:
         await _fill(broker)
         walks = [Walk(broker, case, number) for number, case in enumerate(chosen)]

@@ -9,6 +9,7 @@ import pytest
 
 from slackwater.kafka import KafkaAdmin, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.admin import NewTopic
+from slackwater.kafka.errors import UnsupportedVersionError
 from tests.client.integration.groups.consumer_harness import (
     Member,
     drain,
@@ -19,7 +20,7 @@ from tests.client.integration.groups.consumer_harness import (
     settled,
     unique,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_S, wait_until
 from tests.support.wire.rawclient import RawClient, create_topic
 from tests.support.wire.rawdata import batch, produce
 
@@ -55,6 +56,13 @@ def test_offsets_are_committed_and_found(bootstrap: str) -> None:
         assert consumer.committed(first, metadata=True).metadata == "note"
     with KafkaConsumer(topic, **options(bootstrap, group)) as consumer:
         assert drain(consumer, 120) == {TopicPartition(topic, n): list(range(60, 100)) for n in range(3)}
+
+
+def test_the_consumer_protocol_is_refused_with_what_to_do(bootstrap: str) -> None:
+    """3.9 advertises its heartbeats, and answers UNSUPPORTED_VERSION; 2.8 has none."""
+    made = {"bootstrap_servers": bootstrap, "group_id": unique("g"), "group_protocol": "consumer"}
+    with KafkaConsumer("t", **made) as consumer, pytest.raises(UnsupportedVersionError, match="to classic"):
+        consumer.poll(WAIT_S * 1_000)
 
 
 @pytest.mark.parametrize("leads", [True, pytest.param(False, marks=pytest.mark.long)])

@@ -17,7 +17,7 @@ OURS = {java_name(field.name) for field in fields(ConsumerConfig)} - {"security"
 OTHER_DEFAULTS = {
     "client.id", "enable.auto.commit", "partition.assignment.strategy", "bootstrap.servers",
     "key.deserializer", "value.deserializer", "interceptor.classes", "group.id", "group.instance.id",
-    "receive.buffer.bytes", "send.buffer.bytes",
+    "receive.buffer.bytes", "send.buffer.bytes", "group.remote.assignor",
 }  # fmt: skip
 """Whose default is another, or no text that can be compared."""
 
@@ -74,6 +74,9 @@ REFUSED = [
     {**G, "auto.offset.reset": "by_duration:-PT1H"},
     {**G, "group.remote.assignor": "uniform"},
     {**G, "group.protocol": "consumer", "session.timeout.ms": "10000"},
+    {**G, "group.protocol": "consumer", "heartbeat.interval.ms": "1000"},
+    {**G, "group.protocol": "consumer", "partition.assignment.strategy": "range"},
+    {**G, "group.protocol": "streams"},
     {**G, "metadata.recovery.strategy": "x"},
     {**G, "client.dns.lookup": "x"},
     {**G, "security.protocol": "SASL_SSL"},
@@ -100,7 +103,8 @@ TAKEN = [
     {**G, "metadata.recovery.strategy": "REBOOTSTRAP"},
     {**G, "receive.buffer.bytes": "-1", "send.buffer.bytes": "131072"},
     {**G, "enable.metrics.push": "true", "metrics.recording.level": "DEBUG"},
-    {**G, "group.protocol": "CLASSIC"},
+    {**G, "group.protocol": "CLASSIC", "group.remote.assignor": ""},
+    {**G, "group.protocol": "Consumer", "group.remote.assignor": "range"},
 ]
 STRICTER = [
     {"group.instance.id": "i-0"},

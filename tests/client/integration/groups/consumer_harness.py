@@ -80,13 +80,13 @@ def _batches(values: Iterator[bytes]) -> Iterator[bytes]:
 
 def options(bootstrap: str, group: str | None, **more: Any) -> dict[str, Any]:
     """Keyword arguments of most tests. The session is longer than a busy machine keeps a process waiting."""
+    classic = {"session_timeout_ms": 30_000, "heartbeat_interval_ms": 300}
     return {
         "bootstrap_servers": bootstrap,
         "group_id": group,
         "auto_offset_reset": "earliest",
         "enable_auto_commit": False,
-        "session_timeout_ms": 30_000,
-        "heartbeat_interval_ms": 300,
+        **(classic if more.get("group_protocol", "classic") == "classic" else {}),
         **more,
     }
 
@@ -174,3 +174,17 @@ def settled(group: list[Member], topic: str, partitions: int) -> bool:
     whole = sorted(held) == [TopicPartition(topic, number) for number in range(partitions)]
     generations = {member.generation for member in group}
     return whole and len(generations) == 1 and all(member.stable for member in group)
+
+
+def together(group: list[Member]) -> dict[TopicPartition, list[int]]:
+    """What the members have read of each partition, in order."""
+    read: dict[TopicPartition, list[int]] = {}
+    for member in group:
+        for tp, values in list(member.values.items()):
+            read.setdefault(tp, []).extend(values)
+    return {tp: sorted(values) for tp, values in read.items()}
+
+
+def whole(topic: str, partitions: int, records: int) -> dict[TopicPartition, list[int]]:
+    """All of a topic whose partitions have ``records`` each, every one once."""
+    return {TopicPartition(topic, number): list(range(records)) for number in range(partitions)}

@@ -23,20 +23,24 @@ from tests.client.integration.groups.consumer_harness import (
     options,
     produce,
     settled,
+    together,
     unique,
+    whole,
 )
 from tests.support.waiting import WAIT_S, wait_until
 
 
-def test_a_member_joins_reads_commits_and_continues(broker: Any) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_joins_reads_commits_and_continues(broker: Any, protocol: str) -> None:
     topic, group = make_topic(broker.bootstrap, 3, 300), unique("g")
-    with KafkaConsumer(topic, **options(broker.bootstrap, group)) as consumer:
+    made = options(broker.bootstrap, group, group_protocol=protocol)
+    with KafkaConsumer(topic, **made) as consumer:
         first = drain(consumer, 300)
         assert all(values == list(range(100)) for values in first.values())
         consumer.commit()
         assert consumer.committed(TopicPartition(topic, 0)) == 100
     produce(broker.bootstrap, topic, 3, 30, start=100)
-    with KafkaConsumer(topic, **options(broker.bootstrap, group)) as consumer:
+    with KafkaConsumer(topic, **made) as consumer:
         assert drain(consumer, 30) == {TopicPartition(topic, n): list(range(100, 110)) for n in range(3)}
 
 
@@ -111,7 +115,7 @@ def test_cooperative_scale_up_moves_only_what_it_must(broker: Any) -> None:
             assert len(moved) == (0 if count == 1 else 12 // count)
             assert {len(member.consumer.assignment()) for member in running} == {12 // count}
             produce(broker.bootstrap, topic, 12, 1_200, start=100 * count)
-        wait_until(lambda: _together(running) == _whole(topic, 12, 400), "all records, each once")
+        wait_until(lambda: together(running) == whole(topic, 12, 400), "all records, each once")
         for member in running[:2]:
             # The listener heard of the revocation while it still had the partitions.
             revoked = [set(tps) for kind, tps in member.events if kind == "revoked"]
@@ -120,18 +124,6 @@ def test_cooperative_scale_up_moves_only_what_it_must(broker: Any) -> None:
             assert not member.notices("lost")
         assert any(membership.follow_up for membership in running[0].consumer.membership().generations)
         assert not running[0].consumer.membership().generations[0].follow_up
-
-
-def _together(group: list[Member]) -> dict[TopicPartition, list[int]]:
-    read: dict[TopicPartition, list[int]] = {}
-    for member in group:
-        for tp, values in list(member.values.items()):
-            read.setdefault(tp, []).extend(values)
-    return {tp: sorted(values) for tp, values in read.items()}
-
-
-def _whole(topic: str, partitions: int, records: int) -> dict[TopicPartition, list[int]]:
-    return {TopicPartition(topic, number): list(range(records)) for number in range(partitions)}
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", ["cooperative-sticky", "range"]])

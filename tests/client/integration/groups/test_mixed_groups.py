@@ -9,13 +9,15 @@ from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.peers.group_journal import check
 from tests.support.peers.numbered_producer import NumberedProducer
-from tests.support.peers.peer import OURS, peers, wait_for
+from tests.support.peers.peer import BROKER_ASSIGNS, OURS, peers, wait_for
 from tests.support.wire.rawclient import RawClient, create_topic
 
 BY_STRATEGY = {
     "range": (OURS, "kafka-python", "confluent-kafka", "aiokafka"),
     # aiokafka has no cooperative assignor.
     "cooperative-sticky": (OURS, "kafka-python", "confluent-kafka"),
+    # kafka-python and aiokafka do not speak it.
+    BROKER_ASSIGNS: (OURS, "confluent-kafka", OURS),
 }
 STATIC = (OURS, "kafka-python")
 
@@ -27,6 +29,7 @@ STATIC = (OURS, "kafka-python")
         pytest.param("range", "ours-follows", marks=pytest.mark.long),
         pytest.param("cooperative-sticky", "ours-leads", marks=pytest.mark.long),
         ("cooperative-sticky", "ours-follows"),
+        pytest.param(BROKER_ASSIGNS, "ours-leads", marks=pytest.mark.long),
     ],
 )
 def test_members_of_different_clients_share_a_group(
@@ -38,8 +41,8 @@ def test_members_of_different_clients_share_a_group(
         scene = Scene(broker.bootstrap, Story("confluent-kafka", strategy, kinds[0]), running)
         create_topic(client, scene.topic, PARTITIONS)
         with NumberedProducer(broker.bootstrap, scene.topic, PARTITIONS, rate=400) as producer:
-            for kind in kinds:
-                scene.add(kind, instance=f"{kind}-0" if kind in STATIC else None)
+            for number, kind in enumerate(kinds):
+                scene.add(kind, instance=f"{kind}-{number}" if kind in STATIC else None)
                 scene.settle(client, f"{kind} coming")
             scene.leave(next(peer for peer in reversed(scene.here) if peer.instance is None))
             scene.settle(client, "the others taking over")

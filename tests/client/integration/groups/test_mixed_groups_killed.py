@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from slackwater.kafka.wire import messages as m
 from tests.support.java.programs import compiled
 from tests.support.kafka import KafkaCluster
 from tests.support.peers.group_journal import Verdict, check
 from tests.support.peers.numbered_producer import NumberedProducer
-from tests.support.peers.peer import JAVA, OURS, Peer, peers, wait_for
+from tests.support.peers.peer import BROKER_ASSIGNS, JAVA, OURS, Peer, peers, wait_for
 from tests.support.waiting import HANG_S
 from tests.support.wire.rawclient import RawClient, create_topic, describe
 
@@ -41,10 +42,12 @@ class Story(NamedTuple):
 def _stories() -> list[Any]:
     stories = []
     for other, strategy in itertools.product(
-        (JAVA, "confluent-kafka", "kafka-python", "aiokafka"), ("range", "cooperative-sticky")
+        (JAVA, "confluent-kafka", "kafka-python", "aiokafka"), ("range", "cooperative-sticky", BROKER_ASSIGNS)
     ):
-        if (other, strategy) == ("aiokafka", "cooperative-sticky"):
-            continue  # It has no such assignor.
+        if (other, strategy) in (
+            ("aiokafka", "cooperative-sticky"), ("aiokafka", BROKER_ASSIGNS), ("kafka-python", BROKER_ASSIGNS)
+        ):  # fmt: skip
+            continue  # It has no such assignor, or not this protocol.
         for first in (OURS, other):
             story = Story(other, strategy, first)
             marks = [pytest.mark.parts("java")] if other == JAVA else []
@@ -86,7 +89,12 @@ class Scene:
 
         def settled() -> bool:
             owned = sorted(number for peer in self.here for number in peer.owned)
-            shown = describe(client, self.topic)
+            shown: Any
+            if self.story.strategy == BROKER_ASSIGNS:
+                asked = m.ConsumerGroupDescribeRequest(group_ids=[self.topic])
+                shown = client.request(asked, 1).groups[0]
+            else:
+                shown = describe(client, self.topic)
             return (
                 owned == list(range(PARTITIONS))
                 and all(peer.owned for peer in self.here)

@@ -1,14 +1,19 @@
-"""Drives a :class:`Membership` over the network: its requests, its timers, the metadata for its plans."""
+"""Drives a member of a group over the network: its requests, its timers, the metadata that it needs.
+
+A :class:`Membership` speaks the classic protocol, a :class:`ConsumerMembership` the consumer protocol
+(KIP-848). What uses the coordinator does not ask which.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+import uuid
+from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from typing import Any
 
-from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
+from slackwater.kafka.consumer.config.consumer_config import CONSUMER_PROTOCOL, ConsumerConfig
 from slackwater.kafka.consumer.offsets.group_offsets import GroupOffsets
 from slackwater.kafka.errors import (
     IllegalStateError,
@@ -19,14 +24,16 @@ from slackwater.kafka.net import ByVersion, Cluster, Connection, Purpose
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.group_protocols import describe_others
 from slackwater.kafka.protocol.actions import Action, action_for
+from slackwater.kafka.protocol.consumer_membership.member import ConsumerMembership
 from slackwater.kafka.protocol.membership.history import MembershipStats
 from slackwater.kafka.protocol.membership.member import Membership
 from slackwater.kafka.protocol.membership.requests import Lane, Send
 from slackwater.kafka.protocol.membership.states import MembershipConfig, State
 from slackwater.kafka.protocol.subscription import Subscription
+from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import EncodeError, ErrorCode
-from slackwater.kafka.wire.schema import Response
+from slackwater.kafka.wire.schema import Request, Response
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +73,19 @@ class ConsumerCoordinator:
             config.client_rack or None,
             config.subscription_change_max_delay_ms,
         )
-        self.membership = Membership(
-            settings, config.assignors(), lambda: subscription.partitions.keys(), backoff.delay_ms, stats
-        )
+
+        def owned() -> Collection[TopicPartition]:
+            return subscription.partitions.keys()
+
+        self.membership: Membership | ConsumerMembership
+        if config.group_protocol == CONSUMER_PROTOCOL:
+            self.membership = ConsumerMembership(
+                settings, owned, cluster.metadata, backoff.delay_ms,
+                member_id=str(uuid.UUID(int=cluster.rng.getrandbits(128), version=4)),
+                remote_assignor=config.group_remote_assignor, stats=stats,
+            )  # fmt: skip
+        else:
+            self.membership = Membership(settings, config.assignors(), owned, backoff.delay_ms, stats)
         self._wake = asyncio.Event()
         self._changed: asyncio.Future[None] = self._loop.create_future()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -83,6 +100,12 @@ class ConsumerCoordinator:
     def now_ms(self) -> int:
         """The loop's clock, which the membership's times are in."""
         return int(self._loop.time() * 1000)
+
+    def subscribe_at_broker(self, regex: str) -> None:
+        """Joins, by the consumer protocol, for the topics whose whole name a regular expression matches."""
+        assert isinstance(self.membership, ConsumerMembership)
+        self.membership.subscribe_regex(regex, self.now_ms())
+        self.touch()
 
     # -- driving the membership ------------------------------------------------------------------
 
@@ -262,30 +285,34 @@ class ConsumerCoordinator:
     # -- leaving ---------------------------------------------------------------------------------
 
     async def leave(self, reason: str, *, tell: bool, timeout_ms: int = _LEAVE_TIMEOUT_MS) -> None:
-        """Ends the membership; ``tell``: with a LeaveGroup, instead of the session's end."""
+        """Ends the membership; ``tell``: the coordinator is told, instead of its session's end. A static
+        member of the consumer protocol says that it will be back, where ``tell`` is False."""
         member_id = self.membership.leave()
         if self._group_task is not None:
             self._group_task.cancel()
-        if tell and member_id:
-            await self._leave(member_id, reason, timeout_ms)
+        if member_id and (tell or self.membership.returns):
+            await self._leave(member_id, reason, timeout_ms, for_good=tell)
 
-    async def _leave(self, member_id: str, reason: str, timeout_ms: int = _LEAVE_TIMEOUT_MS) -> None:
+    async def _leave(
+        self, member_id: str, reason: str, timeout_ms: int = _LEAVE_TIMEOUT_MS, *, for_good: bool = True
+    ) -> None:
         member = self.membership
-        request = ByVersion(
-            m.LeaveGroupRequest, lambda version: member.leave_request(member_id, version, reason)
-        )
+        api: type[Request[Any]] = member.leaves_by
+
+        def make(version: int) -> Request[Any]:
+            return member.leave_request(member_id, version, reason, for_good=for_good)
+
+        request: ByVersion[Any] = ByVersion(api, make)
         failures = 0
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while True:
                     node = await self._cluster.coordinator(self.group_id, timeout_ms)
                     response = await self._cluster.send(node, request, timeout_ms=timeout_ms)
-                    codes = [
-                        response.error_code,
-                        *(member_response.error_code for member_response in response.members),
-                    ]
+                    members = getattr(response, "members", ())
+                    codes = [response.error_code, *(each.error_code for each in members)]
                     code = next((error_code for error_code in codes if error_code), 0)
-                    action = action_for(m.LeaveGroupRequest, code) if code else Action.DONE
+                    action = action_for(api, code) if code else Action.DONE
                     if action not in (Action.RETRY, Action.FIND_COORDINATOR) or failures == _LEAVE_RETRIES:
                         break
                     if action is Action.FIND_COORDINATOR:
@@ -295,9 +322,9 @@ class ConsumerCoordinator:
         except (KafkaError, TimeoutError) as exc:
             log.warning("group %s: could not announce that %s leaves: %s", self.group_id, member_id, exc)
             return
-        if action is not Action.DONE:
-            error = for_code(code, f"of member {member_id} of group {self.group_id!r}", api="LeaveGroup")
-            log.warning("%s", error)
+        if action not in (Action.DONE, Action.REJOIN_LOSING, Action.FENCED):
+            name = api.__name__.removesuffix("Request")
+            log.warning("%s", for_code(code, f"of member {member_id} of group {self.group_id!r}", api=name))
 
     async def close(self) -> None:
         """Cancels all tasks. The membership does not change."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from slackwater.kafka.consumer.background import BackgroundTasks
-from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
+from slackwater.kafka.consumer.config.consumer_config import CONSUMER_PROTOCOL, ConsumerConfig
 from slackwater.kafka.consumer.coordinator import ConsumerCoordinator
 from slackwater.kafka.consumer.fetch.buffer import FetchBuffer
 from slackwater.kafka.consumer.fetch.fetcher import Fetcher
@@ -33,7 +33,12 @@ from slackwater.kafka.protocol.membership.notices import Notice, NoticeKind, Not
 from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.protocol.subscription import Mode, Subscription
-from slackwater.kafka.structs import MembershipSnapshot, OffsetAndMetadata, TopicPartition
+from slackwater.kafka.structs import (
+    MembershipSnapshot,
+    OffsetAndMetadata,
+    SubscriptionPattern,
+    TopicPartition,
+)
 from slackwater.kafka.wire import messages as m
 
 log = logging.getLogger(__name__)
@@ -174,10 +179,24 @@ class ConsumerCore:
 
     # -- what to read ----------------------------------------------------------------------------
 
-    def subscribe(self, topics: Iterable[str] | None, pattern: str | re.Pattern[str] | None) -> None:
+    def subscribe(
+        self, topics: Iterable[str] | None, pattern: str | re.Pattern[str] | SubscriptionPattern | None
+    ) -> None:
         """Subscribes as a member of the group; without a group: to all partitions of the topics."""
         if self.group is not None:
             self.group.require()
+        if isinstance(pattern, SubscriptionPattern):
+            if self.group is None or self.config.group_protocol != CONSUMER_PROTOCOL:
+                raise IllegalStateError(
+                    "subscribe(): a SubscriptionPattern is matched by the broker, which needs a group_id and "
+                    "group_protocol='consumer'; a plain pattern is matched here"
+                )
+            self.subscription.subscribe_at_broker()
+            # A broker assigns topics by their ids, whose names are in the metadata.
+            self.cluster.track((), all_topics=True)
+            self.group.subscribe_at_broker(pattern.pattern)
+            self.refresh_soon()
+            return
         if pattern is not None:
             self.subscription.subscribe_pattern(pattern)
             self.cluster.track((), all_topics=True)

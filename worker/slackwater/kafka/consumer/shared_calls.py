@@ -32,6 +32,7 @@ from slackwater.kafka.structs import (
     MemberState,
     OffsetAndMetadata,
     SkippedRecords,
+    SubscriptionPattern,
     TopicPartition,
     check_partitions,
 )
@@ -117,10 +118,11 @@ class ConsumerBase(ABC):
     def subscribe(
         self,
         topics: Iterable[str] = (),
-        pattern: str | re.Pattern[str] | None = None,
+        pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
         listener: Any = None,
     ) -> None:
-        """Reads these topics, or those that ``pattern`` matches from their names' beginning.
+        """Reads these topics, or those that ``pattern`` matches from their names' beginning; a
+        :class:`SubscriptionPattern` is matched by the broker, by the consumer protocol.
 
         With a ``group_id`` as a member of the group, and joining starts at once; without one, all
         partitions of the topics (as kafka-python does; Java refuses that). ``listener``: a

@@ -11,7 +11,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from slackwater.kafka.consumer.background import BackgroundTasks
-from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
+from slackwater.kafka.consumer.config.consumer_config import CONSUMER_PROTOCOL, ConsumerConfig
 from slackwater.kafka.consumer.coordinator import ConsumerCoordinator
 from slackwater.kafka.consumer.fetch.buffer import FetchBuffer
 from slackwater.kafka.errors import IllegalStateError, KafkaError, KafkaTimeoutError, for_code
@@ -195,6 +195,10 @@ class Standby:
         if self._group is None:
             raise IllegalStateError(
                 "stand_by(): this needs a group_id, and a group_instance_id: that of the member to take over"
+            )
+        if self._config.group_protocol == CONSUMER_PROTOCOL:
+            raise IllegalStateError(
+                "stand_by(): not with group_protocol='consumer' yet: use 'classic' to take a member over"
             )
         if self._config.group_instance_id is None:
             raise IllegalStateError(

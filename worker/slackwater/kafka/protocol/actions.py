@@ -34,6 +34,7 @@ class Action(Enum):
     NEW_SESSION = "start a new fetch session"
     COMMIT_FAILED = "the commit was not stored: the group has moved on"
     DONE = "take it as done"
+    LEARN_EPOCH = "send a heartbeat, which tells the member's epoch, back off, send again"
     NEW_EPOCH = "go on in the producer's next epoch"
     OLDER_VERSION = "send again in the highest version that the answer names"
     RECONNECT = "close the connection, back off, connect again"
@@ -141,6 +142,25 @@ TABLE: dict[type[Request[Any]], _Row] = {
     },
     m.SyncGroupRequest: {**_MEMBER, **_fatal(E.INCONSISTENT_GROUP_PROTOCOL)},
     m.HeartbeatRequest: _MEMBER,
+    m.ConsumerGroupHeartbeatRequest: {
+        **_COORDINATOR,
+        # The topics' own errors are told by their metadata; the rest of the assignment goes on (as in Java).
+        E.TOPIC_AUTHORIZATION_FAILED: Action.RETRY,
+        E.FENCED_MEMBER_EPOCH: Action.REJOIN_LOSING,
+        E.UNKNOWN_MEMBER_ID: Action.REJOIN_LOSING,
+        # The group was deleted; when joining: it is a group of another type.
+        E.GROUP_ID_NOT_FOUND: Action.REJOIN_LOSING,
+        E.FENCED_INSTANCE_ID: Action.FENCED,
+        **_fatal(
+            E.UNRELEASED_INSTANCE_ID,
+            E.UNSUPPORTED_ASSIGNOR,
+            E.INVALID_REGULAR_EXPRESSION,
+            E.INVALID_REQUEST,
+            E.GROUP_MAX_SIZE_REACHED,
+            E.UNSUPPORTED_VERSION,
+            E.UNKNOWN_SERVER_ERROR,
+        ),
+    },
     m.LeaveGroupRequest: {
         **_COORDINATOR,
         # Someone else has removed it, the session is over, or another has the id: left is left.
@@ -159,7 +179,7 @@ TABLE: dict[type[Request[Any]], _Row] = {
         E.UNKNOWN_MEMBER_ID: Action.COMMIT_FAILED,
         E.ILLEGAL_GENERATION: Action.COMMIT_FAILED,
         E.GROUP_ID_NOT_FOUND: Action.COMMIT_FAILED,
-        E.STALE_MEMBER_EPOCH: Action.COMMIT_FAILED,
+        E.STALE_MEMBER_EPOCH: Action.LEARN_EPOCH,
         **_fatal(
             E.OFFSET_METADATA_TOO_LARGE,
             E.INVALID_COMMIT_OFFSET_SIZE,
@@ -170,14 +190,15 @@ TABLE: dict[type[Request[Any]], _Row] = {
     m.OffsetFetchRequest: {
         **_COORDINATOR,
         E.UNSTABLE_OFFSET_COMMIT: Action.RETRY,
+        # Of a member of the consumer protocol, which alone says who it is.
+        E.STALE_MEMBER_EPOCH: Action.LEARN_EPOCH,
+        E.UNKNOWN_MEMBER_ID: Action.LEARN_EPOCH,
         # Java gives up; but a topic may be so new that the coordinator has not heard of it.
         E.UNKNOWN_TOPIC_OR_PARTITION: Action.RETRY,
         # Or the topic was deleted, and another one may have its name.
         E.UNKNOWN_TOPIC_ID: Action.REFRESH_METADATA,
         **_fatal(
             E.TOPIC_AUTHORIZATION_FAILED,
-            E.UNKNOWN_MEMBER_ID,
-            E.STALE_MEMBER_EPOCH,
             E.UNKNOWN_SERVER_ERROR,
         ),
     },

@@ -184,6 +184,19 @@ class Diagnostics:
         )
         self._say(kind, now_ms, text)
 
+    def epoch_ended(self, member: str, code: str, now_ms: int) -> None:
+        """The coordinator has ended the member's epoch (KIP-848)."""
+        self.why_out = (
+            "the coordinator has ended its epoch: its session was over (the process was held up or cut off), "
+            "it did not give up partitions within max.poll.interval.ms="
+            f"{self.config.max_poll_interval_ms}, or somebody removed or replaced it"
+        )
+        text = (
+            f"{member} was taken out of the group ({code}) and joins again; what it held counts as lost: "
+            f"{self.why_out}."
+        )
+        self._say(FindingKind.REMOVED, now_ms, text)
+
     def fence_forgiven(self, now_ms: int) -> None:
         """FENCED_INSTANCE_ID was probably the coordinator's mistake."""
         text = (

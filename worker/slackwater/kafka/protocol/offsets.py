@@ -80,11 +80,19 @@ def commit_errors(response: m.OffsetCommitResponse, topic_ids: TopicIds) -> dict
 
 
 def offset_fetch_request(
-    group_id: str, partitions: Collection[TopicPartition], topic_ids: TopicIds, version: int
+    group_id: str,
+    partitions: Collection[TopicPartition],
+    topic_ids: TopicIds,
+    version: int,
+    member: tuple[str, int] | None = None,
 ) -> m.OffsetFetchRequest:
     """OffsetFetch of one group's stable offsets (KIP-447) as ``version`` wants it, with ``topic_ids`` of all
-    partitions if that is 10 or later."""
-    return offset_fetch_of_groups([group_id], partitions, version, topic_ids, require_stable=True)
+    partitions if that is 10 or later. ``member``: the id and the epoch of who asks (KIP-848)."""
+    request = offset_fetch_of_groups([group_id], partitions, version, topic_ids, require_stable=True)
+    if member is not None:
+        for group in request.groups:
+            group.member_id, group.member_epoch = member
+    return request
 
 
 def offset_fetch_of_groups(

@@ -219,6 +219,11 @@ class Subscription:
         self._choose(Mode.PATTERN)
         self.pattern = compiled
 
+    def subscribe_at_broker(self) -> None:
+        """Reads the topics that a broker finds, which are those of the partitions that it assigns."""
+        self._choose(Mode.PATTERN)
+        self.topics, self.pattern = frozenset(tp.topic for tp in self.partitions), None
+
     def stand_by(self, topics: Iterable[str], pattern: str | re.Pattern[str] | None) -> None:
         """Is going to read these topics, or those that the pattern matches. Nothing is assigned before."""
         names, compiled = _checked(topics), None if pattern is None else TopicPattern(pattern)
@@ -274,6 +279,8 @@ class Subscription:
             known = self.partitions.get(tp)
             fresh[tp] = known if known is not None else PartitionState(tp, self._next_version())
         self.partitions = fresh
+        if self.mode is Mode.PATTERN and self.pattern is None:
+            self.topics = frozenset(tp.topic for tp in fresh)
 
     def _next_version(self) -> int:
         return next(self._versions)

@@ -64,6 +64,7 @@ CLIENT_THROTTLES_SINCE: dict[type[Request[Any]], int] = {
     m.FindCoordinatorRequest: 2,
     m.JoinGroupRequest: 3,
     m.HeartbeatRequest: 2,
+    m.ConsumerGroupHeartbeatRequest: 0,
     m.LeaveGroupRequest: 2,
     m.SyncGroupRequest: 2,
     m.DescribeGroupsRequest: 2,
@@ -74,6 +75,7 @@ CLIENT_THROTTLES_SINCE: dict[type[Request[Any]], int] = {
     m.DeleteTopicsRequest: 2,
     m.InitProducerIdRequest: 1,
     m.DescribeConfigsRequest: 2,
+    m.IncrementalAlterConfigsRequest: 0,
     m.DeleteGroupsRequest: 1,
 }
 """``shouldClientThrottle`` of the responses of Java's clients."""

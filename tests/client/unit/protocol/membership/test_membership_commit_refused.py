@@ -13,7 +13,7 @@ def test_while_the_own_sync_is_parked_it_begins_no_other_rebalance() -> None:
     bench.subscribe()
     bench.join(1)
     bench.take(m.SyncGroupRequest)
-    bench.member.commit_refused_by_rebalance(bench.now)
+    bench.member.beat_at_once(bench.now)
     assert bench.state() is State.SYNCING
     beat = bench.take(m.HeartbeatRequest)  # at once
     bench.answer(beat, m.HeartbeatResponse())  # what a broker answers in CompletingRebalance
@@ -23,7 +23,7 @@ def test_while_the_own_sync_is_parked_it_begins_no_other_rebalance() -> None:
 def test_a_heartbeat_at_once_tells_of_a_real_one() -> None:
     bench = Bench()
     bench.settle(0, 1)
-    bench.member.commit_refused_by_rebalance(bench.now)
+    bench.member.beat_at_once(bench.now)
     assert bench.state() is State.STABLE
     beat = bench.take(m.HeartbeatRequest)
     bench.answer(beat, m.HeartbeatResponse(error_code=E.REBALANCE_IN_PROGRESS))

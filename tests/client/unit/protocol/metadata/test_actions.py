@@ -82,7 +82,10 @@ def test_an_unknown_error_code_is_not_retriable() -> None:
     assert str(strange) == "while testing: UNKNOWN_CODE_999 (999)"
 
 
-_SAID_BY_THE_MEMBER = {E.INCONSISTENT_GROUP_PROTOCOL, E.INVALID_SESSION_TIMEOUT, E.GROUP_MAX_SIZE_REACHED}
+_SAID_BY_THE_MEMBER = {
+    E.INCONSISTENT_GROUP_PROTOCOL, E.INVALID_SESSION_TIMEOUT, E.GROUP_MAX_SIZE_REACHED,
+    E.UNSUPPORTED_ASSIGNOR,
+}  # fmt: skip
 """`Membership` explains these with the values of its own options."""
 
 

@@ -42,6 +42,13 @@ log = logging.getLogger(__name__)
 
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NAME = re.compile(r"<([a-z_]+)>")
+CLASSIC_PROTOCOL, CONSUMER_PROTOCOL = "classic", "consumer"
+_OF_CLASSIC_ALONE = (
+    "partition_assignment_strategy", "session_timeout_ms", "heartbeat_interval_ms",
+    "scheduled_rebalance_max_delay_ms", "subscription_change_max_delay_ms", "subscription_owner",
+)  # fmt: skip
+"""What a member of the consumer protocol does not decide: the broker assigns, and its group configs have the
+session and the interval. Java refuses the first three."""
 MAY_BE_ZERO = {
     "fetch_max_wait_ms", "fetch_min_bytes", "retry_backoff_ms", "retry_backoff_max_ms",
     "reconnect_backoff_ms", "reconnect_backoff_max_ms", "auto_commit_interval_ms", "metadata_max_age_ms",
@@ -78,6 +85,10 @@ class ConsumerConfig:
     client_rack: str = ""
     group_id: str | None = None
     group_instance_id: str | None = None
+    group_protocol: str = CLASSIC_PROTOCOL
+    """``classic`` or ``consumer`` (KIP-848, Kafka 4.0)."""
+    group_remote_assignor: str | None = None
+    """The broker's assignor, of the consumer protocol; ``None``: the first of the broker's."""
     key_deserializer: Any = None
     value_deserializer: Any = None
     enable_incremental_fetch_sessions: bool = True
@@ -163,6 +174,7 @@ class ConsumerConfig:
             ("lost_position", LOST_POSITIONS),
             ("client_dns_lookup", DNS_LOOKUPS),
             ("metadata_recovery_strategy", RECOVERY_STRATEGIES),
+            ("group_protocol", (CLASSIC_PROTOCOL, CONSUMER_PROTOCOL)),
         ):
             if getattr(self, name) not in known:
                 raise OptionProblem(
@@ -329,8 +341,6 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     # asyncio sets TCP_NODELAY itself.
     "socket_options": (None, [], [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]),
     "metric_reporters": (None, [], ()),
-    "group_protocol": (None, "classic"),
-    "group_remote_assignor": (None,),
     "kafka_client": (None,),
 }
 
@@ -350,8 +360,10 @@ def _as_given(name: str, value: Any) -> Any:
         return None
     if name == "isolation_level" and isinstance(value, int) and 0 <= value < len(_ISOLATION_LEVELS):
         return _ISOLATION_LEVELS[value]  # kafka-python's IsolationLevel
-    if name == "metadata_recovery_strategy" and isinstance(value, str):
+    if name in ("metadata_recovery_strategy", "group_protocol") and isinstance(value, str):
         return value.lower()  # as Java takes it
+    if name == "group_remote_assignor":
+        return value or None
     if name == "auto_offset_reset" and value in _DEPRECATED_RESETS:
         log.warning("use auto_offset_reset=%s (%s is deprecated)", _DEPRECATED_RESETS[value], value)
         return _DEPRECATED_RESETS[value]
@@ -449,6 +461,17 @@ def _check_given(config: ConsumerConfig, given: Mapping[str, object]) -> None:
         raise OptionProblem(
             "<enable_auto_commit>=true needs a <group_id>, since offsets are committed for a group: set "
             "<group_id>, or leave <enable_auto_commit> out"
+        )
+    if config.group_protocol == CONSUMER_PROTOCOL and (odd := [n for n in _OF_CLASSIC_ALONE if n in given]):
+        raise OptionProblem(
+            f"<{odd[0]}> does not go with <group_protocol>=consumer, where the broker assigns, and has the "
+            "times in the group's configs (consumer.session.timeout.ms, consumer.heartbeat.interval.ms): "
+            "leave it out"
+        )
+    if config.group_remote_assignor is not None and config.group_protocol == CLASSIC_PROTOCOL:
+        raise OptionProblem(
+            "<group_remote_assignor> goes with <group_protocol>=consumer alone: set that, or choose an "
+            "assignor by <partition_assignment_strategy>"
         )
     api, request = config.default_api_timeout_ms, config.request_timeout_ms
     if "default_api_timeout_ms" in given and "request_timeout_ms" in given and api < request:

@@ -41,9 +41,13 @@ class GroupMetrics(MembershipStats):
         """A Sync was answered well."""
         self._syncs.record(took_ms, now_ms)
         if rebalanced:
-            self._rebalances.record(since_join_ms, now_ms)
-            self._rebalances_of_hour.record(since_join_ms, now_ms)
-            self._last_rebalance_at = now_ms
+            self.reconciled(since_join_ms, now_ms)
+
+    def reconciled(self, took_ms: int, now_ms: int) -> None:
+        """The partitions were changed, by either protocol."""
+        self._rebalances.record(took_ms, now_ms)
+        self._rebalances_of_hour.record(took_ms, now_ms)
+        self._last_rebalance_at = now_ms
 
     def failed(self, now_ms: int) -> None:
         """A Sync was refused: the rebalance has to be made again."""

@@ -22,6 +22,7 @@ from slackwater.kafka.net import ByVersion, Cluster
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol import offsets as o
 from slackwater.kafka.protocol.actions import Action, action_for
+from slackwater.kafka.protocol.consumer_membership.member import ConsumerMembership
 from slackwater.kafka.protocol.membership.member import Membership
 from slackwater.kafka.protocol.membership.requests import Lane, MemberIdentity
 from slackwater.kafka.protocol.membership.states import State
@@ -58,7 +59,7 @@ class GroupOffsets:
         cluster: Cluster,
         config: ConsumerConfig,
         subscription: Subscription,
-        membership: Membership,
+        membership: Membership | ConsumerMembership,
         backoff: Backoff,
         *,
         now_ms: Callable[[], int],
@@ -175,7 +176,9 @@ class GroupOffsets:
     ) -> ByVersion[m.OffsetFetchResponse]:
         return ByVersion(
             m.OffsetFetchRequest,
-            lambda version: o.offset_fetch_request(self.group_id, partitions, topic_ids, version),
+            lambda version: o.offset_fetch_request(
+                self.group_id, partitions, topic_ids, version, self.membership.reader
+            ),
         )
 
     async def _offset_fetch_error(self, code: int) -> KafkaError:
@@ -197,6 +200,9 @@ class GroupOffsets:
             except KafkaError as exc:
                 if not exc.retriable:
                     raise
+        elif action is Action.LEARN_EPOCH:
+            self.membership.beat_at_once(self.now_ms())
+            self._touch()
 
     # -- topics' ids -----------------------------------------------------------------------------
 
@@ -359,7 +365,7 @@ class GroupOffsets:
         refused = ", ".join(str(tp) for tp, refusal in sorted(errors.items()) if refusal == code)
         error = for_code(code, f"of {refused} in group {self.group_id!r}", api="OffsetCommit")
         member = self.membership
-        if action in (Action.RETRY, Action.FIND_COORDINATOR, Action.REFRESH_METADATA):
+        if action in (Action.RETRY, Action.FIND_COORDINATOR, Action.REFRESH_METADATA, Action.LEARN_EPOCH):
             await self._prepare(action)
             await self._pause(failures, deadline, error)
             return
@@ -376,7 +382,7 @@ class GroupOffsets:
             if member.identity != identity:
                 return
             if action is Action.REJOIN_KEEPING_ID:
-                member.commit_refused_by_rebalance(self.now_ms())
+                member.beat_at_once(self.now_ms())
                 self._touch()
             if action is Action.REJOIN_KEEPING_ID or member.join_is_under_way:
                 in_vain = error if action is Action.REJOIN_KEEPING_ID else self._commit_failed()

@@ -81,6 +81,18 @@ def explain(
             "(group.min.session.timeout.ms to group.max.session.timeout.ms, by default 6000 to 1800000). "
             "Choose one within, or change the broker's limits"
         )
+    if code == ErrorCode.UNRELEASED_INSTANCE_ID:
+        return (
+            f"{where}: another consumer is in it with this one's group.instance.id {config.instance_id!r}; "
+            "each consumer that runs needs an id of its own"
+        )
+    if code == ErrorCode.UNSUPPORTED_ASSIGNOR:
+        return (
+            f"{where}: the broker has no assignor {', '.join(assignors)}: set group_remote_assignor to one "
+            "of its group.consumer.assignors (by default uniform and range), or leave it out"
+        )
+    if code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return f"{where} is not a group of consumers; set group_id to one, or to a new name"
     if code == ErrorCode.GROUP_MAX_SIZE_REACHED:
         return f"{where} is full: raise the broker's group.max.size, or run fewer members"
     return where

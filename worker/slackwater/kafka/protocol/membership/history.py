@@ -23,6 +23,9 @@ class MembershipStats:
     def synced(self, took_ms: int, since_join_ms: int, *, rebalanced: bool, now_ms: int) -> None:
         """A Sync succeeded; ``rebalanced``: false for a static member's return (KIP-345)."""
 
+    def reconciled(self, took_ms: int, now_ms: int) -> None:
+        """The application has given up and taken what the coordinator has assigned (KIP-848)."""
+
     def failed(self, now_ms: int) -> None:
         """A Sync was refused: the rebalance has to be repeated."""
 

@@ -216,7 +216,15 @@ class Membership:
         """Ends the membership. Returns the member.id to send a LeaveGroup for, empty if there is none."""
         return self._machine.leave()
 
-    def leave_request(self, member_id: str, version: int, reason: str) -> m.LeaveGroupRequest:
+    reader = None
+    """Committed offsets are asked for without saying who asks."""
+    leaves_by = m.LeaveGroupRequest
+    returns = False
+    """Whether a static member that ends for a moment says so."""
+
+    def leave_request(
+        self, member_id: str, version: int, reason: str, *, for_good: bool
+    ) -> m.LeaveGroupRequest:
         """LeaveGroup for a member.id that this member has or had, as ``version`` wants it."""
         return requests.leave_request(self.config, member_id, version, reason)
 
@@ -428,8 +436,8 @@ class Membership:
         """Another part of the consumer looks for the coordinator: the next one may not know the member.id."""
         self._machine.fence.coordinator_moved = True
 
-    def commit_refused_by_rebalance(self, now_ms: int) -> None:
-        """An OffsetCommit was answered REBALANCE_IN_PROGRESS: a heartbeat is sent at once to learn more.
+    def beat_at_once(self, now_ms: int) -> None:
+        """An OffsetCommit was answered REBALANCE_IN_PROGRESS: a heartbeat is sent to learn more.
 
         That answer alone does not require a rejoin: a broker also gives it while the group waits for the
         leader's Sync of a rebalance that this member has joined, and a rejoin would cause another rebalance.

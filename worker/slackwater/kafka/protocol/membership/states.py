@@ -1,4 +1,4 @@
-"""A member's states, the table of transitions between them, and the member's settings."""
+"""A member's states, the classic protocol's table of transitions between them, and the member's settings."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class State(Enum):
     JOINING = "joining"
     SYNCING = "syncing"
     ASSIGNING = "assigning"  # the application handles the new assignment
+    ACKNOWLEDGING = "acknowledging"  # the coordinator is told what the application holds (KIP-848 alone)
     STABLE = "stable"
     DEAD = "dead"  # fenced, or an error that a rejoin does not resolve
 
@@ -35,7 +36,9 @@ class Event(Enum):
     PREPARED = auto()
     JOINED = auto()
     SYNCED = auto()
+    ASSIGNED = auto()
     APPLIED = auto()
+    ACKNOWLEDGED = auto()
     REJOIN = auto()
     RESET = auto()
     LEAVE = auto()
