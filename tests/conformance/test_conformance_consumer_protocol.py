@@ -158,7 +158,7 @@ def test_a_dynamic_member_may_join_again_with_its_id(bootstrap: str, name: str) 
     with beaters(bootstrap, name, None) as [a]:
         joined([a])
         answer = a.join()
-        assert (answer.member_epoch, a.told(answer)) == (a.epoch, {0, 1, 2, 3})
+        assert (answer.member_epoch, a.assigned_in(answer)) == (a.epoch, {0, 1, 2, 3})
 
 
 def test_a_static_member_may_not_join_again_even_with_its_own_id(bootstrap: str, name: str) -> None:
@@ -191,16 +191,16 @@ def test_what_moves_is_given_up_before_another_gets_it(bootstrap: str, name: str
         joined([a])
         before = a.epoch
         assert b.take(b.join()) == set()
-        told = wait_until(lambda: a.told(a.send()) or (b.take(b.send()) and None))
-        assert len(told) == 2
+        kept = wait_until(lambda: a.assigned_in(a.send()) or (b.take(b.send()) and None))
+        assert len(kept) == 2
         for owned in (None, {0, 1, 2, 3}):
             answer = a.send(topic_partitions=a.parts(owned))
             assert (answer.error_code, answer.member_epoch) == (E.NONE, before)
-            assert a.told(answer) is None
+            assert a.assigned_in(answer) is None
             assert not b.take(b.send())
-        answer = a.send(topic_partitions=a.parts(told))
+        answer = a.send(topic_partitions=a.parts(kept))
         assert (answer.error_code, answer.member_epoch) == (E.NONE, before + 1)
-        assert b.take(b.send()) == {0, 1, 2, 3} - told
+        assert b.take(b.send()) == {0, 1, 2, 3} - kept
 
 
 def test_who_does_not_give_up_in_time_is_removed(bootstrap: str, name: str) -> None:
@@ -331,9 +331,9 @@ def test_a_group_is_shown_by_its_own_description(bootstrap: str, name: str) -> N
         assert {each.member_type for each in shown.members} == {1}
         assert by_id[a.member_id].instance_id == "i"
         for member in (a, b):
-            one = by_id[member.member_id]
-            assert one.subscribed_topic_names == [name]
-            for side in (one.assignment, one.target_assignment):
+            described = by_id[member.member_id]
+            assert described.subscribed_topic_names == [name]
+            for side in (described.assignment, described.target_assignment):
                 [topic] = side.topic_partitions
                 assert (topic.topic_id, set(topic.partitions)) == (a.topic_id, member.held)
         old = describe(a.client, name)

@@ -48,8 +48,8 @@ class Beater:
         """A list for ``topic_partitions``."""
         if numbers is None:
             return None
-        one = m.ConsumerGroupHeartbeatTopicPartitions(topic_id=self.topic_id, partitions=sorted(numbers))
-        return [one] if numbers else []
+        held = m.ConsumerGroupHeartbeatTopicPartitions(topic_id=self.topic_id, partitions=sorted(numbers))
+        return [held] if numbers else []
 
     def join(self, **fields: Any) -> m.ConsumerGroupHeartbeatResponse:
         """A heartbeat of epoch 0 with all that a join needs."""
@@ -63,7 +63,7 @@ class Beater:
             "topic_partitions": self.parts(owned),
         }
 
-    def told(self, answer: m.ConsumerGroupHeartbeatResponse) -> Owned:
+    def assigned_in(self, answer: m.ConsumerGroupHeartbeatResponse) -> Owned:
         """The partitions in an answer; None: it has none."""
         if answer.assignment is None:
             return None
@@ -73,9 +73,9 @@ class Beater:
         """Takes epoch and partitions of a good answer; what it was told."""
         assert answer.error_code == E.NONE, (answer.error_code, answer.error_message)
         self.epoch = answer.member_epoch
-        told = self.told(answer)
-        self.held = self.held if told is None else told
-        return told
+        numbers = self.assigned_in(answer)
+        self.held = self.held if numbers is None else numbers
+        return numbers
 
     def settle(self) -> None:
         """One heartbeat, and another that acknowledges what it was told."""

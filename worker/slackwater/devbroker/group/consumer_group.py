@@ -28,7 +28,7 @@ AWAY = -2
 Part = tuple[UUID, int]
 """A partition: its topic's id, and its number."""
 Parts = frozenset[Part]
-NONE: Parts = frozenset()
+NO_PARTITIONS: Parts = frozenset()
 
 
 class ReconciliationState(Enum):
@@ -64,8 +64,8 @@ class ConsumerMember:
     epoch: int = 0
     previous_epoch: int = 0
     state: ReconciliationState = ReconciliationState.STABLE
-    assigned: Parts = NONE
-    revoking: Parts = NONE
+    assigned: Parts = NO_PARTITIONS
+    revoking: Parts = NO_PARTITIONS
     since: dict[Part, int] = field(default_factory=dict)
     """The member's epoch when each partition was assigned to it."""
     topics: frozenset[str] = frozenset()
@@ -129,8 +129,8 @@ class ConsumerGroup:
             old.assignor, assigned=old.assigned, since=dict.fromkeys(old.assigned, 0), topics=old.topics,
         )  # fmt: skip
         members, targets = list(self.members.values()), self.targets
-        self.members = {each.member_id: each for each in (made if one is old else one for one in members)}
-        targets[member_id] = targets.pop(old.member_id, NONE)
+        self.members = {each.member_id: each for each in (made if each is old else each for each in members)}
+        targets[member_id] = targets.pop(old.member_id, NO_PARTITIONS)
         return made
 
     def holder_of(self, part: Part, but: ConsumerMember) -> bool:
@@ -164,7 +164,7 @@ class ConsumerGroup:
         return member.assigned != before
 
     def _move(self, member: ConsumerMember, epoch: int, owned: Parts | None) -> None:
-        target = self.targets.get(member.member_id, NONE)
+        target = self.targets.get(member.member_id, NO_PARTITIONS)
         kept, revoked, wanted = member.assigned & target, member.assigned - target, target - member.assigned
         free = frozenset(part for part in wanted if not self.holder_of(part, member))
         previous = member.epoch
@@ -173,7 +173,7 @@ class ConsumerGroup:
             member.epoch = epoch
         else:
             member.state = ReconciliationState.UNRELEASED if free != wanted else ReconciliationState.STABLE
-            member.assigned, member.revoking, member.epoch = kept | free, NONE, self.target_epoch
+            member.assigned, member.revoking, member.epoch = kept | free, NO_PARTITIONS, self.target_epoch
         if member.epoch != previous:
             member.previous_epoch = previous
         member.since = {
@@ -183,7 +183,7 @@ class ConsumerGroup:
     def leave_for_a_while(self, member: ConsumerMember) -> None:
         """A static member leaves with epoch -2: what it had stays its own, and what it owed is given up."""
         member.previous_epoch, member.epoch = member.epoch, AWAY
-        member.revoking, member.state = NONE, ReconciliationState.STABLE
+        member.revoking, member.state = NO_PARTITIONS, ReconciliationState.STABLE
 
     # -- checks ----------------------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class ConsumerGroup:
                     state=each.state.value,
                     assigned=_stored(each.assigned),
                     revoking=_stored(each.revoking),
-                    target=_stored(self.targets.get(each.member_id, NONE)),
+                    target=_stored(self.targets.get(each.member_id, NO_PARTITIONS)),
                 )
                 for each in self.members.values()
             ],

@@ -154,14 +154,13 @@ class GroupCoordinator:
         self._timers.advance(now_ms)
         image = self._store.image
         for group_id in image.offsets:
-            self._groups[group_id] = Group(group_id)
+            if group_id not in image.consumer_groups:
+                self._groups[group_id] = Group(group_id)
         for group_id, record in image.groups.items():
             group = self._groups[group_id] = Group.from_record(record)
             for member in group.members.values():
                 self._rebalancer.restart_session(group, member)
         self._consumers.load()
-        for group_id in self._consumer_groups:
-            self._groups.pop(group_id, None)
         self._phase = _Phase.ACTIVE
         self._send()
 

@@ -20,8 +20,8 @@ from slackwater.kafka.wire.errors import ErrorCode
 
 _NOT_FOUND_FROM = 6  # KIP-1043
 _CLASSIC = "classic"
-PROTOCOL_TYPE = "consumer"
 _CONSUMER = "consumer"
+"""The protocol type of consumers, and the type of a group of the consumer protocol."""
 #: READ, DELETE and DESCRIBE as bits of their ``AclOperation`` codes, and those of group configs
 #: (KIP-1043): what may be done to a group where nothing is forbidden.
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
@@ -87,7 +87,7 @@ def list_groups(
     states = {name.strip().lower() for name in request.states_filter}
     types = {name.strip().lower() for name in request.types_filter}
     listed = [(group.group_id, group.protocol_type or "", group.state.value, _CLASSIC) for group in groups]
-    listed += [(group.group_id, PROTOCOL_TYPE, group.state, _CONSUMER) for group in consumer_groups]
+    listed += [(group.group_id, _CONSUMER, group.state, _CONSUMER) for group in consumer_groups]
     return m.ListGroupsResponse(
         groups=[
             m.ListGroupsResponseGroup(
@@ -123,7 +123,7 @@ def consumer_snapshot(group: ConsumerGroup, image: StoreImage) -> dict[str, Any]
     return {
         "group": group.group_id,
         "state": group.state,
-        "protocol_type": PROTOCOL_TYPE,
+        "protocol_type": _CONSUMER,
         "epoch": group.epoch,
         "target_epoch": group.target_epoch,
         "members": [

@@ -64,7 +64,9 @@ class OffsetHandler:
             error, of_parts = self._check_consumer_group(group, request, version, valid)
         records = []
         for name, topic_id, partition in valid:
-            code = error or of_parts.get(self._part(name, partition), ErrorCode.NONE)
+            code = error
+            if of_parts and not code:
+                code = of_parts.get(self._part(name, partition), ErrorCode.NONE)
             code = code or self._check_metadata(partition.committed_metadata)
             answer.add(name, topic_id, partition.partition_index, code)
             if code is ErrorCode.NONE:

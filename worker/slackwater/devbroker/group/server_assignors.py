@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from slackwater.devbroker.group.consumer_group import NONE, ConsumerGroup, Part, Parts
+from slackwater.devbroker.group.consumer_group import NO_PARTITIONS, ConsumerGroup, Part, Parts
 
 
 def uniform(group: ConsumerGroup) -> dict[str, Parts]:
@@ -13,7 +13,7 @@ def uniform(group: ConsumerGroup) -> dict[str, Parts]:
     owner: dict[Part, str] = {}
     load = dict.fromkeys(group.members, 0)
     for member_id, held in group.targets.items():
-        for part in held & readable.get(member_id, NONE):
+        for part in held & readable.get(member_id, NO_PARTITIONS):
             owner[part] = member_id
             load[member_id] += 1
     able = {part: [m for m in group.members if part in readable[m]] for part in _all_parts(group)}

@@ -169,9 +169,9 @@ def test_a_partition_is_given_up_before_the_coordinator_is_told_so() -> None:
     assert bench.tell() == [(NoticeKind.REVOKED, tps(1, 2)), (NoticeKind.ASSIGNED, [])]
     bench.answer(meanwhile)
     assert bench.member.state is State.ACKNOWLEDGING  # that one did not tell it
-    told = bench.beat()
-    assert owned_of(told) == {T: [0]}
-    bench.answer(told, epoch=2)
+    acknowledgement = bench.beat()
+    assert owned_of(acknowledgement) == {T: [0]}
+    bench.answer(acknowledgement, epoch=2)
     assert (bench.member.state, bench.member.generation) == (State.STABLE, 2)
 
 

@@ -464,9 +464,9 @@ def _check_given(config: ConsumerConfig, given: Mapping[str, object]) -> None:
         )
     if config.group_protocol == CONSUMER_PROTOCOL and (odd := [n for n in _OF_CLASSIC_ALONE if n in given]):
         raise OptionProblem(
-            f"<{odd[0]}> does not go with <group_protocol>=consumer, where the broker assigns, and has the "
-            "times in the group's configs (consumer.session.timeout.ms, consumer.heartbeat.interval.ms): "
-            "leave it out"
+            f"<{odd[0]}> does not go with <group_protocol>=consumer: the broker assigns partitions, and the "
+            "group's configs have the session and the interval (consumer.session.timeout.ms, "
+            "consumer.heartbeat.interval.ms). Leave it out"
         )
     if config.group_remote_assignor is not None and config.group_protocol == CLASSIC_PROTOCOL:
         raise OptionProblem(

@@ -75,7 +75,7 @@ class ConsumerMembership:
 
     cooperative = True
     """Partitions are kept while others move."""
-    is_leader = returned = join_is_under_way = False
+    returned = join_is_under_way = False
     departed_member_id = ""
     """The member says itself, by a heartbeat, that it leaves."""
     leaves_by = m.ConsumerGroupHeartbeatRequest
@@ -220,7 +220,10 @@ class ConsumerMembership:
 
     def request_rejoin(self, reason: str, now_ms: int) -> None:
         """Does nothing: the coordinator assigns by itself (as in Java)."""
-        log.warning("group %s: no member rebalances a group of the consumer protocol", self.config.group_id)
+        log.warning(
+            "group %s: a rebalance that is asked for has no effect: by the consumer protocol the broker "
+            "assigns", self.config.group_id,
+        )  # fmt: skip
 
     def caller_polls(self, now_ms: int) -> None:
         """The application is inside ``poll()``."""
@@ -428,14 +431,14 @@ class ConsumerMembership:
             self.coordinator_lost = True
 
     def coordinator_forgotten(self) -> None:
-        """Another part of the consumer looks for the coordinator."""
+        """Does nothing: the member keeps its id at any coordinator."""
 
     def beat_at_once(self, now_ms: int) -> None:
         """A request was refused for its epoch: a heartbeat is sent at once, whose answer has the new one."""
         self.timers.heartbeat_at = min(self.timers.heartbeat_at, now_ms)
 
     def commit_accepted(self, now_ms: int) -> None:
-        """Says nothing of the session, which only heartbeats refresh."""
+        """Does nothing: only heartbeats restart the session."""
 
     # -- errors --------------------------------------------------------------------------------------
 
@@ -481,7 +484,7 @@ class ConsumerMembership:
         """Queues the notices that lead from what is held to the target, as far as its topics are known."""
         if self.state is not State.STABLE or self._target is None:
             return
-        names = {topic_id: self._name(topic_id) for topic_id, _ in self._target}
+        names = {topic_id: self._name(topic_id) for topic_id in {each for each, _ in self._target}}
         self._unknown = frozenset(topic_id for topic_id, name in names.items() if name is None)
         wanted = {
             TopicPartition(name, number): topic_id

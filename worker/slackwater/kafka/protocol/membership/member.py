@@ -59,6 +59,12 @@ class Membership:
     row, counted from 1. ``stats``: receives durations for metrics.
     """
 
+    reader = None
+    """Committed offsets are asked for without saying who asks."""
+    leaves_by = m.LeaveGroupRequest
+    returns = False
+    """Whether a static member that ends for a moment says so."""
+
     def __init__(
         self,
         config: MembershipConfig,
@@ -215,12 +221,6 @@ class Membership:
     def leave(self) -> str:
         """Ends the membership. Returns the member.id to send a LeaveGroup for, empty if there is none."""
         return self._machine.leave()
-
-    reader = None
-    """Committed offsets are asked for without saying who asks."""
-    leaves_by = m.LeaveGroupRequest
-    returns = False
-    """Whether a static member that ends for a moment says so."""
 
     def leave_request(
         self, member_id: str, version: int, reason: str, *, for_good: bool
