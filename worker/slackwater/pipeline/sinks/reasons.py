@@ -10,7 +10,8 @@ MOST_TEXT = 600
 _STORE_ADVICE = (
     (r"NoSuchBucket|bucket does not exist|ContainerNotFound", "create the bucket, or correct sink.path"),
     (
-        r"\b40[13]\b|AccessDenied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|credential|token req",
+        r"(?<![\w./-])40[13](?![\w/-]|\.\d)|"
+        r"AccessDenied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|credential|token req",
         "check the credentials (environment or sink.options) and their rights to read, write and list there",
     ),
     (r"timed? ?out|connect|dns|error sending request", "check that the store can be reached from here"),

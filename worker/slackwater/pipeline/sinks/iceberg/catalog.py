@@ -36,7 +36,8 @@ _ADVICE = (
     ),
     (r"NoSuchBucket|bucket does not exist|does not exist", "create what is missing, or correct sink.options"),
     (
-        r"\b40[13]\b|AccessDenied|ACCESS_DENIED|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|"
+        r"(?<![\w./-])40[13](?![\w/-]|\.\d)|"
+        r"AccessDenied|ACCESS_DENIED|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|"
         r"unauthorized|Not ?Authorized|password authentication|invalid_client|credentials",
         "check the credentials (environment or sink.options) and their rights",
     ),
