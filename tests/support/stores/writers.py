@@ -133,8 +133,8 @@ def check_no_secret(said: list[str]) -> None:
 def _check_said(said: list[str], address: str, advice: str) -> None:
     check_no_secret(said)
     for text in said:
-        assert address in text
-        assert advice in text
+        assert address in text, text
+        assert advice in text, text
 
 
 class TableInStore(Protocol):

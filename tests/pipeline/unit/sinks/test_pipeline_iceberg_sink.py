@@ -693,6 +693,10 @@ def test_a_warehouse_that_is_missing_or_cannot_be_written_is_named(lake: Catalog
             "GET http://127.0.0.1:1/401/x in 403.7µs - HTTP error: client error (Connect)",
             "check that the catalog and the store can be reached",
         ),
+        (
+            "GET hush-hush/+/credentials/x in 403.7µs - HTTP error: client error (Connect)",
+            "check that the catalog and the store can be reached",
+        ),
         ("odd\n[SQL: SELECT 1 hush]\n(Background on this error)", "table lake1.flights: odd$"),
     ],
 )

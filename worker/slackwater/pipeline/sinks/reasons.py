@@ -16,8 +16,10 @@ _STORE_ADVICE = (
     ),
     (r"timed? ?out|connect|dns|error sending request", "check that the store can be reached from here"),
 )
-_URL_AND_TIME = re.compile(r"\w+://[^\s\"<>]*(?: in [\d.]+\w+)?")
-"""What a message names beside its cause: a table may be called 403, and a request may have taken 403.1µs."""
+_HIDDEN = "***"
+_URL_AND_TIME = re.compile(r"(?:\w+://|\*\*\*)[^\s\"<>]*(?: in [\d.]+\w+)?")
+"""What a message names beside its cause: a table may be called 403, and a request may have taken 403.1µs. The
+address of a store is hidden where it is an option."""
 _QUERY_SECRET = re.compile(r"([?&](?:sig|[\w-]*(?:signature|token|credential))=)[^&\s]+", re.IGNORECASE)
 
 
@@ -27,7 +29,7 @@ def reason_of(exc: BaseException | None, secrets: Collection[str] = (), *, until
     text = re.sub(r"\x1b\[[0-9;]*m|↳", "", str(exc) or type(exc).__name__)
     text = " ".join(re.split(until, text, maxsplit=1)[0].split())
     for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
+        text = text.replace(secret, _HIDDEN).replace(quote(secret, safe=""), _HIDDEN)
     text = _QUERY_SECRET.sub(r"\1***", text)
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}..."
 
