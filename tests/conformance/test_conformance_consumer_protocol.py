@@ -203,6 +203,20 @@ def test_what_moves_is_given_up_before_another_gets_it(bootstrap: str, name: str
         assert b.take(b.send()) == {0, 1, 2, 3} - kept
 
 
+def test_who_has_more_to_give_up_stays_in_its_epoch(bootstrap: str, name: str) -> None:
+    """A newer target takes more from it, while it gives up what the one before took."""
+    with beaters(bootstrap, name, None, None, None, None) as [a, b, c, d]:
+        joined([a])
+        before = a.epoch
+        b.take(b.join())
+        kept = wait_until(lambda: a.assigned_in(a.send()) or (b.take(b.send()) and None))
+        c.take(c.join())
+        d.take(d.join())
+        wait_until(lambda: d.take(d.send()) is None and d.described().assignment_epoch == before + 3)
+        answer = a.send(topic_partitions=a.parts(kept))
+        assert (answer.member_epoch, len(a.assigned_in(answer) or ())) == (before, 1)
+
+
 def test_who_does_not_give_up_in_time_is_removed(bootstrap: str, name: str) -> None:
     """Its rebalance timeout counts; others get what it had."""
     with beaters(bootstrap, name, None, None) as [a, b]:

@@ -35,6 +35,7 @@ from tests.support.wire.rawclient import (
     join_all,
     members,
     remove,
+    subscription,
     successor,
     until_rebalance,
 )
@@ -106,6 +107,32 @@ def consumer_group_goes_on(bootstrap: str, name: str) -> Running:
             assert a2.take(a2.join()) == a.held
             assert (a2.epoch, b2.epoch) == (a.epoch, b.epoch)
             assert a2.fetch(a2.member_id, a2.epoch) == E.NONE
+
+
+@row
+def mixed_group_goes_on(bootstrap: str, name: str) -> Running:
+    """With a member of the classic protocol: its generation, its assignment."""
+    with RawClient.to(bootstrap) as client:
+        if client.version_of(m.OffsetCommitRequest) < 10:  # before Kafka 4.1
+            yield
+            return
+        create_topic(client, name)
+    data = {"range": subscription(name)}
+    with Member(bootstrap, name, "a", protocols=data) as a, Beater(bootstrap, name, name) as b:
+        b.take(b.join())
+        assert a.join().error_code == a.sync().error_code == E.NONE
+
+        def settled() -> bool:
+            b.settle()
+            return b.epoch == a.generation or a.join().generation_id == b.epoch
+
+        wait_until(settled)
+        address = yield
+        with moved(a, address) as a2, Beater(address, name, name) as b2:
+            assert (a2.heartbeat(), a2.sync().error_code) == (E.NONE, E.NONE)
+            b2.member_id, b2.epoch = b.member_id, b.epoch
+            assert b2.take(b2.send()) is None
+            assert {each.member_type for each in b2.described().members} == {0, 1}
 
 
 @row

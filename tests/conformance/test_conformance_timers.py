@@ -15,10 +15,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.conformance.brokers import FIXTURES, ceilings
 from tests.support.kafka.brokers import GROUP_CONFIG
 from tests.support.waiting import WAIT_S
+from tests.support.wire.beater import Beater
 from tests.support.wire.rawclient import (
     CEILINGS,
     Member,
@@ -30,6 +32,7 @@ from tests.support.wire.rawclient import (
     members,
     parse_address,
     remove,
+    subscription,
     successor,
     sync_all,
     until_rebalance,
@@ -445,6 +448,31 @@ def initial_delay_is_extended_up_to_the_rebalance_timeout(bootstrap: str, name: 
         clock = Clock()
         assert a.join().error_code == E.NONE
         assert clock() >= DELAY_MS - 10
+
+
+@row
+def classic_session_ends_the_membership_of_a_consumer_group(bootstrap: str, name: str) -> None:
+    """In a group of the consumer protocol a member of the classic one has its own session timeout, which
+    heartbeats start anew and commits do not.
+    """
+    with RawClient.to(bootstrap) as client:
+        if client.version_of(m.OffsetCommitRequest) < 10:  # before Kafka 4.1
+            return
+        create_topic(client, name)
+    data = {"range": subscription(name)}
+    with Beater(bootstrap, name, name) as b, Member(bootstrap, name, "a", protocols=data) as a:
+        b.take(b.join())
+        a.session_ms = SESSION_MS
+        assert a.join().error_code == a.sync().error_code == E.NONE
+        clock = Clock()
+        clock.sleep_until(SESSION_MS / 2)
+        a.heartbeat()
+        while len(b.described().members) == 2:
+            b.send()
+            a.commit(name, 0, 1)
+            assert clock() < SESSION_MS * 1.5 + SLACK_MS, "the member is still there"
+            time.sleep(0.1)
+        assert_near(clock(), SESSION_MS * 1.5)
 
 
 # --- running them --------------------------------------------------------------------------------

@@ -8,8 +8,10 @@ from enum import Enum
 from typing import Any
 
 from slackwater.devbroker.group.config import GroupConfig, TopicLookup
-from slackwater.devbroker.group.consumer_group import ConsumerGroup
-from slackwater.devbroker.group.consumer_requests import ConsumerGroupHandler
+from slackwater.devbroker.group.consumer.classic_members import ClassicMemberHandler
+from slackwater.devbroker.group.consumer.group import ConsumerGroup
+from slackwater.devbroker.group.consumer.handler import ConsumerGroupHandler
+from slackwater.devbroker.group.consumer.lifecycle import GroupLifecycle
 from slackwater.devbroker.group.describe import (
     check_delete,
     consumer_snapshot,
@@ -20,7 +22,9 @@ from slackwater.devbroker.group.describe import (
 )
 from slackwater.devbroker.group.group import Client, Group, GroupError
 from slackwater.devbroker.group.member_requests import (
+    Join,
     JoinHandler,
+    check_join,
     check_protocol_named,
     heartbeat,
     leave,
@@ -29,7 +33,7 @@ from slackwater.devbroker.group.member_requests import (
 )
 from slackwater.devbroker.group.offsets import OffsetHandler
 from slackwater.devbroker.group.rebalance import KeyedTimers, Rebalancer
-from slackwater.devbroker.group.store import ConsumerGroupRecord, GroupStore, GroupStoreError
+from slackwater.devbroker.group.store import GroupStore, GroupStoreError
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.schema import Request, Response
@@ -61,7 +65,7 @@ class GroupCoordinator:
         make_member_id: Callable[[str], str],
         topics: TopicLookup,
     ) -> None:
-        self._store = store
+        self._config, self._store = config, store
         self._timers = KeyedTimers()
         self._groups: dict[str, Group] = {}
         self._consumer_groups: dict[str, ConsumerGroup] = {}
@@ -73,9 +77,11 @@ class GroupCoordinator:
         self._offsets = OffsetHandler(
             config, store, self._rebalancer, self._groups, self._consumer_groups, topics
         )
-        self._consumers = ConsumerGroupHandler(
-            config, store, self._timers, topics, self._consumer_groups, self._groups
+        self._lifecycle = GroupLifecycle(
+            config, store, self._rebalancer, self._timers, topics, self._consumer_groups, self._groups
         )
+        self._consumers = ConsumerGroupHandler(config, self._lifecycle, topics, self._consumer_groups)
+        self._classic_members = ClassicMemberHandler(self._lifecycle, topics, make_member_id)
         self._handlers: dict[int, Callable[[Any, int, Client, Reply], None]] = {
             m.JoinGroupRequest.api_key: self._handle_join,
             m.SyncGroupRequest.api_key: self._handle_sync,
@@ -160,7 +166,7 @@ class GroupCoordinator:
             group = self._groups[group_id] = Group.from_record(record)
             for member in group.members.values():
                 self._rebalancer.restart_session(group, member)
-        self._consumers.load()
+        self._lifecycle.load()
         self._phase = _Phase.ACTIVE
         self._send()
 
@@ -176,18 +182,36 @@ class GroupCoordinator:
                 response.protocol_name = ""
             reply(response)
 
+        join = Join(request, version, client, answer)
+        try:
+            self._serve_join(join)
+        except GroupError as exc:
+            answer(refusal(request.member_id if self._phase is _Phase.ACTIVE else "", exc.code))
+        except GroupStoreError:
+            answer(refusal("", ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+    def _serve_join(self, join: Join) -> None:
+        """An empty group of the consumer protocol becomes a classic one."""
         if self._phase is not _Phase.ACTIVE:
-            answer(refusal("", self._phase.value))
-        elif error := self._make_classic(request.group_id):
-            answer(refusal(request.member_id, error))
-        else:
-            self._join.handle(request, version, client, answer)
+            raise GroupError(self._phase.value)
+        check_join(join.request, self._config)
+        consumers = self._consumer_groups.get(join.request.group_id)
+        if consumers is not None and consumers.members:
+            join.reply(self._classic_members.join(consumers, join))
+            return
+        if consumers is not None:
+            self._lifecycle.make_classic(consumers, consumers.epoch)
+        self._join.handle(join)
 
     def _handle_sync(self, request: m.SyncGroupRequest, version: int, client: Client, reply: Reply) -> None:
         try:
             check_protocol_named(request, version)
             group = self._serving(request.group_id)
-            sync(group, request, self._rebalancer, reply)
+            consumers = self._consumer_groups.get(request.group_id)
+            if consumers is not None:
+                reply(self._classic_members.sync(consumers, request))
+            else:
+                sync(group, request, self._rebalancer, reply)
         except GroupError as exc:
             reply(m.SyncGroupResponse(error_code=exc.code))
 
@@ -196,7 +220,12 @@ class GroupCoordinator:
     ) -> None:
         error = ErrorCode.NONE
         try:
-            heartbeat(self._serving(request.group_id), request, self._rebalancer)
+            group = self._serving(request.group_id)
+            consumers = self._consumer_groups.get(request.group_id)
+            if consumers is not None:
+                self._classic_members.heartbeat(consumers, request)
+            else:
+                heartbeat(group, request, self._rebalancer)
         except GroupError as exc:
             # As Kafka: a loading coordinator does not know its members, and must not make them rejoin.
             error = ErrorCode.NONE if exc.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else exc.code
@@ -210,9 +239,9 @@ class GroupCoordinator:
             return
         consumers = self._consumer_groups.get(request.group_id)
         if consumers is not None:
-            reply(self._consumers.leave(consumers, request.members))
-            return
-        reply(leave(group, request, version, self._rebalancer))
+            reply(self._classic_members.leave(consumers, request, version))
+        else:
+            reply(leave(group, request, version, self._rebalancer))
 
     def _handle_commit(
         self, request: m.OffsetCommitRequest, version: int, client: Client, reply: Reply
@@ -257,20 +286,6 @@ class GroupCoordinator:
         reply(self._consumers.describe(request, self._phase.value))
 
     # -- inside
-
-    def _make_classic(self, group_id: str) -> ErrorCode:
-        """An empty group of the consumer protocol becomes a classic one; why it cannot, or NONE."""
-        consumers = self._consumer_groups.get(group_id)
-        if consumers is None:
-            return ErrorCode.NONE
-        if consumers.members:
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        try:
-            self._store.append([ConsumerGroupRecord(group_id=group_id, deleted=True)])
-        except GroupStoreError:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        del self._consumer_groups[group_id]
-        return ErrorCode.NONE
 
     def _serving(self, group_id: str) -> Group | None:
         """The group, or None when there is none. Raises :class:`GroupError` while not serving."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from slackwater.devbroker.group.consumer_group import ConsumerGroup, by_topic
+from slackwater.devbroker.group.consumer.group import ConsumerGroup, by_topic
 from slackwater.devbroker.group.group import Group, GroupState, Member
 from slackwater.devbroker.group.rebalance import Rebalancer
 from slackwater.devbroker.group.store import (

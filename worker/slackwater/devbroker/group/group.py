@@ -123,11 +123,11 @@ class Member:
 
 
 class GroupError(Exception):
-    """A request that is refused with ``code``."""
+    """A request that is refused with ``code``; ``text`` goes to the client, if its answer takes one."""
 
-    def __init__(self, code: ErrorCode) -> None:
+    def __init__(self, code: ErrorCode, text: str = "") -> None:
         super().__init__(code.name)
-        self.code = code
+        self.code, self.text = code, text
 
 
 class Group:

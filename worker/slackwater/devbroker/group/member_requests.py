@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from slackwater.devbroker.group.config import GroupConfig
 from slackwater.devbroker.group.group import (
@@ -41,20 +41,9 @@ class JoinHandler:
         self._groups = groups
         self._make_member_id = make_member_id
 
-    def handle(self, request: m.JoinGroupRequest, version: int, client: Client, reply: JoinReply) -> None:
-        """One JoinGroup; ``reply`` is called now or when the join phase ends."""
-        try:
-            self._join(_Join(request, version, client, reply))
-        except GroupError as exc:
-            reply(refusal(request.member_id, exc.code))
-
-    def _join(self, join: _Join) -> None:
+    def handle(self, join: Join) -> None:
+        """One JoinGroup; its reply is called now or when the join phase ends. Raises :class:`GroupError`."""
         request = join.request
-        if not request.group_id:
-            raise GroupError(ErrorCode.INVALID_GROUP_ID)
-        low, high = self._config.min_session_timeout_ms, self._config.max_session_timeout_ms
-        if not low <= request.session_timeout_ms <= high:
-            raise GroupError(ErrorCode.INVALID_SESSION_TIMEOUT)
         group = self._groups.get(request.group_id)
         if group is None:
             group = self._new_group(request)
@@ -94,23 +83,23 @@ class JoinHandler:
 
     # -- without a member id
 
-    def _join_dynamic(self, group: Group, join: _Join) -> None:
+    def _join_dynamic(self, group: Group, join: Join) -> None:
         member_id = self._make_member_id(join.client.client_id)
-        if join.version < _MEMBER_ID_REQUIRED_FROM:
+        if not needs_member_id(join.request, join.version):
             self._add(group, join, member_id)
             return
         group.pending_joins.add(member_id)
         self._rebalancer.watch(group, member_id, join.request.session_timeout_ms)
         join.reply(refusal(member_id, ErrorCode.MEMBER_ID_REQUIRED))
 
-    def _join_static(self, group: Group, join: _Join, instance_id: str) -> None:
+    def _join_static(self, group: Group, join: Join, instance_id: str) -> None:
         member_id = self._make_member_id(instance_id)
         if instance_id in group.static_ids:
             self._replace(group, join, instance_id, member_id)
         else:
             self._add(group, join, member_id)
 
-    def _add(self, group: Group, join: _Join, member_id: str) -> None:
+    def _add(self, group: Group, join: Join, member_id: str) -> None:
         request = join.request
         if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
             group.newcomer = True
@@ -133,7 +122,7 @@ class JoinHandler:
 
     # -- a static member comes back
 
-    def _replace(self, group: Group, join: _Join, instance_id: str, new_id: str) -> None:
+    def _replace(self, group: Group, join: Join, instance_id: str, new_id: str) -> None:
         """Replaces the member with the same instance id at once (KIP-345)."""
         old_id, leader_before = group.static_ids[instance_id], group.leader
         member = group.replace_static(instance_id, new_id)
@@ -154,7 +143,7 @@ class JoinHandler:
         else:
             self._return_quietly(group, join, member, _Undo(old_id, leader_before, before))
 
-    def _return_quietly(self, group: Group, join: _Join, member: Member, undo: _Undo) -> None:
+    def _return_quietly(self, group: Group, join: Join, member: Member, undo: _Undo) -> None:
         """Stable and the same protocol name: same generation, and Sync gives the old assignment."""
         try:
             self._store.append([group.to_record()])
@@ -176,7 +165,7 @@ class JoinHandler:
 
     # -- with a member id
 
-    def _join_known(self, group: Group, join: _Join) -> None:
+    def _join_known(self, group: Group, join: Join) -> None:
         request = join.request
         if request.member_id in group.pending_joins:
             if request.group_instance_id is not None:
@@ -200,7 +189,7 @@ class JoinHandler:
         self._rebalancer.rebalance(group, f"{what}: {member.member_id}{_because(request)}")
 
 
-class _Join:
+class Join:
     """A JoinGroup and the values derived from it."""
 
     def __init__(self, request: m.JoinGroupRequest, version: int, client: Client, reply: JoinReply) -> None:
@@ -224,6 +213,20 @@ class _Undo:
         self.member_id = member_id
         self.leader = leader
         self.settings = settings
+
+
+def check_join(request: m.JoinGroupRequest, config: GroupConfig) -> None:
+    """The checks that look at the request alone. Raises :class:`GroupError`."""
+    if not request.group_id:
+        raise GroupError(ErrorCode.INVALID_GROUP_ID)
+    if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
+        raise GroupError(ErrorCode.INVALID_SESSION_TIMEOUT)
+
+
+def needs_member_id(request: m.JoinGroupRequest, version: int) -> bool:
+    """Whether a dynamic member has to join again with the id that it is given (KIP-394)."""
+    new = not request.member_id and request.group_instance_id is None
+    return new and version >= _MEMBER_ID_REQUIRED_FROM
 
 
 def refusal(member_id: str, error: ErrorCode) -> m.JoinGroupResponse:
@@ -304,23 +307,30 @@ def leave(
     Nothing is stored before the next leader's Sync (or before the group is Empty), so a
     coordinator that moves in between brings the members back.
     """
-    wanted = (
-        request.members
-        if version >= _BATCH_FROM
-        else [m.LeaveGroupRequestMember(member_id=request.member_id)]
-    )
     answers = [
         m.LeaveGroupResponseMember(
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
             error_code=_remove(group, member, rebalancer),
         )
-        for member in wanted
+        for member in members_to_leave(request, version)
     ]
     gone = [answer for answer in answers if answer.error_code == ErrorCode.NONE]
     if group is not None and gone and group.state in _WITH_MEMBERS:
         names = ", ".join(answer.group_instance_id or answer.member_id for answer in gone)
         rebalancer.rebalance(group, f"left: {names}")
+    return leave_answer(answers, version)
+
+
+def members_to_leave(request: m.LeaveGroupRequest, version: int) -> Sequence[m.LeaveGroupRequestMember]:
+    """Those that a LeaveGroup names; before version 3 it is one."""
+    if version >= _BATCH_FROM:
+        return request.members
+    return [m.LeaveGroupRequestMember(member_id=request.member_id)]
+
+
+def leave_answer(answers: list[m.LeaveGroupResponseMember], version: int) -> m.LeaveGroupResponse:
+    """The answer with each member's error."""
     if version < _BATCH_FROM:
         return m.LeaveGroupResponse(error_code=answers[0].error_code)
     return m.LeaveGroupResponse(members=answers)

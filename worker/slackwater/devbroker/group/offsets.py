@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from slackwater.devbroker.group.config import GroupConfig, TopicLookup
-from slackwater.devbroker.group.consumer_group import ConsumerGroup, ConsumerGroupError, Part
+from slackwater.devbroker.group.consumer.group import ConsumerGroup, Part
 from slackwater.devbroker.group.group import Group, GroupError, GroupState
 from slackwater.devbroker.group.rebalance import Rebalancer
 from slackwater.devbroker.group.store import GroupStore, GroupStoreError, OffsetRecord
@@ -15,7 +15,7 @@ from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.primitives import ZERO_UUID
 
 _TOPIC_IDS_FROM = 10
-_GROUP_ID_NOT_FOUND_FROM = 9
+_GROUP_ID_NOT_FOUND_FROM = _EPOCHS_FROM = 9
 _GROUPS_FROM = 8
 _TOP_LEVEL_ERROR_FROM = 2
 _REFRESHING = (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
@@ -125,14 +125,11 @@ class OffsetHandler:
     ) -> tuple[ErrorCode, dict[Part, ErrorCode]]:
         """The error of the commit as a whole, and of single partitions. It does not restart a session."""
         epoch = request.generation_id_or_member_epoch
-        if epoch < 0 and not group.members:
-            return ErrorCode.NONE, {}
-        if version < _GROUP_ID_NOT_FOUND_FROM:
-            return ErrorCode.UNSUPPORTED_VERSION, {}
         parts = [self._part(name, partition) for name, _, partition in valid]
         try:
-            return ErrorCode.NONE, group.check_commit(request.member_id, epoch, parts)
-        except ConsumerGroupError as exc:
+            of_parts = group.check_commit(request.member_id, epoch, parts, by_epoch=version >= _EPOCHS_FROM)
+            return ErrorCode.NONE, of_parts
+        except GroupError as exc:
             return exc.code, {}
 
     def _part(self, name: str, partition: m.OffsetCommitRequestPartition) -> Part:
@@ -189,7 +186,7 @@ class OffsetHandler:
         if consumers is not None:
             try:
                 consumers.check_fetch(request.member_id, request.member_epoch)
-            except ConsumerGroupError as exc:
+            except GroupError as exc:
                 answer.error_code = exc.code
                 return answer
         stored = self._store.image.group_offsets(request.group_id)

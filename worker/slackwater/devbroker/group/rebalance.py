@@ -278,22 +278,25 @@ class Rebalancer:
 
     def stop(self, groups: Iterable[Group]) -> None:
         """Ends every group and timer; parked requests get NOT_COORDINATOR."""
-        error = ErrorCode.NOT_COORDINATOR
         for group in groups:
             group.transition(GroupState.DEAD)
-            for member in group.members.values():
-                member.finish_join(
-                    m.JoinGroupResponse(member_id=member.member_id, error_code=error, protocol_name=None)
-                )
-                member.finish_sync(m.SyncGroupResponse(error_code=error))
+            self.finish_parked(group, ErrorCode.NOT_COORDINATOR)
         self._timers.clear()
 
+    def finish_parked(self, group: Group, error: ErrorCode) -> None:
+        """Answers every parked request with an error."""
+        for member in group.members.values():
+            member.finish_join(
+                m.JoinGroupResponse(member_id=member.member_id, error_code=error, protocol_name=None)
+            )
+            member.finish_sync(m.SyncGroupResponse(error_code=error))
+
     def forget(self, group: Group) -> None:
-        """Ends a group that has been deleted."""
+        """Ends a group that has been deleted, or is of the other protocol from now on."""
         group.transition(GroupState.DEAD)
         self._timers.cancel(_join_key(group))
         self._timers.cancel(_sync_key(group))
-        for member_id in group.pending_joins:
+        for member_id in (*group.members, *group.pending_joins):
             self.end_session(group, member_id)
 
 

@@ -78,8 +78,18 @@ class StoredTopicSize(Struct):
     partitions: int = f(INT32, default=0)
 
 
+class StoredProtocol(Struct):
+    """A protocol that a member of the classic protocol offers."""
+
+    name: str = f(STRING, default="")
+    metadata: bytes = f(BYTES, default=b"")
+
+
 class StoredConsumerMember(Struct):
-    """A member of the consumer protocol, with the partitions that it has, owes, and shall have."""
+    """A member of a group of the consumer protocol, with the partitions that it has, owes, and shall have.
+
+    ``session_timeout_ms`` and ``protocols``: of a member of the classic protocol; else -1, and none.
+    """
 
     member_id: str = f(STRING, default="")
     instance_id: str | None = f(STRING, nullable=0, default=None)
@@ -96,6 +106,8 @@ class StoredConsumerMember(Struct):
     assigned: list[StoredPartitions] = f(ARRAY(StoredPartitions), factory=list)
     revoking: list[StoredPartitions] = f(ARRAY(StoredPartitions), factory=list)
     target: list[StoredPartitions] = f(ARRAY(StoredPartitions), factory=list)
+    session_timeout_ms: int = f(INT32, default=-1)
+    protocols: list[StoredProtocol] = f(ARRAY(StoredProtocol), factory=list)
 
 
 class ConsumerGroupRecord(Message, versions=(0, 0), flexible=0):

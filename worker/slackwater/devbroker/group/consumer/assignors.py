@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from slackwater.devbroker.group.consumer_group import NO_PARTITIONS, ConsumerGroup, Part, Parts
+from slackwater.devbroker.group.consumer.group import NO_PARTITIONS, ConsumerGroup, Part, Parts
 
 
 def uniform(group: ConsumerGroup) -> dict[str, Parts]:
@@ -67,7 +67,9 @@ SERVER_ASSIGNORS: Mapping[str, Callable[[ConsumerGroup], dict[str, Parts]]] = {
     "uniform": uniform,
     "range": range_,
 }
-"""By name; the first is the default."""
+"""By name."""
+DEFAULT_ASSIGNOR = "uniform"
+"""Where no member names one."""
 
 
 def _readable(group: ConsumerGroup, member_id: str) -> Parts:

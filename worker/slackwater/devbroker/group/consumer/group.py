@@ -1,6 +1,6 @@
 """A group of the consumer protocol (KIP-848): members, epochs, who has what. No timers, storage or requests.
 
-As Kafka's ``ConsumerGroup`` and ``CurrentAssignmentBuilder`` (4.3). The group's epoch grows with each change
+As Kafka's ``ConsumerGroup`` and ``CurrentAssignmentBuilder`` (4.4). The group's epoch grows with each change
 of its members, their subscriptions or the topics. A *target* is computed for it, at most once in an interval.
 Each member moves to the target by itself, in its heartbeats: it first gives up what is not its own any more,
 and then takes what others have given up.
@@ -9,15 +9,16 @@ and then takes what others have given up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from uuid import UUID
 
-from slackwater.devbroker.group.group import Client
+from slackwater.devbroker.group.group import Client, GroupError, JoinProtocol
 from slackwater.devbroker.group.store import (
     ConsumerGroupRecord,
     StoredConsumerMember,
     StoredPartitions,
+    StoredProtocol,
     StoredTopicSize,
 )
 from slackwater.kafka import group_states
@@ -41,12 +42,12 @@ class ReconciliationState(Enum):
     """It waits for partitions that others have to give up."""
 
 
-class ConsumerGroupError(Exception):
-    """A request that is refused with ``code``; ``text`` goes to the client."""
+@dataclass(frozen=True, slots=True)
+class ClassicSettings:
+    """What a member of the classic protocol has said in its JoinGroup."""
 
-    def __init__(self, code: ErrorCode, text: str = "") -> None:
-        super().__init__(code.name)
-        self.code, self.text = code, text
+    session_timeout_ms: int
+    protocols: tuple[JoinProtocol, ...]
 
 
 @dataclass(slots=True)
@@ -70,6 +71,8 @@ class ConsumerMember:
     """The member's epoch when each partition was assigned to it."""
     topics: frozenset[str] = frozenset()
     """Those that it names, and those that its regular expression matches."""
+    classic: ClassicSettings | None = None
+    """Of a member of the classic protocol; its generation is :attr:`epoch`."""
 
 
 @dataclass(slots=True)
@@ -116,18 +119,31 @@ class ConsumerGroup:
         named = [each.assignor for each in self.members.values() if each.assignor]
         return max(dict.fromkeys(named), key=named.count, default=None)
 
-    def remove(self, member_id: str) -> None:
-        """Takes a member out; what it had is free."""
-        del self.members[member_id]
-        self.targets.pop(member_id, None)
-        self.epoch += 1
+    @property
+    def shared_protocols(self) -> frozenset[str] | None:
+        """The names that all members of the classic protocol offer; None: there are none of them."""
+        offers = [
+            {name for name, _ in each.classic.protocols} for each in self.members.values() if each.classic
+        ]
+        return frozenset(set.intersection(*offers)) if offers else None
 
-    def replace(self, old: ConsumerMember, member_id: str, client: Client) -> ConsumerMember:
+    def is_classic_but_for(self, members: Iterable[ConsumerMember]) -> bool:
+        """Whether all others are of the classic protocol."""
+        but = {each.member_id for each in members}
+        return all(each.classic is not None or each.member_id in but for each in self.members.values())
+
+    def remove(self, members: Iterable[ConsumerMember]) -> None:
+        """Takes members out; what they had is free."""
+        for member in members:
+            del self.members[member.member_id]
+            self.targets.pop(member.member_id, None)
+        self.epoch += 1
+        if not self.members:
+            self.target_epoch = self.epoch
+
+    def replace(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
         """A static member is back under another member id, with what it had."""
-        made = ConsumerMember(
-            member_id, old.instance_id, client, old.rack_id, old.rebalance_timeout_ms, old.names, old.regex,
-            old.assignor, assigned=old.assigned, since=dict.fromkeys(old.assigned, 0), topics=old.topics,
-        )  # fmt: skip
+        made = replace(old, member_id=member_id, epoch=0, previous_epoch=0)
         members, targets = list(self.members.values()), self.targets
         self.members = {each.member_id: each for each in (made if each is old else each for each in members)}
         targets[member_id] = targets.pop(old.member_id, NO_PARTITIONS)
@@ -148,71 +164,109 @@ class ConsumerGroup:
         self.targets = dict(assignor(self))
         self.target_epoch = self.epoch
 
-    def reconcile(self, member: ConsumerMember, owned: Parts | None) -> bool:
+    def reconcile(self, member: ConsumerMember, owned: Parts | None, *, subscribes_anew: bool) -> bool:
         """Moves a member to its target, as far as the others allow; whether ``assigned`` has changed.
 
-        ``owned``: what the member says that it holds; None: it has not said.
+        ``owned``: what the member says that it holds; None: it has not said. ``subscribes_anew``: its
+        subscription has changed, so that it loses what it does not subscribe to at once.
         """
         before = member.assigned
-        if member.state is ReconciliationState.UNREVOKED:
-            if not _gave_up(member.revoking, owned):
-                return False
-            # The next epoch, in which it is told what follows.
-            self._move(member, member.epoch + 1, owned)
-        elif member.state is ReconciliationState.UNRELEASED or member.epoch != self.target_epoch:
-            self._move(member, member.epoch, owned)
+        waits = member.state is ReconciliationState.UNREVOKED and not _gave_up(member.revoking, owned)
+        settled = member.state is ReconciliationState.STABLE and member.epoch == self.target_epoch
+        if not waits and not settled:
+            self._move(member, owned)
+        elif subscribes_anew:
+            self._drop_unsubscribed(member, owned)
         return member.assigned != before
 
-    def _move(self, member: ConsumerMember, epoch: int, owned: Parts | None) -> None:
-        target = self.targets.get(member.member_id, NO_PARTITIONS)
+    def _move(self, member: ConsumerMember, owned: Parts | None) -> None:
+        target = self._subscribed(member, self.targets.get(member.member_id, NO_PARTITIONS))
         kept, revoked, wanted = member.assigned & target, member.assigned - target, target - member.assigned
-        free = frozenset(part for part in wanted if not self.holder_of(part, member))
-        previous = member.epoch
+        since = {part: member.since.get(part, 0) for part in member.assigned}
         if revoked and not _gave_up(revoked, owned):
-            member.state, member.assigned, member.revoking = ReconciliationState.UNREVOKED, kept, revoked
-            member.epoch = epoch
+            self._revoke(member, kept, revoked)
         else:
+            free = self._free(member, wanted)
             member.state = ReconciliationState.UNRELEASED if free != wanted else ReconciliationState.STABLE
-            member.assigned, member.revoking, member.epoch = kept | free, NO_PARTITIONS, self.target_epoch
-        if member.epoch != previous:
-            member.previous_epoch = previous
+            member.assigned, member.revoking = kept | free, NO_PARTITIONS
+            if member.epoch != self.target_epoch:
+                member.previous_epoch, member.epoch = member.epoch, self.target_epoch
         member.since = {
-            part: member.since.get(part, member.epoch) for part in member.assigned | member.revoking
+            part: since.get(part, self.target_epoch) for part in member.assigned | member.revoking
         }
+
+    def _drop_unsubscribed(self, member: ConsumerMember, owned: Parts | None) -> None:
+        kept = self._subscribed(member, member.assigned)
+        revoked = member.revoking | member.assigned - kept
+        if kept != member.assigned and not _gave_up(revoked, owned):
+            self._revoke(member, kept, revoked)
+        member.assigned = kept
+        member.since = {part: member.since[part] for part in kept | member.revoking}
+
+    def _revoke(self, member: ConsumerMember, kept: Parts, revoked: Parts) -> None:
+        """The epoch stays until the member has given the partitions up."""
+        member.state, member.assigned, member.revoking = ReconciliationState.UNREVOKED, kept, revoked
+
+    def _subscribed(self, member: ConsumerMember, parts: Parts) -> Parts:
+        topics = {self.counts[topic][0] for topic in member.topics if topic in self.counts}
+        return frozenset(part for part in parts if part[0] in topics)
+
+    def _free(self, member: ConsumerMember, parts: Parts) -> Parts:
+        return frozenset(part for part in parts if not self.holder_of(part, member))
+
+    def must_join(self, member: ConsumerMember) -> bool:
+        """Whether a member of the classic protocol is told REBALANCE_IN_PROGRESS.
+
+        So it is when there is a new target, when it has to give up partitions, and when all that it waits for
+        is free.
+        """
+        if member.epoch < self.target_epoch or member.state is ReconciliationState.UNREVOKED:
+            return True
+        wanted = self.targets.get(member.member_id, NO_PARTITIONS) - member.assigned
+        waits = self._free(member, wanted) != wanted
+        return member.state is ReconciliationState.UNRELEASED and not waits
 
     def leave_for_a_while(self, member: ConsumerMember) -> None:
         """A static member leaves with epoch -2: what it had stays its own, and what it owed is given up."""
         member.previous_epoch, member.epoch = member.epoch, AWAY
         member.revoking, member.state = NO_PARTITIONS, ReconciliationState.STABLE
+        member.since = dict.fromkeys(member.assigned, 0)
 
     # -- checks ----------------------------------------------------------------------------------------
 
-    def check_commit(self, member_id: str, epoch: int, parts: Iterable[Part]) -> dict[Part, ErrorCode]:
-        """The error of each partition of an OffsetCommit. Raises :class:`ConsumerGroupError` for all.
+    def check_commit(
+        self, member_id: str, epoch: int, parts: Iterable[Part], *, by_epoch: bool
+    ) -> dict[Part, ErrorCode]:
+        """The error of each partition of an OffsetCommit. Raises :class:`GroupError` for all.
 
-        An older epoch is good for partitions that were assigned to the member no later.
+        An older epoch is good for partitions that were assigned to the member no later. ``by_epoch``: the
+        request is of a version that members of the consumer protocol may send.
         """
-        if epoch < 0 and not member_id:
-            raise ConsumerGroupError(ErrorCode.UNKNOWN_MEMBER_ID)
-        member = self.members.get(member_id)
-        if member is None:
-            raise ConsumerGroupError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if epoch < 0 and not self.members:
+            return {}
+        member = self._known(member_id)
+        if member.classic is None and not by_epoch:
+            raise GroupError(ErrorCode.UNSUPPORTED_VERSION)
         if epoch == member.epoch:
             return {}
+        stale = _stale(member)
         if epoch > member.epoch:
-            raise ConsumerGroupError(ErrorCode.STALE_MEMBER_EPOCH)
-        stale = ErrorCode.STALE_MEMBER_EPOCH
+            raise GroupError(stale)
         return {part: stale for part in parts if not 0 <= member.since.get(part, 1 << 31) <= epoch}
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Raises :class:`ConsumerGroupError` for an OffsetFetch of who is no member, or of another epoch."""
+        """Raises :class:`GroupError` for an OffsetFetch of who is no member, or of another epoch."""
         if member_id is None and epoch < 0:
             return
-        member = self.members.get(member_id or "")
-        if member is None:
-            raise ConsumerGroupError(ErrorCode.UNKNOWN_MEMBER_ID)
+        member = self._known(member_id or "")
         if epoch != member.epoch:
-            raise ConsumerGroupError(ErrorCode.STALE_MEMBER_EPOCH)
+            raise GroupError(_stale(member))
+
+    def _known(self, member_id: str) -> ConsumerMember:
+        member = self.members.get(member_id)
+        if member is None:
+            raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
 
     # -- storage ---------------------------------------------------------------------------------------
 
@@ -243,6 +297,11 @@ class ConsumerGroup:
                     assigned=_stored(each.assigned),
                     revoking=_stored(each.revoking),
                     target=_stored(self.targets.get(each.member_id, NO_PARTITIONS)),
+                    session_timeout_ms=each.classic.session_timeout_ms if each.classic else -1,
+                    protocols=[
+                        StoredProtocol(name=name, metadata=metadata)
+                        for name, metadata in (each.classic.protocols if each.classic else ())
+                    ],
                 )
                 for each in self.members.values()
             ],
@@ -270,9 +329,20 @@ class ConsumerGroup:
                 assigned=assigned,
                 revoking=revoking,
                 since=dict.fromkeys(assigned | revoking, max(stored.epoch, 0)),
+                classic=_settings(stored),
             )
             group.targets[stored.member_id] = _parts(stored.target)
         return group
+
+
+def _settings(stored: StoredConsumerMember) -> ClassicSettings | None:
+    protocols = tuple(JoinProtocol(each.name, each.metadata) for each in stored.protocols)
+    return ClassicSettings(stored.session_timeout_ms, protocols) if protocols else None
+
+
+def _stale(member: ConsumerMember) -> ErrorCode:
+    """The error of another epoch than the member's."""
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
 
 def _gave_up(revoked: Parts, owned: Parts | None) -> bool:

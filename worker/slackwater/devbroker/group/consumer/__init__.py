@@ -1,0 +1,1 @@
+"""Groups of the consumer protocol (KIP-848), and members of the classic protocol in them."""
