@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after this time")
     parser.add_argument("--trouble", default="", metavar="KINDS", help=f"only these: {', '.join(KINDS)}")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
-    parser.add_argument("--protocol", default="classic", choices=("classic", "consumer"))
+    parser.add_argument("--protocol", default="classic", choices=("classic", "consumer", "mixed"))
     options = parser.parse_args()
     trouble = tuple(filter(None, options.trouble.split(",")))
     if unknown := set(trouble) - set(KINDS):

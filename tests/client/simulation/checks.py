@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slackwater.devbroker.group.store import OffsetRecord
 from slackwater.kafka.structs import TopicPartition
@@ -27,6 +27,16 @@ class Broken(AssertionError):
     def __init__(self, rule: str, text: str) -> None:
         super().__init__(f"{rule}: {text}")
         self.rule = rule
+
+
+def is_of_consumer_protocol(group: dict[str, Any]) -> bool:
+    """Whether the group, as the coordinator describes it, is one of the consumer protocol."""
+    return "epoch" in group
+
+
+def generation_of(group: dict[str, Any]) -> int:
+    """The group's generation, or epoch."""
+    return int(group["epoch"] if is_of_consumer_protocol(group) else group["generation"])
 
 
 class Checks:
@@ -105,13 +115,13 @@ class Checks:
                 )
 
     def may_commit(self, pod: Pod, tp: TopicPartition) -> bool:
-        """Whether the coordinator takes this pod for a member of the current generation; of the consumer
-        protocol, for a member to which the partition is assigned."""
+        """Whether the coordinator takes this pod for a member of the current generation; in a group of the
+        consumer protocol, for a member to which the partition is assigned."""
         group = self._site.coordination.described()
         if group is None:
             return False
         generation, member_id = pod.identity
-        if self._site.scenario.protocol == "consumer":
+        if is_of_consumer_protocol(group):
             topic_id = str(id_of(tp.topic))
             return any(
                 tp.partition in member[how].get(topic_id, ())
@@ -189,13 +199,21 @@ class Checks:
             log.tp for topic in {t for pod in pods for t in pod.topics} for log in site.logs.topics[topic]
         }
         owned = Counter(tp for pod in pods for tp in pod.held)
-        if site.scenario.protocol == "classic" and not any(pod.leads for pod in pods):
+        if not is_of_consumer_protocol(group) and not any(pod.leads for pod in pods):
             # A static leader that comes back at JoinGroup v8 and below is not told that it leads (KIP-814),
             # so nobody sees new partitions: as with Java's clients, until the next rebalance.
-            if max(site.versions[m.JoinGroupRequest.api_key]) >= 9:
+            old = max(site.versions[m.JoinGroupRequest.api_key]) < 9
+            # Nor is anybody where the last member of the consumer protocol was replaced.
+            if not old and not site.coordination.store.was_migrated:
                 return "no pod leads"
             self.counts["nobody leads"] += 1
-            wanted = wanted & set(owned)
+            wanted = wanted & set(owned) if old else wanted
+        store = site.coordination.store
+        if generation_of(group) == store.migrated_at and wanted - set(owned):
+            # As in Kafka, what nobody had when members changed their protocol in place has nobody until the
+            # next rebalance: a topic's new partition, or one that was changing hands.
+            self.counts["left out"] += 1
+            wanted = {tp for tp in wanted if tp in owned or tp.partition >= store.counts.get(tp.topic, 0)}
         if set(owned) != wanted or any(count > 1 for count in owned.values()):
             return f"owned {sorted(owned.items())} of {sorted(wanted)}"
         for pod in pods:

@@ -9,7 +9,7 @@ from typing import Any
 
 from slackwater.devbroker.group import GroupConfig, GroupCoordinator, MemoryGroupStore
 from slackwater.devbroker.group.config import TopicLookup
-from slackwater.devbroker.group.store import OffsetRecord, Record
+from slackwater.devbroker.group.store import ConsumerGroupRecord, GroupRecord, OffsetRecord, Record
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.frame import RequestHeader
 from slackwater.kafka.wire.schema import Request, Response
@@ -19,11 +19,18 @@ Committer = tuple[str, m.OffsetCommitRequest]
 
 
 class WatchedStore(MemoryGroupStore):
-    """What is stored survives every move. ``on_offset`` hears of each offset before it is stored."""
+    """What is stored survives every move. ``on_offset`` hears of each offset before it is stored.
 
-    def __init__(self, on_offset: Callable[[OffsetRecord, int], None]) -> None:
+    ``was_migrated``: the group was one of the consumer protocol. ``migrated_at``: the generation at which it
+    changed its protocol last; -1: never. ``counts``: the partitions of each topic then.
+    """
+
+    def __init__(self, topics: TopicLookup, on_offset: Callable[[OffsetRecord, int], None]) -> None:
         super().__init__()
+        self._topics = topics
         self._on_offset = on_offset
+        self.was_migrated, self.migrated_at = False, -1
+        self.counts: dict[str, int] = {}
 
     def append(self, records: Sequence[Record]) -> None:
         """Stores."""
@@ -31,7 +38,17 @@ class WatchedStore(MemoryGroupStore):
             if isinstance(record, OffsetRecord) and not record.deleted:
                 known = self.image.group_offsets(record.group_id).get(record.topic, {}).get(record.partition)
                 self._on_offset(record, known.offset if known is not None else -1)
+            if isinstance(record, ConsumerGroupRecord):
+                self.was_migrated = True
+                if record.group_id in self.image.groups:
+                    self._migrates(record.epoch)
+            elif isinstance(record, GroupRecord) and record.group_id in self.image.consumer_groups:
+                self._migrates(record.generation)
         super().append(records)
+
+    def _migrates(self, generation: int) -> None:
+        self.migrated_at = generation
+        self.counts = {name: self._topics.partition_count(name) or 0 for name in self._topics.names()}
 
 
 class Coordination:
@@ -46,7 +63,7 @@ class Coordination:
         on_offset: Callable[[OffsetRecord, int], None],
     ) -> None:
         self._loop, self._story, self._topics, self._config = loop, story, topics, config
-        self.store = WatchedStore(on_offset)
+        self.store = WatchedStore(topics, on_offset)
         self._ids = count(1)
         self.node: int | None = None
         self.active: GroupCoordinator | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from slackwater.kafka.consumer.listener import ConsumerRebalanceListener
 from slackwater.kafka.errors import (
     CommitFailedError,
     FencedInstanceIdError,
+    GroupIdNotFoundError,
     InconsistentGroupProtocolError,
     KafkaError,
     NoBrokersAvailable,
@@ -25,17 +27,19 @@ if TYPE_CHECKING:
     from tests.client.simulation.site import Site
 
 _COMMIT_TIMEOUT_MS = 8_000
+_REFUSED = (CommitFailedError, RebalanceInProgressError, FencedInstanceIdError, GroupIdNotFoundError)
 
 
 class Pod(ConsumerRebalanceListener):
     """A pod in a slot. ``held`` is what its listener was told; ``following`` the next record due of each."""
 
-    def __init__(self, site: Site, slot: Slot, name: str, assignors: tuple[str, ...]) -> None:
+    def __init__(self, site: Site, slot: Slot, name: str, assignors: tuple[str, ...], protocol: str) -> None:
         self.site, self.slot, self.name = site, slot, name
         self.topics = slot.topics
         self.held: set[TopicPartition] = set()
         self.following: dict[TopicPartition, int] = {}
         self.fenced = False
+        self.joined_at = math.inf
         self.born_at = site.loop.time()
         self.stall_ms = 0.0
         self.wants_topics: tuple[str, ...] | None = None
@@ -50,8 +54,8 @@ class Pod(ConsumerRebalanceListener):
         scenario = site.scenario
         self._rng = random.Random(f"{scenario.seed}/{name}")
         servers = [f"b{node}:{node}" for node in site.brokers]
-        of_protocol: dict[str, Any] = {"group_protocol": scenario.protocol}
-        if scenario.protocol == "classic":
+        of_protocol: dict[str, Any] = {"group_protocol": protocol}
+        if protocol == "classic":
             of_protocol |= {
                 "partition_assignment_strategy": assignors,
                 "session_timeout_ms": scenario.session_ms,
@@ -86,6 +90,10 @@ class Pod(ConsumerRebalanceListener):
             return -1, ""
         return membership.generation, membership.member_id
 
+    def had_place_before(self, other: Pod) -> bool:
+        """Whether it lives, and was the member of the other's slot before that was started."""
+        return self.slot is other.slot and not self.fenced and self.joined_at < other.born_at
+
     @property
     def leads(self) -> bool:
         """Whether it believes that it leads the group."""
@@ -110,6 +118,9 @@ class Pod(ConsumerRebalanceListener):
             await self._fenced(exc)
         except UnreleasedInstanceIdError:
             site.refused(self)
+        except GroupIdNotFoundError:
+            # The group is a classic one again; a pod of that protocol may have this one's instance id.
+            site.restart(self)
         except InconsistentGroupProtocolError as exc:
             if len(site.scenario.phases) == 1:
                 site.checks.fail("unexpected error", f"{self.name}: {exc!r}")
@@ -179,7 +190,7 @@ class Pod(ConsumerRebalanceListener):
         wanted = None if offsets is None else {tp: OffsetAndMetadata(o) for tp, o in offsets.items()}
         try:
             await self.consumer.commit(wanted, timeout_ms=_COMMIT_TIMEOUT_MS)
-        except (CommitFailedError, RebalanceInProgressError, FencedInstanceIdError) as exc:
+        except _REFUSED as exc:
             site.checks.counts[type(exc).__name__] += 1
             site.story.tell(self.name, f"commit refused: {type(exc).__name__}")
             self._again(offsets)
@@ -232,6 +243,7 @@ class Pod(ConsumerRebalanceListener):
         if self.dead:
             return
         self.site.story.tell(self.name, f"assigned {_names(assigned)}")
+        self.joined_at = min(self.joined_at, self.site.loop.time())
         self.site.checks.assigned(self, assigned)
         self.held.update(assigned)
         await self._dawdle()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from slackwater.devbroker.group import GroupConfig
+
 EAGER = ("range", "roundrobin", "sticky")
 UPGRADE = (("range",), ("cooperative-sticky", "range"), ("cooperative-sticky",))
 """The lists of assignors by which a live group goes from eager to cooperative, in two bounces (KIP-429)."""
@@ -52,8 +54,8 @@ class Scenario:
     """One seed's story before it is told. All times in ms."""
 
     seed: int
-    protocol: str
-    """``classic`` or ``consumer`` (KIP-848)."""
+    protocols: dict[str, str]
+    """Of each slot's first pod, by the slot's name: ``classic`` or ``consumer`` (KIP-848)."""
     brokers: int
     age: str
     topics: dict[str, int]
@@ -72,8 +74,14 @@ class Scenario:
     @property
     def settle_within_ms(self) -> int:
         """How long after the last fault the group may take: sessions of the vanished end, a rebalance waits
-        for who does not come, a request is given up and repeated, and once more for the echo of a return."""
-        return 3 * self.session_ms + 4 * self.max_poll_ms + 3 * self.request_ms + 30_000
+        for who does not come, a request is given up and repeated, and once more for the echo of a return.
+
+        While members change their protocol, those that go in a classic group's first rebalance stay its
+        members for ``GroupConfig.new_member_join_timeout_ms``, as in Kafka.
+        """
+        migrates = any(happening.what == "migrate" for happening in self.happenings)
+        usual = 3 * self.session_ms + 4 * self.max_poll_ms + 3 * self.request_ms + 30_000
+        return usual + GroupConfig().new_member_join_timeout_ms if migrates else usual
 
     def work_off_ms(self, records: int) -> float:
         """How long these records may take if they all come to the slowest member: a poll's work at its
@@ -84,7 +92,8 @@ class Scenario:
 
 def draw(seed: int, trouble: tuple[str, ...] = (), protocol: str = "classic") -> Scenario:
     """The scenario of a seed: the same one every time. ``trouble``: only these kinds of it, and more.
-    ``protocol``: the group's; the story is the same otherwise."""
+    ``protocol``: the group's, or ``mixed``: of some members each, and members change it; the story is the
+    same otherwise."""
     rng = random.Random(seed)
     brokers = rng.choice((1, 2, 3, 3))
     topics = {"t": rng.randint(1, 6)}
@@ -103,11 +112,17 @@ def draw(seed: int, trouble: tuple[str, ...] = (), protocol: str = "classic") ->
     for _ in range(8 if trouble else rng.choice((0, 1, 2, 3, 4, 6))):
         kind = rng.choice(trouble or TROUBLE)
         happenings += _trouble(rng, kind, slots, brokers, topics, heal_at_ms)
+    protocols = {slot.name: protocol for slot in slots}
+    if protocol == "mixed":
+        own = random.Random(f"protocols of {seed}")
+        protocols = _mixture(own, slots)
+        for _ in range(own.choice((1, 1, 2, 3))):
+            happenings += _migration(own, slots, heal_at_ms)
     happenings.sort(key=lambda event: event.at_ms)
     max_poll_ms = rng.choice((6_000, 10_000, 20_000))
     return Scenario(
         seed=seed,
-        protocol=protocol,
+        protocols=protocols,
         brokers=brokers,
         age=rng.choice(("4.3", "4.3", "3.9", "2.8")) if protocol == "classic" else "4.3",
         topics=topics,
@@ -167,6 +182,29 @@ def _life(
             at += rng.randint(100, 3_000)
             happenings.append(Happening(at, "stop", slot.name))
             happenings.append(Happening(at + rng.randint(100, 2_000), "start", slot.name))
+    return happenings
+
+
+def _mixture(rng: random.Random, slots: tuple[Slot, ...]) -> dict[str, str]:
+    share = rng.choice((0.0, 0.0, 0.5, 1.0))
+    return {slot.name: "consumer" if rng.random() < share else "classic" for slot in slots}
+
+
+def _migration(rng: random.Random, slots: tuple[Slot, ...], until_ms: int) -> list[Happening]:
+    """Pods, one after the other, are restarted with one of the protocols, beside the old pod or after it.
+
+    ``value`` of a ``migrate``: whether it is the consumer protocol.
+    """
+    some = slots if rng.random() < 0.6 else tuple(slot for slot in slots if rng.random() < 0.5)
+    to_consumer = rng.random() < 0.6
+    at = rng.randint(1_000, until_ms)
+    happenings = []
+    for slot in some:
+        at += rng.choice((0, rng.randint(0, 300), rng.randint(0, 4_000)))
+        happenings.append(Happening(at, "migrate", slot.name, to_consumer))
+        how = rng.choice(("stop", "stop", "crash", "twin"))
+        happenings.append(Happening(at + 1, how, slot.name))
+        happenings.append(Happening(at + 1 + rng.choice((20, 200, 1_500)), "start", slot.name))
     return happenings
 
 

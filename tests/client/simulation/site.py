@@ -143,6 +143,8 @@ class Site:
         self._slots = {slot.name: slot for slot in scenario.slots}
         self._numbers = 0
         self._phase = 0
+        self._protocols = dict(scenario.protocols)
+        """Of the next pod of each slot."""
         self._stopping: dict[str, Pod] = {}
         self._births: dict[str, list[float]] = {}
         self._ended_at: dict[str, float] = {}
@@ -218,9 +220,10 @@ class Site:
         self._numbers += 1
         name = f"{slot.name}.{self._numbers}"
         assignors = self.scenario.phases[self._phase]
-        pod = self.pods[name] = Pod(self, slot, name, assignors)
+        protocol = self._protocols[slot.name]
+        pod = self.pods[name] = Pod(self, slot, name, assignors, protocol)
         self._births.setdefault(slot.name, []).append(self.loop.time())
-        self.story.tell(name, f"starts, instance {slot.instance}, {','.join(assignors)}")
+        self.story.tell(name, f"starts, instance {slot.instance}, {protocol}, {','.join(assignors)}")
         self._tasks[name] = self.loop.create_task(pod.run())
 
     def _pod_of(self, slot: str) -> Pod | None:
@@ -244,6 +247,13 @@ class Site:
         before = self.loop.time() - self._ended_at.get(pod.slot.name, -math.inf) < 1
         if not (later or beside or before) and self.coordination.moves < 3:
             self.checks.fail("fence", f"{pod.name} was fenced, and there is no other {pod.slot.instance}")
+        if not later and self.coordination.moves < 2:
+            group = self.coordination.described() or {"members": []}
+            ids = {member["member_id"] for member in group["members"]}
+            older = [other for other in self.live_pods() if other.had_place_before(pod)]
+            back = [other.name for other in older if other.identity[1] in ids]
+            if back:
+                self.checks.fail("fence", f"{back[0]} takes its place back from {pod.name}")
         if self._pod_of(pod.slot.name) is None:
             self.loop.call_later(1, self._replace, pod)
 
@@ -314,6 +324,9 @@ class Site:
         pod = self._pod_of(slot)
         if pod is not None:
             pod.wants_topics = tuple(self.rng.sample(list(self.scenario.topics), int(value)))
+
+    def _do_migrate(self, slot: str, value: float) -> None:
+        self._protocols[slot] = "consumer" if value else "classic"
 
     def _do_phase(self, who: str, value: float) -> None:
         self._phase = int(value)

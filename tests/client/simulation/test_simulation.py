@@ -26,6 +26,12 @@ SEEDS = range(24, 54)
 _HAPPENS_TOO = ("assigned", "revoked", "lost", "refused", "commits", "delivered", "twin", "stall", "topics")
 """With the consumer protocol, where nobody is fenced: who comes second is refused."""
 CONSUMER_SEEDS = range(1_049, 1_055)
+_HAPPENS_IN_BOTH = (
+    "assigned", "revoked", "lost", "fenced", "refused", "commits", "delivered", "migrate", "twin", "crash",
+    "stop", "nobody leads",
+)  # fmt: skip
+"""With members of both protocols, which change it with and without the pod before."""
+MIXED_SEEDS = range(12)
 
 
 def _run_all(seeds: range, protocol: str = "classic") -> Counter[str]:
@@ -49,9 +55,15 @@ def test_every_rule_holds_in_random_runs_of_the_consumer_protocol() -> None:
     assert not missing, f"{len(CONSUMER_SEEDS)} runs without {missing}"
 
 
+def test_every_rule_holds_in_random_runs_of_both_protocols() -> None:
+    counts = _run_all(MIXED_SEEDS, "mixed")
+    missing = [what for what in _HAPPENS_IN_BOTH if not counts[what]]
+    assert not missing, f"{len(MIXED_SEEDS)} runs without {missing}"
+
+
 @pytest.mark.long
 @pytest.mark.timeout(7_200)
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", ["classic", "consumer", "mixed"])
 def test_every_rule_holds_for_ten_thousand_seeds(protocol: str) -> None:
     first, end = (100_000, 110_000) if protocol == "classic" else (100_000, 103_000)
     _run_all(range(first, end), protocol)
@@ -65,6 +77,7 @@ def test_every_rule_holds_for_ten_thousand_seeds(protocol: str) -> None:
         pytest.param(1445, "consumer", id="a commit is refused when the member is dead"),
         pytest.param(1692, "consumer", id="a topic grows when a static member returns"),
         pytest.param(2139, "consumer", id="a topic is assigned that was just left"),
+        pytest.param(284, "mixed", id="a fenced member's commit is refused for another reason"),
     ],
 )
 def test_every_rule_holds_for_seeds_that_once_failed(seed: int, protocol: str) -> None:

@@ -84,7 +84,7 @@ _ANY_API = {
     "its message.format.version, or look up no times",
     E.INVALID_REPLICATION_FACTOR: "there are fewer brokers than the requested number of replicas",
     E.POLICY_VIOLATION: "the cluster's policy forbids it",
-    E.GROUP_ID_NOT_FOUND: "the group does not exist: it was empty and has expired, or was deleted",
+    E.GROUP_ID_NOT_FOUND: "the group does not exist (it has expired, or was deleted), or is of another type",
     E.NON_EMPTY_GROUP: "stop the group's members first",
     E.KAFKA_STORAGE_ERROR: "a disk of the broker fails; check its log",
     E.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than the topic's min.insync.replicas",

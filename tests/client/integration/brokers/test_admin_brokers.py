@@ -128,6 +128,7 @@ def test_the_cluster_is_described(admin: KafkaAdmin, broker: Broker) -> None:
     cluster = admin.describe_cluster()
     assert {f"{b.host}:{b.port}" for b in cluster.brokers} == {broker.bootstrap}
     assert cluster.cluster_id
+    assert admin.describe_features()["group.version"] == 1
 
 
 def test_offsets_are_listed_by_position_and_by_time(admin: KafkaAdmin, group: str, topic: str) -> None:

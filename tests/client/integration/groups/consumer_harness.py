@@ -176,6 +176,13 @@ def settled(group: list[Member], topic: str, partitions: int) -> bool:
     return whole and len(generations) == 1 and all(member.stable for member in group)
 
 
+def shared(running: list[Member], topic: str, partitions: int) -> bool:
+    """Whether the members have equal shares of a topic. By the consumer protocol a newcomer is settled with
+    nothing at first."""
+    sizes = {len(member.consumer.assignment()) for member in running}
+    return settled(running, topic, partitions) and sizes == {partitions // len(running)}
+
+
 def together(group: list[Member]) -> dict[TopicPartition, list[int]]:
     """What the members have read of each partition, in order."""
     read: dict[TopicPartition, list[int]] = {}

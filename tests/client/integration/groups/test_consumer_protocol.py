@@ -24,7 +24,7 @@ from tests.client.integration.groups.consumer_harness import (
     make_topic,
     members,
     produce,
-    settled,
+    shared,
     together,
     unique,
     whole,
@@ -35,12 +35,6 @@ from tests.support.wire.rawclient import RawClient, create_topic
 
 def options(bootstrap: str, group: str, **more: Any) -> dict[str, Any]:
     return harness.options(bootstrap, group, group_protocol="consumer", **more)
-
-
-def shared(running: list[Member], topic: str, partitions: int) -> bool:
-    """Whether the members have equal shares of a topic. A newcomer is settled with nothing at first."""
-    sizes = {len(member.consumer.assignment()) for member in running}
-    return settled(running, topic, partitions) and sizes == {partitions // len(running)}
 
 
 def test_partitions_move_one_by_one_and_each_record_is_read_once(broker: Any) -> None:

@@ -29,7 +29,7 @@ from tests.client.integration.groups.consumer_harness import (
     members,
     options,
     produce,
-    settled,
+    shared,
     unique,
 )
 from tests.support.waiting import WAIT_S, wait_until
@@ -119,11 +119,12 @@ class Flow:
 @contextmanager
 def group_of_three(bootstrap: str, topic: str, **more: Any) -> Iterator[tuple[dict[str, Any], list[Holder]]]:
     """The options without an instance, and three static members that share all partitions."""
-    same = options(bootstrap, unique("g"), session_timeout_ms=30_000, **more)
+    session = {} if more.get("group_protocol") == "consumer" else {"session_timeout_ms": 30_000}
+    same = options(bootstrap, unique("g"), **session, **more)
     with members() as running:
         holders = [Holder([topic], **same, group_instance_id=f"i-{n}") for n in range(3)]
         running += holders
-        wait_until(lambda: settled(running, topic, PARTITIONS), "three members")
+        wait_until(lambda: shared(running, topic, PARTITIONS), "three members")
         yield same, holders
 
 
@@ -187,9 +188,17 @@ class Successor(Holder):
         self.heard = RecordingListener()
         self.events, self.values, self.offsets, self.error = [], {}, {}, None
         self.began_at = self.first_at = 0.0
+        self._group, self._member, self._bootstrap = same["group_id"], member, same["bootstrap_servers"]
         self.consumer = KafkaConsumer(**same, group_instance_id=member)
         self.consumer.stand_by([topic], listener=self.heard)
         assert self.consumer.membership().state == "out"
+
+    def replace(self) -> None:
+        """Names the process that is the member."""
+        with KafkaAdmin(self._bootstrap) as admin:
+            group = admin.describe_groups([self._group]).unwrap()[self._group]
+        [member_id] = [member.member_id for member in group.members if member.instance_id == self._member]
+        self.consumer.replace_member(member_id, -1 if group.epoch is None else group.epoch)
 
     def take_over(self, offsets: Offsets, generation: int | None = None) -> None:
         """Returns with the first records."""
@@ -218,6 +227,7 @@ class Successor(Holder):
 def one_after_the_other(old: Holder, new: Successor, generation: int) -> float:
     """A whole takeover under a flow; the time from the call to the first records, in s."""
     wait_until(lambda: follow(new.consumer, old) and is_caught_up(new.consumer), "the log's end")
+    new.replace()
     new.take_over(old.hand_over(), generation)
     wait_until(lambda: isinstance(old.error, FencedInstanceIdError), "the fence")
     held = new.consumer.membership()
@@ -228,18 +238,22 @@ def one_after_the_other(old: Holder, new: Successor, generation: int) -> float:
 # -- the takeover ----------------------------------------------------------------------------------------
 
 
-def test_five_takeovers_in_a_row_under_a_steady_flow(broker: Any, record_property: Any) -> None:
+@pytest.mark.parametrize(("protocol", "count"), [("classic", 5), ("consumer", 3)])
+def test_takeovers_in_a_row_under_a_steady_flow(
+    broker: Any, record_property: Any, protocol: str, count: int
+) -> None:
     """No other member is notified, no record is lost, and none is delivered twice."""
     topic = make_topic(broker.bootstrap, PARTITIONS)
     took: list[float] = []
-    with group_of_three(broker.bootstrap, topic) as (same, holders), Flow(broker.bootstrap, topic) as flow:
+    group = group_of_three(broker.bootstrap, topic, group_protocol=protocol)
+    with group as (same, holders), Flow(broker.bootstrap, topic) as flow:
         wait_until(lambda: all(len(holder.values) == 2 for holder in holders), "records at all members")
         generation, events = holders[0].generation, quiet(holders)
         old: Holder = holders[1]
         mine, before = old.consumer.assignment(), dict(old.values)
         successors: list[Successor] = []
         try:
-            for _ in range(5):
+            for _ in range(count):
                 new = Successor(same, topic)
                 successors.append(new)
                 took.append(one_after_the_other(old, new, generation))

@@ -58,6 +58,37 @@ async def test_the_members_of_a_group_of_the_consumer_protocol_are_described() -
     assert [(member.member_id, member.instance_id) for member in described.members] == [("x", "i")]
 
 
+@pytest.mark.parametrize(
+    ("state", "epochs", "target", "at_rest"),
+    [
+        ("Stable", (7, 7), [0], True),
+        ("Reconciling", (7, -2), [0], True),  # a static member is away for a moment
+        ("Reconciling", (7, 6), [0], False),
+        ("Reconciling", (7, -2), [0, 1], False),  # the other is to get a partition
+        ("Assigning", (7, -2), [0], False),
+    ],
+)
+async def test_a_group_is_at_rest_where_no_partition_is_on_its_way(
+    state: str, epochs: tuple[int, ...], target: list[int], at_rest: bool
+) -> None:
+    def assigned(numbers: list[int]) -> m.ConsumerGroupDescribeResponseAssignment:
+        topic = m.ConsumerGroupDescribeResponseTopicPartitions(topic_name="t", partitions=numbers)
+        return m.ConsumerGroupDescribeResponseAssignment(topic_partitions=[topic])
+
+    members = [
+        m.ConsumerGroupDescribeResponseMember(
+            member_epoch=epoch, assignment=assigned([0]), target_assignment=assigned(target)
+        )
+        for epoch in epochs
+    ]
+    answer = m.ConsumerGroupDescribeResponseGroup(
+        group_id="g", group_state=state, group_epoch=7, assignment_epoch=7, members=members
+    )
+    described = await describe(FakeCoordinator([answer]))
+    assert (described.state, described.epoch, described.at_rest) == (state, 7, at_rest)
+    assert [member.epoch for member in described.members] == [*epochs]
+
+
 async def test_a_share_group_is_one_of_another_type() -> None:
     listed = m.ListGroupsResponseGroup(
         group_id="g", group_state="Stable", protocol_type="share", group_type="Share"

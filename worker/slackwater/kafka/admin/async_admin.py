@@ -159,6 +159,11 @@ class AsyncAdmin:
         """The cluster's id, controller and brokers."""
         return await topics.describe_cluster(self._cluster, self._attempts(timeout_ms))
 
+    async def describe_features(self, *, timeout_ms: int | None = None) -> dict[str, int]:
+        """The cluster's finalized features and their levels, such as ``group.version`` (KIP-584); none where
+        the brokers are older than features."""
+        return await topics.describe_features(self._cluster, self._attempts(timeout_ms))
+
     async def describe_configs(
         self, resources: Iterable[ConfigResource], *, timeout_ms: int | None = None
     ) -> PerItem[ConfigResource, dict[str, ConfigEntry]]:

@@ -8,16 +8,15 @@ from typing import Any, TypeVar
 from slackwater.kafka.admin.attempts import Attempts
 from slackwater.kafka.admin.results import GroupDescription, GroupListing, MemberDescription, PerItem
 from slackwater.kafka.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError, for_code
-from slackwater.kafka.group_states import DEAD
+from slackwater.kafka.group_states import DEAD, STABLE
 from slackwater.kafka.net.cluster import Cluster
 from slackwater.kafka.net.connection import ByVersion
-from slackwater.kafka.net.group_protocols import OtherGroup, describe_others
+from slackwater.kafka.net.group_protocols import OtherGroup, describe_others, partitions_of, state_of
 from slackwater.kafka.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     decode_assignment,
     decode_subscription,
 )
-from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError, ErrorCode
 
@@ -90,7 +89,15 @@ def _described(group: m.DescribeGroupsResponseGroup, node_id: int) -> GroupDescr
         )
     members = tuple(_member(group, member) for member in group.members)
     state = DEAD if group.error_code else group.group_state
-    return GroupDescription(group.group_id, state, group.protocol_type, group.protocol_data, members, node_id)
+    return GroupDescription(
+        group.group_id,
+        state,
+        group.protocol_type,
+        group.protocol_data,
+        members,
+        node_id,
+        at_rest=state == STABLE,
+    )
 
 
 def _is_dead(group: GroupDescription | KafkaError) -> bool:
@@ -111,18 +118,22 @@ def _other(group: OtherGroup | KafkaError, node_id: int) -> GroupDescription | K
             member.client_id,
             member.client_host,
             tuple(member.subscribed_topic_names),
-            tuple(
-                TopicPartition(topic.topic_name, partition)
-                for topic in member.assignment.topic_partitions
-                for partition in topic.partitions
-            ),
+            partitions_of(member.assignment),
             b"",
             b"",
+            member.member_epoch,
         )
         for member in group.members
     )
     return GroupDescription(
-        group.group_id, group.group_state, PROTOCOL_TYPE, group.assignor_name, members, node_id
+        group.group_id,
+        group.group_state,
+        PROTOCOL_TYPE,
+        group.assignor_name,
+        members,
+        node_id,
+        group.group_epoch,
+        state_of(group) == STABLE,
     )
 
 

@@ -134,7 +134,8 @@ class MemberDescription:
 
     ``assignment``: its partitions, empty outside Stable; ``None`` if the group is not of consumers, or the
     bytes could not be read. ``subscription``: the topics it asks for, likewise. ``metadata`` and
-    ``assignment_bytes``: as the member sent and got them.
+    ``assignment_bytes``: as the member sent and got them. ``epoch``: of a group with a member of the consumer
+    protocol; -2: it is away for a moment.
     """
 
     member_id: str
@@ -145,6 +146,7 @@ class MemberDescription:
     assignment: tuple[TopicPartition, ...] | None
     metadata: bytes
     assignment_bytes: bytes
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,9 @@ class GroupDescription:
     ``state``: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance``, ``Stable`` or ``Dead``; with a
     member of the consumer protocol (KIP-848) also ``Assigning`` or ``Reconciling``. ``protocol_type``:
     ``consumer`` for both protocols of consumers; of a ``share`` or ``streams`` group no members are shown.
-    ``protocol``: the assignor that was chosen. ``coordinator``: a node id.
+    ``protocol``: the assignor that was chosen. ``coordinator``: a node id. ``epoch``: the group's, with a
+    member of the consumer protocol. ``at_rest``: whether no partition is on its way between members, also
+    where members are away for a moment.
     """
 
     group_id: str
@@ -163,3 +167,5 @@ class GroupDescription:
     protocol: str
     members: tuple[MemberDescription, ...]
     coordinator: int
+    epoch: int | None = None
+    at_rest: bool = False

@@ -70,6 +70,7 @@ class KafkaAdmin:
     wait_for_topic = _blocking(AsyncAdmin.wait_for_topic)
     wait_for_topic_deleted = _blocking(AsyncAdmin.wait_for_topic_deleted)
     describe_cluster = _blocking(AsyncAdmin.describe_cluster)
+    describe_features = _blocking(AsyncAdmin.describe_features)
     describe_configs = _blocking(AsyncAdmin.describe_configs)
     alter_configs = _blocking(AsyncAdmin.alter_configs)
     list_groups = _blocking(AsyncAdmin.list_groups)

@@ -210,3 +210,20 @@ async def describe_cluster(cluster: Cluster, attempts: Attempts) -> ClusterDescr
 
     outcome = await attempts.each([None], attempt)
     return outcome.unwrap()[None]
+
+
+async def describe_features(cluster: Cluster, attempts: Attempts) -> dict[str, int]:
+    """The finalized features and their levels (KIP-584), as the answer to ApiVersions has them."""
+    request = m.ApiVersionsRequest(
+        client_software_name=cluster.settings.client_software_name,
+        client_software_version=cluster.settings.client_software_version,
+    )
+
+    async def attempt(_: list[None]) -> Mapping[None, dict[str, int] | KafkaError]:
+        answer = await cluster.send_any(request, timeout_ms=attempts.left_ms)
+        if answer.error_code:
+            return {None: for_code(answer.error_code, "", api="ApiVersions")}
+        return {None: {feature.name: feature.max_version_level for feature in answer.finalized_features}}
+
+    outcome = await attempts.each([None], attempt)
+    return outcome.unwrap()[None]

@@ -297,6 +297,13 @@ class ConsumerCore:
         self.group.membership.request_rejoin(reason, self.group.now_ms())
         self.group.touch()
 
+    def expect_rebalance(self) -> None:
+        """Members are about to join or to leave."""
+        if self.group is None:
+            raise IllegalStateError(f"expect_rebalance(): {NO_GROUP}")
+        self.group.membership.expect_rebalance(self.group.now_ms())
+        self.group.touch()
+
     def final_notice(self) -> Notice | None:
         """The listener's notice when all partitions are given up at once; ``None``: none."""
         going = tuple(sorted(self.subscription.partitions))
@@ -325,6 +332,10 @@ class ConsumerCore:
         self.standby.prefetch(offsets)
         self.buffer.drop_stale()
         self.fetcher.wake()
+
+    def replace_member(self, member_id: str, epoch: int) -> None:
+        """The next join is in this member's place."""
+        self.standby.replace_member(member_id, epoch)
 
     def take_over(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], generation: int | None = None

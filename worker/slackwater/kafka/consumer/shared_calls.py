@@ -165,10 +165,23 @@ class ConsumerBase(ABC):
         wanted = {tp: at.offset for tp, at in check_offsets(offsets, "fetch").items()}
         self._call(self._core.prefetch, wanted)
 
+    def replace_member(self, member_id: str, epoch: int) -> None:
+        """The next join, by :meth:`subscribe` or :meth:`take_over`, is in the place of the process that is
+        the member with this ``group_instance_id`` now, alive or dead: it is fenced.
+
+        ``member_id``: its id, and ``epoch``: the group's, as ``describe_groups()`` of an admin client shows
+        them. By the consumer protocol (KIP-848) the broker refuses to let a second process join
+        (UNRELEASED_INSTANCE_ID) while the first one's session lives; by the classic protocol it does not, and
+        this call changes nothing. Raises :class:`IllegalStateError` without a ``group_instance_id``.
+        """
+        self._call(self._core.replace_member, member_id, epoch)
+
     def take_over(self, offsets: Offsets, generation: int | None = None) -> None:
-        """Ends the standby: joins the group under the ``group_instance_id`` with an empty member id, by which
-        the broker fences whoever had it (KIP-345). Returns at once; the following polls bring the rest. After
-        this it is an ordinary consumer that is subscribed.
+        """Ends the standby: joins the group under the ``group_instance_id``. Returns at once; the following
+        polls bring the rest. After this it is an ordinary consumer that is subscribed.
+
+        By the classic protocol the broker fences whoever was that member (KIP-345); by the consumer protocol
+        where :meth:`replace_member` has named it.
 
         A partition that is then assigned, and is in ``offsets``, starts there, with what was prefetched from
         there on, and asks nobody. ``offsets`` may be empty, and must be final: where the member that is taken
@@ -348,6 +361,12 @@ class ConsumerBase(ABC):
         ``reason`` goes to the broker's log (KIP-800). Raises :class:`IllegalStateError` without a group_id.
         """
         self._call(self._core.enforce_rebalance, reason or "the application asked for it")
+
+    def expect_rebalance(self) -> None:
+        """Members are about to join or to leave the group: by the consumer protocol (KIP-848) this one sends
+        its heartbeats 200 ms apart for some seconds, in whose answers it hears of it. By the classic protocol
+        it does nothing. Raises :class:`IllegalStateError` without a group_id."""
+        self._call(self._core.expect_rebalance)
 
     def bootstrap_connected(self) -> bool:
         """Whether a broker has been found."""

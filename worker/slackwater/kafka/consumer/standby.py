@@ -11,7 +11,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from slackwater.kafka.consumer.background import BackgroundTasks
-from slackwater.kafka.consumer.config.consumer_config import CONSUMER_PROTOCOL, ConsumerConfig
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.coordinator import ConsumerCoordinator
 from slackwater.kafka.consumer.fetch.buffer import FetchBuffer
 from slackwater.kafka.errors import IllegalStateError, KafkaError, KafkaTimeoutError, for_code
@@ -168,7 +168,7 @@ class Standby:
     def check(self) -> None:
         """Raises :class:`IllegalStateError` without a ``group_id`` or a ``group_instance_id``; raises what
         has ended the membership."""
-        self._static_group().require()
+        self._static_group("stand_by()").require()
 
     async def run(
         self, topics: Collection[str], pattern: str | re.Pattern[str] | None, timeout_ms: int
@@ -177,7 +177,7 @@ class Standby:
 
         Raises :class:`KafkaTimeoutError` where that takes longer; the caller ends the standby then.
         """
-        group = self._static_group()
+        group = self._static_group("stand_by()")
         self._cluster.track(topics, all_topics=pattern is not None)
         connections = StandbyConnections(
             self._cluster, group.group_id, topics, self._backoff,
@@ -191,19 +191,15 @@ class Standby:
             why = f": {connections.last_error}" if connections.last_error else ""
             raise KafkaTimeoutError(f"stand_by(): not ready within {timeout_ms} ms{why}") from None
 
-    def _static_group(self) -> ConsumerCoordinator:
-        if self._group is None:
+    def replace_member(self, member_id: str, epoch: int) -> None:
+        """The next join is in this member's place."""
+        self._static_group("replace_member()").membership.replace(member_id, epoch)
+
+    def _static_group(self, call: str) -> ConsumerCoordinator:
+        if self._group is None or self._config.group_instance_id is None:
             raise IllegalStateError(
-                "stand_by(): this needs a group_id, and a group_instance_id: that of the member to take over"
-            )
-        if self._config.group_protocol == CONSUMER_PROTOCOL:
-            raise IllegalStateError(
-                "stand_by(): not with group_protocol='consumer' yet: use 'classic' to take a member over"
-            )
-        if self._config.group_instance_id is None:
-            raise IllegalStateError(
-                "stand_by(): this needs a group_instance_id, that of the member to take over: only a static "
-                "member's place can be taken without a rebalance (KIP-345)"
+                f"{call}: this needs a group_id and a group_instance_id, that of the member to take over: "
+                "only a static member's place can be taken without a rebalance (KIP-345)"
             )
         return self._group
 

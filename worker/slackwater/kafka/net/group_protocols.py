@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from slackwater.kafka.errors import KafkaError, UnsupportedVersionError, for_code
+from slackwater.kafka.group_states import RECONCILING, STABLE
 from slackwater.kafka.net.connection import ByVersion
+from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 
@@ -20,6 +22,9 @@ _OTHER_TYPES = ("share", "streams")
 _LIST_WITH_TYPES = 5
 # UNSUPPORTED_VERSION: the feature group.version is 0 (KIP-848).
 _NO_SUCH_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+
+AWAY = -2
+"""The epoch of a static member that has left for a moment; it keeps its partitions for one session."""
 
 Send = Callable[[Any], Awaitable[Any]]
 """Sends a request, or a `ByVersion`, to the groups' coordinator, and returns the answer."""
@@ -49,6 +54,33 @@ async def describe_others(groups: Iterable[str], send: Send) -> dict[str, OtherG
         except KafkaError as error:
             found.update(dict.fromkeys(left, error))
     return found
+
+
+def partitions_of(
+    assignment: m.ConsumerGroupDescribeResponseAssignment,
+) -> tuple[TopicPartition, ...]:
+    """The partitions of a described member."""
+    return tuple(
+        TopicPartition(topic.topic_name, number)
+        for topic in assignment.topic_partitions
+        for number in topic.partitions
+    )
+
+
+def state_of(group: m.ConsumerGroupDescribeResponseGroup) -> str:
+    """The group's state; Stable, too, where Kafka says Reconciling for members that are away alone: none of
+    the others is to give up or to get a partition."""
+    if group.group_state != RECONCILING or group.assignment_epoch != group.group_epoch:
+        return group.group_state
+    settled = all(
+        member.member_epoch == AWAY
+        or (
+            member.member_epoch == group.group_epoch
+            and set(partitions_of(member.assignment)) == set(partitions_of(member.target_assignment))
+        )
+        for member in group.members
+    )
+    return STABLE if settled else group.group_state
 
 
 async def _described(groups: list[str], send: Send) -> dict[str, OtherGroup | KafkaError]:

@@ -148,7 +148,7 @@ TABLE: dict[type[Request[Any]], _Row] = {
         E.TOPIC_AUTHORIZATION_FAILED: Action.RETRY,
         E.FENCED_MEMBER_EPOCH: Action.REJOIN_LOSING,
         E.UNKNOWN_MEMBER_ID: Action.REJOIN_LOSING,
-        # The group was deleted; when joining: it is a group of another type.
+        # The group was deleted, or is a classic one again; a static member stops, and so does one that joins.
         E.GROUP_ID_NOT_FOUND: Action.REJOIN_LOSING,
         E.FENCED_INSTANCE_ID: Action.FENCED,
         **_fatal(

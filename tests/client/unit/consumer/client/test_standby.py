@@ -609,8 +609,10 @@ async def test_only_the_first_assignment_is_placed_by_the_takeover(face: Any, wi
     assert made.core.subscription.prefetched == {}
 
     def throw_out() -> None:
-        member = made.core.group.membership
-        member.on_commit_error(E.UNKNOWN_MEMBER_ID, member.identity, made.core.group.now_ms())
+        member, now = made.core.group.membership, made.core.group.now_ms()
+        member.beat_at_once(now)
+        (beat,), _ = member.poll(now)
+        member.on_response(beat, m.HeartbeatResponse(error_code=E.UNKNOWN_MEMBER_ID), now)
 
     # Thrown out, it is told that all is lost, and then returns as any static member does.
     await made.on_loop(throw_out)

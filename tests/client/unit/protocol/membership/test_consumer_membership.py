@@ -18,6 +18,8 @@ from slackwater.kafka.protocol.consumer_membership.member import (
     DISPLACED_PAUSE_MS,
     FAST_BEAT_MS,
     FAST_BEATS_MARGIN_MS,
+    FIRST_REBALANCE_PAUSE_MS,
+    REPLACE_TRIES,
     ConsumerMembership,
 )
 from slackwater.kafka.protocol.consumer_membership.states import TRANSITIONS
@@ -274,7 +276,47 @@ def test_a_static_member_that_was_displaced_stops() -> None:
     bench.answer(own, code=E.FENCED_INSTANCE_ID)
     bench.answer(bench.beat(), code=E.UNRELEASED_INSTANCE_ID)
     assert bench.member.state is State.DEAD
+    assert isinstance(bench.member.error, FencedInstanceIdError)
+
+
+def test_a_member_joins_in_the_place_of_another_process_until_it_is_let_in() -> None:
+    bench = Bench(static=True)
+    bench.member.replace("other", 4)
+    bench.subscribe()
+    for number in range(REPLACE_TRIES):
+        join = bench.beat(bench.now + 1_000 * number)
+        assert (join.ahead.member_id, join.ahead.member_epoch, join.ahead.instance_id) == ("other", -2, "i-0")
+        assert (join.request.member_id, join.request.member_epoch) == ("m", 0)
+        if number < REPLACE_TRIES - 1:  # the other has joined again between the two
+            bench.answer(join, code=E.UNRELEASED_INSTANCE_ID)
+    bench.answer(join, 4, {T: [0]})
+    assert bench.member.snapshot().returned
+    bench.tell()
+    acknowledged = bench.beat()
+    assert acknowledged.ahead is None
+    bench.answer(acknowledged, 5)
+    assert not bench.member.snapshot().returned, "partitions have moved since"
+
+
+def test_a_process_that_does_not_let_go_is_left_in_its_place() -> None:
+    bench = Bench(static=True)
+    bench.member.replace("other", 4)
+    bench.subscribe()
+    for number in range(REPLACE_TRIES):
+        bench.answer(bench.beat(bench.now + 1_000 * number), code=E.UNRELEASED_INSTANCE_ID)
     assert isinstance(bench.member.error, UnreleasedInstanceIdError)
+
+
+def test_a_rebalance_that_is_expected_is_heard_of_soon() -> None:
+    bench = Bench()
+    bench.settle(0)
+    bench.calm()
+    bench.member.expect_rebalance(bench.now)
+    bench.answer(bench.beat())
+    bench.silent(bench.now + FAST_BEAT_MS - 1)
+    bench.answer(bench.beat(bench.now + 1))
+    bench.calm()
+    bench.silent(bench.now + INTERVAL_MS - 1)
 
 
 def test_a_static_member_whose_join_was_heard_but_not_answered_releases_its_own_epoch() -> None:
@@ -307,6 +349,45 @@ def test_a_join_that_is_refused_for_good_ends_the_member(code: int, error: type[
     assert bench.member.state is State.DEAD
     assert isinstance(bench.member.error, error)
     assert bench.member.poll(bench.now) == ([], NEVER_MS)
+
+
+def test_a_join_waits_for_the_first_rebalance_of_a_classic_group() -> None:
+    """Each attempt sends the classic members to join anew."""
+    bench = Bench()
+    bench.subscribe()
+    bench.answer(bench.beat(), code=E.UNKNOWN_SERVER_ERROR)
+    bench.silent(bench.now + FIRST_REBALANCE_PAUSE_MS - 1)
+    join = bench.beat(bench.now + 1)
+    assert (join.request.member_epoch, join.request.subscribed_topic_names) == (0, ["t"])
+
+
+def test_a_static_member_of_a_group_that_is_classic_again_does_not_take_its_place_back() -> None:
+    """A classic member may have its instance id, and a join would be accepted."""
+    bench = Bench(static=True)
+    bench.settle(0)
+    bench.answer(bench.beat(bench.now + FAST_BEAT_MS), code=E.GROUP_ID_NOT_FOUND)
+    assert isinstance(bench.member.error, GroupIdNotFoundError)
+    assert "one of the classic protocol" in str(bench.member.error)
+
+
+def test_a_static_member_that_a_commit_does_not_know_asks_whether_it_was_replaced() -> None:
+    """By a member of the classic protocol, whose place a join would take."""
+    bench = Bench(static=True)
+    bench.settle(0)
+    bench.calm()
+    bench.member.on_commit_error(E.UNKNOWN_MEMBER_ID, bench.member.identity, bench.now)
+    assert bench.member.in_group
+    bench.answer(bench.beat(), code=E.FENCED_INSTANCE_ID)
+    assert isinstance(bench.member.error, FencedInstanceIdError)
+
+
+@pytest.mark.parametrize("code", [E.FENCED_INSTANCE_ID, E.GROUP_ID_NOT_FOUND])
+def test_a_static_member_that_was_replaced_while_it_was_not_polled_stops(code: int) -> None:
+    bench = Bench(static=True, max_poll_interval_ms=60_000)
+    bench.settle(0)
+    bench.member.caller_leaves(bench.now)
+    bench.answer(bench.beat(bench.now + 60_000), code=code)
+    assert bench.member.state is State.DEAD
 
 
 @pytest.mark.parametrize(("static", "epoch"), [(False, -1), (True, -2)])

@@ -581,6 +581,21 @@ def test_leader_watches_the_partition_counts() -> None:
     assert bench.take(m.JoinGroupRequest).request.reason == "partitions of t changed"
 
 
+def test_where_nobody_leads_each_member_watches_its_own_topics() -> None:
+    """In a group with members of the consumer protocol, also when the last of them has been replaced."""
+    bench = Bench()
+    bench.subscribe()
+    bench.join(1, leader="")
+    assert bench.member.wanted_topics == {"t"}
+    bench.member.plan({"t": 1}, bench.now)
+    assert bench.sync().request.assignments == []
+    bench.tell()
+    bench.member.metadata_changed({"t": 1, "other": 5}, bench.now)
+    assert (bench.state(), bench.member.is_leader) == (State.STABLE, False)
+    bench.member.metadata_changed({"t": 2}, bench.now)
+    assert bench.take(m.JoinGroupRequest).request.reason == "partitions of t changed"
+
+
 # -- fences ----------------------------------------------------------------------------------------
 
 
@@ -642,6 +657,31 @@ def test_a_fenced_commit_fences_the_member() -> None:
     assert bench.member.error is None
     bench.member.on_commit_error(E.FENCED_INSTANCE_ID, bench.member.identity, bench.now)
     assert isinstance(bench.member.error, FencedInstanceIdError)
+    # In a group of the consumer protocol, a commit is not held to the instance id.
+    bench.member.on_commit_error(E.UNKNOWN_MEMBER_ID, bench.member.identity, bench.now)
+    assert bench.state() is State.DEAD
+
+
+def test_a_static_member_that_a_commit_does_not_know_asks_whether_it_was_replaced() -> None:
+    """In a group of the consumer protocol a commit is not held to the instance id, but a heartbeat is."""
+    bench = Bench()
+    bench.settle(0)
+    bench.poll()
+    bench.member.on_commit_error(E.UNKNOWN_MEMBER_ID, bench.member.identity, bench.now)
+    assert bench.state() is State.STABLE
+    bench.answer(bench.take(m.HeartbeatRequest), m.HeartbeatResponse(error_code=E.FENCED_INSTANCE_ID))
+    assert isinstance(bench.member.error, FencedInstanceIdError)
+
+
+def test_a_parked_join_that_has_to_be_sent_anew_has_the_id_that_it_was_given() -> None:
+    """Without it, it would replace a member of the consumer protocol that has replaced it."""
+    bench = Bench()
+    bench.subscribe()
+    join = bench.take(m.JoinGroupRequest)
+    again = m.JoinGroupResponse(member_id="m-1", error_code=E.REBALANCE_IN_PROGRESS, protocol_name=None)
+    bench.answer(join, again)
+    bench.now = bench.member.timers.retry_at
+    assert bench.take(m.JoinGroupRequest).request.member_id == "m-1"
 
 
 # -- the application -------------------------------------------------------------------------------

@@ -50,6 +50,13 @@ FAST_BEATS_MARGIN_MS = 2_000
 a broker computes an assignment once in ``group.consumer.assignment.interval.ms``, 1 s by default."""
 DISPLACED_PAUSE_MS = 1_000
 """How long a static member waits after FENCED_MEMBER_EPOCH: a successor that took its place joins first."""
+REPLACE_TRIES = 5
+"""How often a Join in another member's place is sent: one that finds itself fenced may join again first."""
+FIRST_REBALANCE_PAUSE_MS = 10_000
+"""How long a member waits that a classic group's first rebalance refuses: it takes some seconds
+(``group.initial.rebalance.delay.ms``, 3 s by default), and each attempt sends its members to join anew."""
+_DISPLACED = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_ID_NOT_FOUND)
+"""What a static member hears when another one may have its place, which it does not take back."""
 _FIRST_INTERVAL_MS = 5_000
 """The broker's default interval, until an answer says it."""
 _GENERATIONS_KEPT = 1_000
@@ -75,7 +82,7 @@ class ConsumerMembership:
 
     cooperative = True
     """Partitions are kept while others move."""
-    returned = join_is_under_way = False
+    join_is_under_way = False
     departed_member_id = ""
     """The member says itself, by a heartbeat, that it leaves."""
     leaves_by = m.ConsumerGroupHeartbeatRequest
@@ -135,6 +142,10 @@ class ConsumerMembership:
         """The epoch by which the next heartbeat says that the member is away."""
         self._may_be_member = False
         """The coordinator may count this process among the members, perhaps at an epoch that it has lost."""
+        self._predecessor, self._epoch_before, self._replaced = "", -1, 0
+        """The member id to end with the next Join, the group's epoch until then, and the tries so far."""
+        self.returned = False
+        """Whether the last Join was in another process's place, and no partition has moved since."""
 
     # -- state -------------------------------------------------------------------------------------
 
@@ -187,6 +198,7 @@ class ConsumerMembership:
             self.config.instance_id,
             is_leader=False,
             generations=tuple(self._generations),
+            returned=self.returned,
         )
 
     # -- calls of the application ------------------------------------------------------------------
@@ -217,6 +229,11 @@ class ConsumerMembership:
             if not regex and self.notices.keep_subscribed(topics, self._owned()):
                 self._advance(now_ms)
             self._reconcile(now_ms)
+
+    def replace(self, member_id: str, epoch: int) -> None:
+        """The next Join is in the place of the member that has this instance id under ``member_id``, which is
+        fenced by it: the coordinator refuses an instance id whose member lives. ``epoch``: the group's."""
+        self._predecessor, self._epoch_before, self._replaced = member_id, epoch, 0
 
     def request_rejoin(self, reason: str, now_ms: int) -> None:
         """Does nothing: the coordinator assigns by itself (as in Java)."""
@@ -252,7 +269,7 @@ class ConsumerMembership:
         member_id = self.member_id if known and self.state not in (State.OUT, State.DEAD) else ""
         self._move(Event.LEAVE)
         self._forget_group()
-        self._leaving_epoch = None
+        self._leaving_epoch, self._predecessor = None, ""
         return member_id
 
     def leave_request(
@@ -331,13 +348,19 @@ class ConsumerMembership:
             }
         self._sent_at = now_ms
         request = requests.heartbeat(self.config, self.member_id, epoch, self._sending)
-        self._in_flight = Send(request, Lane.COORDINATOR, self.config.heartbeat_timeout_ms, self.identity)
+        ahead = None
+        if epoch == 0 and self._predecessor:
+            self._replaced += 1
+            ahead = requests.heartbeat(self.config, self._predecessor, RETURNS, {})
+        self._in_flight = Send(
+            request, Lane.COORDINATOR, self.config.heartbeat_timeout_ms, self.identity, ahead
+        )
         return self._in_flight
 
     # -- responses in --------------------------------------------------------------------------------
 
     def on_ahead(self, send: Send, response: Response | None) -> None:
-        """Nothing is sent ahead of a heartbeat."""
+        """The answer to the heartbeat in the predecessor's name says nothing that the Join's does not."""
 
     def on_response(self, send: Send, response: Response, now_ms: int) -> None:
         """The answer to ``send``. One to a request that was given up is ignored."""
@@ -364,8 +387,12 @@ class ConsumerMembership:
         self._interval_ms = max(response.heartbeat_interval_ms, 1)
         changed = response.member_epoch != self.generation
         self.generation, self._may_be_member = response.member_epoch, True
+        if changed:
+            self.returned = self.generation == self._epoch_before
+            self._generations.append(GenerationSeen(self.generation, False, now_ms))
         if self.state is State.JOINING:
             self._joins += 1
+            self._predecessor, self._epoch_before = "", -1
             self._move(Event.JOINED)
         elif self._acknowledges:
             self._move(Event.ACKNOWLEDGED)
@@ -373,7 +400,7 @@ class ConsumerMembership:
             target = requests.read_assignment(response.assignment)
             changed, self._target = changed or target != self._target, target
         if changed:
-            self._fast_until = now_ms + self._interval_ms + FAST_BEATS_MARGIN_MS
+            self._beat_fast(now_ms)
         self.timers.heartbeat_at = now_ms + self._beat_in_ms(now_ms)
         self._reconcile(now_ms)
 
@@ -423,10 +450,17 @@ class ConsumerMembership:
             self._die(error)
 
     def on_commit_error(self, code: int, identity: MemberIdentity, now_ms: int) -> None:
-        """An OffsetCommit sent with ``identity`` was refused; the code may concern the membership."""
+        """An OffsetCommit sent with ``identity`` was refused; the code may concern the membership.
+
+        A commit is not held to the instance id. A static member may have been replaced by one of the classic
+        protocol, which it must not replace in turn: the heartbeat that follows says so.
+        """
         dead = self.state is State.DEAD
         if code == ErrorCode.UNKNOWN_MEMBER_ID and identity == self.identity and self.in_group and not dead:
-            self._on_error(code, "", now_ms)
+            if self.returns:
+                self.beat_at_once(now_ms)
+            else:
+                self._on_error(code, "", now_ms)
         elif code == ErrorCode.NOT_COORDINATOR:
             self.coordinator_lost = True
 
@@ -437,6 +471,14 @@ class ConsumerMembership:
         """A request was refused for its epoch: a heartbeat is sent at once, whose answer has the new one."""
         self.timers.heartbeat_at = min(self.timers.heartbeat_at, now_ms)
 
+    def expect_rebalance(self, now_ms: int) -> None:
+        """Other members are about to come or to go: heartbeats are close for a while, the first at once."""
+        self._beat_fast(now_ms)
+        self.beat_at_once(now_ms)
+
+    def _beat_fast(self, now_ms: int) -> None:
+        self._fast_until = now_ms + self._interval_ms + FAST_BEATS_MARGIN_MS
+
     def commit_accepted(self, now_ms: int) -> None:
         """Does nothing: only heartbeats restart the session."""
 
@@ -445,29 +487,56 @@ class ConsumerMembership:
     def _on_error(self, code: int, message: str, now_ms: int) -> None:
         action = action_for(m.ConsumerGroupHeartbeatRequest, code)
         joining = self.state is State.JOINING
+        unreleased = joining and code == ErrorCode.UNRELEASED_INSTANCE_ID
         if action in (Action.RETRY, Action.FIND_COORDINATOR):
             self._retry(now_ms, lost=action is Action.FIND_COORDINATOR)
-        elif self._leaving_epoch is not None:
+        elif joining and code == ErrorCode.UNKNOWN_SERVER_ERROR:
+            self._wait_for_first_rebalance(now_ms)
+        elif self._leaving_epoch is not None and not (
+            self.returns and self.poll_expired and code in _DISPLACED
+        ):
             self._left()  # a member that the coordinator does not know, or knows as another, has left
-        elif action is Action.REJOIN_LOSING and not (joining and code == ErrorCode.GROUP_ID_NOT_FOUND):
+        elif action is Action.REJOIN_LOSING and not (
+            code == ErrorCode.GROUP_ID_NOT_FOUND and (joining or self.returns)
+        ):
             name = ErrorCode.name_of(code)
             self.diagnostics.epoch_ended(self.config.instance_id or self.member_id, name, now_ms)
             if self.returns and code == ErrorCode.FENCED_MEMBER_EPOCH:
                 self.timers.retry_at = now_ms + DISPLACED_PAUSE_MS
             self._lose(f"the broker answered {name}", now_ms)
-        elif code == ErrorCode.UNRELEASED_INSTANCE_ID and joining and self._may_be_member:
+        elif unreleased and self._may_be_member:
             # Epoch 0 is refused while an epoch of the instance id lives, also this process' own.
             self._leaving_epoch = RETURNS
-        elif code == ErrorCode.FENCED_INSTANCE_ID:
-            self._die(FencedInstanceIdError(explain(code, self.config, [])))
+        elif unreleased and self._predecessor and self._replaced < REPLACE_TRIES:
+            self._retry(now_ms, lost=False)
+        elif code == ErrorCode.FENCED_INSTANCE_ID or (unreleased and self._joins):
+            # A member whose instance id is taken when it joins again was displaced meanwhile.
+            what = explain(ErrorCode.FENCED_INSTANCE_ID, self.config, [])
+            self._die(FencedInstanceIdError(what))
         else:
             self._die(self._explained(code, message))
+
+    def _wait_for_first_rebalance(self, now_ms: int) -> None:
+        """A broker cannot migrate a classic group in its first rebalance; its members have to join anew."""
+        self._retry(now_ms, lost=False)
+        self.timers.retry_at = self.timers.heartbeat_at = now_ms + FIRST_REBALANCE_PAUSE_MS
+        log.warning(
+            "group %s: the broker answered UNKNOWN_SERVER_ERROR to the join, as it does while a classic "
+            "group has its first rebalance; joining again in %d ms",
+            self.config.group_id, FIRST_REBALANCE_PAUSE_MS,
+        )  # fmt: skip
 
     def _explained(self, code: int, message: str) -> KafkaError:
         assignors = [self._assignor] if self._assignor else []
         what = explain(code, self.config, assignors)
         if code == ErrorCode.UNSUPPORTED_VERSION:
             what += _NO_SUCH_PROTOCOL
+        elif code == ErrorCode.GROUP_ID_NOT_FOUND and self.in_group:
+            what = (
+                f"group {self.config.group_id!r}: this consumer is no member any more, and the group is one "
+                "of the classic protocol: a consumer of that protocol may have its group.instance.id "
+                f"{self.config.instance_id!r} now"
+            )
         elif message and what == f"group {self.config.group_id!r}":
             what += f" ({message})"
         return for_code(code, what, api="ConsumerGroupHeartbeat")
@@ -508,7 +577,6 @@ class ConsumerMembership:
             )  # fmt: skip
         self._move(Event.ASSIGNED)
         self._assigned_join, self._assigned_at = self._joins, now_ms
-        self._generations.append(GenerationSeen(self.generation, False, now_ms))
         if gone:
             self.notices.add(Notice(NoticeKind.REVOKED, gone))
         self.notices.add(Notice(NoticeKind.ASSIGNED, new, blocking=bool(new)))

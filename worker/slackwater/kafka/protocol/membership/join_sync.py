@@ -13,7 +13,12 @@ from slackwater.kafka.protocol.consumer_protocol import read_assignment
 from slackwater.kafka.protocol.diagnostics import Diagnostics
 from slackwater.kafka.protocol.membership import requests
 from slackwater.kafka.protocol.membership.history import MembershipStats, RebalanceHistory
-from slackwater.kafka.protocol.membership.leader import Lead, lead_from_description, lead_from_join
+from slackwater.kafka.protocol.membership.leader import (
+    Lead,
+    lead_from_description,
+    lead_from_join,
+    watch_of,
+)
 from slackwater.kafka.protocol.membership.requests import Lane, Send
 from slackwater.kafka.protocol.membership.state_machine import StateMachine
 from slackwater.kafka.protocol.membership.states import NET_MARGIN_MS, NEVER_MS, Event, State
@@ -136,6 +141,10 @@ class JoinSync:
             machine.lead = lead_from_description(described, machine.member_id, self._check.sent_topics)
         elif machine.is_leader:
             machine.lead = lead_from_join(response, audit=self._skip_sync, group_id=self._config.group_id)
+        elif not machine.leader_id:
+            # The broker assigns, since members of the consumer protocol are in the group (KIP-848). When the
+            # last of them has been replaced, nobody is told that it leads: so each watches its own topics.
+            machine.lead = watch_of(machine.member_id, machine.topics)
 
     # -- the leader's plan ---------------------------------------------------------------------------
 
@@ -145,6 +154,8 @@ class JoinSync:
         if lead is None or lead.wanted is None:
             return
         lead.supply(counts, racks)
+        if not machine.is_leader:
+            return
         assignor = self._assignors[machine.protocol_name]
         if lead.audit:
             self._audit(lead, assignor, now_ms)
@@ -179,7 +190,7 @@ class JoinSync:
     def metadata_changed(self, counts: Mapping[str, int], now_ms: int, racks: Racks | None) -> None:
         """Compares the metadata with the leader's plan; see :meth:`Membership.metadata_changed`."""
         machine, lead = self._machine, self._machine.lead
-        if lead is None or not machine.is_leader or machine.state not in _IN_GENERATION:
+        if lead is None or machine.state not in _IN_GENERATION:
             return  # A Join that is under way brings a new plan, made of newer counts.
         if changed := lead.changed(counts):
             machine.request_rejoin(f"partitions of {', '.join(changed)} changed", now_ms)
@@ -190,7 +201,8 @@ class JoinSync:
 
     def sync(self, now_ms: int) -> Send | None:
         """The Sync to send; ``None``: the leader has no plan yet."""
-        machine, lead, config = self._machine, self._machine.lead, self._config
+        machine, config = self._machine, self._config
+        lead = machine.lead if machine.is_leader else None
         if lead is not None and lead.plan is None and not self._skip_sync:
             return None
         plan = lead.encoded() if lead is not None and not self._skip_sync else {}
@@ -214,7 +226,7 @@ class JoinSync:
         self._check_return(response.assignment, now_ms)
         self._timers.succeeded()
         self._timers.heard(now_ms)
-        members = machine.lead.names if machine.lead is not None else None
+        members = machine.lead.names if machine.lead is not None and machine.is_leader else None
         self.history.synced(assignment.partitions, members, now_ms, returned=self.returned)
         self._stats.synced(
             now_ms - self.sync_sent_at,

@@ -162,6 +162,11 @@ def lead_from_join(response: m.JoinGroupResponse, *, audit: bool, group_id: str)
     return lead
 
 
+def watch_of(member_id: str, topics: frozenset[str]) -> Lead:
+    """What a member knows that no leader plans for: its own topics, whose partition counts it wants."""
+    return Lead({member_id: MemberSubscription(tuple(sorted(topics)))}, wanted=topics)
+
+
 def lead_from_description(described: Described, member_id: str, topics: frozenset[str]) -> Lead:
     """The members that DescribeGroups named, for a leader that returned as ``member_id`` with ``topics``.
 

@@ -193,6 +193,12 @@ class Membership:
         """
         self._machine.subscribe(frozenset(topics), now_ms)
 
+    def expect_rebalance(self, now_ms: int) -> None:
+        """Does nothing: all members of a rebalance wait for each other."""
+
+    def replace(self, member_id: str, epoch: int) -> None:
+        """Does nothing: a Join without a member id fences whoever has the instance id (KIP-345)."""
+
     def request_rejoin(self, reason: str, now_ms: int) -> None:
         """Joins again as soon as possible; ``reason`` goes to the broker's log (KIP-800)."""
         self._machine.request_rejoin(reason, now_ms)
@@ -239,6 +245,8 @@ class Membership:
 
     def metadata_changed(self, counts: Mapping[str, int], now_ms: int, racks: Racks | None = None) -> None:
         """A leader requests a rejoin when a topic of the group has got or lost partitions.
+
+        So does each member for its own topics where nobody leads, since the broker assigns.
 
         Also, if the leader has a rack itself (as in Java), when the ``racks`` of replicas have changed.
         """
@@ -426,9 +434,17 @@ class Membership:
             self._machine.die(error)
 
     def on_commit_error(self, code: int, identity: MemberIdentity, now_ms: int) -> None:
-        """An OffsetCommit sent with ``identity`` was refused; the code may concern the membership."""
-        if identity == self.identity and code in _MEMBER_ERRORS:
-            self._on_member_error(action_for(m.HeartbeatRequest, code), code, now_ms)
+        """An OffsetCommit sent with ``identity`` was refused; the code may concern the membership.
+
+        In a group with members of the consumer protocol a commit is not held to the instance id, so a static
+        member that was replaced hears UNKNOWN_MEMBER_ID. It must not join and replace its successor: the
+        heartbeat that follows says whether there is one.
+        """
+        if identity == self.identity and code in _MEMBER_ERRORS and self.state is not State.DEAD:
+            if code == ErrorCode.UNKNOWN_MEMBER_ID and self.config.instance_id is not None:
+                self.beat_at_once(now_ms)
+            else:
+                self._on_member_error(action_for(m.HeartbeatRequest, code), code, now_ms)
         elif code == ErrorCode.NOT_COORDINATOR:
             self._lose_coordinator()
 
@@ -502,6 +518,10 @@ class Membership:
         elif action in (Action.RETRY, Action.FIND_COORDINATOR):
             if action is Action.FIND_COORDINATOR:
                 self._lose_coordinator()
+            elif code == ErrorCode.REBALANCE_IN_PROGRESS and adopt:
+                # Members of the consumer protocol have come, and the parked Join has to be sent anew. Without
+                # its id, a static member would replace the one of them that may have replaced it.
+                self._machine.adopt_id(adopt)
             self.timers.back_off(now_ms)
             if send.lane is Lane.COORDINATOR:
                 self.timers.heartbeat_at = self.timers.retry_at

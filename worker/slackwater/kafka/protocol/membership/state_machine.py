@@ -49,7 +49,7 @@ class StateMachine:
         self.leader_id = ""
         self.protocol_name = ""
         self.lead: Lead | None = None
-        """The plan of the current generation, if this member leads it."""
+        """The plan of the current generation, if this member leads it; its own topics, if nobody leads."""
         self.missed_a_generation = False
         """Another member may have owned the partitions since, so the next assignment declares them lost."""
         self.topics: frozenset[str] = frozenset()
