@@ -119,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         "--fetch-wait-ms", type=int, default=0,
         help="how long a broker gathers records for an answer; 0: it answers with the first",
     )  # fmt: skip
+    parser.add_argument("--protocol", choices=("classic", "consumer"), default="classic", help="of the group")
     parser.add_argument("--dev-broker", action="store_true", help="in place of Kafka")
     return parser
 
@@ -138,10 +139,13 @@ def _round(options: argparse.Namespace, number: int) -> list[Roll]:
             "batchIntervalMs": options.batch_interval_ms,
             "sink": {"format": "parquet", "path": str(site.out), "maxAgeMs": options.max_age_ms},
         }
+        config["groupProtocol"] = options.protocol.capitalize()
+        if options.protocol == "consumer":
+            config["properties"] = {}
+        else:
+            config["properties"] = {"session.timeout.ms": "30000", "heartbeat.interval.ms": "1000"}
         if options.fetch_wait_ms:
-            config["properties"] = {
-                "session.timeout.ms": "30000",
-                "heartbeat.interval.ms": "1000",
+            config["properties"] |= {
                 "fetch.max.wait.ms": str(options.fetch_wait_ms),
                 "fetch.min.bytes": str(FETCH_MIN_BYTES),
             }

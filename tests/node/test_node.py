@@ -197,6 +197,34 @@ def test_scale_up_and_down(site: NodeSite, report: Report) -> None:
         report.add("scale 2 to 4, and back to 2", f"1 rebalance each; {cost.partition('; ')[2]}")
 
 
+def test_a_group_that_goes_over_to_the_consumer_protocol(site: NodeSite, report: Report) -> None:
+    with running(site, "orders/takeover.yaml", "consumer", 2) as group:
+        since = now_ms()
+        steps = []
+
+        def live() -> None:
+            group.change(kafka={"groupProtocol": "Consumer"}, pipeline={"image": NEW_IMAGE})
+            group.await_rolled(NEW_IMAGE, 2)
+            group.await_settled(2)
+            pod = min(group.uids())
+            site.pods.kill(site.namespace, pod)
+            until(lambda: restarts_of(group, pod) == 1, "a restart in place", 120)
+            group.await_settled(2)
+            steps.append(group.rebalances(since))
+            for count in (4, 2):
+                began = now_ms()
+                site.plane.kubectl("-n", site.namespace, "scale", "cg", "consumer", f"--replicas={count}")
+                group.await_settled(count)
+                steps.append(group.rebalances(began))
+
+        cost = under_load(group, live)
+        assert (steps[0], 0 < steps[1] <= 2, 0 < steps[2] <= 2) == (0, True, True), group.tell()
+        report.add(
+            "to the consumer protocol by takeover, kill -9, scale 2 to 4, and back to 2",
+            f"{steps[0]}, {steps[1]} and {steps[2]} epochs; {cost.partition('; ')[2]}",
+        )
+
+
 def test_a_drain_honours_the_budget(site: NodeSite, report: Report) -> None:
     with running(site, "orders/takeover.yaml", "drained", 2, rollout={"strategy": "Restart"}) as group:
         since = now_ms()

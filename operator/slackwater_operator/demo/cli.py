@@ -60,6 +60,13 @@ def register(subparsers: Any) -> None:
         "--replace", action="store_true", help="delete the demo's topics and group first if they exist"
     )
     demo.add_argument(
+        "--group-protocol",
+        choices=("classic", "consumer"),
+        default="classic",
+        help="how the workers are members of the group: by the classic protocol (the default), or by Kafka's "
+        "consumer protocol (KIP-848)",
+    )
+    demo.add_argument(
         "--spark",
         choices=("connect", "local"),
         default="connect",
@@ -150,6 +157,7 @@ async def _play(arguments: argparse.Namespace, console: Any, workplace: Workplac
         launch = Launch(
             _file(),
             bootstrap=bootstrap,
+            group_protocol=arguments.group_protocol.capitalize(),
             spark=arguments.spark,
             workdir=workplace.work,
             # Nothing of what the workers run changes: there is nothing that a preflight could find.
@@ -196,6 +204,7 @@ async def _play(arguments: argparse.Namespace, console: Any, workplace: Workplac
         seconds=figures.seconds,
         lag=figures.lag,
         differences=differences,
+        unit="epoch" if arguments.group_protocol == "consumer" else "rebalance",
         random_kill=figures.random_kill,
     )
     report.save(workplace.report)

@@ -133,10 +133,17 @@ class Scenario:
         await self._flow()
         await self._operation(f"kill -9 {victim}", 0, self._run.kill(victim, timeout_s=None))
         await self._flow()
-        await self._operation(f"scale {start} to {UP}", 1, self._run.set_replicas(UP, timeout_s=None))
+        up = self._run.set_replicas(UP, timeout_s=None)
+        await self._operation(f"scale {start} to {UP}", self._cost(UP - start), up)
         await self._flow()
-        await self._operation(f"scale {UP} to {DOWN}", 1, self._run.set_replicas(DOWN, timeout_s=None))
+        down = self._run.set_replicas(DOWN, timeout_s=None)
+        await self._operation(f"scale {UP} to {DOWN}", self._cost(UP - DOWN), down)
         self._next_records()
+
+    def _cost(self, members: int) -> int:
+        """The most rebalances that members cost which come or go together: by the classic protocol they wait
+        for each other, by the consumer protocol each is an epoch."""
+        return members if self._run.group.spec.kafka.group_protocol == "Consumer" else 1
 
     async def _operation(self, name: str, allowed: int, doing: Awaitable[OperationReport]) -> None:
         report = await self._done(f"the operation is done ({name})", doing)

@@ -22,7 +22,7 @@ from slackwater.kafka.errors import (
 from slackwater.kafka.group_states import DEAD, STABLE
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.net.connection import ByVersion
-from slackwater.kafka.net.group_protocols import OtherGroup, describe_others
+from slackwater.kafka.net.group_protocols import OtherGroup, describe_others, partitions_of, state_of
 from slackwater.kafka.protocol import offsets as o
 from slackwater.kafka.protocol.assignors import owner_of
 from slackwater.kafka.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
@@ -315,21 +315,16 @@ def _other_group(answer: OtherGroup | KafkaError) -> GroupView | KafkaError:
     if isinstance(answer, m.ListGroupsResponseGroup):
         member = MemberView(f"a {answer.group_type.lower()} group", None, frozenset(), synced=False)
         return GroupView(answer.group_state, (member,))
+    state = state_of(answer)
     # The assignor is the broker's, which no worker names.
-    return GroupView(
-        answer.group_state, tuple(_consumer(member, answer.group_state) for member in answer.members)
-    )
+    return GroupView(state, tuple(_consumer(member, state) for member in answer.members))
 
 
 def _consumer(answer: m.ConsumerGroupDescribeResponseMember, state: str) -> MemberView:
     return MemberView(
         member_id=answer.member_id,
         instance_id=answer.instance_id,
-        partitions=frozenset(
-            TopicPartition(topic.topic_name, number)
-            for topic in answer.assignment.topic_partitions
-            for number in topic.partitions
-        ),
+        partitions=frozenset(partitions_of(answer.assignment)),
         synced=state == STABLE,
         client_id=answer.client_id,
         host=answer.client_host,

@@ -28,6 +28,7 @@ class Launch:
         file: Path,
         *,
         bootstrap: str = "",
+        group_protocol: str = "",
         spark: str = "local",
         workdir: Path | WorkFolder | None = None,
         settings: RunSettings | None = None,
@@ -40,6 +41,7 @@ class Launch:
         Args:
             file: the ConsumerGroup's YAML.
             bootstrap: brokers to use in place of the file's; "": the file's.
+            group_protocol: the group protocol in place of the file's; "": the file's.
             spark: `connect`: one Spark Connect server for all workers; `local`: a session in each. Counts
                 only for engine spark without a remote of its own.
             workdir: the folder for configuration and logs; by default `.slackwater/NAME` where we are. One
@@ -53,7 +55,7 @@ class Launch:
             ResourceError: the file is wrong.
         """
         self._file = file
-        self._bootstrap = bootstrap
+        self._bootstrap, self._group_protocol = bootstrap, group_protocol
         self._rollout = rollout
         self._sink_format = sink_format
         self._secrets = secrets
@@ -151,6 +153,7 @@ class Launch:
     def _read(self) -> Source:
         source = read_source(self._file, Path.cwd())
         source = source.at(self._bootstrap) if self._bootstrap else source
+        source = source.joined_by(self._group_protocol) if self._group_protocol else source
         source = source.written_as(self._sink_format) if self._sink_format else source
         return source.rolled_by(self._rollout) if self._rollout else source
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from slackwater.runtime.config.worker_config import OF_CLASSIC_ALONE
 from slackwater_operator.api.v1alpha1 import yaml_file
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.kubernetes.object_api import Object
@@ -69,6 +70,13 @@ class Source:
     def at(self, bootstrap_servers: str) -> Source:
         """A copy with other brokers."""
         return self._with("kafka", bootstrapServers=bootstrap_servers)
+
+    def joined_by(self, group_protocol: str) -> Source:
+        """A copy with another group protocol, and without the properties that go with Classic alone."""
+        given = self.group.spec.kafka.properties
+        kept = {name: value for name, value in given.items() if name not in OF_CLASSIC_ALONE}
+        properties = given if group_protocol == "Classic" else kept
+        return self._with("kafka", groupProtocol=group_protocol, properties=properties)
 
     def on_spark(self, remote: str) -> Source:
         """A copy with a Spark Connect server, if the engine is spark and the resource names no server."""

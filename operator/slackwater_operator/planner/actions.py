@@ -110,6 +110,14 @@ class OpenGate:
 
 
 @dataclass(frozen=True)
+class AnnounceRebalance:
+    """Announces to members that others join or leave now: (pod name, address, port) of each. By the consumer
+    protocol they hear of it with their next heartbeats, which are close together from then on."""
+
+    pods: tuple[tuple[str, str, int], ...]
+
+
+@dataclass(frozen=True)
 class RemoveMembers:
     """Removes static members from Kafka's group by one LeaveGroup.
 
@@ -201,6 +209,7 @@ Action = (
     | DeletePod
     | WriteStatus
     | OpenGate
+    | AnnounceRebalance
     | RemoveMembers
     | DeleteKafkaGroup
     | SetFinalizers

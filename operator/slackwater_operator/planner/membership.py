@@ -7,7 +7,7 @@ offsets of the other are affected.
 from __future__ import annotations
 
 from slackwater_operator.model.statefulsets import Ordinals
-from slackwater_operator.planner.actions import OpenGate, RemoveMembers
+from slackwater_operator.planner.actions import AnnounceRebalance, OpenGate, RemoveMembers
 from slackwater_operator.planner.objects import apply_sets
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.snapshot import GROUP_ID_IN_USE, GroupSnapshot
@@ -144,6 +144,7 @@ def remove_orphans(context: PlanningContext, replicas: int) -> RemovalDecision:
         context.needs_fresh = True
         return decision
     context.acts.append(RemoveMembers(decision.remove, snapshot.member_ids(decision.remove)))
+    _announce(context)
     context.decided("membership", f"remove {', '.join(decision.remove)}", decision.reason)
     context.emit_after("MembersRemoved", decision.reason)
     return decision
@@ -163,8 +164,20 @@ def open_gates(context: PlanningContext) -> None:
     pods = [pod for pod in serving if pod is not None and pod.ip and not pod.deleting]
     if pods:
         context.acts.append(OpenGate(tuple((pod.name, pod.ip, pod.port) for pod in pods)))
+        _announce(context)
         context.decided("gate", "open", decision.reason)
         context.emit_after("GateOpened", decision.reason)
+
+
+def _announce(context: PlanningContext) -> None:
+    snapshot = context.snapshot
+    assert snapshot.group is not None
+    if snapshot.group.spec.kafka.group_protocol != "Consumer":
+        return
+    running = [snapshot.pod(worker.name) for worker in context.derived.workers if worker.running]
+    pods = tuple((pod.name, pod.ip, pod.port) for pod in running if pod is not None and pod.ip)
+    if pods:
+        context.acts.append(AnnounceRebalance(pods))
 
 
 def _moving(context: PlanningContext) -> frozenset[str]:

@@ -71,7 +71,6 @@ def worker_config(
         takeover_key_file: the file with the key that signs takeover requests; "" without takeovers.
     """
     kafka, given = group.spec.kafka, group.spec.pipeline
-    session_ms = group.session_timeout_ms
     # The image is no part of the file: with its default it is left out.
     pipeline = replace(
         given, image="", handler_path=tuple(handler_path), sink=replace(given.sink, path=sink_path)
@@ -80,11 +79,7 @@ def worker_config(
         "groupId": group.group_id,
         **_topics(group),
         "bootstrapServers": kafka.bootstrap_servers,
-        "properties": {
-            "session.timeout.ms": str(session_ms),
-            "heartbeat.interval.ms": str(min(DEFAULT_HEARTBEAT_INTERVAL_MS, session_ms // 3)),
-            **kafka.properties,
-        },
+        **_membership(group),
         **file_document(pipeline),
         **file_document(group.spec.delivery),
         "joinGateMs": join_gate_ms,
@@ -97,6 +92,17 @@ def worker_config(
     if telemetry := file_document(group.spec.telemetry):
         document["telemetry"] = telemetry
     return {name: document[name] for name in [*_ORDER.split(), *document] if name in document}
+
+
+def _membership(group: ConsumerGroup) -> dict[str, Any]:
+    given, session_ms = group.spec.kafka.properties, group.session_timeout_ms
+    if group.spec.kafka.group_protocol == "Consumer":
+        return {"properties": given, "groupProtocol": "Consumer"}
+    times = {
+        "session.timeout.ms": str(session_ms),
+        "heartbeat.interval.ms": str(min(DEFAULT_HEARTBEAT_INTERVAL_MS, session_ms // 3)),
+    }
+    return {"properties": {**times, **given}}
 
 
 def _registry(registry: Registry, folder: str = names.REGISTRY_FOLDER) -> dict[str, str]:

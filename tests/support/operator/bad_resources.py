@@ -463,6 +463,8 @@ REFUSED = [
     Bad("heartbeats that are too far apart for Kafka's session",
         {"spec/kafka/properties": {"heartbeat.interval.ms": "15001"}}, _PROPERTIES,
         "heartbeat.interval.ms must be at most a third of session.timeout.ms"),
+    Bad("a session by the consumer protocol", {"spec/kafka/groupProtocol": "Consumer"}, _PROPERTIES,
+        "require groupProtocol Classic"),
     Bad("the group by a property", _property("group.id", "mine"), _PROPERTIES, "set spec.groupId instead"),
     Bad("a member's name by a property", _property("group.instance.id", "one"), _PROPERTIES,
         "group.instance.id is set by Slackwater"),

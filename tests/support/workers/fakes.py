@@ -196,7 +196,16 @@ class FakeConsumer:
         self.closed = False
         self.snapshot = MembershipSnapshot("STABLE", -1, "", "w-0", False)
         self.listener: Any = None
+        self.replaced = ""
+        """The member id in whose place it joins."""
+        self.expects = 0
         cluster.instance_owner = self
+
+    def replace_member(self, member_id: str, epoch: int) -> None:
+        self.replaced = member_id
+
+    def expect_rebalance(self) -> None:
+        self.expects += 1
 
     def subscribe(self, topics: Collection[str] = (), pattern: str | None = None, *, listener: Any) -> None:
         self.listener = listener

@@ -201,9 +201,7 @@ class KafkaParts:
         self._letter_topic: Any = None
         self._engine: AnyEngine | None = None
         try:
-            self._client = ConsumerConfig.from_properties(
-                self._properties(), **self._options(), subscription_owner=owner
-            ).loaded()
+            self._client = ConsumerConfig.from_properties(self._properties(), **self._options()).loaded()
         except KafkaConfigurationError as exc:
             raise ConfigError(str(exc), file=file, field="properties") from exc
 
@@ -211,7 +209,10 @@ class KafkaParts:
         return self._config.consumer_properties
 
     def _options(self) -> dict[str, Any]:
+        # By the consumer protocol a subscription has no place for a mark: members are known by their ids.
+        mark = {} if self._config.consumer_protocol else {"subscription_owner": self._owner}
         return {
+            **mark,
             "bootstrap_servers": self._config.bootstrap_servers,
             "group_id": self._config.group_id,
             "group_instance_id": self._instance,
@@ -275,9 +276,7 @@ class KafkaParts:
     def _member(self) -> Any:
         from slackwater.kafka import KafkaConsumer
 
-        return KafkaConsumer.from_properties(
-            self._properties(), **self._options(), subscription_owner=self._owner
-        )
+        return KafkaConsumer.from_properties(self._properties(), **self._options())
 
     def _reader(self) -> Any:
         """A consumer outside of any group."""

@@ -207,6 +207,12 @@ class Columns(Protocol):
 class Consumer(Protocol):
     """The part of ``slackwater.kafka.KafkaConsumer`` that the loop uses. All calls come from one thread."""
 
+    def replace_member(self, member_id: str, epoch: int) -> None:
+        """The next join is in the place of this process, which is the member now."""
+
+    def expect_rebalance(self) -> None:
+        """Members are about to join or to leave."""
+
     def subscribe(
         self, topics: Collection[str] = (), pattern: str | None = None, *, listener: Any
     ) -> None: ...

@@ -28,7 +28,7 @@ from slackwater.runtime.interfaces import AnyEngine, Sink
 from slackwater.runtime.telemetry.events import EventLog
 
 if TYPE_CHECKING:
-    from slackwater.kafka.admin import ConfigEntry, KafkaAdmin
+    from slackwater.kafka.admin import ConfigEntry, GroupDescription, KafkaAdmin
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,11 @@ class KafkaChecks:
                 file=self._file,
                 field="groupId",
             )
-        self._check_session()
+        if self._config.consumer_protocol:
+            self._check_consumer_protocol(admin)
+        else:
+            self._check_session()
+        self._check_migration(group)
         return f"the group {group_id} is {group.state} with {len(group.members)} members; it was not joined"
 
     def _check_session(self) -> None:
@@ -224,6 +228,41 @@ class KafkaChecks:
                     file=self._file,
                     field="properties.session.timeout.ms",
                 )
+
+    def _check_consumer_protocol(self, admin: KafkaAdmin) -> None:
+        """A cluster that would refuse the join (UNSUPPORTED_VERSION); ApiVersions has the request all the
+        same."""
+        level = admin.describe_features().get("group.version", 0)
+        if level < 1:
+            why = (
+                f"the cluster's feature group.version is {level}: upgrade to Kafka 4.0 or later, and run "
+                "kafka-features.sh upgrade --feature group.version=1"
+            )
+        elif "consumer" not in self._setting("group.coordinator.rebalance.protocols", "consumer"):
+            why = "the brokers' group.coordinator.rebalance.protocols leaves consumer out: add it"
+        else:
+            return
+        raise ConfigError(f"is Consumer, but {why}; or take Classic", file=self._file, field="groupProtocol")
+
+    def _check_migration(self, group: GroupDescription) -> None:
+        """A group whose members speak the other protocol, where the brokers do not let members of both in."""
+        ours = self._config.consumer_protocol
+        policy = self._setting("group.consumer.migration.policy", "bidirectional")
+        if not group.members or ours is (group.epoch is not None):
+            return
+        if policy not in ("bidirectional", "upgrade" if ours else "downgrade"):
+            raise ConfigError(
+                f"is {self._config.group_protocol}, but the group {group.group_id} has {len(group.members)} "
+                "members of the other protocol, and the brokers' group.consumer.migration.policy is "
+                f"{policy}: set that to bidirectional, or stop all workers first (spec.suspend)",
+                file=self._file,
+                field="groupProtocol",
+            )
+
+    def _setting(self, name: str, default: str) -> str:
+        """A setting of the brokers; ``default`` where this client may not read them."""
+        entry = self._brokers.get(name)
+        return default if entry is None or entry.value is None else entry.value.lower()
 
     def _look_at_topics(self) -> str:
         admin, config = self._reached(), self._config

@@ -25,7 +25,7 @@ from slackwater.runtime.fault_points import Reached, no_faults
 from slackwater.runtime.interfaces import Consumer, StandbyConsumer
 from slackwater.runtime.shutdown import Stopping
 from slackwater.runtime.startup import Loaded, Loader, Parts
-from slackwater.runtime.takeover.group_observer import GroupObserver
+from slackwater.runtime.takeover.group_observer import GroupObserver, MemberView
 from slackwater.runtime.takeover.roles import Role, RoleEvent, Roles, at_start
 from slackwater.runtime.telemetry.events import EventLog, StderrLog
 from slackwater.runtime.telemetry.http_server import HealthServer
@@ -118,6 +118,8 @@ class Worker:
         self._delivery: Delivery | None = None
         self._observer: GroupObserver | None = None
         self._coordinator: TakeoverCoordinator | None = None
+        self._member: MemberView | None = None
+        """What the group knew of this worker's member before the join."""
         self._ready: tuple[StandbyConsumer, Delivery] | None = None
         """What is connected and has not joined yet."""
         self._leftover: list[InFlight] = []
@@ -168,7 +170,8 @@ class Worker:
     # ---- the way to work
 
     def _work(self, observer: GroupObserver) -> None:
-        member = self.wait_for(self._env.runner.submit(lambda: self._loader.member(observer)))
+        member: MemberView = self.wait_for(self._env.runner.submit(lambda: self._loader.member(observer)))
+        self._member = member
         takes_over = self._coordinator is not None
         if self._roles.take(at_start(member, self.status.pod, takes_over=takes_over)) is Role.SUCCESSOR:
             self.status.holder = member.holder
@@ -202,9 +205,9 @@ class Worker:
             self._enter_group()
 
     def _return(self) -> None:
-        """Joins first, and warms up after."""
+        """Joins first, in the place of the process that was the member, and warms up after."""
         self.enter("joining")
-        self._join()
+        self._join(self._member)
         self.enter("warming")
         self._load()
         if self.status.generation < 0:
@@ -231,7 +234,7 @@ class Worker:
             self.enter("warming")
             if not self._load(unless=coordinator.ordered_alone):
                 self._roles.take(RoleEvent.ORDERED)
-                coordinator.takes_over_alone()
+                self._member = coordinator.takes_over_alone() or self._member
                 self._return()
                 return
         self._roles.take(RoleEvent.WARM)
@@ -294,7 +297,7 @@ class Worker:
             return None
         return consumer, delivery
 
-    def _join(self) -> None:
+    def _join(self, replaces: MemberView | None = None) -> None:
         """Makes the consumer, and polls for a first while; nothing is taken before the release."""
         config = self._config
         ready, self._ready = self._ready, None
@@ -305,6 +308,8 @@ class Worker:
             self._consumer, self._delivery = consumer, delivery
         else:
             self._consumer = self._parts.consumer()
+            if replaces is not None and replaces.taken:
+                self._consumer.replace_member(replaces.member_id, replaces.epoch)
             self._delivery = self._make_delivery(self._consumer, held=True)
             self._consumer.subscribe(config.topics, config.topic_pattern, listener=self._delivery)
         if self._coordinator is not None:
@@ -321,13 +326,18 @@ class Worker:
         """Works until the stop, and drains."""
         delivery, coordinator = self._delivery, self._coordinator
         assert delivery is not None
+        assert self._consumer is not None
         delivery.release()
         self.enter("running")
         poll_ms = POLL_MS if coordinator is None else POLL_WITH_SUCCESSOR_MS
         if coordinator is not None:
             coordinator.serves()
+        self.status.gate.clear()
         while not self._stopping.count:
             delivery.step(poll_ms)
+            if self.status.gate.is_set():
+                self.status.gate.clear()
+                self._consumer.expect_rebalance()
             if coordinator is not None and coordinator.hand_over(delivery):
                 break
         self._drain(delivery)

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from slackwater.fields import FieldError
 from slackwater.kafka.errors import IllegalArgumentError
 from slackwater.kafka.topic_pattern import TopicPattern
+from slackwater.runtime.config.worker_config import OF_CLASSIC_ALONE
 from slackwater_operator.api.v1alpha1 import pod_template_overlay as overlay
 from slackwater_operator.api.v1alpha1.schedule import ScheduleError, Window, check_window
 
@@ -36,14 +37,20 @@ RESERVED_PROPERTIES = {
     "key.deserializer": "a handler receives bytes",
     "value.deserializer": "a handler receives bytes",
     "interceptor.classes": "a worker does not call them; change or drop records in the handler",
+    "group.protocol": "set spec.kafka.groupProtocol instead",
 }
+OF_CLASSIC_ALONE_ADVICE = (
+    f"{', '.join(OF_CLASSIC_ALONE[:-1])} and {OF_CLASSIC_ALONE[-1]} require groupProtocol Classic: by the "
+    "consumer protocol the brokers assign partitions, and the group's configs have the times "
+    "(consumer.session.timeout.ms, consumer.heartbeat.interval.ms); remove them"
+)
 
 _PROPERTIES = "spec.kafka.properties"
 
 
-def check_properties(properties: Mapping[str, str]) -> None:
-    """Refuses properties that Slackwater sets itself, that its client does not know, or that brokers do not
-    accept.
+def check_properties(properties: Mapping[str, str], group_protocol: str) -> None:
+    """Refuses properties that Slackwater sets itself, that its client does not know, that brokers do not
+    accept, or that do not go with the group protocol.
 
     Raises:
         FieldError: names the property.
@@ -54,6 +61,9 @@ def check_properties(properties: Mapping[str, str]) -> None:
     for name in properties:
         if name.startswith(RESERVED_PREFIXES):
             raise FieldError(f"{_PROPERTIES}[{name}]", "is not allowed here; use spec.kafka.security")
+    consumer = group_protocol == "Consumer"
+    if consumer and any(name in properties for name in OF_CLASSIC_ALONE):
+        raise FieldError(_PROPERTIES, OF_CLASSIC_ALONE_ADVICE)
     session = milliseconds(properties, "session.timeout.ms", DEFAULT_SESSION_TIMEOUT_MS)
     if not MIN_SESSION_TIMEOUT_MS <= session <= MAX_SESSION_TIMEOUT_MS:
         raise FieldError(
@@ -67,10 +77,10 @@ def check_properties(properties: Mapping[str, str]) -> None:
             f"must be at most a third of session.timeout.ms ({session}), so that a member survives a "
             "lost heartbeat",
         )
-    _check_known(properties)
+    _check_known(properties, {"group.protocol": "consumer"} if consumer else {})
 
 
-def _check_known(properties: Mapping[str, str]) -> None:
+def _check_known(properties: Mapping[str, str], protocol: Mapping[str, str]) -> None:
     # Only here, so that who wants the types (the CRD, the builders) need not load the client.
     from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
     from slackwater.kafka.errors import KafkaConfigurationError
@@ -78,7 +88,7 @@ def _check_known(properties: Mapping[str, str]) -> None:
     together: KafkaConfigurationError | ValueError
     try:
         ConsumerConfig.from_properties(
-            {name: value for name, value in properties.items() if name not in TIMES}
+            {**{name: value for name, value in properties.items() if name not in TIMES}, **protocol}
         )
         return
     except (KafkaConfigurationError, ValueError) as error:
@@ -87,7 +97,7 @@ def _check_known(properties: Mapping[str, str]) -> None:
         if name in TIMES:
             continue  # they depend on each other, and are checked above
         try:
-            ConsumerConfig.from_properties({name: value})
+            ConsumerConfig.from_properties({name: value, **protocol})
         except (KafkaConfigurationError, ValueError) as error:
             problem = " ".join(str(error).split())
             if problem.startswith("unknown") and "did you mean" not in problem:

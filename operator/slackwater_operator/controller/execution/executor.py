@@ -32,6 +32,7 @@ from slackwater_operator.model import names
 from slackwater_operator.planner.actions import (
     Action,
     AdoptObject,
+    AnnounceRebalance,
     ApplyObject,
     CreateSecret,
     DeleteKafkaGroup,
@@ -213,6 +214,8 @@ class Executor:
             case OpenGate():
                 await self._open(snapshot, action)
                 session.rebalances.scaled(now_ms)
+            case AnnounceRebalance():
+                await self._post_join(snapshot, action.pods)
             case RemoveMembers():
                 session.rebalances.scaled(now_ms)
                 await self._remove(session, action)
@@ -289,20 +292,28 @@ class Executor:
         await self._kube.delete(api_version, kind, snapshot.namespace, name, uid=uid)
 
     async def _open(self, snapshot: GroupSnapshot, action: OpenGate) -> None:
-        """Lets workers join; the request is signed if they can take over from each other."""
-        assert snapshot.group is not None
-        key = await self._keys.key(snapshot) if snapshot.group.spec.rollout.takes_over else b""
-        statuses = await self._open_all(action.pods, key)
-        if UNAUTHORIZED in statuses.values():
-            # They were started with another strategy, or with another Secret than the one known.
-            key = await self._keys.key(snapshot, again=True)
-            again = [pod for pod in action.pods if statuses[pod[0]] == UNAUTHORIZED]
-            statuses |= await self._open_all(again, key)
+        """Lets workers join."""
+        statuses = await self._post_join(snapshot, action.pods)
         closed = [name for name, status in statuses.items() if status != ACCEPTED]
         if closed:
             raise ActionFailed(
                 f"{', '.join(closed)} did not accept the request to join; the operator retries"
             )
+
+    async def _post_join(
+        self, snapshot: GroupSnapshot, pods: Sequence[tuple[str, str, int]]
+    ) -> dict[str, int]:
+        """The HTTP status of each request, by pod; they are signed if the workers can take over from each
+        other."""
+        assert snapshot.group is not None
+        key = await self._keys.key(snapshot) if snapshot.group.spec.rollout.takes_over else b""
+        statuses = await self._open_all(pods, key)
+        if UNAUTHORIZED in statuses.values():
+            # They were started with another strategy, or with another Secret than the one known.
+            key = await self._keys.key(snapshot, again=True)
+            again = [pod for pod in pods if statuses[pod[0]] == UNAUTHORIZED]
+            statuses |= await self._open_all(again, key)
+        return statuses
 
     async def _open_all(self, pods: Sequence[tuple[str, str, int]], key: bytes) -> dict[str, int]:
         """The HTTP status of each request, by pod.

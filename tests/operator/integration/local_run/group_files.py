@@ -14,17 +14,31 @@ PARTITIONS = 6
 
 
 def group_of_workers(
-    bootstrap: str, folder: Path, *, replicas: int = 3, strategy: str = "Restart", preflight: bool = True
+    bootstrap: str,
+    folder: Path,
+    *,
+    replicas: int = 3,
+    strategy: str = "Restart",
+    preflight: bool = True,
+    protocol: str = "Classic",
 ) -> LocalRunSite:
     """A ConsumerGroup with so many workers, and its topic, both new."""
     site = LocalRunSite(bootstrap, folder, partitions=PARTITIONS)
     site.change('session.timeout.ms: "10000"', 'session.timeout.ms: "60000"')
+    if protocol == "Consumer":
+        join_by_consumer_protocol(site)
     rollout = f"{{strategy: {strategy}, preflight: {{enabled: {str(preflight).lower()}}}}}"
     site.change("replicas: 1", f"replicas: {replicas}\n  rollout: {rollout}")
     site.group.create_topic()
     with KafkaAdmin(bootstrap) as admin:
         admin.wait_for_topic(site.name, PARTITIONS)
     return site
+
+
+def join_by_consumer_protocol(site: LocalRunSite) -> None:
+    """Changes the file; `LocalRun.roll` makes it so."""
+    site.change('session.timeout.ms: "60000", heartbeat.interval.ms: "500", ', "")
+    site.change("    properties:", "    groupProtocol: Consumer\n    properties:")
 
 
 class Feed:

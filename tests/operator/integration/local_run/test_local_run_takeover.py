@@ -17,7 +17,7 @@ from slackwater_operator.local.machine.events import WorkerEvent
 from slackwater_operator.local.run import LocalRun, OperationError, OperationReport
 from slackwater_operator.local.source import read_source
 from slackwater_operator.policies.takeover import context as takeover_case
-from tests.operator.integration.local_run.group_files import Feed, group_of_workers
+from tests.operator.integration.local_run.group_files import Feed, group_of_workers, join_by_consumer_protocol
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.waiting import wait_until_async
@@ -38,10 +38,18 @@ def pods(run: LocalRun) -> list[str]:
     return [worker.pod for worker in run.snapshot().workers]
 
 
-async def group_of(bootstrap: str, folder: Path, *, replicas: int = 3) -> LocalRunSite:
+async def group_of(
+    bootstrap: str, folder: Path, *, replicas: int = 3, protocol: str = "Classic"
+) -> LocalRunSite:
     """A group rolled by takeover, and its topic."""
     return await asyncio.to_thread(
-        group_of_workers, bootstrap, folder, replicas=replicas, strategy="Takeover", preflight=False
+        group_of_workers,
+        bootstrap,
+        folder,
+        replicas=replicas,
+        strategy="Takeover",
+        preflight=False,
+        protocol=protocol,
     )
 
 
@@ -93,17 +101,29 @@ async def test_all_workers_are_taken_over_twice_under_load(broker: Broker, tmp_p
     assert (tmp_path / "also").exists()
 
 
-async def test_workers_are_taken_over_by_a_new_revision_under_load(broker: Broker, tmp_path: Path) -> None:
-    site = await group_of(broker.bootstrap, tmp_path, replicas=2)
+@pytest.mark.parametrize(
+    ("protocol", "migrates"),
+    [
+        pytest.param("Classic", False, marks=pytest.mark.long, id="Classic"),
+        pytest.param("Consumer", False, marks=pytest.mark.long, id="Consumer"),
+        pytest.param("Classic", True, id="Classic to Consumer"),
+    ],
+)
+async def test_workers_are_taken_over_by_a_new_revision_under_load(
+    broker: Broker, tmp_path: Path, protocol: str, migrates: bool
+) -> None:
+    site = await group_of(broker.bootstrap, tmp_path, replicas=2, protocol=protocol)
     name = site.name
     with Feed(broker.bootstrap, name) as feed:
         async with Launch(site.file, workdir=tmp_path / "run") as run:
             await run.wait_until_stable(60)
-            owners = run.snapshot().owners
+            owners, generation = run.snapshot().owners, run.snapshot().generation
             add_handler(site)
+            if migrates:
+                join_by_consumer_protocol(site)
             rolled = await run.roll(read_source(site.file, tmp_path))
             check_taken_over(rolled, name, 2, owners)
-            assert (run.snapshot().owners, run.snapshot().generation) == (owners, 1)
+            assert (run.snapshot().owners, run.snapshot().generation) == (owners, generation)
             await all_handled(run, feed, site)
     assert (tmp_path / "also").exists()
 

@@ -463,6 +463,28 @@ async def test_the_workers_of_a_step_are_let_in_at_the_same_time() -> None:
     await operator.run(lambda: settled(simulation, 3))
 
 
+@pytest.mark.parametrize("protocol", ["Classic", "Consumer"])
+async def test_members_of_the_consumer_protocol_are_told_that_others_come_and_go(protocol: str) -> None:
+    simulation = Simulation(spec(replicas=2, kafka={"bootstrapServers": "k:9092", "groupProtocol": protocol}))
+    operator = SimulatedOperator(simulation)
+    open_gate, asked = simulation.workers.open_gate, list[str]()
+
+    async def answer(ip: str, port: int, pod: str, key: bytes = b"") -> int:
+        asked.append(pod)
+        return await open_gate(ip, port, pod, key)
+
+    simulation.workers.open_gate = answer  # type: ignore[method-assign]
+    await operator.run(lambda: settled(simulation, 2))
+    told = []
+    for replicas in (3, 1):
+        asked.clear()
+        simulation.change(replicas=replicas)
+        await operator.run(lambda: settled(simulation, replicas))  # noqa: B023
+        told.append([*asked])
+    running = ["flights-0", "flights-1"] if protocol == "Consumer" else []
+    assert told == [["flights-2", *running], running[:1]]
+
+
 async def test_a_gate_that_does_not_open_is_asked_less_and_less_but_often_enough_for_a_session() -> None:
     simulation = Simulation(spec(replicas=1))
     operator = SimulatedOperator(simulation)

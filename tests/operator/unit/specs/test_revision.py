@@ -61,6 +61,10 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"spec/kafka/security": SSL},
         {"spec/kafka/security": {**SSL, "clientCertificateSecret": "mine"}},
     ),
+    "spec.kafka.groupProtocol": (
+        {"spec/kafka/properties": {}},
+        {"spec/kafka/properties": {}, "spec/kafka/groupProtocol": "Consumer"},
+    ),
     "spec.kafka.properties": (NONE, {"spec/kafka/properties/max.poll.records": "100"}),
     "spec.topics": (NONE, {"spec/topics": ["flights", "more"]}),
     "spec.topicPattern": (NONE, {"spec/topics": GONE, "spec/topicPattern": "flights"}),

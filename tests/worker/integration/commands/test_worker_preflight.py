@@ -107,6 +107,12 @@ def test_each_engine_is_given_a_batch_without_rows(dev: PreflightSite, engine: s
             2,
             "group.min.session.timeout.ms=6000",
         ),
+        (
+            {"groupProtocol": "Consumer", "properties": {"session.timeout.ms": "10000"}},
+            "configuration",
+            2,
+            "session.timeout.ms does not go with group.protocol=consumer",
+        ),
         ({"groupID": "x"}, "configuration", 2, "unknown field; did you mean groupId"),
     ],
 )
@@ -132,6 +138,31 @@ def test_an_unreachable_broker_fails_the_preflight(tmp_path: Path, devbroker: De
     assert ran.failed == {"brokers", "group", "topics"}
     assert f"no broker at 127.0.0.1:{port} answers within startTimeoutMs (500)" in ran.termination_message
     assert ran.checks["sink"]["ok"]
+
+
+@pytest.mark.long
+def test_the_consumer_protocol_is_refused_where_the_brokers_have_it_not(
+    kafka39: KafkaCluster, tmp_path: Path
+) -> None:
+    old = PreflightSite(kafka39.bootstrap, tmp_path).preflight(groupProtocol="Consumer")
+    assert (old.code, old.failed) == (2, {"group"})
+    assert "groupProtocol: is Consumer, but the cluster's feature group.version is 0" in old.stderr
+    config = {"group.coordinator.rebalance.protocols": "classic"}
+    with KafkaCluster(1, config) as classic:
+        refused = PreflightSite(classic.bootstrap, tmp_path / "classic").preflight(groupProtocol="Consumer")
+    assert refused.failed == {"group"}
+    assert "group.coordinator.rebalance.protocols leaves consumer out" in refused.stderr
+
+
+@pytest.mark.long
+def test_a_change_of_the_protocol_is_refused_where_the_brokers_let_no_group_change(tmp_path: Path) -> None:
+    config = {"group.consumer.migration.policy": "disabled"}
+    with KafkaCluster(1, config) as kafka, PreflightSite(kafka.bootstrap, tmp_path) as site:
+        site.start_worker("w-0", site.config()).until("joined")
+        refused = site.preflight(groupProtocol="Consumer")
+        assert refused.failed == {"group"}
+        assert "1 members of the other protocol" in refused.stderr
+        assert site.preflight(groupProtocol="Classic").code == 0
 
 
 def test_two_failed_checks_are_reported_in_one_run(dev: PreflightSite) -> None:

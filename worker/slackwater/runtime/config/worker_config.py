@@ -50,6 +50,15 @@ WORKER_PROPERTIES = {
 """Defaults that differ from Kafka's: a new group starts with what is there; of a partition that is behind
 enough is fetched for a large batch, whose size the worker chooses; new topics and partitions are read within
 half a minute; a rolling change of the topics costs one rebalance."""
+GROUP_PROTOCOLS = ("Classic", "Consumer")
+"""How a worker is a member: by the classic protocol, or by Kafka's consumer protocol (KIP-848)."""
+OF_CLASSIC_ALONE = (
+    "heartbeat.interval.ms",
+    "partition.assignment.strategy",
+    "session.timeout.ms",
+    "subscription.change.max.delay.ms",
+)
+"""Properties that the client refuses with the consumer protocol: its brokers assign, and have the times."""
 
 RESERVED_PROPERTIES = {
     "group.id": "set the field groupId instead",
@@ -61,6 +70,7 @@ RESERVED_PROPERTIES = {
     "key.deserializer": "remove it; a handler receives bytes",
     "value.deserializer": "remove it; a handler receives bytes",
     "interceptor.classes": "remove it; a worker does not call them: change or drop records in the handler",
+    "group.protocol": "set the field groupProtocol instead",
 }
 
 
@@ -191,6 +201,7 @@ class WorkerConfig(PipelineConfig, DeliveryConfig):
     """A regular expression: the topics whose names it matches from their beginning (``re.match``), those too
     that are made later."""
     properties: Mapping[str, str] = file_field(_properties, default={})
+    group_protocol: str = file_field(text(choices=[*GROUP_PROTOCOLS]), absent="Classic")
     security: SecurityConfig = file_field(nested(SecurityConfig), absent=SecurityConfig())
     """For the consumer, the producer of dead letters and the checks alike."""
     value: ValueConfig | None = file_field(nested(ValueConfig))
@@ -228,11 +239,20 @@ class WorkerConfig(PipelineConfig, DeliveryConfig):
     @property
     def consumer_properties(self) -> dict[str, str]:
         """The properties of its consumer: what is configured, and the worker's defaults."""
-        return {**WORKER_PROPERTIES, **self.properties}
+        if not self.consumer_protocol:
+            return {**WORKER_PROPERTIES, **self.properties}
+        taken = {name: value for name, value in WORKER_PROPERTIES.items() if name not in OF_CLASSIC_ALONE}
+        return {**taken, **self.properties, "group.protocol": "consumer"}
+
+    @property
+    def consumer_protocol(self) -> bool:
+        """Whether it joins the group by Kafka's consumer protocol."""
+        return self.group_protocol == "Consumer"
 
     @property
     def session_timeout_ms(self) -> int:
-        """``session.timeout.ms`` of the properties, or Kafka's default."""
+        """``session.timeout.ms`` of the properties, or Kafka's default, which is the default of the group's
+        config ``consumer.session.timeout.ms``, too."""
         return int(self.properties.get("session.timeout.ms", DEFAULT_SESSION_TIMEOUT_MS))
 
     @property

@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Mapping
 
 from slackwater.kafka.errors import (
     CorruptRecordError,
-    FencedInstanceIdError,
     KafkaError,
     LogTruncationError,
     TopicRecreatedError,
@@ -24,7 +23,13 @@ from slackwater.kafka.errors import (
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.delivery.batch import DeliveryBatch, Part, describe
 from slackwater.runtime.delivery.columns import Unreadable
-from slackwater.runtime.delivery.commits import DeliveryCommits, HandedOverOffsets, differ, fenced
+from slackwater.runtime.delivery.commits import (
+    DeliveryCommits,
+    HandedOverOffsets,
+    differ,
+    fenced,
+    is_fenced,
+)
 from slackwater.runtime.delivery.dead_letters import unreadable
 from slackwater.runtime.delivery.ended_processes import Parts, before_suspects, control_of, narrowed
 from slackwater.runtime.delivery.in_flight import InFlight
@@ -308,11 +313,11 @@ class Delivery:
         polled: Mapping[TopicPartition, Columns] = {}
         try:
             polled = self._consumer.poll_columns(timeout_ms, self._size.records if takes else 0)
-        except FencedInstanceIdError as exc:
-            raise fenced() from exc
         except LogTruncationError as exc:
             self._log_lost(exc)
         except KafkaError as exc:
+            if self._is_fenced(exc):
+                raise fenced() from exc
             if isinstance(exc, CorruptRecordError) and exc.topic_partition is not None:
                 polled = self._unreadable(exc)
             elif not exc.retriable:
@@ -470,10 +475,13 @@ class Delivery:
             return None
         return committed
 
+    def _is_fenced(self, exc: KafkaError) -> bool:
+        return is_fenced(exc, was_member=self._context.status.generation >= 0)
+
     def _not_looked_up(self, what: str, exc: KafkaError) -> None:
         """Continues without ``what``, which is looked up again. Raises for an error that a repetition does
         not mend."""
-        if isinstance(exc, FencedInstanceIdError):
+        if self._is_fenced(exc):
             raise fenced() from exc
         if not exc.retriable:
             raise WorkerError(f"cannot read {what}: {exc}") from exc

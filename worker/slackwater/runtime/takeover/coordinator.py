@@ -6,12 +6,14 @@ The worker calls it at each point of its life at which a takeover may begin or e
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+from slackwater.kafka.errors import KafkaError
 from slackwater.runtime.delivery.commits import HandedOverOffsets
 from slackwater.runtime.delivery.loop import Delivery
 from slackwater.runtime.interfaces import Consumer, StandbyConsumer
 from slackwater.runtime.shutdown import Stopping
-from slackwater.runtime.takeover.group_observer import GroupObserver
+from slackwater.runtime.takeover.group_observer import GroupObserver, MemberView
 from slackwater.runtime.takeover.http_handler import TakeoverHandler, TakeoverRequests
 from slackwater.runtime.takeover.messages import join_address
 from slackwater.runtime.takeover.predecessor import Handover
@@ -74,11 +76,19 @@ class TakeoverCoordinator:
         """Whether there is an order to take over from nobody."""
         return self._requests.peek_order() == ""
 
-    def takes_over_alone(self) -> None:
-        """Carries out that order before this worker is warm."""
+    def takes_over_alone(self) -> MemberView | None:
+        """Carries out that order before this worker is warm. Returns the member as the group has it now; None
+        where the group cannot be read."""
         self._requests.refuse_orders(IS_MEMBER)
         self._record = self._new_record()
         self._context.metrics.count("takeovers", ("forced",))
+        observing = self._takeover_context.watcher.submit(partial(self._observer.observe, offsets=False))
+        try:
+            member: MemberView = self._loop.wait_for(observing)
+        except KafkaError as exc:
+            self._context.log.line(f"cannot read the state of the group: {exc}")
+            return None
+        return member
 
     def prepare(
         self,
@@ -162,6 +172,9 @@ class TakeoverCoordinator:
         assert record is not None
         answer = outcome.answer
         record.joins()
+        member = self._attempt.member if self._attempt is not None else standby.member
+        if member.taken:
+            standby.consumer.replace_member(member.member_id, member.epoch)
         if answer is not None:
             standby.delivery.take_over(record, HandedOverOffsets(answer.offsets, answer.generation))
             standby.consumer.take_over(answer.offsets, answer.generation)

@@ -25,8 +25,8 @@ class MemberView:
     ``instance``: the member's group.instance.id. ``state``: the group's. ``member_id``: changes with each
     join; "" where the group does not know the member. ``client_id``: of the FIRST process that joined as
     it, since a broker leaves that as it is when another follows (seen with Kafka 4.3). ``partitions``:
-    the member's; known in a Stable group only. ``committed``: of these; of all of the group's where they
-    are not known.
+    the member's; known in a group at rest only. ``committed``: of these; of all of the group's where they
+    are not known. ``epoch``: the group's, by the consumer protocol; else -1.
     """
 
     instance: str
@@ -35,6 +35,7 @@ class MemberView:
     client_id: str = ""
     partitions: tuple[TopicPartition, ...] = ()
     committed: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    epoch: int = -1
 
     @property
     def taken(self) -> bool:
@@ -93,13 +94,19 @@ class KafkaGroupObserver:
         member = next((member for member in group.members if member.instance_id == self._instance), None)
         if member is None:
             return MemberView(self._instance, group.state)
-        known = group.state == STABLE
+        known = group.at_rest
         partitions = (member.assignment or ()) if known else ()
         # Not Stable: the assignment is not told, but all that is committed says who signed last.
         asked = offsets and (bool(partitions) or not known)
         committed = admin.committed_offsets(self._group_id, partitions if known else None) if asked else {}
         return MemberView(
-            self._instance, group.state, member.member_id, member.client_id, partitions, committed
+            self._instance,
+            STABLE if known else group.state,
+            member.member_id,
+            member.client_id,
+            partitions,
+            committed,
+            -1 if group.epoch is None else group.epoch,
         )
 
     def close(self) -> None:

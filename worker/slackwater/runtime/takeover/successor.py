@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from slackwater.kafka.errors import KafkaError
-from slackwater.runtime.takeover.group_observer import GroupObserver
+from slackwater.runtime.takeover.group_observer import GroupObserver, MemberView
 from slackwater.runtime.takeover.http_client import NoAnswer, Reply, Unreachable, Unsigned
 from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
 from slackwater.runtime.telemetry.timings import TakeoverRecord
@@ -56,6 +56,8 @@ class TakeoverAttempt:
         self._request = HandoverRequest(context.instance, context.pod, address, self._deadline_ms)
         self._may_wait = False
         """Whether the predecessor may be waiting for this worker's join."""
+        self.member = MemberView(context.instance)
+        """The last look at the group."""
 
     def run(self) -> TakeoverOutcome:
         """Requests the handover, in twice the deadline at most. An exception withdraws the request."""
@@ -82,9 +84,10 @@ class TakeoverAttempt:
         deadline = self._clock.mono_ms() + self._deadline_ms
         while True:
             try:
-                member = self._loop.wait_for(
+                member: MemberView = self._loop.wait_for(
                     self._takeover_context.watcher.submit(partial(self._observer.observe, offsets=False))
                 )
+                self.member = member
                 if member.stable:
                     return ""
                 why = f"the group is {member.state}" if member.taken else "the member is not in the group"

@@ -53,7 +53,7 @@ class Status:
     """Monotonic time of the main thread's last turn."""
     patience_ms: float = STALE_MS
     gate: threading.Event = field(default_factory=threading.Event)
-    """Opened by POST /join."""
+    """Opened by POST /join: a worker at the gate joins; one that runs expects others to join or leave."""
     started_ms: int = 0
     """When the process began; this and the times below are wall clock."""
     phase_since_ms: int = 0

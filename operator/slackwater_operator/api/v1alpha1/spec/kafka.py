@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from slackwater import fields
 from slackwater.fields import FieldError, Rule, required, spec
+from slackwater.runtime.config.worker_config import GROUP_PROTOCOLS, OF_CLASSIC_ALONE
 from slackwater_operator.api.v1alpha1 import validation
 from slackwater_operator.api.v1alpha1.validation import (
     DEFAULT_SESSION_TIMEOUT_MS,
@@ -156,6 +157,15 @@ class Security:
 class Kafka:
     """The group's connection to Kafka."""
 
+    RULES: ClassVar[list[Rule]] = [
+        Rule(
+            "self.groupProtocol != 'Consumer' || !has(self.properties) || "
+            f"!self.properties.exists(name, name in {[*OF_CLASSIC_ALONE]})",
+            validation.OF_CLASSIC_ALONE_ADVICE,
+            ".properties",
+        ),
+    ]
+
     bootstrap_servers: str = required(
         "bootstrapServers",
         fields.text(pattern=_SERVERS, example="kafka.kafka.svc:9092"),
@@ -167,6 +177,14 @@ class Kafka:
         "Authentication and encryption of connections to the brokers. A local run reads the Secrets from "
         "files (--secrets).",
         default={},
+    )
+    group_protocol: str = spec(
+        "groupProtocol",
+        fields.text(choices=[*GROUP_PROTOCOLS]),
+        "How the workers are members of the group: by the classic protocol, or by Kafka's consumer protocol "
+        "(KIP-848; Kafka 4.0 or later). A change restarts them one after another, and no partition moves on "
+        "the way to Consumer.",
+        default="Classic",
     )
     properties: dict[str, str] = spec(
         "properties",

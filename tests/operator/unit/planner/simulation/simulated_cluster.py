@@ -335,7 +335,7 @@ class Simulation:
         self._ending: set[str] = set()
         self.api.on_change(self._changed)
         self._controllers = SimulatedControllers(self)
-        session_ms = int(spec["kafka"]["properties"]["session.timeout.ms"])
+        session_ms = int(spec["kafka"].get("properties", {}).get("session.timeout.ms", 45_000))
         self.group = SimulatedKafkaGroup(partitions, session_ms)
         self.apply(
             {

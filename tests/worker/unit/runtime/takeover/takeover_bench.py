@@ -173,6 +173,7 @@ class Member(FakeConsumer):
 
     def _join(self) -> None:
         group = self.group
+        assert self.replaced == group.member_id, "by the consumer protocol the broker would refuse the join"
         group.instance_owner = self
         returned = bool(group.member_id)
         group.member_id = f"{MEMBER}-by-{self.pod}-{id(self)}"

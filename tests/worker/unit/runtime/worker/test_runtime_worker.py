@@ -15,7 +15,13 @@ from typing import Any
 import pytest
 
 from slackwater.clock import SystemClock
-from slackwater.kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
+from slackwater.kafka.errors import (
+    GroupIdNotFoundError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    UnreleasedInstanceIdError,
+)
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.call_threads import ThreadRunner, TimedCalls
 from slackwater.runtime.config.environment import instance_of, owner_of, pod_of
@@ -281,6 +287,24 @@ def test_a_new_member_waits_at_the_gate_until_it_is_opened() -> None:
     assert stage.parts.made.closed
 
 
+def test_a_member_that_runs_expects_others_once_a_request() -> None:
+    stage = Stage()
+    turn, requests = stage.clock.wall_ms, [1_000, 2_000]
+
+    def ask_then() -> int:
+        if requests and stage.clock.now >= requests[0]:
+            requests.pop(0)
+            stage.worker.status.gate.set()
+        elif stage.clock.now >= 3_000 and not stage.stopping.count:
+            stage.stopping.request()
+        return turn()
+
+    stage.clock.wall_ms = ask_then  # type: ignore[method-assign]
+    assert stage.worker.run() == 0
+    assert stage.parts.made is not None
+    assert stage.parts.made.expects == 2
+
+
 def test_it_waits_at_the_gate_when_it_has_connected() -> None:
     stage = Stage(joinGateMs=3000)
     stage.runner.durations.extend([0, 0, 0, 500])  # the question, the topics, the warm-up, the connection
@@ -432,6 +456,17 @@ def test_a_fenced_worker_exits_with_3_and_says_so() -> None:
     assert len(stage.events("fenced")) == 1
     assert stage.parts.fake_sink.published == {}
     assert stage.phases()[-1] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(UnreleasedInstanceIdError("w-0"), 3), (GroupIdNotFoundError("classic again"), 3), (KafkaError("x"), 1)],
+)
+def test_a_worker_whose_place_another_has_or_may_have_is_fenced(error: Exception, code: int) -> None:
+    stage = Stage()
+    stage.parts.after_join = [lambda: stage.parts.made.poll_errors.append(error)]  # type: ignore[union-attr]
+    assert stage.worker.run() == code
+    assert len(stage.events("fenced")) == (code == 3)
 
 
 @pytest.mark.parametrize(("error", "noted"), [(OSError(28, "No space left"), False), (MemoryError(), True)])
