@@ -67,6 +67,17 @@ def under_load(group: Group, act: Callable[[], None], value: Callable[[int], byt
     return f"{group.rebalances(since)} rebalances; {verdict.produced} records, 0 lost, 0 doubled"
 
 
+def scale(site: NodeSite, group: Group, *counts: int) -> list[int]:
+    """Scales to each count, one after the other; the rebalances that each step has cost."""
+    steps = []
+    for count in counts:
+        since = now_ms()
+        site.plane.kubectl("-n", site.namespace, "scale", "cg", group.name, f"--replicas={count}")
+        group.await_settled(count)
+        steps.append(group.rebalances(since))
+    return steps
+
+
 def gaps(group: Group, since: int) -> list[int]:
     """The gaps of the restarts, ms."""
     restarts = group.restarts(since)

@@ -20,6 +20,7 @@ from tests.node.scenarios import (
     RATE,
     gaps,
     running,
+    scale,
     seconds,
     settled,
     under_load,
@@ -183,16 +184,9 @@ def ended_by_memory(pod: Json) -> bool:
 
 def test_scale_up_and_down(site: NodeSite, report: Report) -> None:
     with running(site, "orders/takeover.yaml", "scaled", 2, rollout={"strategy": "Restart"}) as group:
-        steps = []
+        steps: list[int] = []
 
-        def scale() -> None:
-            for count in (4, 2):
-                since = now_ms()
-                site.plane.kubectl("-n", site.namespace, "scale", "cg", "scaled", f"--replicas={count}")
-                group.await_settled(count)
-                steps.append(group.rebalances(since))
-
-        cost = under_load(group, scale)
+        cost = under_load(group, lambda: steps.extend(scale(site, group, 4, 2)))
         assert steps == [1, 1], group.tell()
         report.add("scale 2 to 4, and back to 2", f"1 rebalance each; {cost.partition('; ')[2]}")
 
@@ -200,7 +194,7 @@ def test_scale_up_and_down(site: NodeSite, report: Report) -> None:
 def test_a_group_that_goes_over_to_the_consumer_protocol(site: NodeSite, report: Report) -> None:
     with running(site, "orders/takeover.yaml", "consumer", 2) as group:
         since = now_ms()
-        steps = []
+        steps: list[int] = []
 
         def live() -> None:
             group.change(kafka={"groupProtocol": "Consumer"}, pipeline={"image": NEW_IMAGE})
@@ -211,11 +205,7 @@ def test_a_group_that_goes_over_to_the_consumer_protocol(site: NodeSite, report:
             until(lambda: restarts_of(group, pod) == 1, "a restart in place", 120)
             group.await_settled(2)
             steps.append(group.rebalances(since))
-            for count in (4, 2):
-                began = now_ms()
-                site.plane.kubectl("-n", site.namespace, "scale", "cg", "consumer", f"--replicas={count}")
-                group.await_settled(count)
-                steps.append(group.rebalances(began))
+            steps.extend(scale(site, group, 4, 2))
 
         cost = under_load(group, live)
         assert (steps[0], 0 < steps[1] <= 2, 0 < steps[2] <= 2) == (0, True, True), group.tell()

@@ -143,7 +143,7 @@ class Scenario:
     def _cost(self, members: int) -> int:
         """The most rebalances that members cost which come or go together: by the classic protocol they wait
         for each other, by the consumer protocol each is an epoch."""
-        return members if self._run.group.spec.kafka.group_protocol == "Consumer" else 1
+        return members if self._run.group.spec.kafka.consumer_protocol else 1
 
     async def _operation(self, name: str, allowed: int, doing: Awaitable[OperationReport]) -> None:
         report = await self._done(f"the operation is done ({name})", doing)

@@ -172,7 +172,7 @@ def open_gates(context: PlanningContext) -> None:
 def _announce(context: PlanningContext) -> None:
     snapshot = context.snapshot
     assert snapshot.group is not None
-    if snapshot.group.spec.kafka.group_protocol != "Consumer":
+    if not snapshot.group.spec.kafka.consumer_protocol:
         return
     running = [snapshot.pod(worker.name) for worker in context.derived.workers if worker.running]
     pods = tuple((pod.name, pod.ip, pod.port) for pod in running if pod is not None and pod.ip)

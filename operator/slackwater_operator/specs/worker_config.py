@@ -96,7 +96,7 @@ def worker_config(
 
 def _membership(group: ConsumerGroup) -> dict[str, Any]:
     given, session_ms = group.spec.kafka.properties, group.session_timeout_ms
-    if group.spec.kafka.group_protocol == "Consumer":
+    if group.spec.kafka.consumer_protocol:
         return {"properties": given, "groupProtocol": "Consumer"}
     times = {
         "session.timeout.ms": str(session_ms),

@@ -35,7 +35,7 @@ def test_killed_workers_return_without_a_rebalance(
         until(lambda: min(group.committed().values()) > 0, "commits of every partition", every_s=POLL_S)
         # Its process: the kubelet starts it again in the same pod.
         pid = cluster.plane.pods.kill(namespace, leader)
-        until(lambda: _runs_anew(cluster, leader, pid), f"{leader} runs anew")
+        until(lambda: cluster.runs_anew(leader, pid), f"{leader} runs anew")
         assert group.await_settled(2) == before
         # Its pod, without a grace: the StatefulSet's controller makes another of the name.
         leader = _leader(group)
@@ -53,10 +53,6 @@ def test_killed_workers_return_without_a_rebalance(
     verdict = group.verify(produced)
     assert verdict.lost == 0, verdict
     assert verdict.duplicated == 0, verdict
-
-
-def _runs_anew(site: ClusterSite, pod: str, pid: int) -> bool:
-    return any(process.pid not in (0, pid) for process in site.plane.pods.running(site.namespace, pod))
 
 
 @pytest.mark.long

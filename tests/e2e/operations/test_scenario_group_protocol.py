@@ -40,7 +40,7 @@ def test_a_group_changes_its_protocol_and_lives_by_it_under_load(
 
         since, pod = now_ms(), min(group.uids())
         pid = cluster.plane.pods.kill(namespace, pod)
-        until(lambda: _runs_anew(cluster, pod, pid), f"{pod} runs anew")
+        until(lambda: cluster.runs_anew(pod, pid), f"{pod} runs anew")
         assert group.await_settled(3) == before
         uid = group.uids()[pod]
         control_plane.kubectl("-n", namespace, "delete", "pod", pod, "--grace-period=0", "--force")
@@ -63,7 +63,3 @@ def test_a_group_changes_its_protocol_and_lives_by_it_under_load(
     group.await_handled(produced)
     verdict = group.verify(produced)
     assert verdict.exact, verdict
-
-
-def _runs_anew(site: ClusterSite, pod: str, pid: int) -> bool:
-    return any(process.pid not in (0, pid) for process in site.plane.pods.running(site.namespace, pod))

@@ -204,6 +204,10 @@ class ClusterSite:
 
     # --- groups -----------------------------------------------------------------------------------
 
+    def runs_anew(self, pod: str, pid: int) -> bool:
+        """Whether a pod has another process than the one that was killed."""
+        return any(process.pid not in (0, pid) for process in self.plane.pods.running(self.namespace, pod))
+
     def make_topic(self, name: str, partitions: int, replication: int | None = None) -> None:
         """Makes a topic, on up to three brokers."""
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})

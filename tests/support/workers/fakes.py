@@ -201,7 +201,7 @@ class FakeConsumer:
         self.expects = 0
         cluster.instance_owner = self
 
-    def replace_member(self, member_id: str, epoch: int) -> None:
+    def replace_member(self, member_id: str, epoch: int | None) -> None:
         self.replaced = member_id
 
     def expect_rebalance(self) -> None:

@@ -207,7 +207,7 @@ class Columns(Protocol):
 class Consumer(Protocol):
     """The part of ``slackwater.kafka.KafkaConsumer`` that the loop uses. All calls come from one thread."""
 
-    def replace_member(self, member_id: str, epoch: int) -> None:
+    def replace_member(self, member_id: str, epoch: int | None) -> None:
         """The next join is in the place of this process, which is the member now."""
 
     def expect_rebalance(self) -> None:

@@ -372,7 +372,7 @@ def _check(group: ConsumerGroup) -> None:
     if BACKFILL in wanted.group_id:
         raise FieldError("spec.groupId", _OF_A_BACKFILL)
     validation.check_servers(wanted.kafka.bootstrap_servers)
-    validation.check_properties(wanted.kafka.properties, wanted.kafka.group_protocol)
+    validation.check_properties(wanted.kafka.properties, consumer_protocol=wanted.kafka.consumer_protocol)
     _check_topics(wanted)
     check_security(wanted.kafka.security)
     _check_pipeline(wanted)

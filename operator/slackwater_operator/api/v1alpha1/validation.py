@@ -48,7 +48,7 @@ OF_CLASSIC_ALONE_ADVICE = (
 _PROPERTIES = "spec.kafka.properties"
 
 
-def check_properties(properties: Mapping[str, str], group_protocol: str) -> None:
+def check_properties(properties: Mapping[str, str], *, consumer_protocol: bool) -> None:
     """Refuses properties that Slackwater sets itself, that its client does not know, that brokers do not
     accept, or that do not go with the group protocol.
 
@@ -61,8 +61,7 @@ def check_properties(properties: Mapping[str, str], group_protocol: str) -> None
     for name in properties:
         if name.startswith(RESERVED_PREFIXES):
             raise FieldError(f"{_PROPERTIES}[{name}]", "is not allowed here; use spec.kafka.security")
-    consumer = group_protocol == "Consumer"
-    if consumer and any(name in properties for name in OF_CLASSIC_ALONE):
+    if consumer_protocol and any(name in properties for name in OF_CLASSIC_ALONE):
         raise FieldError(_PROPERTIES, OF_CLASSIC_ALONE_ADVICE)
     session = milliseconds(properties, "session.timeout.ms", DEFAULT_SESSION_TIMEOUT_MS)
     if not MIN_SESSION_TIMEOUT_MS <= session <= MAX_SESSION_TIMEOUT_MS:
@@ -77,7 +76,7 @@ def check_properties(properties: Mapping[str, str], group_protocol: str) -> None
             f"must be at most a third of session.timeout.ms ({session}), so that a member survives a "
             "lost heartbeat",
         )
-    _check_known(properties, {"group.protocol": "consumer"} if consumer else {})
+    _check_known(properties, {"group.protocol": "consumer"} if consumer_protocol else {})
 
 
 def _check_known(properties: Mapping[str, str], protocol: Mapping[str, str]) -> None:

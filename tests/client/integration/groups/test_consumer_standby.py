@@ -198,7 +198,7 @@ class Successor(Holder):
         with KafkaAdmin(self._bootstrap) as admin:
             group = admin.describe_groups([self._group]).unwrap()[self._group]
         [member_id] = [member.member_id for member in group.members if member.instance_id == self._member]
-        self.consumer.replace_member(member_id, -1 if group.epoch is None else group.epoch)
+        self.consumer.replace_member(member_id, group.epoch)
 
     def take_over(self, offsets: Offsets, generation: int | None = None) -> None:
         """Returns with the first records."""

@@ -475,14 +475,14 @@ async def test_members_of_the_consumer_protocol_are_told_that_others_come_and_go
 
     simulation.workers.open_gate = answer  # type: ignore[method-assign]
     await operator.run(lambda: settled(simulation, 2))
-    told = []
+    asked_by_step = []
     for replicas in (3, 1):
         asked.clear()
         simulation.change(replicas=replicas)
         await operator.run(lambda: settled(simulation, replicas))  # noqa: B023
-        told.append([*asked])
+        asked_by_step.append([*asked])
     running = ["flights-0", "flights-1"] if protocol == "Consumer" else []
-    assert told == [["flights-2", *running], running[:1]]
+    assert asked_by_step == [["flights-2", *running], running[:1]]
 
 
 async def test_a_gate_that_does_not_open_is_asked_less_and_less_but_often_enough_for_a_session() -> None:

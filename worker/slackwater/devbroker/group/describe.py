@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from slackwater.devbroker.group.consumer.group import ConsumerGroup, by_topic
-from slackwater.devbroker.group.group import Group, GroupState, Member
+from slackwater.devbroker.group.group import CONSUMER, Group, GroupState, Member
 from slackwater.devbroker.group.rebalance import Rebalancer
 from slackwater.devbroker.group.store import (
     ConsumerGroupRecord,
@@ -20,8 +20,6 @@ from slackwater.kafka.wire.errors import ErrorCode
 
 _NOT_FOUND_FROM = 6  # KIP-1043
 _CLASSIC = "classic"
-_CONSUMER = "consumer"
-"""The protocol type of consumers, and the type of a group of the consumer protocol."""
 #: READ, DELETE and DESCRIBE as bits of their ``AclOperation`` codes, and those of group configs
 #: (KIP-1043): what may be done to a group where nothing is forbidden.
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
@@ -87,7 +85,7 @@ def list_groups(
     states = {name.strip().lower() for name in request.states_filter}
     types = {name.strip().lower() for name in request.types_filter}
     listed = [(group.group_id, group.protocol_type or "", group.state.value, _CLASSIC) for group in groups]
-    listed += [(group.group_id, _CONSUMER, group.state, _CONSUMER) for group in consumer_groups]
+    listed += [(group.group_id, CONSUMER, group.state, CONSUMER) for group in consumer_groups]
     return m.ListGroupsResponse(
         groups=[
             m.ListGroupsResponseGroup(
@@ -123,7 +121,7 @@ def consumer_snapshot(group: ConsumerGroup, image: StoreImage) -> dict[str, Any]
     return {
         "group": group.group_id,
         "state": group.state,
-        "protocol_type": _CONSUMER,
+        "protocol_type": CONSUMER,
         "epoch": group.epoch,
         "target_epoch": group.target_epoch,
         "members": [

@@ -11,6 +11,9 @@ from slackwater.devbroker.group.store import GroupRecord, StoredMember
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 
+CONSUMER = "consumer"
+"""The protocol type of consumers, and the type of a group of the consumer protocol (KIP-848)."""
+
 
 class GroupState(Enum):
     """The values are the names that DescribeGroups and ListGroups answer."""

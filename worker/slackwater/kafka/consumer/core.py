@@ -333,7 +333,7 @@ class ConsumerCore:
         self.buffer.drop_stale()
         self.fetcher.wake()
 
-    def replace_member(self, member_id: str, epoch: int) -> None:
+    def replace_member(self, member_id: str, epoch: int | None) -> None:
         """The next join is in this member's place."""
         self.standby.replace_member(member_id, epoch)
 

@@ -165,7 +165,7 @@ class ConsumerBase(ABC):
         wanted = {tp: at.offset for tp, at in check_offsets(offsets, "fetch").items()}
         self._call(self._core.prefetch, wanted)
 
-    def replace_member(self, member_id: str, epoch: int) -> None:
+    def replace_member(self, member_id: str, epoch: int | None) -> None:
         """The next join, by :meth:`subscribe` or :meth:`take_over`, is in the place of the process that is
         the member with this ``group_instance_id`` now, alive or dead: it is fenced.
 

@@ -191,7 +191,7 @@ class Standby:
             why = f": {connections.last_error}" if connections.last_error else ""
             raise KafkaTimeoutError(f"stand_by(): not ready within {timeout_ms} ms{why}") from None
 
-    def replace_member(self, member_id: str, epoch: int) -> None:
+    def replace_member(self, member_id: str, epoch: int | None) -> None:
         """The next join is in this member's place."""
         self._static_group("replace_member()").membership.replace(member_id, epoch)
 

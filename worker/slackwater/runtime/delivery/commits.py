@@ -12,14 +12,12 @@ from enum import Enum
 from slackwater.kafka.errors import (
     CommitFailedError,
     FencedInstanceIdError,
-    GroupIdNotFoundError,
     IllegalGenerationError,
     KafkaError,
     KafkaTimeoutError,
     RebalanceInProgressError,
     TopicRecreatedError,
     UnknownMemberIdError,
-    UnreleasedInstanceIdError,
 )
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.delivery.partition import OwnedPartition, Signature
@@ -51,13 +49,6 @@ def fenced() -> FencedError:
         "another process has joined the group with this worker's instance id; this worker stops. "
         "Give each worker its own SLACKWATER_INSTANCE_ID"
     )
-
-
-def is_fenced(error: KafkaError, *, was_member: bool) -> bool:
-    """Whether another process has this worker's instance id, or may have it: a group that was of the consumer
-    protocol, and is a classic one again, does not say who."""
-    taken = isinstance(error, FencedInstanceIdError | UnreleasedInstanceIdError)
-    return taken or (was_member and isinstance(error, GroupIdNotFoundError))
 
 
 class DeliveryCommits:

@@ -16,9 +16,12 @@ from collections.abc import Callable, Collection, Mapping
 
 from slackwater.kafka.errors import (
     CorruptRecordError,
+    FencedInstanceIdError,
+    GroupIdNotFoundError,
     KafkaError,
     LogTruncationError,
     TopicRecreatedError,
+    UnreleasedInstanceIdError,
 )
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.delivery.batch import DeliveryBatch, Part, describe
@@ -28,7 +31,6 @@ from slackwater.runtime.delivery.commits import (
     HandedOverOffsets,
     differ,
     fenced,
-    is_fenced,
 )
 from slackwater.runtime.delivery.dead_letters import unreadable
 from slackwater.runtime.delivery.ended_processes import Parts, before_suspects, control_of, narrowed
@@ -476,7 +478,11 @@ class Delivery:
         return committed
 
     def _is_fenced(self, exc: KafkaError) -> bool:
-        return is_fenced(exc, was_member=self._context.status.generation >= 0)
+        """Whether another process has this worker's instance id, or may have it: a group that was of the
+        consumer protocol, and is a classic one again, does not say who."""
+        taken = isinstance(exc, FencedInstanceIdError | UnreleasedInstanceIdError)
+        was_member = self._context.status.generation >= 0
+        return taken or (was_member and isinstance(exc, GroupIdNotFoundError))
 
     def _not_looked_up(self, what: str, exc: KafkaError) -> None:
         """Continues without ``what``, which is looked up again. Raises for an error that a repetition does

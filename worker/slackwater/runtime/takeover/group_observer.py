@@ -26,7 +26,7 @@ class MemberView:
     join; "" where the group does not know the member. ``client_id``: of the FIRST process that joined as
     it, since a broker leaves that as it is when another follows (seen with Kafka 4.3). ``partitions``:
     the member's; known in a group at rest only. ``committed``: of these; of all of the group's where they
-    are not known. ``epoch``: the group's, by the consumer protocol; else -1.
+    are not known. ``epoch``: the group's, by the consumer protocol.
     """
 
     instance: str
@@ -35,7 +35,7 @@ class MemberView:
     client_id: str = ""
     partitions: tuple[TopicPartition, ...] = ()
     committed: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
-    epoch: int = -1
+    epoch: int | None = None
 
     @property
     def taken(self) -> bool:
@@ -106,7 +106,7 @@ class KafkaGroupObserver:
             member.client_id,
             partitions,
             committed,
-            -1 if group.epoch is None else group.epoch,
+            group.epoch,
         )
 
     def close(self) -> None:

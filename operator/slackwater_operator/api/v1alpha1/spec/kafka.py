@@ -194,6 +194,11 @@ class Kafka:
         default={},
     )
 
+    @property
+    def consumer_protocol(self) -> bool:
+        """Whether the workers are members by Kafka's consumer protocol."""
+        return self.group_protocol == "Consumer"
+
 
 def check_security(security: Security) -> None:
     """Refuses settings that exclude each other, as the CEL rules do.

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from slackwater.devbroker.group.config import TopicLookup
 from slackwater.devbroker.group.consumer.conversion import (
-    CONSUMER,
     assignment_bytes,
     parts_of,
     read_subscription,
@@ -24,7 +23,7 @@ from slackwater.devbroker.group.consumer.group import (
     ReconciliationState,
 )
 from slackwater.devbroker.group.consumer.lifecycle import GroupLifecycle
-from slackwater.devbroker.group.group import GroupError
+from slackwater.devbroker.group.group import CONSUMER, GroupError
 from slackwater.devbroker.group.member_requests import (
     Join,
     leave_answer,

@@ -18,14 +18,12 @@ from slackwater.devbroker.group.consumer.group import (
     Parts,
     by_topic,
 )
-from slackwater.devbroker.group.group import Group, GroupError, GroupState, Member
+from slackwater.devbroker.group.group import CONSUMER, Group, GroupError, GroupState, Member
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError, ErrorCode
 from slackwater.kafka.wire.primitives import Reader
 from slackwater.kafka.wire.schema import Message
 
-CONSUMER = "consumer"
-"""The protocol type of consumers."""
 _B = TypeVar("_B", bound=Message)
 _Named = m.ConsumerProtocolAssignmentTopicPartition | m.ConsumerProtocolSubscriptionTopicPartition
 

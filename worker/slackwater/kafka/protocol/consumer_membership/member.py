@@ -142,8 +142,9 @@ class ConsumerMembership:
         """The epoch by which the next heartbeat says that the member is away."""
         self._may_be_member = False
         """The coordinator may count this process among the members, perhaps at an epoch that it has lost."""
-        self._predecessor, self._epoch_before, self._replaced = "", -1, 0
-        """The member id to end with the next Join, the group's epoch until then, and the tries so far."""
+        self._predecessor, self._replaced = "", 0
+        self._epoch_before: int | None = None
+        """The member id to end with the next Join, the tries so far, and the group's epoch before."""
         self.returned = False
         """Whether the last Join was in another process's place, and no partition has moved since."""
 
@@ -230,7 +231,7 @@ class ConsumerMembership:
                 self._advance(now_ms)
             self._reconcile(now_ms)
 
-    def replace(self, member_id: str, epoch: int) -> None:
+    def replace(self, member_id: str, epoch: int | None) -> None:
         """The next Join is in the place of the member that has this instance id under ``member_id``, which is
         fenced by it: the coordinator refuses an instance id whose member lives. ``epoch``: the group's."""
         self._predecessor, self._epoch_before, self._replaced = member_id, epoch, 0
@@ -392,7 +393,7 @@ class ConsumerMembership:
             self._generations.append(GenerationSeen(self.generation, False, now_ms))
         if self.state is State.JOINING:
             self._joins += 1
-            self._predecessor, self._epoch_before = "", -1
+            self._predecessor, self._epoch_before = "", None
             self._move(Event.JOINED)
         elif self._acknowledges:
             self._move(Event.ACKNOWLEDGED)

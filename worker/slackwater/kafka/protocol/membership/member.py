@@ -196,7 +196,7 @@ class Membership:
     def expect_rebalance(self, now_ms: int) -> None:
         """Does nothing: all members of a rebalance wait for each other."""
 
-    def replace(self, member_id: str, epoch: int) -> None:
+    def replace(self, member_id: str, epoch: int | None) -> None:
         """Does nothing: a Join without a member id fences whoever has the instance id (KIP-345)."""
 
     def request_rejoin(self, reason: str, now_ms: int) -> None:
