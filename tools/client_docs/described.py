@@ -102,8 +102,9 @@ DESCRIBED: dict[str, str] = {
         "causes a rebalance, so that a rolling change of topics costs only one (0: one for each return)"
     ),
     "subscription_owner": (
-        "added to the subscription, so that DescribeGroups shows which application a member belongs to; "
-        "1 to 64 letters, digits and '-'; empty: nothing is added"
+        "added to the subscription (by the consumer protocol, to the member id), so that a description of "
+        "the group shows which application a member belongs to; 1 to 64 letters, digits and '-'; empty: "
+        "nothing is added"
     ),
     "value_deserializer": "as `key_deserializer`",
 }

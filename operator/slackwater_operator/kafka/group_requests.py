@@ -24,7 +24,7 @@ from slackwater.kafka.net import Cluster
 from slackwater.kafka.net.connection import ByVersion
 from slackwater.kafka.net.group_protocols import OtherGroup, describe_others, partitions_of, state_of
 from slackwater.kafka.protocol import offsets as o
-from slackwater.kafka.protocol.assignors import owner_of
+from slackwater.kafka.protocol.assignors import owner_in, owner_of
 from slackwater.kafka.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -328,6 +328,7 @@ def _consumer(answer: m.ConsumerGroupDescribeResponseMember, state: str) -> Memb
         synced=state == STABLE,
         client_id=answer.client_id,
         host=answer.client_host,
+        owner=owner_in(answer.member_id),
         topics=frozenset(answer.subscribed_topic_names) if not answer.subscribed_topic_regex else None,
     )
 

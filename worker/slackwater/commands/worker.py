@@ -209,14 +209,12 @@ class KafkaParts:
         return self._config.consumer_properties
 
     def _options(self) -> dict[str, Any]:
-        # By the consumer protocol a subscription has no place for a mark: members are known by their ids.
-        mark = {} if self._config.consumer_protocol else {"subscription_owner": self._owner}
         return {
-            **mark,
             "bootstrap_servers": self._config.bootstrap_servers,
             "group_id": self._config.group_id,
             "group_instance_id": self._instance,
             "client_id": self._pod,
+            "subscription_owner": self._owner,
             "security": self._config.security.client(),
             "enable_auto_commit": False,
             "allow_auto_create_topics": False,

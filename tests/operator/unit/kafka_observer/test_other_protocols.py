@@ -72,8 +72,8 @@ async def test_a_group_with_members_of_both_protocols_has_them_all() -> None:
             member_type=CLASSIC,
         ),
         m.ConsumerGroupDescribeResponseMember(
-            member_id="x", client_id="theirs", client_host="/10.1.2.3", subscribed_topic_regex="fl.*",
-            member_type=CONSUMER,
+            member_id="x.owner-uid-1", client_id="theirs", client_host="/10.1.2.3",
+            subscribed_topic_regex="fl.*", member_type=CONSUMER,
         ),
     ]  # fmt: skip
     coordinator = FakeCoordinator()
@@ -87,7 +87,7 @@ async def test_a_group_with_members_of_both_protocols_has_them_all() -> None:
     assert view.rebalancing
     assert view.members == (
         MemberView("w", "flights-0", partitions, False, topics=frozenset({"flights"})),
-        MemberView("x", None, frozenset(), False, "theirs", "/10.1.2.3"),
+        MemberView("x.owner-uid-1", None, frozenset(), False, "theirs", "/10.1.2.3", "uid-1"),
     )
 
 

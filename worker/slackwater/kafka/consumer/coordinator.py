@@ -24,6 +24,7 @@ from slackwater.kafka.net import ByVersion, Cluster, Connection, Purpose
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.group_protocols import describe_others
 from slackwater.kafka.protocol.actions import Action, action_for
+from slackwater.kafka.protocol.assignors import marked_member_id
 from slackwater.kafka.protocol.consumer_membership.member import ConsumerMembership
 from slackwater.kafka.protocol.membership.history import MembershipStats
 from slackwater.kafka.protocol.membership.member import Membership
@@ -79,9 +80,10 @@ class ConsumerCoordinator:
 
         self.membership: Membership | ConsumerMembership
         if config.group_protocol == CONSUMER_PROTOCOL:
+            random_id = str(uuid.UUID(int=cluster.rng.getrandbits(128), version=4))
             self.membership = ConsumerMembership(
                 settings, owned, cluster.metadata, backoff.delay_ms,
-                member_id=str(uuid.UUID(int=cluster.rng.getrandbits(128), version=4)),
+                member_id=marked_member_id(random_id, config.subscription_owner),
                 remote_assignor=config.group_remote_assignor, stats=stats,
             )  # fmt: skip
         else:

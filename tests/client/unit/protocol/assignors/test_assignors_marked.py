@@ -12,6 +12,8 @@ from slackwater.kafka.protocol.assignors import (
     MarkedAssignor,
     MemberAssignment,
     MemberSubscription,
+    marked_member_id,
+    owner_in,
     owner_of,
 )
 from slackwater.kafka.structs import ConsumerGroupMetadata, TopicPartition
@@ -54,6 +56,8 @@ def test_the_mark_is_read_back(kind: type[Assignor]) -> None:
     assert (marked.name, marked.protocols) == (kind().name, kind().protocols)
     assert owner_of(marked.user_data(["t"], -1)) == UID
     assert owner_of(user_data(marked, generation=3)) == UID
+    assert owner_in(marked_member_id("0b5ad2a2", UID)) == UID
+    assert owner_in(marked_member_id("0b5ad2a2", "")) == owner_in("Iz8u1-owner") == ""
 
 
 @pytest.mark.parametrize(

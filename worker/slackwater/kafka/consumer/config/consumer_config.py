@@ -45,7 +45,7 @@ _NAME = re.compile(r"<([a-z_]+)>")
 CLASSIC_PROTOCOL, CONSUMER_PROTOCOL = "classic", "consumer"
 _OF_CLASSIC_ALONE = (
     "partition_assignment_strategy", "session_timeout_ms", "heartbeat_interval_ms",
-    "scheduled_rebalance_max_delay_ms", "subscription_change_max_delay_ms", "subscription_owner",
+    "scheduled_rebalance_max_delay_ms", "subscription_change_max_delay_ms",
 )  # fmt: skip
 """What a member of the consumer protocol does not decide: the broker assigns, and its group configs have the
 session and the interval. Java refuses the first three."""

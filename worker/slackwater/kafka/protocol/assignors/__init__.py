@@ -19,7 +19,7 @@ from slackwater.kafka.protocol.assignors.base import (
     ordered,
 )
 from slackwater.kafka.protocol.assignors.delayed import DelayedAssignor, with_delay
-from slackwater.kafka.protocol.assignors.marked import MarkedAssignor, owner_of
+from slackwater.kafka.protocol.assignors.marked import MarkedAssignor, marked_member_id, owner_in, owner_of
 from slackwater.kafka.protocol.assignors.ownership import generation_of
 from slackwater.kafka.protocol.assignors.ranges import RangeAssignor, RoundRobinAssignor
 from slackwater.kafka.protocol.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
@@ -45,7 +45,9 @@ __all__ = [
     "StickyAssignor",
     "common_protocol",
     "generation_of",
+    "marked_member_id",
     "ordered",
+    "owner_in",
     "owner_of",
     "with_delay",
 ]

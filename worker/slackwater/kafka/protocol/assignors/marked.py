@@ -1,7 +1,9 @@
-"""A mark after an assignor's user data that names who started the member.
+"""A mark that names who started a member: after an assignor's user data, or in a member id.
 
 DescribeGroups shows a member's subscription, and of a static member that of the process that joined last; its
-client.id remains that of the first process (seen with Kafka 4.3). So the mark is in the subscription.
+client.id remains that of the first process (seen with Kafka 4.3). So the mark is in the subscription. By the
+consumer protocol a subscription has no place for it, but the member chooses its id (KIP-1082), which
+ConsumerGroupDescribe shows.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from slackwater.kafka.structs import ConsumerGroupMetadata
 
 _PREFIX = b"slackwater.dev/group/"
 _MARK = re.compile(re.escape(_PREFIX) + rb"([A-Za-z0-9-]{1,64})\Z")
+_MEMBER_MARK = ".owner-"
+_MARKED_ID = re.compile(re.escape(_MEMBER_MARK) + r"([A-Za-z0-9-]{1,64})\Z")
 OWNER = re.compile(r"[A-Za-z0-9-]{1,64}")
 """What a mark may consist of: a Kubernetes uid does."""
 
@@ -67,3 +71,14 @@ def owner_of(user_data: bytes | None) -> str:
     """Whom a member's user data names as its owner; "" where there is no mark."""
     match = _MARK.search(user_data or b"")
     return match[1].decode("ascii") if match is not None else ""
+
+
+def marked_member_id(member_id: str, owner: str) -> str:
+    """A member id with the mark of ``owner``; as it is where that is empty."""
+    return f"{member_id}{_MEMBER_MARK}{owner}" if owner else member_id
+
+
+def owner_in(member_id: str) -> str:
+    """Whom a member id names as its member's owner; "" where there is no mark."""
+    match = _MARKED_ID.search(member_id)
+    return match[1] if match is not None else ""
