@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 BROKER ?= dev
 ARGS   ?=
+# Many containers set it; each of our processes would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test verify verify-parts e2e node walks long lint bench docs lock sbom audit release-check clean
@@ -30,8 +32,14 @@ verify: $(VENV)/.dev ## Run the tests on real parts: Kafka, a control plane, Pos
 verify-parts: $(VENV)/.dev
 	$(BIN)/python -m tests.support.parts
 
-e2e: $(VENV)/.dev ## Run every test on a real Kubernetes control plane, the longest scenarios, too
-	$(BIN)/python -m pytest -m controlplane $(ARGS) tests/e2e
+e2e: $(VENV)/.dev ## Run every test on a real control plane, the longest, too (PROTOCOL=Consumer: those of groups by it)
+	SLACKWATER_TEST_GROUP_PROTOCOL=$(PROTOCOL) $(BIN)/python -m pytest -m "$(OF_$(PROTOCOL))" $(ARGS) $(IN_$(PROTOCOL))
+
+PROTOCOL    ?= Classic
+OF_Classic  := controlplane
+IN_Classic  := tests/e2e
+OF_Consumer := controlplane and not classic
+IN_Consumer := tests/e2e/faults tests/e2e/operations tests/e2e/rollouts
 
 node: $(VENV)/.dev ## Run the scenarios on a real node: kubelet, containerd, images built here (root; undoes what it changes)
 	$(BIN)/python -m pytest -m node -s $(ARGS) tests/node

@@ -110,7 +110,7 @@ class Pipeline:
 
 class HostileSite(StoppableSite):
     """Each :data:`HOSTILE_EVERY`-th record has a value of :func:`hostile_value`. ``database``: of the sink
-    postgres."""
+    postgres. ``members``: further arguments of :class:`StoppableSite`."""
 
     def __init__(
         self,
@@ -119,10 +119,10 @@ class HostileSite(StoppableSite):
         pipeline: Pipeline,
         rng: random.Random,
         *,
-        session_ms: int,
         database: PostgresDatabase | None = None,
+        **members: Any,
     ) -> None:
-        super().__init__(bootstrap, folder, session_ms=session_ms, handler=HANDLER)
+        super().__init__(bootstrap, folder, handler=HANDLER, **members)
         self._pipeline, self._rng, self._database = pipeline, rng, database
 
     def kind(self, number: int) -> str:

@@ -9,6 +9,7 @@ Kafka of its own; or one seed again, with what is done::
     python -m tests.chaos.random_runs --runs 200 --seed 1 --jobs 4
     python -m tests.chaos.random_runs --runs 1 --seed 17 --log --keep FOLDER
     python -m tests.chaos.random_runs --hostile arrow/parquet arrow/delta arrow/postgres spark/parquet
+    python -m tests.chaos.random_runs --runs 100 --protocol consumer
 
 With ``--hostile`` some records try to break the worker (tests/chaos/hostile_site.py), and each seed has one
 of these engines and sinks, in turn.
@@ -32,7 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from slackwater.pipeline.engines.connect_server import ConnectServer
 from slackwater.runtime.fault_points import Step
@@ -43,8 +44,15 @@ from tests.support.waiting import WAIT_S, wait_until
 from tests.support.workers.process import WorkerProcess
 from tests.support.workers.stoppable_site import PARTITIONS, StoppableSite
 
-BROKER = {"group.initial.rebalance.delay.ms": "150", "group.min.session.timeout.ms": "1000"}
 SESSION_MS = 4_000
+BROKER = {
+    "group.initial.rebalance.delay.ms": "150",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
 MEMBERS = 3
 MOST_DIFFERENCES = 50
 """So many are told of a run that went wrong."""
@@ -264,10 +272,12 @@ class RandomRun:
 
 class Sites:
     """Makes the site of each seed. ``hostile``: ENGINE/SINK for the seeds in turn; without it, records are
-    plain. What the sites share starts here: a Connect server, PostgreSQL."""
+    plain. ``members``: what :class:`StoppableSite` takes beside. What the sites share starts here: a Connect
+    server, PostgreSQL."""
 
-    def __init__(self, bootstrap: str, hostile: Sequence[str] = ()) -> None:
+    def __init__(self, bootstrap: str, hostile: Sequence[str] = (), **members: Any) -> None:
         self._bootstrap, self._hostile = bootstrap, hostile
+        self._members = {"session_ms": SESSION_MS, **members}
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as starting:
@@ -295,7 +305,7 @@ class Sites:
         """The site of a seed, which ends with the block."""
         with contextlib.ExitStack() as ending:
             if not self._hostile:
-                yield ending.enter_context(StoppableSite(self._bootstrap, folder, session_ms=SESSION_MS))
+                yield ending.enter_context(StoppableSite(self._bootstrap, folder, **self._members))
                 return
             pipeline = Pipeline.named(self.pipeline(seed), self._remote)
             database = None
@@ -308,8 +318,8 @@ class Sites:
                     folder,
                     pipeline,
                     random.Random(f"values of {seed}"),
-                    session_ms=SESSION_MS,
                     database=database,
+                    **self._members,
                 )
             )
 
@@ -364,10 +374,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--hostile", nargs="+", default=(), metavar="ENGINE/SINK", help="with hostile records"
     )
+    parser.add_argument("--protocol", choices=("classic", "consumer"), default="classic", help="of the group")
     given = parser.parse_args(arguments)
     seeds = range(given.seed, given.seed + given.runs)
     outcomes: list[Outcome] = []
-    with KafkaCluster(1, BROKER) as cluster, Sites(cluster.bootstrap, given.hostile) as sites:
+    members = {"consumer_protocol": given.protocol == "consumer"}
+    with KafkaCluster(1, BROKER) as cluster, Sites(cluster.bootstrap, given.hostile, **members) as sites:
         runs = (
             (run_one(sites, seed, log=True, keep=given.keep) for seed in seeds)
             if given.log

@@ -13,8 +13,10 @@ pytestmark = pytest.mark.controlplane
 
 
 def _leader(group: Group) -> str:
+    """The group's leader; any worker of a group that has none."""
+    leaderless = group.by_consumer_protocol
     return until(
-        lambda: next((name for name, worker in group.workers().items() if worker["is_leader"]), ""),
+        lambda: next((name for name, w in group.workers().items() if leaderless or w["is_leader"]), ""),
         "the leader",
     )
 
@@ -84,7 +86,7 @@ def test_killing_the_operator_costs_no_additional_rebalance(
         produced = load.stop()
     group.await_handled(produced)
     assert recorder.replicas() == [4, 2]
-    assert group.rebalances(scaled) == 1, group.tell()
+    assert group.rebalances(scaled) in group.costs(2), group.tell()
     verdict = group.verify(produced)
     assert verdict.exact, verdict
 

@@ -34,8 +34,8 @@ def test_a_lag_ramp_scales_from_three_to_eight_and_back(cluster: ClusterSite, na
         produced = load.stop()
     group.await_handled(produced)
     assert recorder.replicas() == [3, 8, 3], group.tell()
-    assert group.rebalances(since, up) == 1, group.tell()
-    assert group.rebalances(up) == 1, group.tell()
+    assert group.rebalances(since, up) in group.costs(5), group.tell()
+    assert group.rebalances(up) in group.costs(5), group.tell()
     print(f"orphaned for {recorder.orphaned_ms()} ms")
     assert recorder.orphaned_ms() <= ORPHANS_MS
     verdict = group.verify(produced)
@@ -117,6 +117,7 @@ def test_the_operator_obeys_kubectl_scale(
         produced = load.stop()
     group.await_handled(produced)
     assert recorder.replicas() == [2, 4, 2]
-    assert (group.rebalances(since, up), group.rebalances(up)) == (1, 1), group.tell()
+    assert group.rebalances(since, up) in group.costs(2), group.tell()
+    assert group.rebalances(up) in group.costs(2), group.tell()
     assert recorder.orphaned_ms() <= ORPHANS_MS or not quiet
     assert group.verify(produced).exact

@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,9 @@ from tests.support.site.operator import OperatorProcess
 from tests.support.waiting import HANG_S
 
 ACCOUNT = "slackwater-operator"
+CLASSIC = "Classic"
+GROUP_PROTOCOL = os.environ.get("SLACKWATER_TEST_GROUP_PROTOCOL", CLASSIC)
+"""spec.kafka.groupProtocol of all groups whose test does not say one."""
 SESSION_MS = 90_000
 """Twice Kafka's default: a worker that is started again on a busy machine is to be back in time."""
 
@@ -227,15 +231,12 @@ class ClusterSite:
 
         ``replicas``: None leaves it out.
         """
+        kafka = {"groupProtocol": GROUP_PROTOCOL, **spec.pop("kafka", {})}
+        properties = {"auto.offset.reset": "earliest"}
+        if kafka["groupProtocol"] == CLASSIC:
+            properties |= {"session.timeout.ms": str(session_timeout_ms), "heartbeat.interval.ms": "1000"}
         base: Json = {
-            "kafka": {
-                "bootstrapServers": self.kafka.bootstrap,
-                "properties": {
-                    "session.timeout.ms": str(session_timeout_ms),
-                    "heartbeat.interval.ms": "1000",
-                    "auto.offset.reset": "earliest",
-                },
-            },
+            "kafka": {"bootstrapServers": self.kafka.bootstrap, "properties": properties},
             "topics": [name],
             "pipeline": {
                 "image": self.image("v1"),
@@ -250,7 +251,7 @@ class ClusterSite:
             "apiVersion": API_VERSION,
             "kind": "ConsumerGroup",
             "metadata": {"name": name, "namespace": self.namespace},
-            "spec": _laid_over(base, spec),
+            "spec": _laid_over(base, {"kafka": kafka, **spec}),
         }
 
     def group(

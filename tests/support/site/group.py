@@ -93,6 +93,12 @@ class Group:
         assert resource is not None, f"no ConsumerGroup {self.name}"
         return resource
 
+    @property
+    def by_consumer_protocol(self) -> bool:
+        """Whether its workers are members by Kafka's consumer protocol, which has no leader."""
+        protocol: str = self.resource()["spec"]["kafka"].get("groupProtocol", "Classic")
+        return protocol == "Consumer"
+
     def change(self, **spec: Any) -> None:
         """A merge patch of ``spec``: ``change(replicas=5, pipeline={"image": ...})``."""
         self._api.patch(self.path, {"spec": spec})
@@ -374,6 +380,11 @@ class Group:
         """Rebalances that began in a span, by the generations that workers joined (a follow-up counts with
         the one before it)."""
         return self.timeline().rebalances(since_ms, until_ms)
+
+    def costs(self, members: int, steps: int = 1) -> range:
+        """How many rebalances members may cost that come or go in so many steps: by the classic protocol one
+        a step, as they wait for each other; by the consumer protocol an epoch each."""
+        return range(1, 1 + (members if self.by_consumer_protocol else steps))
 
     def restarts(self, since_ms: int, until_ms: int | None = None) -> list[Restart]:
         """The returns of workers whose processes ended in a span: ``same_generation``, ``away_ms`` (process's

@@ -32,15 +32,25 @@ def transform(records):
 
 
 class StoppableSite(GroupSite):
-    """Workers that can be stopped, with a record of everything that was produced; ends them when left."""
+    """Workers that can be stopped, with a record of everything that was produced; ends them when left.
+
+    ``consumer_protocol``: they are members by it, and the brokers' session holds in place of ``session_ms``.
+    """
 
     def __init__(
-        self, bootstrap: str, folder: Path, *, session_ms: int = 6_000, handler: str = HANDLER
+        self,
+        bootstrap: str,
+        folder: Path,
+        *,
+        session_ms: int = 6_000,
+        handler: str = HANDLER,
+        consumer_protocol: bool = False,
     ) -> None:
         super().__init__(
             bootstrap, folder, handler=handler, partitions=PARTITIONS, dead_letters=LETTER_PARTITIONS
         )
         self.session_ms = session_ms
+        self.consumer_protocol = consumer_protocol
         self.key = TakeoverKey(folder)
         self.good: Counter[str] = Counter()
         self.bad: Counter[str] = Counter()
@@ -88,8 +98,10 @@ class StoppableSite(GroupSite):
 
     def start(self, ordinal: int, suffix: str = "a", stop_at: str = "") -> WorkerProcess:
         """Starts the pod ``g-SUFFIX-ORDINAL`` as the member ``g-ORDINAL``; ``stop_at``: a fault point."""
+        classic = {"session.timeout.ms": str(self.session_ms), "heartbeat.interval.ms": "500"}
         config = self.config(
-            properties={"session.timeout.ms": str(self.session_ms), "heartbeat.interval.ms": "500"},
+            groupProtocol="Consumer" if self.consumer_protocol else "Classic",
+            properties={} if self.consumer_protocol else classic,
             takeover={"keyFile": str(self.key.file), "deadlineMs": 2_000},
         )
         pod = f"g-{suffix}-{ordinal}"
