@@ -95,8 +95,8 @@ _FIRST = Row(
         ),
         Panel(
             "Unplanned",
-            "Rebalances of all groups within the selected time range that neither scaling nor a rollout "
-            "caused.",
+            "Rebalances (epochs with the consumer protocol) of all groups within the selected time range "
+            "that neither scaling nor a rollout caused.",
             Kind.STAT,
             (Query(f"round(sum(increase({_metric('group_rebalances_total', UNPLANNED)}[$__range])))"),),
             span=3,
@@ -195,7 +195,7 @@ _REBALANCES = Row(
     (
         Panel(
             "Rebalances by cause",
-            "Sum over all groups, per graph interval.",
+            "Sum over all groups, per graph interval; epochs with the consumer protocol.",
             Kind.BARS,
             (Query(steps_of("cause", _metric("group_rebalances_total")), "{{cause}}"),),
             decimals=0,

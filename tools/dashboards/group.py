@@ -169,7 +169,8 @@ _FIRST = Row(
         ),
         Panel(
             "Unplanned",
-            "Rebalances within the selected time range that neither scaling nor a rollout caused.",
+            "Rebalances (epochs with the consumer protocol) within the selected time range that neither "
+            "scaling nor a rollout caused.",
             Kind.STAT,
             (Query(_unplanned()),),
             span=3,
@@ -329,8 +330,8 @@ _REBALANCES = Row(
     (
         Panel(
             "Group state and rebalances",
-            "The group's state as the broker reports it, and its rebalances: planned (scaling or a "
-            "rollout) or unplanned.",
+            "The group's state as the broker reports it, and its rebalances (epochs with the consumer "
+            "protocol): planned (scaling or a rollout) or unplanned.",
             Kind.STATES,
             (
                 Query(_state_number(), "state"),
@@ -348,7 +349,7 @@ _REBALANCES = Row(
         ),
         Panel(
             "Rebalances by cause",
-            "Per graph interval.",
+            "Per graph interval; epochs with the consumer protocol.",
             Kind.BARS,
             (Query(steps_of("cause", _operator("group_rebalances_total")), "{{cause}}"),),
             decimals=0,
@@ -380,8 +381,9 @@ _REBALANCES = Row(
             ),
         ),
         Panel(
-            "Generation",
-            "Increases with each rebalance. A restart within the session timeout does not change it.",
+            "Generation or epoch",
+            "Increases with each rebalance; the group's epoch with the consumer protocol. A restart within "
+            "the session timeout does not change it.",
             Kind.LINES,
             (
                 Query(_one("group_generation"), "broker"),

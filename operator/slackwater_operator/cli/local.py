@@ -256,10 +256,10 @@ def status_line(shown: RunSnapshot) -> str:
         f"{worker.pod} {worker.phase}" + (f" ({len(worker.assignment)})" if worker.phase == "running" else "")
         for worker in shown.workers
     )
-    lag = "unknown" if shown.total_lag is None else str(shown.total_lag)
+    lag, term = "unknown" if shown.total_lag is None else str(shown.total_lag), shown.terms.generation
     parts = [
         f"group {shown.group_state or 'unknown'}",
-        f"generation {shown.generation}" if shown.generation >= 0 else "no generation yet",
+        f"{term} {shown.generation}" if shown.generation >= 0 else f"no {term} yet",
         f"lag {lag}",
         workers or "no workers",
     ]

@@ -1,7 +1,8 @@
 """Counts rebalances by cause.
 
-A generation that the workers join is a rebalance. One whose join was asked for by a member that had just
-revoked (the second half of a cooperative one) counts as one with the generation before it.
+A generation that the workers join is a rebalance; with the consumer protocol, an epoch. One whose join was
+asked for by a member that had just revoked (the second half of a cooperative one) counts as one with the
+generation before it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from slackwater_operator.model.group import Terms
 
 SCALE, ROLLOUT, TOPICS, UNPLANNED = "scale", "rollout", "topics", "unplanned"
 OURS_FOR_MS = 60_000
@@ -137,10 +140,10 @@ class RebalanceWatch:
             self._newest = generation
         return rebalances
 
-    def unplanned(self, now_ms: int) -> tuple[str, ...]:
-        """The unplanned rebalances of the last ten minutes, a line each."""
+    def unplanned(self, now_ms: int, terms: Terms) -> tuple[str, ...]:
+        """The unplanned rebalances of the last ten minutes, a line each. `terms`: the group's."""
         return tuple(
-            f"generation {generation}: {why or 'no known cause'}"
+            f"{terms.generation} {generation}: {why or 'no known cause'}"
             for at_ms, generation, why in self._unplanned
             if now_ms - at_ms < UNPLANNED_KEPT_MS
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from slackwater_operator.local.workfolder import WorkFolder, WorkFolderError
+from slackwater_operator.model.group import terms
 
 if TYPE_CHECKING:
     from slackwater_operator.demo.report import Report
@@ -204,7 +205,7 @@ async def _play(arguments: argparse.Namespace, console: Any, workplace: Workplac
         seconds=figures.seconds,
         lag=figures.lag,
         differences=differences,
-        unit="epoch" if arguments.group_protocol == "consumer" else "rebalance",
+        terms=terms(consumer_protocol=arguments.group_protocol == "consumer"),
         random_kill=figures.random_kill,
     )
     report.save(workplace.report)

@@ -69,7 +69,7 @@ class Display:
             for row in snapshot.workers
         )
         return (
-            f"generation {snapshot.generation} {snapshot.group_state or '?'}  "
+            f"{snapshot.terms.generation} {snapshot.generation} {snapshot.group_state or '?'}  "
             f"produced {self._produced:,}  committed {sum(snapshot.positions.values()):,}  "
             f"lag {number(snapshot.total_lag)}  {workers}"
         )

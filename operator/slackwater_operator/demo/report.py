@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from slackwater_operator.demo.verify import Accounting
+from slackwater_operator.model.group import CLASSIC_TERMS, Terms
 
 ROLLING_RESTART = "rolling restart"
 """The operation whose restarts are held against the takeovers."""
@@ -117,8 +118,8 @@ class Report:
     """Seconds since the start, and the group's lag in records."""
     differences: Sequence[str]
     """Carriers and days whose totals differ from the source's."""
-    unit: str = "rebalance"
-    """What a rebalance is called: by the consumer protocol an epoch."""
+    terms: Terms = CLASSIC_TERMS
+    """What the group's numbers are called."""
     random_kill: str | None = None
     """Who was killed at a random moment, and when. Where it falls into a rebalance, it costs another."""
 
@@ -150,7 +151,7 @@ class Report:
             ),
         ]
         if self.random_kill is None:
-            made += [_rebalance_check(operation, self.unit) for operation in self.operations]
+            made += [_rebalance_check(operation, self.terms) for operation in self.operations]
         return made
 
     @property
@@ -163,7 +164,7 @@ class Report:
             "passed": self.passed,
             "broker": self.broker,
             "engine": self.engine,
-            "unit": self.unit,
+            "unit": self.terms.rebalance,
             "random_kill": self.random_kill,
             "records": {
                 "in": self.accounting.records_in,
@@ -234,7 +235,7 @@ class Report:
         ]
 
     def _operations(self) -> list[str]:
-        lines = [f"{'Operation':<28}{'took':>9}{f'{self.unit}s':>12}{'longest unowned':>18}"]
+        lines = [f"{'Operation':<28}{'took':>9}{f'{self.terms.rebalance}s':>12}{'longest unowned':>18}"]
         lines += [
             f"{operation.name:<28}{operation.seconds:>7.1f} s{operation.rebalances:>12}"
             f"{operation.longest_unowned_ms / 1000:>16.2f} s"
@@ -245,7 +246,7 @@ class Report:
         return lines
 
     def _restarts(self) -> list[str]:
-        lines = [f"{'Restart':<14}{'in':<28}{'away':>9}{'gap':>9}{'of session':>12}  generation"]
+        lines = [f"{'Restart':<14}{'in':<28}{'away':>9}{'gap':>9}{'of session':>12}  {self.terms.generation}"]
         for restart in self.restarts:
             gap = "-" if restart.gap_ms is None else f"{restart.gap_ms / 1000:.2f} s"
             kept = "kept" if restart.same_generation else "changed"
@@ -259,7 +260,7 @@ class Report:
         outcomes = {takeover.instance: takeover.outcome for takeover in self.takeovers}
         lines = [
             f"{'Pauses':<14}{'by restart':>20}{'by takeover':>14}",
-            f"{'':<14}{'gap':>9}{'longest':>11}{'longest':>14}  generation",
+            f"{'':<14}{'gap':>9}{'longest':>11}{'longest':>14}  {self.terms.generation}",
         ]
         for pause in self.pauses():
             widths = zip(pause.ms, (9, 11, 14), strict=True)
@@ -282,12 +283,12 @@ def _said(check: Check) -> str:
     return check.name if check.passed else f"{check.name}: {check.detail}"
 
 
-def _rebalance_check(operation: OperationFigures, unit: str) -> Check:
+def _rebalance_check(operation: OperationFigures, terms: Terms) -> Check:
     cost, allowed = operation.rebalances, operation.allowed_rebalances
     return Check(
-        f"{operation.name}: {_times(allowed, unit)}",
+        f"{operation.name}: {_times(allowed, terms.rebalance)}",
         cost <= allowed and bool(cost) is bool(allowed),
-        f"it cost {operation.rebalances}, generations {list(operation.generations)}",
+        f"it cost {operation.rebalances}, {terms.generation}s {list(operation.generations)}",
     )
 
 

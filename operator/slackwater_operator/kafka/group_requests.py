@@ -19,10 +19,16 @@ from slackwater.kafka.errors import (
     NotCoordinatorError,
     for_code,
 )
-from slackwater.kafka.group_states import DEAD, STABLE
+from slackwater.kafka.group_states import DEAD, MEMBER_PROTOCOLS, STABLE
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.net.connection import ByVersion
-from slackwater.kafka.net.group_protocols import OtherGroup, describe_others, partitions_of, state_of
+from slackwater.kafka.net.group_protocols import (
+    OtherGroup,
+    describe_others,
+    partitions_of,
+    progress_of,
+    state_of,
+)
 from slackwater.kafka.protocol import offsets as o
 from slackwater.kafka.protocol.assignors import owner_in, owner_of
 from slackwater.kafka.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
@@ -317,10 +323,13 @@ def _other_group(answer: OtherGroup | KafkaError) -> GroupView | KafkaError:
         return GroupView(answer.group_state, (member,))
     state = state_of(answer)
     # The assignor is the broker's, which no worker names.
-    return GroupView(state, tuple(_consumer(member, state) for member in answer.members))
+    members = tuple(_consumer(member, answer, state) for member in answer.members)
+    return GroupView(state, members, consumer_protocol=True)
 
 
-def _consumer(answer: m.ConsumerGroupDescribeResponseMember, state: str) -> MemberView:
+def _consumer(
+    answer: m.ConsumerGroupDescribeResponseMember, group: m.ConsumerGroupDescribeResponseGroup, state: str
+) -> MemberView:
     return MemberView(
         member_id=answer.member_id,
         instance_id=answer.instance_id,
@@ -330,6 +339,8 @@ def _consumer(answer: m.ConsumerGroupDescribeResponseMember, state: str) -> Memb
         host=answer.client_host,
         owner=owner_in(answer.member_id),
         topics=frozenset(answer.subscribed_topic_names) if not answer.subscribed_topic_regex else None,
+        protocol=MEMBER_PROTOCOLS.get(answer.member_type, ""),
+        progress=progress_of(answer, group),
     )
 
 

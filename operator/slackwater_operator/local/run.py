@@ -37,6 +37,7 @@ from slackwater_operator.local.report.views import (
 )
 from slackwater_operator.local.source import Source
 from slackwater_operator.model import names
+from slackwater_operator.model.group import terms
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 
 __all__ = ["LocalRun", "OperationError", "OperationReport", "RunError", "RunSettings", "RunSnapshot"]
@@ -351,7 +352,7 @@ class LocalRun:
     def snapshot(self) -> RunSnapshot:
         """The run's present state, for a UI."""
         return take_snapshot(
-            self.group.group_id,
+            self.group,
             self.replicas,
             self._backend.session,
             self._backend.status,
@@ -470,6 +471,7 @@ class LocalRun:
             restarts=tuple(timeline.restarts(began, ended)),
             removed=tuple(operation.removed),
             takeovers=tuple(timeline.takeovers(began, ended)),
+            terms=terms(consumer_protocol=self.group.spec.kafka.consumer_protocol),
         )
 
     def _check(self) -> None:

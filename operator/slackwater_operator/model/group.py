@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from slackwater.kafka.group_states import DEAD, EMPTY, REBALANCING, STABLE
+from slackwater.kafka.group_states import DEAD, EMPTY, REBALANCING, STABLE, Progress
 from slackwater.kafka.structs import TopicPartition
 
 GROUP_UNKNOWN = "the group's state is unknown: the broker did not describe it"
 """What is said where there is no :class:`GroupView`."""
+_NAMED = 3
+
+
+class Terms(NamedTuple):
+    """What the numbers of a group are called.
+
+    Attributes:
+        generation: the number that all its members are to have.
+        rebalance: what is counted when that number grows.
+    """
+
+    generation: str
+    rebalance: str
+
+
+CLASSIC_TERMS = Terms("generation", "rebalance")
+
+
+def terms(*, consumer_protocol: bool) -> Terms:
+    """The terms for a group of the classic or of the consumer protocol (KIP-848)."""
+    return Terms("epoch", "epoch") if consumer_protocol else CLASSIC_TERMS
+
+
+_PROGRESS = {
+    Progress.BEHIND: "not yet in the newest epoch",
+    Progress.WAITING: "waiting for partitions",
+    Progress.AWAY: "away",
+}
 
 
 @dataclass(frozen=True)
@@ -27,6 +57,8 @@ class MemberView:
         host: the address that it last joined from, as the broker reports it (`/10.1.2.3`); "" if unknown.
         owner: the uid of the ConsumerGroup that started it (`membership.ownership`); "" if unknown.
         topics: the topics that it has subscribed to; None if unknown (during a rebalance, for instance).
+        protocol: `classic` or `consumer`, in a group that may have members of both; else "".
+        progress: how far it is with the group's epoch; None in a group of the classic protocol.
     """
 
     member_id: str
@@ -37,6 +69,8 @@ class MemberView:
     host: str = ""
     owner: str = ""
     topics: frozenset[str] | None = None
+    protocol: str = ""
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True)
@@ -49,11 +83,26 @@ class GroupView:
         members: its members. A group that is not of consumers (a share or streams group) has a single one,
             which stands for all of them.
         assignor: the assignor that the members have agreed on (`cooperative-sticky`); "" if unknown.
+        consumer_protocol: whether it has epochs: a member of the consumer protocol (KIP-848) has joined it.
     """
 
     state: str
     members: tuple[MemberView, ...] = ()
     assignor: str = ""
+    consumer_protocol: bool = False
+
+    @property
+    def situation(self) -> str:
+        """Its state in words; of one with epochs that is not Stable, with the members that it waits for."""
+        waits = "; ".join(self._progress()) if not self.stable else ""
+        return f"the group is {self.state}{f' ({waits})' if waits else ''}"
+
+    def _progress(self) -> Iterator[str]:
+        for progress, what in _PROGRESS.items():
+            names = sorted(m.instance_id or m.member_id for m in self.members if m.progress is progress)
+            if names:
+                more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+                yield f"{what}: {', '.join(names[:_NAMED])}{more}"
 
     @property
     def stable(self) -> bool:
@@ -78,6 +127,11 @@ class GroupView:
     def member(self, instance_id: str) -> MemberView | None:
         """The static member with this instance id; None without one."""
         return next((member for member in self.members if member.instance_id == instance_id), None)
+
+
+def terms_of(group: GroupView | None) -> Terms:
+    """The terms for an observed group; the classic protocol's where the broker did not describe it."""
+    return terms(consumer_protocol=group is not None and group.consumer_protocol)
 
 
 @dataclass(frozen=True)

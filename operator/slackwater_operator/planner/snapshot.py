@@ -17,7 +17,7 @@ from slackwater_operator.api.v1alpha1.status.group_status import GroupStatus
 from slackwater_operator.api.v1alpha1.status.rollout import RESTART, Failed
 from slackwater_operator.api.v1alpha1.status.scaling import ScalingStatus
 from slackwater_operator.model import names
-from slackwater_operator.model.group import GroupView, MemberView
+from slackwater_operator.model.group import GroupView, MemberView, Terms, terms, terms_of
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.model.statefulsets import (
     Arrangement,
@@ -302,6 +302,13 @@ class GroupSnapshot:
     def kafka_group(self) -> GroupView | None:
         """The group as the broker reported it; None if it did not respond."""
         return self.kafka.group if self.kafka is not None else None
+
+    @property
+    def terms(self) -> Terms:
+        """What the group's numbers are called: as the broker described it, else by the spec."""
+        if self.kafka_group is None and self.group is not None:
+            return terms(consumer_protocol=self.group.spec.kafka.consumer_protocol)
+        return terms_of(self.kafka_group)
 
     @property
     def has_group_id(self) -> bool:

@@ -315,7 +315,7 @@ def _stable(observed: ConditionsInput) -> _Verdict:
     if not observed.replicas and observed.group.memberless:
         return _Verdict(_TRUE, observed.group.state, "the group has no members, as expected")
     if not observed.group.stable:
-        return _Verdict(_FALSE, observed.group.state, f"the group is {observed.group.state}")
+        return _Verdict(_FALSE, observed.group.state, observed.group.situation)
     if observed.unsettled:
         return _Verdict(_FALSE, "NotSettled", observed.unsettled)
     return _Verdict(_TRUE, "Stable", "the group is Stable and all its workers are in it")

@@ -14,6 +14,7 @@ from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.api.v1alpha1.spec.rollout_steps import Step
 from slackwater_operator.api.v1alpha1.status.values import mapping, number, objects
 from slackwater_operator.api.v1alpha1.yaml_file import ResourceError
+from slackwater_operator.model.group import Terms, terms
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.policies.conditions import WELL
 from slackwater_operator.policies.resource_policies import scaling_policy
@@ -78,13 +79,19 @@ def explain(resource: Mapping[str, Any], now_ms: int) -> Explanation:
             *_when_rolled(group, status),
             *_when_rewound(status),
         ]
-    state += [*_figures(status), *_rollout(status, metadata, now_ms)]
+    state += [*_figures(status, terms_by_spec(resource).generation), *_rollout(status, metadata, now_ms)]
     return Explanation(
         f"ConsumerGroup {name}{kafka}",
         (*state, *_conditions(status, metadata, now_ms, state)),
         (*_scaling(status, now_ms), *_history(status, now_ms)),
         tuple(otherwise),
     )
+
+
+def terms_by_spec(resource: Mapping[str, Any]) -> Terms:
+    """What the numbers of a ConsumerGroup's status are called, by its spec."""
+    kafka = mapping(mapping(resource.get("spec")).get("kafka"))
+    return terms(consumer_protocol=kafka.get("groupProtocol") == "Consumer")
 
 
 def unconfirmed(status: Mapping[str, Any], now_ms: int) -> str:
@@ -105,7 +112,7 @@ def _read(resource: Mapping[str, Any]) -> tuple[ConsumerGroup | None, str]:
         return None, f"the spec is invalid: {error}"
 
 
-def _figures(status: Mapping[str, Any]) -> list[str]:
+def _figures(status: Mapping[str, Any], generation: str) -> list[str]:
     result = []
     pods = [
         f"{status[field]} {text}"
@@ -118,7 +125,7 @@ def _figures(status: Mapping[str, Any]) -> list[str]:
     if isinstance(status.get("members"), int):
         group.append(f"{status['members']} members")
     if isinstance(status.get("generation"), int) and status["generation"] >= 0:
-        group.append(f"generation {status['generation']}")
+        group.append(f"{generation} {status['generation']}")
     if status:
         lag = status.get("lag")
         group.append(f"lag about {lag:,}" if isinstance(lag, int) else "lag not known")

@@ -111,7 +111,7 @@ _GAUGES: dict[str, tuple[str, Labels]] = {
     "group_orphaned_members": ("Static members whose worker is gone for good.", ()),
     "group_pods": ("Pods of the group.", ("state",)),
     "group_state": ("1 for the state that the broker gives for the group.", ("state",)),
-    "group_generation": ("The group's generation.", ()),
+    "group_generation": ("The group's generation (epoch with the consumer protocol).", ()),
     "scale_workers": ("Workers by stage of the scaling decision.", ("stage",)),
     "scale_held": ("1 for what holds the next step.", ("damping",)),
     "scale_at_max": ("1 where maxReplicas is what limits the group.", ()),
@@ -135,7 +135,7 @@ _GAUGES: dict[str, tuple[str, Labels]] = {
     ),
 }
 _GROUP_COUNTERS: dict[str, tuple[str, Labels]] = {
-    "group_rebalances": ("Rebalances by their cause.", ("cause",)),
+    "group_rebalances": ("Rebalances (epochs with the consumer protocol) by their cause.", ("cause",)),
     "group_unowned_partition_seconds": ("Partitions times seconds without an owner.", ()),
     "decisions": ("Decisions by kind and what they did.", ("kind", "action")),
     "operator_takeovers": ("Takeovers by how they went.", ("outcome",)),
@@ -391,7 +391,7 @@ def _histograms(groups: Mapping[GroupName, _Group]) -> bytes:
         lines += [_line(f"{name}_bucket", base, ("le",), (bound,), count) for bound, count in buckets]
         lines.append(_line(f"{name}_count", base, (), (), buckets[-1][1]))
         lines.append(_line(f"{name}_sum", base, (), (), group.rebalance_seconds.total))
-    return _family(name, "Time of a rebalance.", "histogram", lines)
+    return _family(name, "Time of a rebalance (of an epoch with the consumer protocol).", "histogram", lines)
 
 
 def _family(name: str, text: str, kind: str, lines: list[str]) -> bytes:

@@ -21,7 +21,7 @@ from slackwater.times import ago, duration
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.policies.conditions import WELL
-from slackwater_operator.policies.explanations import explain
+from slackwater_operator.policies.explanations import explain, terms_by_spec
 
 Resource = Mapping[str, Any]
 
@@ -37,7 +37,7 @@ def overview_page(operator: str, *, leads: bool, resources: Iterable[Resource], 
     """
     rows = [_overview(resource, now_ms) for resource in sorted(resources, key=_names)]
     lead = [f"{operator} {'leads' if leads else 'waits: another replica of the operator leads'}"]
-    columns = ("Namespace", "Name", "Ready", "Since", "Workers", "Lag", "Generation", "Why")
+    columns = ("Namespace", "Name", "Ready", "Since", "Workers", "Lag", "Generation or epoch", "Why")
     sections = [table(f"ConsumerGroups: {len(rows)}", columns, rows), _for_programs()]
     return page("Slackwater operator", lead, sections, now_ms)
 
@@ -57,7 +57,7 @@ def group_page(resource: Resource, workers: Mapping[str, WorkerStatus | None], n
         # The conditions follow as a table.
         paragraphs("State", [line for line in explanation.state if not line.startswith(heads)]),
         _conditions(status, now_ms),
-        _workers(workers),
+        _workers(workers, terms_by_spec(resource).generation),
         paragraphs("Decisions, latest first", explanation.decisions or [Text("none", "dim")]),
         paragraphs("What would change them", explanation.otherwise or [Text("nothing to say", "dim")]),
         _for_programs(),
@@ -107,9 +107,9 @@ def _conditions(status: Mapping[str, Any], now_ms: int) -> Section:
     return table("Conditions", ("Condition", "Status", "Since", "Reason", "Message"), rows)
 
 
-def _workers(workers: Mapping[str, WorkerStatus | None]) -> Section:
+def _workers(workers: Mapping[str, WorkerStatus | None], term: str) -> Section:
     rows = [_worker(pod, worker) for pod, worker in sorted(workers.items())]
-    columns = ("Pod", "Phase", "Generation", "Partitions", "Lag", "Pause at its last restart", "Trouble")
+    columns = ("Pod", "Phase", term.title(), "Partitions", "Lag", "Pause at its last restart", "Trouble")
     return table(f"Workers: {len(rows)}", columns, rows)
 
 

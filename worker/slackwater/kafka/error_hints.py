@@ -121,6 +121,8 @@ _BY_API = {
 
 def hint(code: int, api: str = "") -> str:
     """The advice on ``code`` in an answer to ``api`` (Kafka's name of it; empty: any); may be empty."""
+    if code == E.TOPIC_AUTHORIZATION_FAILED and api == "ConsumerGroupDescribe":
+        return "the user needs the ACL operation Describe on every Topic that the group's members consume"
     if code == E.TOPIC_AUTHORIZATION_FAILED:
         return f"the user needs the ACL operation {_TOPIC_OPERATION.get(api, 'Describe')} on the Topic"
     if code == E.GROUP_AUTHORIZATION_FAILED:

@@ -280,7 +280,10 @@ class ConsumerGroup:
 
     @property
     def assignors(self) -> tuple[str, ...]:
-        """The names of the partition assignors that the workers offer, in order of preference."""
+        """The names of the partition assignors that the workers offer, in order of preference; none by the
+        consumer protocol."""
+        if self.spec.kafka.consumer_protocol:
+            return ()
         given = self.spec.kafka.properties.get("partition.assignment.strategy", DEFAULT_ASSIGNOR)
         names = [assignor.strip() for assignor in given.split(",")]
         return tuple(JAVA_NAMES.get(assignor, assignor) for assignor in names if assignor)

@@ -85,7 +85,11 @@ def _columns() -> list[dict[str, Any]]:
         _column("Revision", ".status.revision", "The revision that workers are started from.", priority=1),
         _column("Strategy", ".status.strategy", "How workers are replaced.", priority=1),
         _column(
-            "Generation", ".status.generation", "The Kafka group's generation.", type_="integer", priority=1
+            "Generation",
+            ".status.generation",
+            "The Kafka group's generation or epoch.",
+            type_="integer",
+            priority=1,
         ),
         _column(
             "Lag-Seconds",

@@ -30,7 +30,7 @@ from slackwater_operator.model import names
 from slackwater_operator.model.times import time_ms
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.policies.conditions import WELL
-from slackwater_operator.policies.explanations import unconfirmed
+from slackwater_operator.policies.explanations import terms_by_spec, unconfirmed
 
 _PLAIN_WIDTH = 10_000
 """Lines for other programs are not wrapped."""
@@ -104,10 +104,11 @@ async def observe(cluster: Cluster, name: str) -> Observed:
 def tree(observed: Observed, now_ms: int) -> Tree:
     """The group as a tree. `now_ms`: wall clock."""
     metadata, status = observed.resource["metadata"], observed.resource.get("status") or {}
+    term = terms_by_spec(observed.resource).generation
     root = Tree(
         _line(
             f"ConsumerGroup {metadata['namespace']}/{metadata['name']}",
-            _figures(status, observed.reports, now_ms),
+            _figures(status, observed.reports, term, now_ms),
         )
     )
     if old := unconfirmed(status, now_ms):
@@ -123,17 +124,19 @@ def tree(observed: Observed, now_ms: int) -> Tree:
         uid = stateful_set["metadata"]["uid"]
         pods = [pod for pod in observed.pods if _owner(pod) == uid]
         for pod in sorted(pods, key=lambda pod: _ordinal(metadata["name"], pod)):
-            _add_pod(branch, pod, observed.reports.get(pod["metadata"]["name"], ""), now_ms)
+            _add_pod(branch, pod, observed.reports.get(pod["metadata"]["name"], ""), term, now_ms)
     if not observed.pods:
         root.add(Text("no pods", _DIM))
     return root
 
 
-def _figures(status: Mapping[str, Any], reports: Mapping[str, WorkerStatus | str], now_ms: int) -> str:
+def _figures(
+    status: Mapping[str, Any], reports: Mapping[str, WorkerStatus | str], term: str, now_ms: int
+) -> str:
     parts = [
         f"{status.get('readyReplicas', 0)} of {status.get('desiredReplicas', '?')} workers ready",
         _lag(status, reports, now_ms),
-        f"generation {status.get('generation', '?')}",
+        f"{term} {status.get('generation', '?')}",
         f"revision {status.get('revision', '?')}",
     ]
     return ", ".join(parts)
@@ -180,7 +183,7 @@ def _set_line(stateful_set: Object, group_status: Mapping[str, Any]) -> Text:
     return _line(f"StatefulSet {stateful_set['metadata']['name']}", ", ".join(parts))
 
 
-def _add_pod(branch: Tree, pod: Object, report: WorkerStatus | str, now_ms: int) -> None:
+def _add_pod(branch: Tree, pod: Object, report: WorkerStatus | str, term: str, now_ms: int) -> None:
     metadata, status = pod["metadata"], pod.get("status") or {}
     started_ms = time_ms(status.get("startTime"))
     restarts = sum(each.get("restartCount", 0) for each in status.get("containerStatuses") or ())
@@ -196,7 +199,7 @@ def _add_pod(branch: Tree, pod: Object, report: WorkerStatus | str, now_ms: int)
         if report:
             node.add(Text(report, _BUSY))
         return
-    node.add(_member(report))
+    node.add(_member(report, term))
     for topic, partitions in groupby(sorted(report.assignment), key=lambda tp: tp.topic):
         node.add(_partitions(topic, list(partitions), report.lag))
     for stopped in report.stopped:
@@ -205,13 +208,13 @@ def _add_pod(branch: Tree, pod: Object, report: WorkerStatus | str, now_ms: int)
         node.add(Text(report.error, _BAD))
 
 
-def _member(report: WorkerStatus) -> Text:
+def _member(report: WorkerStatus, term: str) -> Text:
     if report.standby is not None:
         return Text(f"standby, reads ahead in {report.standby.prefetched_partitions} partitions", _DIM)
     if not report.is_member:
         return Text(f"{report.phase}, not in the group", _BUSY)
     leader = ", leads the group" if report.is_leader else ""
-    text = f"{report.phase}, member of generation {report.generation}{leader}"
+    text = f"{report.phase}, member of {term} {report.generation}{leader}"
     return Text(text, _WELL if report.running else _BUSY)
 
 

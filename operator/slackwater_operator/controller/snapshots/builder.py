@@ -520,7 +520,7 @@ class SnapshotBuilder:
             topics_changed=session.topics.since(oldest) if oldest is not None else "",
             topic_changes=session.topics.unreported,
             sessions_since_ms=session.forced.sessions_since_ms,
-            unplanned=session.rebalances.unplanned(now_ms),
+            unplanned=session.rebalances.unplanned(now_ms, snapshot.terms),
             kafka_problem=session.kafka_problem,
             kafka_away_ms=0 if kafka is not None else now_ms - session.kafka_since_ms,
             unstable_for_ms=now_ms - session.unstable_since_ms if session.unstable_since_ms else 0,

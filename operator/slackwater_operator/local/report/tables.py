@@ -18,7 +18,7 @@ def head(snapshot: RunSnapshot) -> Text:
     doing = f"{operation.text}: {operation.status}" if operation else "nothing to do"
     return Text.assemble(
         (f" {snapshot.group_id} ", "bold reverse"),
-        f"  {f'generation {snapshot.generation}  ' if snapshot.generation >= 0 else ''}"
+        f"  {f'{snapshot.terms.generation} {snapshot.generation}  ' if snapshot.generation >= 0 else ''}"
         f"{snapshot.group_state or 'unknown'}  ",
         (doing, "bold yellow" if operation else "dim"),
     )
@@ -37,8 +37,9 @@ def number(value: float | None) -> str:
 
 def _workers(snapshot: RunSnapshot, colours: dict[str, str]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 1))
-    for name in ("worker", "phase", "pid", "gen", "lag", "restarts", "partitions"):
-        table.add_column(name, justify="right" if name in ("pid", "gen", "lag", "restarts") else "left")
+    term = snapshot.terms.generation
+    for name in ("worker", "phase", "pid", term, "lag", "restarts", "partitions"):
+        table.add_column(name, justify="right" if name in ("pid", term, "lag", "restarts") else "left")
     busy = snapshot.operation.subjects if snapshot.operation else ()
     for row in snapshot.workers:
         mark = " *" if row.leader else ""

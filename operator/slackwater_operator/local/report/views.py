@@ -9,10 +9,12 @@ from typing import Any
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka.structs import TopicPartition
 from slackwater.times import duration
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
 from slackwater_operator.controller.session import Session
 from slackwater_operator.local.machine.worker import Worker
 from slackwater_operator.local.report.returns import ObservedTakeover, Restart
 from slackwater_operator.local.report.timeline import Timeline
+from slackwater_operator.model.group import CLASSIC_TERMS, Terms, terms
 
 
 class RunError(Exception):
@@ -43,6 +45,7 @@ class OperationReport:
         outcome: "done", or why not.
         rebalances: how many there were; a cooperative one and its follow-up generation count as one.
         generations: the numbers of the generations that began.
+        terms: what these are called.
         unowned_ms: the longest time for which no live process held each partition.
         restarts: the returns of workers, with their gaps.
         takeovers: the members that went from one process to another, with the pauses of their partitions.
@@ -60,6 +63,7 @@ class OperationReport:
     restarts: tuple[Restart, ...]
     removed: tuple[str, ...] = ()
     takeovers: tuple[ObservedTakeover, ...] = ()
+    terms: Terms = CLASSIC_TERMS
 
     @property
     def longest_unowned_ms(self) -> int:
@@ -69,7 +73,7 @@ class OperationReport:
     @property
     def summary(self) -> str:
         """The operation and its cost, in one line."""
-        rebalances = f"{self.rebalances} rebalance{'' if self.rebalances == 1 else 's'}"
+        rebalances = f"{self.rebalances} {self.terms.rebalance}{'' if self.rebalances == 1 else 's'}"
         pauses = [takeover.longest_ms for takeover in self.takeovers if takeover.longest_ms is not None]
         paused = f", no partition paused for more than {duration(max(pauses))}" if pauses else ""
         took, unowned = duration(self.ended_ms - self.began_ms), duration(self.longest_unowned_ms)
@@ -178,6 +182,7 @@ class RunSnapshot:
         group_id: the group.
         group_state: the broker's name for its state; "" when it did not say.
         generation: the newest generation that a worker joined, -1 before.
+        terms: what its number is called.
         replicas: how many workers should be.
         workers: the workers, by ordinal; on the way down those that are still there too, and of a member that
             is taken over both.
@@ -200,6 +205,7 @@ class RunSnapshot:
     group_id: str
     group_state: str
     generation: int
+    terms: Terms
     replicas: int
     workers: tuple[WorkerRow, ...]
     partitions: tuple[TopicPartition, ...]
@@ -218,7 +224,7 @@ class RunSnapshot:
 
 
 def take_snapshot(
-    group_id: str,
+    group: ConsumerGroup,
     replicas: int,
     session: Session | None,
     status: Mapping[str, Any],
@@ -245,9 +251,10 @@ def take_snapshot(
     ]
     return RunSnapshot(
         ts_ms=SYSTEM_CLOCK.wall_ms(),
-        group_id=group_id,
+        group_id=group.group_id,
         group_state=kafka.group.state if kafka and kafka.group else "",
         generation=timeline.generation,
+        terms=terms(consumer_protocol=group.spec.kafka.consumer_protocol),
         replicas=replicas,
         workers=tuple(_row(worker, lag) for worker in workers),
         partitions=partitions,

@@ -25,7 +25,7 @@ from slackwater_operator.policies.rollout.preflight import (
     decide_preflight,
     retry_delay_ms,
 )
-from slackwater_operator.policies.rollout.rebalance_causes import expected_rebalance
+from slackwater_operator.policies.rollout.rebalance_causes import expected_rebalance, goes_back_to_classic
 from slackwater_operator.policies.topics import missing_topics_message
 from slackwater_operator.specs.preflight_job import preflight_job
 from slackwater_operator.specs.statefulset import template_hash
@@ -331,13 +331,20 @@ def announce_rebalance(context: PlanningContext, template: str) -> None:
 
     Args:
         context: the plan.
-        template: the hash of the template that is rolled out. Nothing is announced for another one than the
-            wanted revision, whose topics and assignors are unknown.
+        template: the hash of the template that is rolled out. Topics and assignors of another one than the
+            wanted revision are unknown.
     """
     snapshot = context.snapshot
-    if snapshot.group is None or snapshot.revision is None or template != snapshot.revision.hash:
+    if snapshot.group is None or snapshot.revision is None:
         return
-    why = expected_rebalance(context.derived.group, _topics(snapshot), snapshot.group.assignors)
+    group, wanted = context.derived.group, template == snapshot.revision.hash
+    to_consumer = snapshot.group.spec.kafka.consumer_protocol if wanted else None
+    why = expected_rebalance(
+        group,
+        _topics(snapshot) if wanted else None,
+        snapshot.group.assignors if wanted else (),
+        back_to_classic=goes_back_to_classic(group, snapshot.foreign_members, to_consumer),
+    )
     if not why or why == context.rollout.expected_rebalance:
         return
     context.change_rollout(expected_rebalance=why)

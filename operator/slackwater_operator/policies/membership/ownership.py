@@ -8,6 +8,7 @@ may belong to somebody else, whatever its name.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from slackwater_operator.model.group import GroupView, MemberView
 
 _KEPT = 4_096
 """How many member ids are stored besides those in the group."""
+_LISTED = 3
 
 
 class Owners:
@@ -55,15 +57,20 @@ class Owners:
 
 
 def listed(members: Collection[MemberView]) -> str:
-    """Members in words; of many, the first three."""
-    more = f" and {len(members) - 3} more" if len(members) > 3 else ""
-    return ", ".join(sorted(map(_named, members))[:3]) + more
+    """Members in words; of many, the first three, and how many more there are of each protocol."""
+    ordered = sorted(members, key=_named)
+    more = ordered[_LISTED:]
+    counts = Counter(member.protocol for member in more if member.protocol)
+    of_each = ", ".join(f"{number} {protocol}" for protocol, number in sorted(counts.items()))
+    rest = f" and {len(more)} more{f' ({of_each})' if of_each else ''}" if more else ""
+    return ", ".join(map(_named, ordered[:_LISTED])) + rest
 
 
 def _named(member: MemberView) -> str:
     """A member that is not ours, in words by which it can be identified."""
     client = [f"client id {member.client_id}"] if member.client_id else []
     host = [f"at {member.host.removeprefix('/')}"] if member.host else []
+    protocol = [f"{member.protocol} protocol"] if member.protocol else []
     owner = [f"of the ConsumerGroup with uid {member.owner}"] if member.owner else []
-    details = ", ".join([*client, *host, *owner])
+    details = ", ".join([*client, *host, *protocol, *owner])
     return f"{member.instance_id or member.member_id}{f' ({details})' if details else ''}"

@@ -6,7 +6,8 @@ compares only the assignor's name (KAFKA-12759); the member has to ask for a reb
 to the last member that returns with the new topics (`subscription_change_max_delay_ms`), so that the
 rollout causes one rebalance; a rebalance for another reason in between adds one. A revision that prefers
 another assignor causes a rebalance once all members offer that assignor. The new revision must still offer
-the assignor in use, or the broker refuses its members.
+the assignor in use, or the broker refuses its members. A revision that goes back to the classic protocol may
+cause one when the last member of the consumer protocol leaves, which makes the group a classic one again.
 
 Forced by the broker or by Kubernetes (`ForcedWatch`): a worker that returns in another generation shows that
 the group has rebalanced. If a coordinator moved or a broker restarted, the revision is not the cause: a
@@ -20,7 +21,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
-from slackwater_operator.model.group import GroupView
+from slackwater.kafka.group_states import CLASSIC, CONSUMER
+from slackwater_operator.model.group import GroupView, MemberView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 
 _KEPT = 20
@@ -105,25 +107,53 @@ class ForcedWatch:
 
 
 _NAMED = 5
+_BACK_TO_CLASSIC = (
+    "the group goes back to the classic protocol when its last member of the consumer protocol leaves"
+)
 
 
 def expected_rebalance(
-    group: GroupView | None, topics: Collection[str] | None, assignors: Sequence[str]
+    group: GroupView | None,
+    topics: Collection[str] | None,
+    assignors: Sequence[str],
+    *,
+    back_to_classic: bool = False,
 ) -> str:
     """Why the group rebalances when its members get a revision, in words; "" if it need not.
 
     Args:
         group: the group with its present members; None when the broker did not respond.
         topics: the topics that the revision consumes; None if unknown.
-        assignors: the assignors that it offers, in order of preference.
+        assignors: the assignors that it offers, in order of preference; none by the consumer protocol.
+        back_to_classic: of `goes_back_to_classic`.
     """
     if group is None:
         return ""
     reasons = [
+        _BACK_TO_CLASSIC if back_to_classic else "",
         _topics_change(group, topics) if topics is not None else "",
         _assignor_changes(group, assignors),
     ]
     return "; ".join(filter(None, reasons))
+
+
+def goes_back_to_classic(
+    group: GroupView | None, strangers: Collection[MemberView], to_consumer: bool | None
+) -> bool:
+    """Whether the last member of the consumer protocol leaves the group in a rollout.
+
+    Args:
+        group: the group; None when the broker did not respond.
+        strangers: its members that are not workers. One of the consumer protocol keeps the group as it is.
+        to_consumer: whether the revision is of the consumer protocol; None if unknown: it is of the classic
+            one where a worker is.
+    """
+    if group is None or any(member.protocol == CONSUMER for member in strangers):
+        return False
+    protocols = {member.protocol for member in group.members if member not in strangers}
+    if to_consumer is None:
+        to_consumer = CLASSIC not in protocols
+    return not to_consumer and CONSUMER in protocols
 
 
 def _topics_change(group: GroupView, topics: Collection[str]) -> str:

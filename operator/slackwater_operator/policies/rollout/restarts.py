@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from slackwater.times import duration
-from slackwater_operator.model.group import GROUP_UNKNOWN, GroupView, WorkerView
+from slackwater_operator.model.group import GROUP_UNKNOWN, GroupView, WorkerView, terms_of
 
 HOPELESS = 3
 """So many failures in a row end a rolling restart before the budget does, to leave time for the rollback."""
@@ -340,8 +340,8 @@ def failure(policy: RolloutPolicy, observed: RolloutInput, restart: RestartView,
     joined = worker.running or worker.generation >= 0
     if joined and moved(restart, worker) and not observed.excuse:
         return (
-            f"{worker.name} came back in generation {worker.generation}, not {restart.generation}: "
-            "the group rebalanced meanwhile"
+            f"{worker.name} came back in {terms_of(observed.group).generation} {worker.generation}, not "
+            f"{restart.generation}: the group rebalanced meanwhile"
         )
     if observed.group is None:
         return ""  # no revision can join while the brokers do not respond
@@ -386,7 +386,7 @@ def missing(policy: RolloutPolicy, observed: RolloutInput, restart: RestartView,
     if observed.group is None:
         return "has restarted, but the broker did not report whether it is in the group"
     if not observed.group.stable:
-        return f"has restarted, but the group is {observed.group.state}"
+        return f"has restarted, but {observed.group.situation}"
     if moved(restart, worker):
         return _not_all_in(observed)
     if restart.lag is None or _patience_over(policy, observed, worker):
@@ -407,7 +407,7 @@ def _not_all_in(observed: RolloutInput) -> str:
     return (
         (
             f"has restarted after a rebalance ({observed.excuse}), but {late[0]} has not joined the new "
-            "generation yet"
+            f"{terms_of(observed.group).generation} yet"
         )
         if late
         else ""
@@ -439,7 +439,7 @@ def unready(group: GroupView | None, workers: Sequence[WorkerView], away: Collec
     if group is None:
         return GROUP_UNKNOWN
     if not group.stable:
-        return f"the group is {group.state}"
+        return group.situation
     for worker in workers:
         member = group.member(worker.name)
         if member is None:
@@ -454,5 +454,6 @@ def unready(group: GroupView | None, workers: Sequence[WorkerView], away: Collec
     newest = max((worker.generation for worker in workers), default=-1)
     for worker in workers:
         if worker.name not in away and worker.generation != newest:
-            return f"{worker.name} is in generation {worker.generation}, not yet in {newest}"
+            term = terms_of(group).generation
+            return f"{worker.name} is in {term} {worker.generation}, not yet in {newest}"
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.model.group import GROUP_UNKNOWN, GroupView, WorkerView
+from slackwater_operator.model.group import GROUP_UNKNOWN, GroupView, WorkerView, terms_of
 
 
 def unsettled(
@@ -39,7 +39,7 @@ def unsettled(
         strangers = f" with {len(group.members)} members" if group.members else ""
         return "" if group.memberless else f"the group is still {group.state}{strangers}"
     if not group.stable:
-        return f"the group is {group.state}"
+        return group.situation
     names = {worker.name for worker in workers}
     missing = sorted(names - group.instance_ids)
     if missing:
@@ -59,7 +59,7 @@ def _assignment(
 ) -> str:
     generations = sorted({worker.generation for worker in workers})
     if len(generations) > 1:
-        return f"workers are in generations {', '.join(map(str, generations))}"
+        return f"workers are in {terms_of(group).generation}s {', '.join(map(str, generations))}"
     for worker in workers:
         member = group.member(worker.name)
         if member is None or member.partitions != frozenset(held.get(worker.name, ())):

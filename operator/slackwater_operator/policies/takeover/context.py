@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from slackwater.times import duration
 from slackwater_operator.api.v1alpha1.status.rollout import TAKEOVER, Moving
-from slackwater_operator.model.group import WorkerView
+from slackwater_operator.model.group import WorkerView, terms_of
 from slackwater_operator.policies.rollout.restarts import (
     HOPELESS,
     RestartView,
@@ -200,7 +200,8 @@ class Case:
         if member.name not in (self.observed.group.instance_ids if self.observed.group else ()):
             return "runs, but is not in the group"
         if worker.generation < self.newest:
-            return f"is in generation {worker.generation}, not yet in {self.newest}"
+            term = terms_of(self.observed.group).generation
+            return f"is in {term} {worker.generation}, not yet in {self.newest}"
         noted = self.note or Moving(member.ordinal, self.observed.now_ms, -1, None)
         restart = RestartView(member.name, noted.generation, noted.lag)
         lacks = missing(self.policy.rollout, self.rollout_input(worker), restart, worker)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from slackwater.times import age, duration
 from slackwater_operator.api.v1alpha1.status.rollout import RESTART, TAKEOVER
-from slackwater_operator.model.group import WorkerView
+from slackwater_operator.model.group import WorkerView, terms_of
 from slackwater_operator.policies.takeover.context import (
     GETTING_READY,
     HANDING_OVER,
@@ -78,7 +78,8 @@ def _taken(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDecis
         return case.wait(reason, ordinal=member.ordinal)
     if case.rebalanced(new) and case.counts_against_revision:
         generation = case.note.generation if case.note else -1
-        reason = f"{case.new_pod(member)} took over in generation {new.generation}, not {generation}"
+        term = terms_of(case.observed.group).generation
+        reason = f"{case.new_pod(member)} took over in {term} {new.generation}, not {generation}"
         because = case.why_rebalanced(member)
         why = f"{member.name} was taken over, but the group rebalanced meanwhile{because}"
         return case.stop(member, f"{reason}: the group rebalanced meanwhile{because}", why)

@@ -159,7 +159,10 @@ def test_an_axis_begins_at_zero_and_counts_have_no_decimals(board: dict[str, Any
         r"slackwater_(group_(members|partitions|pods|orphaned_members|rebalances_total)|rollout_(pods|steps|steps_completed)|"
         r"assigned_partitions|leader|decisions_total|(operator_)?takeovers_total|condition)$"
     )
-    assert [p["title"] for p in chart.panels(board) if not settings(p, "min")] in ([], ["Generation"])
+    assert [p["title"] for p in chart.panels(board) if not settings(p, "min")] in (
+        [],
+        ["Generation or epoch"],
+    )
     for panel in chart.panels(board):
         if panel["type"] == "table" or settings(panel, "mappings"):
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slackwater_operator.controller.rebalances import RebalanceWatch
+from slackwater_operator.model.group import CLASSIC_TERMS, terms
 
 
 def causes(watch: RebalanceWatch, *generations: tuple[int, bool, int], **more: object) -> list[str]:
@@ -29,8 +30,9 @@ def test_a_rebalance_without_a_known_cause_is_unplanned_and_reported() -> None:
     watch = RebalanceWatch()
     causes(watch, (4, False, 0))
     assert causes(watch, (5, False, 500), now_ms=500, forced="the coordinator moved") == ["unplanned"]
-    assert watch.unplanned(1_000) == ("generation 5: the coordinator moved",)
-    assert watch.unplanned(700_000) == ()
+    assert watch.unplanned(1_000, CLASSIC_TERMS) == ("generation 5: the coordinator moved",)
+    assert watch.unplanned(1_000, terms(consumer_protocol=True)) == ("epoch 5: the coordinator moved",)
+    assert watch.unplanned(700_000, CLASSIC_TERMS) == ()
 
 
 def test_a_rebalance_before_or_after_a_worker_is_found_to_be_away_is_its() -> None:
@@ -41,7 +43,7 @@ def test_a_rebalance_before_or_after_a_worker_is_found_to_be_away_is_its() -> No
     watch.away("", 90_000)
     assert causes(watch, (6, False, 100_000), now_ms=100_000) == ["unplanned"], "it is back"
     lost = "flights-1 on node node-2 stopped responding"
-    assert watch.unplanned(100_000) == (f"generation 5: {lost}", f"generation 6: {lost}")
+    assert watch.unplanned(100_000, CLASSIC_TERMS) == (f"generation 5: {lost}", f"generation 6: {lost}")
 
 
 def test_a_worker_that_is_away_long_after_a_rebalance_is_not_its_cause() -> None:
@@ -49,7 +51,7 @@ def test_a_worker_that_is_away_long_after_a_rebalance_is_not_its_cause() -> None
     causes(watch, (4, False, 0))
     causes(watch, (5, False, 500), now_ms=500)
     watch.away("flights-1 on node node-2 stopped responding", 60_500)
-    assert watch.unplanned(61_000) == ("generation 5: no known cause",)
+    assert watch.unplanned(61_000, CLASSIC_TERMS) == ("generation 5: no known cause",)
 
 
 def test_a_rebalance_that_a_rollout_announced_is_the_rollouts() -> None:
@@ -57,7 +59,7 @@ def test_a_rebalance_that_a_rollout_announced_is_the_rollouts() -> None:
     causes(watch, (4, False, 0))
     watch.announced(1_000)
     assert causes(watch, (5, False, 1_500), now_ms=2_000, forced="a broker went away") == ["rollout"]
-    assert watch.unplanned(2_000) == ()
+    assert watch.unplanned(2_000, CLASSIC_TERMS) == ()
     assert causes(watch, (6, False, 90_000), now_ms=90_000) == ["unplanned"]
 
 
@@ -66,7 +68,7 @@ def test_a_rebalance_near_a_change_of_the_topics_is_theirs() -> None:
     causes(watch, (4, False, 0))
     watch.topics_changed(30_000)
     assert causes(watch, (5, False, 20_000), now_ms=31_000) == ["topics"]
-    assert watch.unplanned(31_000) == ()
+    assert watch.unplanned(31_000, CLASSIC_TERMS) == ()
     assert causes(watch, (6, False, 95_000), now_ms=95_000) == ["unplanned"]
 
 

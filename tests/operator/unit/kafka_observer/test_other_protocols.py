@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from slackwater.kafka.errors import GroupAuthorizationFailedError, UnsupportedVersionError
+from slackwater.kafka.errors import KafkaError, UnsupportedVersionError
+from slackwater.kafka.group_states import CLASSIC, CONSUMER, Progress
 from slackwater.kafka.net.connection import ByVersion
+from slackwater.kafka.net.group_protocols import AWAY
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
@@ -57,9 +59,6 @@ async def described(coordinator: Any, *groups: str) -> dict[str, Any]:
     return await Asking(coordinator, asyncio.get_running_loop().time() + 60).describe(groups)
 
 
-CLASSIC, CONSUMER = 0, 1
-
-
 async def test_a_group_with_members_of_both_protocols_has_them_all() -> None:
     held = m.ConsumerGroupDescribeResponseAssignment(
         topic_partitions=[
@@ -69,25 +68,39 @@ async def test_a_group_with_members_of_both_protocols_has_them_all() -> None:
     members = [
         m.ConsumerGroupDescribeResponseMember(
             member_id="w", instance_id="flights-0", subscribed_topic_names=["flights"], assignment=held,
-            member_type=CLASSIC,
+            member_type=0, member_epoch=5,
         ),
         m.ConsumerGroupDescribeResponseMember(
-            member_id="x.owner-uid-1", client_id="theirs", client_host="/10.1.2.3",
-            subscribed_topic_regex="fl.*", member_type=CONSUMER,
+            member_id="x", client_id="theirs", client_host="/10.1.2.3", subscribed_topic_regex="fl.*",
+            member_type=1, member_epoch=6, target_assignment=held,
+        ),
+        m.ConsumerGroupDescribeResponseMember(
+            member_id="y", instance_id="flights-1", member_type=1, member_epoch=AWAY,
+            subscribed_topic_regex="f",
         ),
     ]  # fmt: skip
     coordinator = FakeCoordinator()
     coordinator.consumers = {
         "flights": m.ConsumerGroupDescribeResponseGroup(
-            group_id="flights", group_state="Reconciling", members=members
+            group_id="flights", group_state="Reconciling", group_epoch=6, assignment_epoch=6, members=members
         )
     }
     view = (await described(coordinator, "flights", "none"))["flights"]
     partitions = frozenset({TopicPartition("flights", 0), TopicPartition("flights", 2)})
     assert view.rebalancing
     assert view.members == (
-        MemberView("w", "flights-0", partitions, False, topics=frozenset({"flights"})),
-        MemberView("x.owner-uid-1", None, frozenset(), False, "theirs", "/10.1.2.3", "uid-1"),
+        MemberView(
+            "w", "flights-0", partitions, False, topics=frozenset({"flights"}),
+            protocol=CLASSIC, progress=Progress.BEHIND,
+        ),
+        MemberView(
+            "x", None, frozenset(), False, "theirs", "/10.1.2.3", protocol=CONSUMER, progress=Progress.WAITING
+        ),
+        MemberView("y", "flights-1", frozenset(), False, protocol=CONSUMER, progress=Progress.AWAY),
+    )  # fmt: skip
+    assert view.situation == (
+        "the group is Reconciling (not yet in the newest epoch: flights-0; waiting for partitions: x; "
+        "away: flights-1)"
     )
 
 
@@ -111,8 +124,18 @@ async def test_a_group_that_no_answer_names_is_dead(code: ErrorCode, old: bool) 
     assert await described(coordinator, "flights") == {"flights": GroupView("Dead")}
 
 
-async def test_a_group_that_may_not_be_described_is_unknown() -> None:
+@pytest.mark.parametrize(
+    ("code", "grant"),
+    [
+        (E.GROUP_AUTHORIZATION_FAILED, "Describe on the Group"),
+        # Of a topic that any member consumes, such as a stranger's.
+        (E.TOPIC_AUTHORIZATION_FAILED, "Describe on every Topic that the group's members consume"),
+    ],
+)
+async def test_a_group_that_may_not_be_described_is_unknown(code: ErrorCode, grant: str) -> None:
     coordinator = FakeCoordinator()
-    answer = m.ConsumerGroupDescribeResponseGroup(group_id="flights", error_code=E.GROUP_AUTHORIZATION_FAILED)
+    answer = m.ConsumerGroupDescribeResponseGroup(group_id="flights", error_code=code)
     coordinator.consumers = {"flights": answer}
-    assert isinstance((await described(coordinator, "flights"))["flights"], GroupAuthorizationFailedError)
+    refused = (await described(coordinator, "flights"))["flights"]
+    assert isinstance(refused, KafkaError)
+    assert (refused.code, grant in str(refused)) == (code, True)

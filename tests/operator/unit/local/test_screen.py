@@ -11,6 +11,7 @@ import pytest
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.cli.local import Screen
 from slackwater_operator.local.report.views import RunSnapshot, WorkerRow
+from slackwater_operator.model.group import terms
 from tests.support.workers.commands import Terminal
 
 T0 = TopicPartition("flights", 0)
@@ -19,6 +20,7 @@ SNAPSHOT = RunSnapshot(
     group_id="group-1",
     group_state="Stable",
     generation=3,
+    terms=terms(consumer_protocol=True),
     replicas=1,
     workers=(),
     partitions=(T0,),
@@ -65,7 +67,7 @@ def test_a_terminal_gets_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pipe_gets_lines_and_the_same_one_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = shown(io.StringIO(), monkeypatch).splitlines()
     assert first.endswith(" starting")
-    assert second.endswith(" group Stable | generation 3 | lag 1234 | no workers | no broker answers")
+    assert second.endswith(" group Stable | epoch 3 | lag 1234 | no workers | no broker answers")
 
 
 def test_each_page_of_a_worker_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:

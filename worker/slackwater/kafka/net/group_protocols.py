@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from slackwater.kafka.errors import KafkaError, UnsupportedVersionError, for_code
-from slackwater.kafka.group_states import RECONCILING, STABLE
+from slackwater.kafka.group_states import RECONCILING, STABLE, Progress
 from slackwater.kafka.net.connection import ByVersion
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -25,6 +25,7 @@ _NO_SUCH_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 
 AWAY = -2
 """The epoch of a static member that has left for a moment; it keeps its partitions for one session."""
+
 
 Send = Callable[[Any], Awaitable[Any]]
 """Sends a request, or a `ByVersion`, to the groups' coordinator, and returns the answer."""
@@ -72,15 +73,20 @@ def state_of(group: m.ConsumerGroupDescribeResponseGroup) -> str:
     the others is to give up or to get a partition."""
     if group.group_state != RECONCILING or group.assignment_epoch != group.group_epoch:
         return group.group_state
-    settled = all(
-        member.member_epoch == AWAY
-        or (
-            member.member_epoch == group.group_epoch
-            and set(partitions_of(member.assignment)) == set(partitions_of(member.target_assignment))
-        )
-        for member in group.members
-    )
-    return STABLE if settled else group.group_state
+    resting = all(progress_of(member, group) in (Progress.AWAY, Progress.SETTLED) for member in group.members)
+    return STABLE if resting else group.group_state
+
+
+def progress_of(
+    member: m.ConsumerGroupDescribeResponseMember, group: m.ConsumerGroupDescribeResponseGroup
+) -> Progress:
+    """How far a member of the group is."""
+    if member.member_epoch == AWAY:
+        return Progress.AWAY
+    if member.member_epoch != group.group_epoch:
+        return Progress.BEHIND
+    there = set(partitions_of(member.assignment)) == set(partitions_of(member.target_assignment))
+    return Progress.SETTLED if there else Progress.WAITING
 
 
 async def _described(groups: list[str], send: Send) -> dict[str, OtherGroup | KafkaError]:

@@ -32,7 +32,10 @@ _COUNTERS = {
         "Dead letters of records that the handler or the sink failed on, so that the worker rejected them.",
         ("topic", "partition"),
     ),
-    "rebalances": ("Generations joined: kind joined, follow_up or returned.", ("kind",)),
+    "rebalances": (
+        "Generations (epochs with the consumer protocol) joined: joined, follow_up or returned.",
+        ("kind",),
+    ),
     "handler_failures": ("Calls of the handler that raised.", ()),
     "refreshes": ("Calls of the handler's function refresh, by result: ok, failed.", ("result",)),
     "unserved_seconds": (
@@ -62,7 +65,10 @@ _GAUGES = {
         "Partitions this worker owns and has stopped reading until a person sets an offset, by reason.",
         ("reason",),
     ),
-    "generation": ("The group's generation as this worker knows it; -1 if it is no member.", ()),
+    "generation": (
+        "The group's generation (epoch with the consumer protocol) as this worker knows it; -1: no member.",
+        (),
+    ),
     "leader": ("1 where this worker is the group's leader.", ()),
     "phase": ("1 for the phase the worker is in.", ("phase",)),
     "restart_gap_seconds": ("Longest time from a last commit to the first records after a restart.", ()),

@@ -207,7 +207,10 @@ class GroupStatus:
         default=None,
     )
     generation: int | None = stored(
-        WHOLE, "The Kafka group's generation. It increases with each rebalance.", default=None
+        WHOLE,
+        "The Kafka group's generation; its epoch with groupProtocol Consumer. It increases with each "
+        "rebalance.",
+        default=None,
     )
     revision: str = stored(TEXT, "The revision that workers are started from.", default="")
     strategy: str = stored(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from slackwater.kafka.group_states import CLASSIC, CONSUMER
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.model.group import GroupView, MemberView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
@@ -46,6 +47,8 @@ class SimulatedKafkaGroup:
         self.coordinator = 1
         self.removed: list[tuple[str, ...]] = []
         self.hidden = False  # whether nobody may see the committed offsets
+        self.refused = ""  # why nobody may see the group
+        self.consumers: set[str] = set()  # members of the consumer protocol: with any, the group has epochs
         self.missing: tuple[str, ...] = ()  # topics that do not exist
         self.bring_back: list[str] = []  # members that a moving coordinator brings back after a removal
 
@@ -143,8 +146,8 @@ class SimulatedKafkaGroup:
         self.assignment = {name: frozenset(held) for name, held in share.items()}
 
     def view(self) -> GroupView:
-        """As DescribeGroups shows it."""
-        stable = self.state == "Stable"
+        """As DescribeGroups shows it; as ConsumerGroupDescribe does, which shows no owners."""
+        stable, epochs = self.state == "Stable", bool(self.consumers)
         return GroupView(
             self.state,
             tuple(
@@ -155,20 +158,23 @@ class SimulatedKafkaGroup:
                     stable,
                     member.first,
                     "/10.0.0.1",
-                    member.owner if stable else "",
+                    member.owner if stable and not epochs else "",
+                    protocol=(CONSUMER if name in self.consumers else CLASSIC) if epochs else "",
                 )
                 for name, member in sorted(self.members.items())
             ),
+            consumer_protocol=epochs,
         )
 
     def snapshot(self, now_ms: int) -> KafkaSnapshot:
         """As the observer sees it."""
         return KafkaSnapshot(
             now_ms,
-            self.view(),
+            self.view() if not self.refused else None,
             self.partitions,
             dict(self.ends),
             {} if self.hidden else dict(self.positions),
+            problems=(self.refused,) if self.refused else (),
             coordinator=self.coordinator,
             brokers=frozenset({1, 2}),
             cluster_id="cluster-1",

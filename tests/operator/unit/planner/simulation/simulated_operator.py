@@ -10,6 +10,7 @@ from slackwater.tracing.spans import NO_TRACING, Tracing
 from slackwater_operator.controller.execution.executor import Executor, Outcome
 from slackwater_operator.controller.execution.refusals import subject_of
 from slackwater_operator.controller.operation_traces import OperationTraces
+from slackwater_operator.controller.rebalances import Rebalance
 from slackwater_operator.controller.session import Session, new_session
 from slackwater_operator.controller.session_update import new_rebalances, record_outcome
 from slackwater_operator.controller.settings import Settings
@@ -56,6 +57,7 @@ class SimulatedOperator:
         self.acted_ms: list[int] = []
         self.deaths = 0
         self.taken_over: list[str] = []
+        self.rebalances: list[Rebalance] = []
         self.away_until_ms = 0
         self.before_act: list[Callable[[Action, GroupSnapshot], None]] = []
         settings = Settings(worker_image="slackwater/worker:v1")
@@ -201,4 +203,4 @@ class SimulatedOperator:
         self.taken_over += plan.taken_over
         record_outcome(self.session, snapshot, plan, done=len(plan.actions))
         self._traces.observe(snapshot, self.session.workers, plan.taken_over)
-        new_rebalances(self.session, snapshot)
+        self.rebalances += new_rebalances(self.session, snapshot)

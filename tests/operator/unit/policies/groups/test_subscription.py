@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from slackwater.kafka.group_states import CLASSIC, CONSUMER
 from slackwater_operator.model.group import GroupView, MemberView, WorkerView
-from slackwater_operator.policies.rollout.rebalance_causes import expected_rebalance
+from slackwater_operator.policies.rollout.rebalance_causes import expected_rebalance, goes_back_to_classic
 from slackwater_operator.policies.rollout.restarts import (
     RestartView,
     RolloutInput,
@@ -59,6 +60,32 @@ def test_another_assignor_makes_a_rebalance_expected() -> None:
     assert expected_rebalance(observed, ["t"], ["range", "cooperative-sticky"]) == ""
     both = expected_rebalance(observed, ["t", "u"], ASSIGNORS)
     assert both == f"the topics change (added: u); {message}"
+
+
+CLASSIC_WORKER = MemberView("a", "w-0", frozenset(), True, topics=T, protocol=CLASSIC)
+CONSUMER_WORKER = MemberView("b", "w-1", frozenset(), True, topics=T, protocol=CONSUMER)
+STRANGER = MemberView("c", None, frozenset(), True, topics=T, protocol=CONSUMER)
+
+
+@pytest.mark.parametrize(
+    ("members", "to_consumer", "goes_back"),
+    [
+        ((CLASSIC_WORKER, CONSUMER_WORKER), False, True),
+        ((CONSUMER_WORKER,), False, True),
+        ((CONSUMER_WORKER,), True, False),
+        ((CLASSIC_WORKER, CONSUMER_WORKER), True, False),
+        ((CLASSIC_WORKER, CONSUMER_WORKER), None, True),  # a rollback: it has what the one worker has
+        ((CONSUMER_WORKER,), None, False),
+        ((CLASSIC_WORKER, CONSUMER_WORKER, STRANGER), False, False),
+        ((CLASSIC_WORKER, STRANGER), False, False),
+        ((replace(CLASSIC_WORKER, protocol=""),), False, False),
+    ],
+)
+def test_the_last_worker_of_the_consumer_protocol_makes_a_rebalance_expected(
+    members: tuple[MemberView, ...], to_consumer: bool | None, goes_back: bool
+) -> None:
+    strangers = [member for member in members if member is STRANGER]
+    assert goes_back_to_classic(GroupView("Stable", members), strangers, to_consumer) is goes_back
 
 
 def returned(expected: str, forced: str = "", *, others: int = 8) -> RolloutInput:

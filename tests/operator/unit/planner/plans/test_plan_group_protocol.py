@@ -1,0 +1,92 @@
+"""Groups of the consumer protocol: the way back from it, strangers, and one that nobody may describe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from slackwater_operator.model.worker_status import WorkerStatus
+from slackwater_operator.planner.actions import DeletePod, RemoveMembers
+from tests.operator.unit.planner.plans.test_plan_simulated import started
+from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, image, rolled
+from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
+
+CLASSIC = {"bootstrapServers": "kafka:9092", "groupProtocol": "Classic"}
+CONSUMER = {**CLASSIC, "groupProtocol": "Consumer"}
+REFUSED = "group flights: TOPIC_AUTHORIZATION_FAILED"
+
+
+async def started_with_epochs(**changes: object) -> tuple[Simulation, SimulatedOperator]:
+    simulation, operator = await started(kafka=CONSUMER, **changes)
+    simulation.group.consumers = {*simulation.group.members}
+    await operator.pass_time(3_000)
+    return simulation, operator
+
+
+@pytest.mark.parametrize("strategy", ["Restart", "Takeover"])
+async def test_the_rebalance_on_the_way_back_to_the_classic_protocol_is_announced(
+    strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation, operator = await started_with_epochs(rollout={"strategy": strategy})
+    worker_status = simulation.worker_status
+
+    def with_joins(name: str) -> WorkerStatus | None:
+        status = worker_status(name)
+        if status is None or status.generation < 0:
+            return status
+        return replace(status, generations=((status.generation, False, simulation.now_ms),))
+
+    def leave_the_protocol(_: Simulation) -> None:
+        group = simulation.group
+        images = simulation.images()
+        left = {name for name in group.consumers if images.get(group.members[name].client, "").endswith("v2")}
+        if left and left == group.consumers:
+            group._rebalance("the last member of the consumer protocol has left")
+        group.consumers -= left
+
+    monkeypatch.setattr(simulation, "worker_status", with_joins)
+    await operator.pass_time(3_000)
+    simulation.each_tick.append(leave_the_protocol)
+    before = simulation.group.rebalances
+    simulation.change(kafka=CLASSIC, pipeline=image("v2"))
+    await operator.run(lambda: rolled(simulation, "v2"), timeout_ms=600_000)
+    assert simulation.group.rebalances == before + 1
+    announced = [message for reason, message in simulation.events.said if reason == "RebalanceExpected"]
+    assert len(announced) == 1
+    assert "goes back to the classic protocol" in announced[0]
+    assert [rebalance.cause for rebalance in operator.rebalances] == ["rollout"]
+    assert simulation.condition("Degraded")["status"] == "False"
+
+
+async def test_strangers_of_both_protocols_are_named_and_counted() -> None:
+    simulation, operator = await started_with_epochs()
+    for number in range(5):
+        simulation.group.join(f"billing-{number}", f"elsewhere-{number}", simulation.now_ms, "theirs")
+    simulation.group.consumers |= {"billing-1", "billing-3"}
+    await operator.pass_time(5_000)
+    degraded = simulation.condition("Degraded")
+    assert degraded["reason"] == "ForeignMembers"
+    assert (
+        "billing-0 (client id theirs, at 10.0.0.1, classic protocol), "
+        "billing-1 (client id theirs, at 10.0.0.1, consumer protocol), "
+        "billing-2 (client id theirs, at 10.0.0.1, classic protocol) and 2 more (1 classic, 1 consumer) is in"
+    ) in degraded["message"]
+    assert simulation.status["members"] == 8
+    assert simulation.group.removed == []
+
+
+async def test_a_group_that_nobody_may_describe_is_named_and_left_as_it_is() -> None:
+    """One topic that the operator may not describe hides all members of a group of the consumer protocol."""
+    simulation, operator = await started_with_epochs()
+    pods = simulation.images()
+    simulation.group.refused = REFUSED
+    simulation.change(pipeline=image("v2"))
+    await operator.pass_time(120_000)
+    assert simulation.images() == pods
+    assert not [action for action in operator.actions if isinstance(action, DeletePod | RemoveMembers)]
+    ready = simulation.condition("Ready")
+    assert (ready["status"], ready["reason"]) == ("Unknown", "GroupUnknown")
+    assert REFUSED in ready["message"]
+    simulation.group.refused = ""
+    await operator.run(lambda: rolled(simulation, "v2"), timeout_ms=600_000)
