@@ -204,6 +204,7 @@ async def test_bad_groups_do_not_affect_the_others(brokers: KafkaCluster, run: s
     acls = deny(ResourceType.GROUP, secret), deny(ResourceType.TOPIC, closed)
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
     admin.create_topics([NewTopic(closed, 1)])[closed].result(WAIT_S)
+    stranger = await asyncio.to_thread(join, brokers, f"{run}-epochs", topic_of(run, 0), closed)
     for made in admin.create_acls([AclBinding(*acl) for acl in acls]).values():
         made.result(WAIT_S)
     try:
@@ -213,11 +214,16 @@ async def test_bad_groups_do_not_affect_the_others(brokers: KafkaCluster, run: s
             GroupWanted(-2, f"{run}-g2", ("not a topic!",)),
             GroupWanted(-3, f"{run}-never-there", (topic_of(run, 0),)),
             GroupWanted(-4, f"{run}-g4", (closed,)),
+            GroupWanted(-5, f"{run}-epochs", (topic_of(run, 0),)),
         ]
         deadline = time.monotonic() + WAIT_S
         snapshots = await observer.observe(asked)
         # The brokers take the rules up one by one; partitions that were seen before stay known.
-        while not (is_refused(snapshots[3], "GROUP") and is_refused(snapshots[-4], "TOPIC")):
+        while not (
+            is_refused(snapshots[3], "GROUP")
+            and is_refused(snapshots[-4], "TOPIC")
+            and snapshots[-5].group is None
+        ):
             assert time.monotonic() < deadline, (snapshots[3].problems, snapshots[-4].problems)
             await asyncio.sleep(0.2)
             snapshots = await observer.observe(asked)
@@ -225,6 +231,13 @@ async def test_bad_groups_do_not_affect_the_others(brokers: KafkaCluster, run: s
         for gone in admin.delete_acls([AclBindingFilter(*acl) for acl in acls]).values():
             gone.result(WAIT_S)
         await observer.close()
+        await asyncio.to_thread(stranger.close)
+    # A topic that one member consumes hides all members of a group with epochs, though not its lag.
+    (refused,) = snapshots[-5].problems
+    assert refused.startswith(f"group {run}-epochs: ")
+    assert "TOPIC_AUTHORIZATION_FAILED" in refused
+    assert "Describe on every Topic that the group's members consume" in refused
+    assert set(snapshots[-5].lag.values()) == {PRODUCED}
     assert snapshots[-1].problems == ("topic nowhere does not exist; create it",)
     assert any("INVALID_TOPIC" in problem for problem in snapshots[-2].problems)
     never = snapshots[-3]
@@ -235,6 +248,17 @@ async def test_bad_groups_do_not_affect_the_others(brokers: KafkaCluster, run: s
         if n != 3:
             assert snapshots[n].problems == ()
             assert None not in snapshots[n].lag.values()
+
+
+def join(brokers: KafkaCluster | DevBroker, group: str, *topics: str, **options: str) -> KafkaConsumer:
+    """A member that has its partitions; of the consumer protocol without other options."""
+    options = options or {"group_protocol": "consumer"}
+    consumer = KafkaConsumer(*topics, bootstrap_servers=brokers.bootstrap, group_id=group, **options)
+    deadline = time.monotonic() + WAIT_S
+    while not consumer.assignment():
+        assert time.monotonic() < deadline
+        consumer.poll(timeout_ms=50)
+    return consumer
 
 
 def is_refused(snapshot: KafkaSnapshot, kind: str) -> bool:
@@ -275,18 +299,8 @@ async def test_a_group_is_observed_through_removal_and_deletion(
 ) -> None:
     topic, group = topic_of(run, 0), f"{run}-members"
 
-    def join() -> KafkaConsumer:
-        consumer = KafkaConsumer(
-            topic, bootstrap_servers=brokers.bootstrap, group_id=group, group_instance_id="w-0"
-        )
-        deadline = time.monotonic() + WAIT_S
-        while not consumer.assignment():
-            assert time.monotonic() < deadline
-            consumer.poll(timeout_ms=50)
-        return consumer
-
     wanted_group = GroupWanted("g", group, (topic,))
-    consumer = await asyncio.to_thread(join)
+    consumer = await asyncio.to_thread(join, brokers, group, topic, group_instance_id="w-0")
     try:
         snapshot = (await observer.observe([wanted_group]))["g"]
         assert snapshot.group is not None

@@ -1,6 +1,6 @@
 """Groups whose members speak another protocol than the workers', as the operator observes real brokers'.
 
-The same for the administrator's client. The dev broker has classic groups only.
+The same for the administrator's client.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from slackwater.kafka import AsyncConsumer
 from slackwater.kafka.admin import AsyncAdmin
 from slackwater.kafka.errors import InconsistentGroupProtocolError
+from slackwater.kafka.group_states import CLASSIC, CONSUMER
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.kafka.clusters import ClusterObserver, GroupWanted
 from slackwater_operator.model.group import GroupView
@@ -82,6 +83,11 @@ async def test_a_member_of_the_consumer_protocol_is_observed_beside_a_worker(
         reading = asyncio.create_task(read())
         group = await until_members(observer, name, "worker-0", None)
         assert not group.memberless
+        assert (before.consumer_protocol, group.consumer_protocol) == (False, True)
+        assert {member.instance_id: member.protocol for member in group.members} == {
+            "worker-0": CLASSIC,
+            None: CONSUMER,
+        }
         assert group.member("worker-0").member_id == before.member("worker-0").member_id
         done.set()
         await reading

@@ -15,6 +15,7 @@ from slackwater_operator.demo.report import (
     TakeoverFigures,
 )
 from slackwater_operator.demo.verify import Accounting
+from slackwater_operator.model.group import terms
 
 
 def restart(instance: str, operation: str, gap_ms: int | None, longest_ms: int | None) -> RestartFigures:
@@ -80,11 +81,14 @@ def test_a_member_that_was_restarted_in_the_takeover_has_no_figure_there() -> No
 
 
 @pytest.mark.parametrize("rebalances", [0, 1])
-def test_a_takeover_must_not_cost_a_rebalance(rebalances: int) -> None:
+@pytest.mark.parametrize("unit", ["rebalance", "epoch"])
+def test_a_takeover_must_not_cost_a_rebalance(rebalances: int, unit: str) -> None:
     shown = report(*THREE, rebalances=rebalances)
+    shown.terms = terms(consumer_protocol=unit == "epoch")
     assert shown.passed is (rebalances == 0)
     mark = "FAIL" if rebalances else "ok  "
-    assert f"  {mark}  takeover: 0 rebalances" in shown.text()
+    assert f"  {mark}  takeover: 0 {unit}s" in shown.text()
+    assert ("generation" in shown.text()) is (unit == "rebalance")
 
 
 def test_the_file_has_the_same_figures(tmp_path: Path) -> None:

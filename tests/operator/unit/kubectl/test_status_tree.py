@@ -10,6 +10,7 @@ from rich.console import Console
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.cli.kubectl.status import Observed, ranges, tree
 from slackwater_operator.model.worker_status import StandbyStatus, StoppedPartition, WorkerStatus
+from slackwater_operator.policies.explanations import explain
 
 NOW_MS = 1_700_000_060_000
 STARTED = "2023-11-14T22:13:20Z"
@@ -84,6 +85,15 @@ def test_a_group_its_sets_pods_members_and_partitions() -> None:
         "    └── Pod flights-10  Running, on node-1, 2 restarts, started 1 min ago",
         "        └── does not answer: it is away",
     ]
+
+
+def test_a_group_of_the_consumer_protocol_has_epochs() -> None:
+    epochs = {**resource(generation=7), "spec": {"kafka": {"groupProtocol": "Consumer"}}}
+    sets, pods = [stateful_set("flights", "u-1")], [pod("flights-0", "u-1")]
+    text = lines(Observed(epochs, sets, pods, {"flights-0": WorkerStatus("running", generation=7)}))
+    assert ", epoch 7, " in text[0]
+    assert text[-1].endswith("running, member of epoch 7")
+    assert "Kafka: epoch 7, lag not known" in explain(epochs, NOW_MS).state
 
 
 def figures(status: dict[str, Any], worker: WorkerStatus) -> str:

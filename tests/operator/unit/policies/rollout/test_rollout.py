@@ -138,6 +138,17 @@ def test_a_return_in_another_generation_stops_the_roll() -> None:
     assert "generation 8, not 7" in decision.reason
 
 
+def test_a_group_of_the_consumer_protocol_has_epochs() -> None:
+    epochs = replace(group(0, 1, 2), consumer_protocol=True)
+    assert "epoch 8, not 7" in decide(
+        worker(0), worker(1, generation=8), worker(2), under_way=(RestartView("w-1", 7, 0),), group=epochs,
+        revision="1",
+    ).reason  # fmt: skip
+    late = [worker(0), worker(1), worker(2, generation=6)]
+    assert decide(*late, group=epochs).reason == "w-2 is in epoch 6, not yet in 7"
+    assert unsettled(epochs, late, {}, PARTITIONS) == "workers are in epochs 6, 7"
+
+
 TWO = replace(POLICY, max_unavailable=2)
 ROOMY: dict[str, Any] = {"produced_per_s": 100.0, "capacity_per_s": 100.0}
 """One worker alone carries what is produced."""

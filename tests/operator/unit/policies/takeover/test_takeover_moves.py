@@ -315,6 +315,14 @@ TAKEN_OVER = [
         says="generation 8, not 7",
     ),
     Case(
+        "the group has another epoch",
+        ("stop", 3),
+        **BOTH,
+        workers={**TAKEN, "f-b-3": worker(B, 3, generation=8)},
+        more={"moving": moving_since(9_000), "group": replace(group(4), consumer_protocol=True)},
+        says="epoch 8, not 7",
+    ),
+    Case(
         "the group rebalanced, as the broker forced it, and not all are in",
         ("wait", 3),
         **BOTH,
