@@ -99,6 +99,9 @@ class Loader:
 
     def _unreachable(self, exc: KafkaError) -> str:
         config = self._config
+        if not exc.retriable:
+            servers, group = config.bootstrap_servers, config.group_id
+            return f"the brokers at {servers} refuse to describe the group {group}: {exc}"
         return (
             f"no broker at {config.bootstrap_servers} described the group {config.group_id} within "
             f"startTimeoutMs ({config.start_timeout_ms}): {exc}; start it, or correct bootstrapServers"

@@ -21,8 +21,10 @@ from slackwater.kafka.errors import (
     KafkaError,
     KafkaTimeoutError,
     UnreleasedInstanceIdError,
+    for_code,
 )
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.runtime.call_threads import ThreadRunner, TimedCalls
 from slackwater.runtime.config.environment import instance_of, owner_of, pod_of
 from slackwater.runtime.config.worker_config import HealthConfig, WorkerConfig
@@ -432,6 +434,20 @@ def test_a_broker_that_is_away_is_waited_for_and_then_named() -> None:
     assert "127.0.0.1:9092" in message
     assert "connection refused" in message
     assert "bootstrapServers" in message
+
+
+def test_a_group_that_the_worker_may_not_describe_is_no_broker_that_is_away() -> None:
+    stage = Stage(startTimeoutMs=5000)
+
+    def refused() -> bool:
+        raise for_code(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "group g", api="ConsumerGroupDescribe")
+
+    stage.parts.ask = refused
+    assert stage.worker.run() == 1
+    assert stage.clock.now < 5000
+    message = stage.events("error")[0]["message"]
+    assert "Describe on every Topic" in message
+    assert "bootstrapServers" not in message
 
 
 def test_a_broker_that_comes_late_is_joined() -> None:
