@@ -71,8 +71,8 @@ async def test_a_group_with_members_of_both_protocols_has_them_all() -> None:
             member_type=0, member_epoch=5,
         ),
         m.ConsumerGroupDescribeResponseMember(
-            member_id="x", client_id="theirs", client_host="/10.1.2.3", subscribed_topic_regex="fl.*",
-            member_type=1, member_epoch=6, target_assignment=held,
+            member_id="x.owner-uid-1", client_id="theirs", client_host="/10.1.2.3",
+            subscribed_topic_regex="fl.*", member_type=1, member_epoch=6, target_assignment=held,
         ),
         m.ConsumerGroupDescribeResponseMember(
             member_id="y", instance_id="flights-1", member_type=1, member_epoch=AWAY,
@@ -94,12 +94,13 @@ async def test_a_group_with_members_of_both_protocols_has_them_all() -> None:
             protocol=CLASSIC, progress=Progress.BEHIND,
         ),
         MemberView(
-            "x", None, frozenset(), False, "theirs", "/10.1.2.3", protocol=CONSUMER, progress=Progress.WAITING
+            "x.owner-uid-1", None, frozenset(), False, "theirs", "/10.1.2.3", "uid-1",
+            protocol=CONSUMER, progress=Progress.WAITING,
         ),
         MemberView("y", "flights-1", frozenset(), False, protocol=CONSUMER, progress=Progress.AWAY),
     )  # fmt: skip
     assert view.situation == (
-        "the group is Reconciling (not yet in the newest epoch: flights-0; waiting for partitions: x; "
+        "the group is Reconciling (not yet in the newest epoch: flights-0; waiting for partitions: x.owner-uid-1; "
         "away: flights-1)"
     )
 

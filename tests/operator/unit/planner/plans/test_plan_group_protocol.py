@@ -24,12 +24,9 @@ async def started_with_epochs(**changes: object) -> tuple[Simulation, SimulatedO
     return simulation, operator
 
 
-@pytest.mark.parametrize("strategy", ["Restart", "Takeover"])
-async def test_the_rebalance_on_the_way_back_to_the_classic_protocol_is_announced(
-    strategy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    simulation, operator = await started_with_epochs(rollout={"strategy": strategy})
-    worker_status = simulation.worker_status
+def follow_members(simulation: Simulation, monkeypatch: pytest.MonkeyPatch, consumers: str) -> None:
+    """Pods with the image `consumers` are members of the consumer protocol; workers tell what they join."""
+    worker_status, group = simulation.worker_status, simulation.group
 
     def with_joins(name: str) -> WorkerStatus | None:
         status = worker_status(name)
@@ -37,26 +34,59 @@ async def test_the_rebalance_on_the_way_back_to_the_classic_protocol_is_announce
             return status
         return replace(status, generations=((status.generation, False, simulation.now_ms),))
 
-    def leave_the_protocol(_: Simulation) -> None:
-        group = simulation.group
-        images = simulation.images()
-        left = {name for name in group.consumers if images.get(group.members[name].client, "").endswith("v2")}
-        if left and left == group.consumers:
+    def leave_or_join_the_protocol(_: Simulation) -> None:
+        before, images = group.consumers, simulation.images()
+        group.consumers = {
+            name
+            for name, member in group.members.items()
+            if (images[member.client].endswith(consumers) if member.client in images else name in before)
+        }
+        if before and not group.consumers:
             group._rebalance("the last member of the consumer protocol has left")
-        group.consumers -= left
 
     monkeypatch.setattr(simulation, "worker_status", with_joins)
+    simulation.each_tick.append(leave_or_join_the_protocol)
+
+
+def assert_announced(simulation: Simulation, operator: SimulatedOperator) -> None:
+    announced = [message for reason, message in simulation.events.said if reason == "RebalanceExpected"]
+    assert len(announced) == 1
+    assert "goes back to the classic protocol" in announced[0]
+    assert {rebalance.cause for rebalance in operator.rebalances} == {"rollout"}
+    assert "UnplannedRebalances" not in simulation.events.warned
+
+
+@pytest.mark.parametrize("strategy", ["Restart", "Takeover"])
+async def test_the_rebalance_on_the_way_back_to_the_classic_protocol_is_announced(
+    strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation, operator = await started_with_epochs(rollout={"strategy": strategy})
+    follow_members(simulation, monkeypatch, consumers=":v1")
     await operator.pass_time(3_000)
-    simulation.each_tick.append(leave_the_protocol)
     before = simulation.group.rebalances
     simulation.change(kafka=CLASSIC, pipeline=image("v2"))
     await operator.run(lambda: rolled(simulation, "v2"), timeout_ms=600_000)
     assert simulation.group.rebalances == before + 1
-    announced = [message for reason, message in simulation.events.said if reason == "RebalanceExpected"]
-    assert len(announced) == 1
-    assert "goes back to the classic protocol" in announced[0]
-    assert [rebalance.cause for rebalance in operator.rebalances] == ["rollout"]
+    assert_announced(simulation, operator)
     assert simulation.condition("Degraded")["status"] == "False"
+
+
+@pytest.mark.parametrize("strategy", ["Restart", "Takeover"])
+async def test_so_is_that_of_a_rollback_to_the_classic_protocol(
+    strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation, operator = await started(kafka=CLASSIC, rollout={"strategy": strategy})
+    follow_members(simulation, monkeypatch, consumers=":breaks")
+    await operator.pass_time(3_000)
+    before = simulation.group.rebalances
+    simulation.change(kafka=CONSUMER, pipeline=image("breaks"))
+    await operator.run(lambda: "RolloutStopped" in simulation.events.warned, timeout_ms=600_000)
+    await operator.run(
+        lambda: set(simulation.images().values()) == {"slackwater/worker:v1"}, timeout_ms=600_000
+    )
+    await operator.pass_time(20_000)
+    assert simulation.group.rebalances == before + 1
+    assert_announced(simulation, operator)
 
 
 async def test_strangers_of_both_protocols_are_named_and_counted() -> None:
