@@ -28,7 +28,7 @@ def figures(session: Session, snapshot: GroupSnapshot, plan: Plan) -> GroupFigur
     lag = kafka.lag if kafka is not None else {}
     seconds = autoscaler.lag_seconds() if kafka is not None else {}
     drain = autoscaler.drain_seconds(replicas) if kafka is not None else None
-    session_ms = snapshot.group.session_timeout_ms if snapshot.group is not None else 0
+    session_ms = snapshot.session_timeout_ms if snapshot.group is not None else 0
     rollout = mapping(status.get("rollout"))
     step = parse(StepState, rollout.get("step"))
     steps = snapshot.group.spec.rollout.steps if snapshot.group is not None and step is not None else None

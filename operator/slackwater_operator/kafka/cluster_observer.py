@@ -2,8 +2,8 @@
 
 A round's requests grow with the brokers, not with the groups: one DescribeGroups and one OffsetFetch
 (KIP-709) to each coordinator, one ListOffsets to each leader for the partitions of all groups together, and
-Metadata now and then. What one group's answer lacks (no right to read it, a topic that does not exist) is
-missing in that group's snapshot alone.
+now and then Metadata, and the configs of groups of the consumer protocol. What one group's answer lacks (no
+right to read it, a topic that does not exist) is missing in that group's snapshot alone.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ TOPICS_RETRY_MS = 3_000.0
 """The same while a topic is missing or has an error: it may have been created by now."""
 TOPICS_FORGOTTEN_MS = 300_000.0
 """A topic that no group has been asked for with for this long is left out of Metadata."""
+SESSIONS_MAX_AGE_MS = 60_000.0
+"""How long the session timeout of a group's configs is taken as known, or as not to be had."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ class ClusterObserver:
         self._topics_ms = float("-inf")
         self._topics_wall_ms: int | None = None
         self._matching: dict[str, list[str]] = {}
+        self._sessions: dict[str, tuple[float, int | None]] = {}
+        """Of groups of the consumer protocol: when they were asked for, and the session timeout in ms."""
         # Not the cluster's own metadata: while that is asked for, it lacks topics for a moment.
         self._known: Mapping[str, Topic] = {}
 
@@ -319,6 +323,7 @@ class ClusterObserver:
             asking.committed(groups),
             asyncio.gather(*(asking.offsets(unions[kind], LATEST, read_committed=kind) for kind in kinds)),
         )
+        await self._refresh_sessions(asking, described)
         by_kind = dict(zip(kinds, ends, strict=True))
         facts = _Facts(described, committed, by_kind, asking.coordinators, asking.handled)
         fresh = [
@@ -329,6 +334,25 @@ class ClusterObserver:
         ]
         facts.starts = await asking.offsets(dict.fromkeys(fresh), EARLIEST, read_committed=False)
         return facts
+
+    async def _refresh_sessions(
+        self, asking: Asking, described: Mapping[str, GroupView | KafkaError]
+    ) -> None:
+        now = self._clock.mono_ms()
+        due = [
+            group_id
+            for group_id, group in described.items()
+            if isinstance(group, GroupView)
+            and group.consumer_protocol
+            and now - self._sessions.get(group_id, (float("-inf"), None))[0] >= SESSIONS_MAX_AGE_MS
+        ]
+        if not due:
+            return
+        try:
+            sessions = await asking.sessions(due, Attempts(REQUEST_TIMEOUT_MS, self._backoff))
+        except KafkaError:  # the other answers are good; the next round asks again
+            return
+        self._sessions.update({group_id: (now, sessions.get(group_id)) for group_id in due})
 
     def _snapshot(
         self, at_ms: int, wanted: GroupWanted[K], partitions: tuple[TopicPartition, ...], facts: _Facts
@@ -367,6 +391,7 @@ class ClusterObserver:
             self._cluster.metadata.cluster_id or "",
             self._missing(wanted),
             self._topics_wall_ms,
+            self._sessions.get(wanted.group_id, (0.0, None))[1],
         )
 
 

@@ -11,6 +11,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import TypeVar
 
+from slackwater.kafka.admin.attempts import Attempts
+from slackwater.kafka.admin.configs import describe_configs
+from slackwater.kafka.admin.results import ConfigResource, ResourceType
 from slackwater.kafka.errors import (
     CoordinatorNotAvailableError,
     KafkaConnectionError,
@@ -37,7 +40,7 @@ from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError, ErrorCode
 from slackwater.kafka.wire.schema import Request, Response
 from slackwater.runtime.delivery.partition import CommitNote
-from slackwater_operator.model.group import GroupView, MemberView
+from slackwater_operator.model.group import SESSION_CONFIG, GroupView, MemberView
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
@@ -89,6 +92,15 @@ class Asking:
             return await _in_parts(at_node, _AT_ONCE, partial(some, node_id))
 
         return await self._by_coordinator(groups, ask)
+
+    async def sessions(self, groups: Collection[str], attempts: Attempts) -> dict[str, int]:
+        """The session timeout, in ms, that the configs of groups have (`consumer.session.timeout.ms`,
+        KIP-848); without a group whose configs the user may not describe."""
+        resources = [ConfigResource(ResourceType.GROUP, group) for group in groups]
+        asked = describe_configs(self._cluster, attempts, resources)
+        configs = (await self._in_time(asked, "DescribeConfigs")).values_ok
+        sessions = {group.name: entries.get(SESSION_CONFIG) for group, entries in configs.items()}
+        return {group: int(entry.value) for group, entry in sessions.items() if entry and entry.value}
 
     async def committed(self, groups: Collection[str]) -> dict[str, Committed | KafkaError]:
         """OffsetFetch, one request a coordinator; before Kafka 3.0 (KIP-709) one a group."""

@@ -11,6 +11,8 @@ from slackwater.kafka.structs import TopicPartition
 
 GROUP_UNKNOWN = "the group's state is unknown: the broker did not describe it"
 """What is said where there is no :class:`GroupView`."""
+SESSION_CONFIG = "consumer.session.timeout.ms"
+"""The group's config that has its members' session, by the consumer protocol (KIP-848)."""
 _NAMED = 3
 
 

@@ -27,6 +27,7 @@ class KafkaSnapshot:
         brokers: the node ids of the brokers; empty if not reported.
         missing: the topics that do not exist by the brokers' report, in order.
         topics_ms: when the topics were last requested (wall clock); None if unknown.
+        session_timeout_ms: the session of the group's configs, by the consumer protocol; None if unknown.
     """
 
     at_ms: int
@@ -40,6 +41,7 @@ class KafkaSnapshot:
     cluster_id: str = ""
     missing: tuple[str, ...] = ()
     topics_ms: int | None = None
+    session_timeout_ms: int | None = None
 
     @property
     def lag(self) -> dict[TopicPartition, int | None]:

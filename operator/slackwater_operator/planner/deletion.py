@@ -120,7 +120,7 @@ def _patience_ends_ms(snapshot: GroupSnapshot) -> int:
     sessions expire."""
     assert snapshot.group is not None
     grace_ms = termination_grace_ms(snapshot.group)
-    return snapshot.deleted_ms + grace_ms + snapshot.group.session_timeout_ms + _SESSION_MARGIN_MS
+    return snapshot.deleted_ms + grace_ms + snapshot.session_timeout_ms + _SESSION_MARGIN_MS
 
 
 def _keep(snapshot: GroupSnapshot, why: str) -> Plan:

@@ -112,7 +112,7 @@ def _patience_ms(snapshot: GroupSnapshot) -> int:
     """
     assert snapshot.group is not None
     grace_ms = termination_grace_ms(snapshot.group)
-    return grace_ms + snapshot.group.session_timeout_ms + MARGIN_MS
+    return grace_ms + snapshot.session_timeout_ms + MARGIN_MS
 
 
 GATE_PATIENCE_MS = 120_000

@@ -311,6 +311,15 @@ class GroupSnapshot:
         return terms_of(self.kafka_group)
 
     @property
+    def session_timeout_ms(self) -> int:
+        """The workers' session: session.timeout.ms; by the consumer protocol that of the group's configs, and
+        Kafka's default where that is not known."""
+        assert self.group is not None
+        if self.group.spec.kafka.consumer_protocol and self.kafka is not None:
+            return self.kafka.session_timeout_ms or self.group.session_timeout_ms
+        return self.group.session_timeout_ms
+
+    @property
     def has_group_id(self) -> bool:
         """Whether this ConsumerGroup has used its group.id, and has not left it to another one.
 
@@ -366,7 +375,9 @@ class GroupSnapshot:
         """spec.rollout; the annotation slackwater.dev/paused has the effect of spec.rollout.paused."""
         assert self.group is not None
         return rollout_policy(
-            self.group, paused=str(self.annotations.get(names.PAUSED, "")).lower() == "true"
+            self.group,
+            paused=str(self.annotations.get(names.PAUSED, "")).lower() == "true",
+            session_timeout_ms=self.session_timeout_ms,
         )
 
     @cached_property

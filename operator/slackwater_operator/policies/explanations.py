@@ -286,8 +286,8 @@ def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:
             ]
         case "Refused":
             return [
-                "the rolling restart begins when restarts fit the budget: raise session.timeout.ms or "
-                "sessionBudget"
+                "the rolling restart begins when restarts fit the budget: raise the session timeout or "
+                "spec.rollout.sessionBudget"
             ]
         case "Stopped":
             return [

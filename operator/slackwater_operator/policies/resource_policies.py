@@ -8,6 +8,7 @@ from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
 from slackwater_operator.api.v1alpha1.schedule import Window
 from slackwater_operator.api.v1alpha1.spec.rollout_steps import Step
 from slackwater_operator.api.v1alpha1.spec.scaling_behavior import Behavior, Rules
+from slackwater_operator.model.group import SESSION_CONFIG
 from slackwater_operator.model.names import short_hash
 from slackwater_operator.policies.rollout.analysis import MetricRule
 from slackwater_operator.policies.rollout.restarts import RolloutPolicy
@@ -21,11 +22,23 @@ HANDOVER_BEYOND_DRAIN_MS = 5_000
 all the same: the workers' own default (`takeover.deadlineMs`)."""
 
 
-def rollout_policy(group: ConsumerGroup, *, paused: bool = False) -> RolloutPolicy:
-    """spec.rollout. `paused` pauses the rollout as spec.rollout.paused does."""
+def rollout_policy(
+    group: ConsumerGroup, *, paused: bool = False, session_timeout_ms: int | None = None
+) -> RolloutPolicy:
+    """spec.rollout.
+
+    Args:
+        group: the resource.
+        paused: pauses the rollout as spec.rollout.paused does.
+        session_timeout_ms: the workers' session; None: as the spec says.
+    """
     wanted = group.spec.rollout
     return RolloutPolicy(
-        wanted.max_unavailable, wanted.session_budget, group.session_timeout_ms, wanted.paused or paused
+        wanted.max_unavailable,
+        wanted.session_budget,
+        session_timeout_ms or group.session_timeout_ms,
+        SESSION_CONFIG if group.spec.kafka.consumer_protocol else "",
+        wanted.paused or paused,
     )
 
 
@@ -62,19 +75,19 @@ def _step(step: Step) -> StepRule:
 
 
 def takeover_policy(
-    group: ConsumerGroup, *, paused: bool = False, hands_over: bool | None = None
+    group: ConsumerGroup, rollout: RolloutPolicy, *, hands_over: bool | None = None
 ) -> TakeoverPolicy:
-    """spec.rollout with spec.rollout.takeover.
+    """spec.rollout.takeover.
 
     Args:
         group: the resource.
-        paused: as for `rollout_policy`.
+        rollout: of `rollout_policy`.
         hands_over: whether the target StatefulSet's template has the key for takeovers; None: as the spec
             says. In a rollback the previous template may differ from the spec.
     """
     wanted = group.spec.rollout
     return TakeoverPolicy(
-        rollout=rollout_policy(group, paused=paused),
+        rollout=rollout,
         warm_timeout_ms=wanted.takeover.warm_timeout_ms,
         fallback=wanted.takeover.fallback,
         deadline_ms=group.spec.delivery.drain_timeout_ms + HANDOVER_BEYOND_DRAIN_MS,

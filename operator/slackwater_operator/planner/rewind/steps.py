@@ -183,7 +183,7 @@ def _await_stop(context: PlanningContext, rewind: RewindStatus) -> None:
     context.rewind_waits = f"waits for the end of {waits_for}" if pods else f"waits for {waits_for}"
     if group is not None and group.members and not pods:
         context.rewind_waits = f"{waits_for} is still a member of the Kafka group"
-    longest_ms = termination_grace_ms(snapshot.group) + snapshot.group.session_timeout_ms + _STOP_MARGIN_MS
+    longest_ms = termination_grace_ms(snapshot.group) + snapshot.session_timeout_ms + _STOP_MARGIN_MS
     if snapshot.now_ms - rewind.since_ms > longest_ms:
         why = f"the group could not be stopped in {duration(longest_ms)}: {context.rewind_waits}"
         context.rewinding = False

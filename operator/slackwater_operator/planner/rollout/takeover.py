@@ -422,9 +422,7 @@ def _policy_of(context: PlanningContext, chosen: Chosen) -> TakeoverPolicy:
     if template is None and there is not None:
         template = there.manifest["spec"].get("template") or {}
     return takeover_policy(
-        snapshot.group,
-        paused=snapshot.rollout_policy.paused,
-        hands_over=names.can_hand_over(dict(template or {})),
+        snapshot.group, snapshot.rollout_policy, hands_over=names.can_hand_over(dict(template or {}))
     )
 
 

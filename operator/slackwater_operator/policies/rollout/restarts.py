@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from slackwater.times import duration
 from slackwater_operator.model.group import GROUP_UNKNOWN, GroupView, WorkerView, terms_of
 
+SESSION_PROPERTY = "session.timeout.ms"
 HOPELESS = 3
 """So many failures in a row end a rolling restart before the budget does, to leave time for the rollback."""
 NOT_BEGUN_MS = 10_000
@@ -30,7 +31,8 @@ class RolloutPolicy:
     Attributes:
         max_unavailable: how many workers may be away at once.
         session_budget: the share of the session that a restart may take.
-        session_timeout_ms: session.timeout.ms.
+        session_timeout_ms: how long a member may be away.
+        session_config: the group's config that sets it; "": the workers' property session.timeout.ms does.
         paused: whether no other worker is restarted.
         refuses: whether restarts that are not expected to fit the budget are refused.
     """
@@ -38,6 +40,7 @@ class RolloutPolicy:
     max_unavailable: int = 1
     session_budget: float = 0.6
     session_timeout_ms: int = 45_000
+    session_config: str = ""
     paused: bool = False
     refuses: bool = True
 
@@ -49,7 +52,8 @@ class RolloutPolicy:
     @property
     def allowance(self) -> str:
         """The budget in words."""
-        share = f"{self.session_budget:.0%} of session.timeout.ms {self.session_timeout_ms}"
+        name = self.session_config or SESSION_PROPERTY
+        share = f"{self.session_budget:.0%} of {name} {self.session_timeout_ms}"
         return f"{duration(self.budget_ms)} ({share})"
 
 
@@ -221,11 +225,12 @@ def refusal(policy: RolloutPolicy, gaps_ms: Sequence[int]) -> str:
         return ""
     session = math.ceil(expected / policy.session_budget)
     share = math.ceil(expected * 100 / policy.session_timeout_ms)
+    of_group = f"the group's config {policy.session_config}"
+    setting = of_group if policy.session_config else f"spec.kafka.properties[{SESSION_PROPERTY}]"
     or_share = f", or spec.rollout.sessionBudget to {share}%" if share <= 90 else ""
     return (
         f"a restart is expected to take {duration(expected)} (the longest of {len(gaps_ms)} measured), "
-        f"more than {policy.allowance}; raise spec.kafka.properties[session.timeout.ms] to "
-        f"{session}{or_share}"
+        f"more than {policy.allowance}; raise {setting} to {session}{or_share}"
     )
 
 

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from slackwater.kafka import AsyncConsumer
 from slackwater.kafka.admin import AsyncAdmin
+from slackwater.kafka.admin.results import ConfigResource, ResourceType
 from slackwater.kafka.errors import InconsistentGroupProtocolError
 from slackwater.kafka.group_states import CLASSIC, CONSUMER
 from slackwater.kafka.structs import TopicPartition
@@ -67,6 +68,9 @@ async def test_a_member_of_the_consumer_protocol_is_observed_beside_a_worker(
     stranger = Consumer(
         {"bootstrap.servers": kafka.bootstrap, "group.id": name, "group.protocol": "consumer"}
     )
+    resource = ConfigResource(ResourceType.GROUP, name)
+    async with AsyncAdmin(bootstrap_servers=kafka.bootstrap) as admin:
+        (await admin.alter_configs({resource: {"consumer.session.timeout.ms": "50000"}})).unwrap()
     done = asyncio.Event()
 
     async def read() -> None:
@@ -84,6 +88,8 @@ async def test_a_member_of_the_consumer_protocol_is_observed_beside_a_worker(
         group = await until_members(observer, name, "worker-0", None)
         assert not group.memberless
         assert (before.consumer_protocol, group.consumer_protocol) == (False, True)
+        observed = await observer.observe([GroupWanted("it", name, (name,))])
+        assert observed["it"].session_timeout_ms == 50_000
         assert {member.instance_id: member.protocol for member in group.members} == {
             "worker-0": CLASSIC,
             None: CONSUMER,

@@ -32,24 +32,24 @@ def test_the_policy_has_the_values_of_the_spec() -> None:
             "spec/delivery/drainTimeout": "40s",
         },
     )
-    policy = takeover_policy(made)
+    policy = takeover_policy(made, rollout_policy(made))
     assert (policy.warm_timeout_ms, policy.fallback) == (90_000, "Stop")
     assert policy.deadline_ms == 45_000
-    assert policy.rollout == rollout_policy(made)
     assert policy.rollout.session_budget == 0.5
     assert policy.hands_over
 
 
 def test_the_pause_annotation_pauses_takeovers() -> None:
-    assert not takeover_policy(group(**TAKEOVER)).rollout.paused
-    assert takeover_policy(group(**TAKEOVER), paused=True).rollout.paused
-    assert takeover_policy(group(**TAKEOVER, **{"spec/rollout/paused": True})).rollout.paused
+    assert not rollout_policy(group(**TAKEOVER)).paused
+    assert rollout_policy(group(**TAKEOVER), paused=True).paused
+    assert rollout_policy(group(**TAKEOVER, **{"spec/rollout/paused": True})).paused
 
 
 def test_a_former_template_may_have_no_key_whatever_the_spec_says() -> None:
-    assert not takeover_policy(group()).hands_over
-    assert takeover_policy(group(), hands_over=True).hands_over
-    assert not takeover_policy(group(**TAKEOVER), hands_over=False).hands_over
+    rollout = rollout_policy(group())
+    assert not takeover_policy(group(), rollout).hands_over
+    assert takeover_policy(group(), rollout, hands_over=True).hands_over
+    assert not takeover_policy(group(**TAKEOVER), rollout, hands_over=False).hands_over
 
 
 @pytest.mark.parametrize("wanted", ["10s", "1h"])

@@ -100,8 +100,8 @@ async def test_a_group_with_members_of_both_protocols_has_them_all() -> None:
         MemberView("y", "flights-1", frozenset(), False, protocol=CONSUMER, progress=Progress.AWAY),
     )  # fmt: skip
     assert view.situation == (
-        "the group is Reconciling (not yet in the newest epoch: flights-0; waiting for partitions: x.owner-uid-1; "
-        "away: flights-1)"
+        "the group is Reconciling (not yet in the newest epoch: flights-0; "
+        "waiting for partitions: x.owner-uid-1; away: flights-1)"
     )
 
 

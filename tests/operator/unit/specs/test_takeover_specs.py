@@ -11,7 +11,7 @@ import pytest
 from slackwater.runtime.config import worker_config as runtime
 from slackwater.runtime.takeover.signing import read_key
 from slackwater_operator.model import names
-from slackwater_operator.policies.resource_policies import takeover_policy
+from slackwater_operator.policies.resource_policies import rollout_policy, takeover_policy
 from slackwater_operator.specs.preflight_job import preflight_job
 from slackwater_operator.specs.statefulset import Revision, revision
 from slackwater_operator.specs.worker_config import takeover_secret
@@ -120,7 +120,8 @@ def test_without_the_strategy_there_is_no_key() -> None:
 def test_the_operator_waits_for_the_deadline_that_the_worker_keeps() -> None:
     changes = {**TAKEOVER, "spec/delivery/drainTimeout": "40s"}
     deadline_ms = runtime.parse(config(of(**changes))).takeover_deadline_ms
-    assert takeover_policy(group(**changes)).deadline_ms == deadline_ms == 45_000
+    policy = takeover_policy(group(**changes), rollout_policy(group(**changes)))
+    assert policy.deadline_ms == deadline_ms == 45_000
 
 
 def test_the_key_that_is_made_is_one_that_the_worker_takes() -> None:

@@ -120,3 +120,13 @@ async def test_a_group_that_nobody_may_describe_is_named_and_left_as_it_is() -> 
     assert REFUSED in ready["message"]
     simulation.group.refused = ""
     await operator.run(lambda: rolled(simulation, "v2"), timeout_ms=600_000)
+
+
+async def test_restarts_have_the_session_of_the_group_s_configs() -> None:
+    _, operator = await started_with_epochs()
+    snapshot = operator.session.snapshot
+    assert snapshot is not None
+    assert snapshot.kafka is not None
+    assert snapshot.rollout_policy.session_timeout_ms == 45_000
+    configured = replace(snapshot, kafka=replace(snapshot.kafka, session_timeout_ms=60_000))
+    assert configured.rollout_policy.session_timeout_ms == 60_000

@@ -222,6 +222,8 @@ def test_what_does_not_fit_is_refused_with_the_setting_that_would() -> None:
     decision = decide(worker(0), worker(1), worker(2), gaps_ms=(1_000, 12_000))
     assert (decision.action, decision.restart) == ("refuse", ())
     assert "session.timeout.ms] to 24000, or spec.rollout.sessionBudget to 60%" in decision.reason
+    by_config = replace(POLICY, session_config="consumer.session.timeout.ms")
+    assert "raise the group's config consumer.session.timeout.ms to 24000" in refusal(by_config, (12_000,))
     longer = replace(POLICY, session_timeout_ms=24_000)
     assert refusal(longer, (12_000,)) == ""
     wider = replace(POLICY, session_budget=0.6)
