@@ -33,13 +33,11 @@ verify-parts: $(VENV)/.dev
 	$(BIN)/python -m tests.support.parts
 
 e2e: $(VENV)/.dev ## Run every test on a real control plane, the longest, too (PROTOCOL=Consumer: those of groups by it)
-	SLACKWATER_TEST_GROUP_PROTOCOL=$(PROTOCOL) $(BIN)/python -m pytest -m "$(OF_$(PROTOCOL))" $(ARGS) $(IN_$(PROTOCOL))
+	SLACKWATER_TEST_GROUP_PROTOCOL=$(PROTOCOL) $(BIN)/python -m pytest -m controlplane $(ARGS) $(E2E_$(PROTOCOL))
 
-PROTOCOL    ?= Classic
-OF_Classic  := controlplane
-IN_Classic  := tests/e2e
-OF_Consumer := controlplane and not classic
-IN_Consumer := tests/e2e/faults tests/e2e/operations tests/e2e/rollouts
+PROTOCOL     ?= Classic
+E2E_Classic  := tests/e2e
+E2E_Consumer := tests/e2e/faults tests/e2e/operations tests/e2e/rollouts
 
 node: $(VENV)/.dev ## Run the scenarios on a real node: kubelet, containerd, images built here (root; undoes what it changes)
 	$(BIN)/python -m pytest -m node -s $(ARGS) tests/node
