@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,11 +40,14 @@ settings.load_profile("slackwater")
 SERIAL = ("controlplane", "spark", "postgres", "iceberg", "s3")
 """Parts with a server that is started once: under pytest-xdist the tests of each run in one process."""
 
+WAITING_ENDS_AT = 0.8
+"""By which share of the other files the last file of tests that wait for processes has begun."""
+
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist's, which reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the tests of `make verify`, and groups tests for pytest-xdist: those that share a server, or a
-    file. The long groups come first.
+    file. The long groups come first, then files in turns (:func:`_turns`).
     """
     ranks: dict[pytest.Item, int] = {}
     for item in items:
@@ -60,7 +63,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("xdist_group") is None:
             shared = (name for name in SERIAL if name in needed)
             item.add_marker(pytest.mark.xdist_group(next(shared, "") or str(item.path.relative_to(HERE))))
-    items.sort(key=ranks.__getitem__)
+    turns = _turns(items)
+    items.sort(key=lambda item: (ranks[item], turns[item.path]))
+
+
+def _turns(items: Iterable[pytest.Item]) -> dict[Path, float]:
+    """When each file comes, as a share of the run. Tests below ``integration`` wait for processes, the others
+    compute: side by side they leave no core idle. Those that wait come sooner, since their files take long.
+    """
+    turns: dict[Path, float] = {}
+    for waits, share in ((True, WAITING_ENDS_AT), (False, 1.0)):
+        paths = dict.fromkeys(item.path for item in items if ("integration" in item.path.parts) is waits)
+        turns |= {path: share * number / len(paths) for number, path in enumerate(paths)}
+    return turns
 
 
 gc.disable()
