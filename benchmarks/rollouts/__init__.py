@@ -1,11 +1,14 @@
-"""What a rollout costs a consumer group, by four ways to roll: one run, one load, one cluster, one Kafka.
+"""What a rollout costs a consumer group, by several ways to roll: one run, one load, one cluster, one Kafka.
 
 (a) a Deployment of confluent-kafka consumers, cooperative-sticky, RollingUpdate; (b) a StatefulSet of
-static confluent-kafka consumers, RollingUpdate; (c) a ConsumerGroup, Restart; (d) a ConsumerGroup, Takeover.
-All four hand the same records to the same handler (`work.py`) and put its rows into the same sink; what
-differs is who consumes and who restarts it. Prints a table, and draws the lag over time as SVG.
+static confluent-kafka consumers, RollingUpdate; (c) a ConsumerGroup, Restart; (d) a ConsumerGroup, Takeover;
+(e) to (h) the same by Kafka's consumer protocol (KIP-848); (i) as (e) with Java's consumer.
+All hand the same records to the same handler (`work.py`) and put its rows into the same sink; what
+differs is who consumes and who restarts it. Prints a table, and draws the lag over time as SVG. With --kill
+a second table: one pod's process is killed after each roll.
 
     python -m benchmarks.rollouts --svg lag.svg
+    python -m benchmarks.rollouts --ways efgh --kill --heartbeat-ms 5000
     python -m benchmarks.rollouts --handler jvm --ways a --json a.json      (then b, c and d)
     python -m benchmarks.rollouts --from a.json b.json c.json d.json --svg lag.svg
 

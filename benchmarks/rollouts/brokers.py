@@ -19,8 +19,8 @@ EVERY_S = 0.2
 READ_TIMEOUT_S = 20.0
 LATEST = -1
 GROUPS_TOPIC = "__consumer_offsets"
-_GROUP_KEY_VERSION = 2
-_LAST_KNOWN_VALUE = 3
+_CLASSIC_KEY, _CONSUMER_KEY = 2, 3
+_LAST_KNOWN_VALUE = {_CLASSIC_KEY: 3, _CONSUMER_KEY: 0}
 
 
 class LagWatch(Sampler[LagSample]):
@@ -69,7 +69,7 @@ def stored_ms(bootstrap: str, topic: str) -> dict[int, list[float]]:
 
 
 def generations(bootstrap: str, group: str) -> list[tuple[float, int]]:
-    """(when, generation) of each time that the coordinator stored the group, from its log."""
+    """(when, generation or epoch) of each time that the coordinator stored the group, from its log."""
     times_and_numbers = []
     for message in _read(bootstrap, GROUPS_TOPIC):
         key, value = message.key(), message.value()
@@ -80,20 +80,23 @@ def generations(bootstrap: str, group: str) -> list[tuple[float, int]]:
 
 
 def generation_of(key: bytes, value: bytes | None, group: str) -> int | None:
-    """The generation in a record of the offsets topic; None: it is another kind of record, or another group.
+    """The generation, or the epoch, in a record of the offsets topic; None: it is another kind of record, or
+    another group.
 
-    Key version 2 is a group's metadata; its value begins with the protocol type and the generation
-    (Kafka's GroupMetadataValue.json). Raises ValueError for a version of it that is not known.
+    Key version 2 is a group of the classic protocol; its value begins with the protocol type and the
+    generation (Kafka's GroupMetadataValue.json). Key version 3 is one of the consumer protocol; its value
+    begins with the epoch (ConsumerGroupMetadataValue.json). Raises ValueError for other versions of a value.
     """
-    if value is None or len(key) < 4 or struct.unpack_from(">h", key)[0] != _GROUP_KEY_VERSION:
+    if value is None or len(key) < 4:
         return None
-    size = struct.unpack_from(">h", key, 2)[0]
-    if key[4 : 4 + size].decode() != group:
+    kind, size = struct.unpack_from(">hh", key)
+    if kind not in _LAST_KNOWN_VALUE or key[4 : 4 + size].decode() != group:
         return None
-    version, size = struct.unpack_from(">hh", value)
-    if not 0 <= version <= _LAST_KNOWN_VALUE:
-        raise ValueError(f"GroupMetadataValue of version {version}; known are 0 to {_LAST_KNOWN_VALUE}")
-    number: int = struct.unpack_from(">i", value, 4 + size)[0]
+    (version,) = struct.unpack_from(">h", value)
+    if not 0 <= version <= _LAST_KNOWN_VALUE[kind]:
+        raise ValueError(f"key {kind}, value of version {version}; known are 0 to {_LAST_KNOWN_VALUE[kind]}")
+    protocol_type = 2 + struct.unpack_from(">h", value, 2)[0] if kind == _CLASSIC_KEY else 0
+    number: int = struct.unpack_from(">i", value, 2 + protocol_type)[0]
     return number
 
 

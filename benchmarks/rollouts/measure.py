@@ -1,4 +1,4 @@
-"""What is measured, of any of the four ways by the same rules. Pure; times are wall clock ms, of one machine.
+"""What is measured, of any of the ways by the same rules. Pure; times are wall clock ms, of one machine.
 
 **Handled**: a batch of a partition is handled when its file appears in the sink's folder under its final name
 (a rename). That is when whoever reads the output sees it.
@@ -12,7 +12,8 @@ normal, each with its whole length. *Normal* is one figure for all ways: see :fu
 
 **Handled twice**: how often the handler was called with a record beyond the first time, whatever became of
 its output. **Lag**: end offsets minus committed offsets, sampled. **Rebalances**: generations that the group
-went through; a cooperative rebalance in which partitions move takes two.
+went through; a cooperative rebalance in which partitions move takes two. By the consumer protocol: epochs of
+the group, one for each change of its members; in each only the members whose partitions move take part.
 """
 
 from __future__ import annotations

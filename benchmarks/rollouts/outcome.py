@@ -17,18 +17,20 @@ class Outcome:
     """All that was seen of one way.
 
     Attributes:
-        key: ``a`` to ``d``.
+        key: ``a`` to ``i``.
         title: what it is.
         quiet: the span before the change, when nothing happened.
         roll: from the change to its end.
         pauses: all of them.
         handled: every call of the handler, by partition.
         samples: lag and state.
-        generations: (when, number) of each time that the broker stored the group.
+        generations: (when, number) of each time that the broker stored the group; epochs by the consumer
+            protocol.
         lost: records that are not in the output.
         repeated: rows that are in the output more than once, each time beyond the first.
         busy: the share of the machine's CPU time that was used, in the quiet span and in the roll.
         starts_s: how long each new pod took from its container's start until it was ready.
+        kill: from a kill -9 after the roll until all was as before; None: there was none.
     """
 
     key: str
@@ -43,6 +45,7 @@ class Outcome:
     repeated: int
     busy: tuple[float, float]
     starts_s: Sequence[float]
+    kill: Span | None = None
 
     @property
     def quiet_pauses(self) -> list[Pause]:
@@ -54,13 +57,14 @@ class Outcome:
         parts = {name: [astuple(item) for item in getattr(self, name)] for name in _ITEMS}
         spans = {name: astuple(getattr(self, name)) for name in ("quiet", "roll")}
         rest = {name: getattr(self, name) for name in _AS_IT_IS}
-        return {**rest, **spans, **parts}
+        return {**rest, **spans, **parts, "kill": self.kill and astuple(self.kill)}
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Outcome:
         """The outcome of which :meth:`plain` was written. Raises KeyError and TypeError for anything else."""
         fields: dict[str, Any] = {name: _unchangeable(plain[name]) for name in _AS_IT_IS}
         fields |= {name: Span(*plain[name]) for name in ("quiet", "roll")}
+        fields["kill"] = Span(*plain["kill"]) if plain.get("kill") else None
         fields |= {name: tuple(kind(*item) for item in plain[name]) for name, kind in _ITEMS.items()}
         return cls(**fields)
 
@@ -131,7 +135,7 @@ class Figures:
     """One line of the table; see `measure.py` for the definitions.
 
     Attributes:
-        rebalances: generations.
+        rebalances: generations, or epochs.
         unserved_s: partition-seconds without a consumer.
         worst_ms: the longest pause of any partition.
         typical_ms: the median, over all partitions, of each one's longest pause.
@@ -190,6 +194,9 @@ def figures_of(outcome: Outcome, normal_ms: float) -> Figures:
     worst = measure.worst_by_partition(rolling)
     moved = measure.handovers(outcome.handled, rolling)
     per_minute = 60 / outcome.quiet.seconds
+    before_kill = [
+        batch for batch in outcome.handled if outcome.kill is None or batch.at_ms < outcome.kill.begin_ms
+    ]
     return Figures(
         key=outcome.key,
         title=outcome.title,
@@ -199,7 +206,7 @@ def figures_of(outcome: Outcome, normal_ms: float) -> Figures:
         typical_ms=median(worst.values()) if worst else 0.0,
         handover_ms=median(pause.ms for pause in moved) if moved else 0.0,
         peak_lag=measure.peak_lag(outcome.samples, outcome.roll),
-        twice=measure.handled_again(outcome.handled, outcome.roll.begin_ms),
+        twice=measure.handled_again(before_kill, outcome.roll.begin_ms),
         done_s=outcome.roll.seconds,
         lost=outcome.lost,
         repeated=outcome.repeated,

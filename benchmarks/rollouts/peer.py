@@ -1,9 +1,9 @@
 """A confluent-kafka consumer as its user would write it for Kubernetes, at the settings that suit it best.
 
-The first process of a pod; configured by its environment (:class:`Settings`). What it does to a batch is
-what ours does with the engine ``python``, or ``spark`` for a handler on Spark (`peer_spark.py`): one call of
-the handler with all that is there, one Parquet file for each partition (written, synced, renamed, the folder
-synced), one commit of all of them, then the next.
+The first process of a pod, also where the consumer is Java's (`peer_java.py`); configured by its environment
+(:class:`Settings`). What it does to a batch is what ours does with the engine ``python``, or ``spark`` for a
+handler on Spark (`peer_spark.py`): one call of the handler with all that is there, one Parquet file for each
+partition (written, synced, renamed, the folder synced), one commit of all of them, then the next.
 
 For it, so that a rollout costs it as little as can be:
 
@@ -14,6 +14,7 @@ For it, so that a rollout costs it as little as can be:
 - It imports everything before it joins: partitions never wait for a member that isn't ready to work. With a
   handler on Spark it has also opened the session by then, the worker's own with its settings, and has handled
   a first small batch: a surge pod of a Deployment joins warm.
+- An error after which the client does not go on ends it: its container is restarted.
 - Ready when it holds partitions, so that the next pod goes only then.
 - ``poll`` until something is there, then ``consume`` what else is: ``consume`` alone waits for a full batch.
 """
@@ -58,7 +59,8 @@ class Record(NamedTuple):
 class Settings:
     """From the environment variable ``PEER``, JSON. ``static``: whether its group.instance.id is the pod's
     name. ``spark_handler``: ``module:function`` that takes and gives a Spark data frame, on a local session
-    with ``spark_conf``; empty: the handler in Python."""
+    with ``spark_conf``; empty: the handler in Python. ``java``: the command of Java's consumer; empty:
+    confluent-kafka's."""
 
     bootstrap: str
     topic: str
@@ -68,6 +70,7 @@ class Settings:
     static: bool = False
     spark_handler: str = ""
     spark_conf: dict[str, str] = field(default_factory=dict)
+    java: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, text: str) -> Settings:
@@ -82,7 +85,6 @@ def consumer_properties(settings: Settings, pod: str) -> dict[str, Any]:
         "bootstrap.servers": settings.bootstrap,
         "group.id": settings.group,
         "client.id": pod,
-        "partition.assignment.strategy": "cooperative-sticky",
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
         "fetch.queue.backoff.ms": 1,
@@ -139,13 +141,23 @@ def handling_of(settings: Settings, pod: str) -> Handling:
     return SparkHandling(engine, settings.group, pod if settings.static else "")
 
 
+def consumer_of(settings: Settings, pod: str) -> Any:
+    """confluent-kafka's Consumer, or one with as much of its interface as a peer needs."""
+    properties = consumer_properties(settings, pod)
+    if not settings.java:
+        return confluent_kafka.Consumer(properties)
+    from benchmarks.rollouts.peer_java import JavaConsumer
+
+    return JavaConsumer(settings.java, properties)
+
+
 class Peer:
     """One member, from its start to its end. ``ready``: whether it has had partitions."""
 
     def __init__(self, settings: Settings, pod: str, handling: Handling) -> None:
         self._settings, self._handling = settings, handling
         self._folder = Path(settings.sink)
-        self._consumer = confluent_kafka.Consumer(consumer_properties(settings, pod))
+        self._consumer = consumer_of(settings, pod)
         self._uncommitted: dict[tuple[str, int], int] = {}
         self._stopping = threading.Event()
         self.ready = False
@@ -206,6 +218,8 @@ class Peer:
         for message in messages:
             if (error := message.error()) is not None:
                 say("error", what=str(error))
+                if error.code() == confluent_kafka.KafkaError._FATAL:
+                    raise confluent_kafka.KafkaException(error)
         return [message for message in messages if message.error() is None]
 
     def _work(self, messages: Sequence[confluent_kafka.Message]) -> None:

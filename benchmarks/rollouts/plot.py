@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from benchmarks.rollouts.measure import LagSample, Span
 
 COLOURS = ("#d55e00", "#e69f00", "#0072b2", "#009e73")
 """Okabe and Ito's, which people who don't see all colours can tell apart."""
+DASHES = ("none", "7 3", "2 3")
+"""Of the first lines, one of each colour, of the next ones, and of those after them."""
+LEGEND_LINE = 17
 WIDTH, HEIGHT = 860, 440
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 154, 48
 BEFORE_S, AFTER_S = 5.0, 5.0
@@ -50,20 +54,23 @@ def svg(lines: Sequence[Line], title: str, subtitle: str = "") -> str:
     """The whole picture. Raises ValueError without a point."""
     if not any(line.points for line in lines):
         raise ValueError("there is nothing to draw: no line has a point")
+    further = LEGEND_LINE * max(0, len(lines) - len(COLOURS))
+    height = HEIGHT + further
     # White below it: a page may be dark, and the text is not.
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-        f'height="{HEIGHT}" font-family="system-ui, sans-serif" font-size="12" fill="#333">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+        f'height="{height}" font-family="system-ui, sans-serif" font-size="12" fill="#333">',
         f"<title>{escape(title)}</title>",
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
+        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
         f'<text x="{LEFT}" y="24" font-size="14" font-weight="600">{escape(title)}</text>',
         f'<text x="{LEFT}" y="42" fill="#666">{escape(subtitle)}</text>',
     ]
     scale = _Scale.over(lines)
-    parts += [*_axes(scale), *_legend(lines)]
-    for colour, line in zip(COLOURS, lines, strict=False):
-        parts += _drawn(line, colour, scale)
-    return "\n".join([*parts, "</svg>", ""])
+    strokes = list(itertools.product(DASHES, COLOURS))
+    parts += [*_legend(lines, strokes), f'<g transform="translate(0, {further})">', *_axes(scale)]
+    for stroke, line in zip(strokes, lines, strict=False):
+        parts += _drawn(line, stroke, scale)
+    return "\n".join([*parts, "</g>", "</svg>", ""])
 
 
 @dataclass(frozen=True)
@@ -105,19 +112,30 @@ def _axes(scale: _Scale) -> Iterable[str]:
     yield f'<text x="8" y="{TOP - 6}" fill="#666">records</text>'
 
 
-def _legend(lines: Sequence[Line]) -> Iterable[str]:
-    for at, (colour, line) in enumerate(zip(COLOURS, lines, strict=False)):
-        x, y = LEFT, 66 + at * 17
-        yield f'<line x1="{x}" y1="{y - 4}" x2="{x + 22}" y2="{y - 4}" stroke="{colour}" stroke-width="3"/>'
+Stroke = tuple[str, str]
+"""Its dashes and its colour."""
+
+
+def _legend(lines: Sequence[Line], strokes: Sequence[Stroke]) -> Iterable[str]:
+    for at, ((dashes, colour), line) in enumerate(zip(strokes, lines, strict=False)):
+        x, y = LEFT, 66 + at * LEGEND_LINE
+        yield (
+            f'<line x1="{x}" y1="{y - 4}" x2="{x + 22}" y2="{y - 4}" stroke="{colour}" stroke-width="3" '
+            f'stroke-dasharray="{dashes}"/>'
+        )
         peak = max((lag for s, lag in line.points if s >= 0), default=0)
         text = f"{line.label}: at most {peak:,}, done in {line.done_s:.0f} s"
         yield f'<text x="{x + 28}" y="{y}">{escape(text)}</text>'
 
 
-def _drawn(line: Line, colour: str, scale: _Scale) -> Iterable[str]:
+def _drawn(line: Line, stroke: Stroke, scale: _Scale) -> Iterable[str]:
+    dashes, colour = stroke
     if not line.points:
         return
     path = " ".join(f"{scale.x(s)},{scale.y(lag)}" for s, lag in line.points)
-    yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
+    yield (
+        f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6" '
+        f'stroke-dasharray="{dashes}"/>'
+    )
     _, at_end = min(line.points, key=lambda point: abs(point[0] - line.done_s))
     yield f'<circle cx="{scale.x(line.done_s)}" cy="{scale.y(at_end)}" r="4" fill="{colour}"/>'

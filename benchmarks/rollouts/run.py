@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from benchmarks.rollouts import brokers, measure, plot, table
@@ -17,7 +17,7 @@ from benchmarks.rollouts.brokers import LagWatch
 from benchmarks.rollouts.measure import Handled, Span
 from benchmarks.rollouts.outcome import Figures, Outcome, Results, figures_of, merged, normal_of
 from benchmarks.rollouts.sink_watch import SinkWatch
-from benchmarks.rollouts.ways import JVM, PYTHON, WAYS, Settings, Way
+from benchmarks.rollouts.ways import JVM, PYTHON, WAYS, Settings, Variant, Way
 from tests.support.controlplane import ControlPlane, ToolsUnavailable, until
 from tests.support.controlplane.cluster import ControlPlaneUnavailable
 from tests.support.kafka import KafkaCluster, KafkaUnavailable
@@ -31,6 +31,8 @@ LAG_BACK_S = 0.5
 """A lag of no more than the records of so long is back, or of no more than there was in quiet times."""
 CATCH_UP_TIMEOUT_S = 120.0
 BROKERS = 3
+LEAST_HEARTBEAT, LEAST_HEARTBEAT_DEFAULT_MS = "group.consumer.min.heartbeat.interval.ms", 5000
+"""The brokers' limit of the group config consumer.heartbeat.interval.ms; lowered for shorter heartbeats."""
 LINGER_MS = 100
 """librdkafka sends a request for each batch of a partition, and each is replicated: with its default of 5 ms
 the brokers are busy with those."""
@@ -108,11 +110,14 @@ def _tried(options: argparse.Namespace) -> Results:
         f"{os.cpu_count()} cores"
     )
     return Results(
-        settings.handler, load, asdict(settings), _run(options.ways, settings, rate, options.quiet_s)
+        settings.handler,
+        load,
+        asdict(settings),
+        _run(options.ways, settings, rate, options.quiet_s, kill=options.kill),
     )
 
 
-def _ways(text: str) -> list[type[Way]]:
+def _ways(text: str) -> list[Variant]:
     """Reads the letters of ways."""
     known = "".join(way.key for way in WAYS)
     if not text or not set(text) <= set(known):
@@ -137,9 +142,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rate", type=float, help=f"records a second, 100 bytes each; default: {_defaults('rate')}"
     )
-    parser.add_argument("--ways", type=_ways, default=WAYS, help="which of the four, as abd")
+    parser.add_argument("--ways", type=_ways, default=WAYS, help="which of them, as abd")
     parser.add_argument(
         "--quiet-s", type=float, default=30, help="how long nothing happens before the change"
+    )
+    parser.add_argument(
+        "--kill",
+        action="store_true",
+        help="after each roll, kill -9 one pod's process, and measure that, too",
     )
     parser.add_argument("--surge", default=Settings.surge, help="the Deployment's maxSurge")
     parser.add_argument("--unavailable", default=Settings.unavailable, help="its maxUnavailable")
@@ -161,27 +171,30 @@ def _defaults(name: str) -> str:
     return ", ".join(f"{getattr(mode, name):g} ({handler})" for handler, mode in MODES.items())
 
 
-def _run(ways: Sequence[type[Way]], settings: Settings, rate: float, quiet_s: float) -> list[Outcome]:
+def _run(
+    ways: Sequence[Variant], settings: Settings, rate: float, quiet_s: float, *, kill: bool
+) -> list[Outcome]:
     outcomes = []
+    least_heartbeat = {LEAST_HEARTBEAT: str(min(settings.heartbeat_ms, LEAST_HEARTBEAT_DEFAULT_MS))}
     with (
         tempfile.TemporaryDirectory(prefix="slackwater-cp-") as folder,
-        KafkaCluster(BROKERS) as kafka,
+        KafkaCluster(BROKERS, least_heartbeat) as kafka,
         ControlPlane.start(Path(folder), nodes=("node-1", "node-2")) as plane,
         plane.namespace() as namespace,
         # The operator runs beside the peers, too: each way has the same machine.
         ClusterSite(plane, kafka, namespace) as site,
         site.operator(),
     ):
-        for kind in ways:
-            way = kind(site, settings, f"roll-{kind.key}")
-            outcomes.append(_Trial(way, rate, quiet_s).run())
+        for variant in ways:
+            outcomes.append(_Trial(variant.make(site, settings), rate, quiet_s, kill=kill).run())
     return outcomes
 
 
 class _Trial:
     """One way, from its first pod to its last."""
 
-    def __init__(self, way: Way, rate: float, quiet_s: float) -> None:
+    def __init__(self, way: Way, rate: float, quiet_s: float, *, kill: bool) -> None:
+        self._kills = kill
         self._way, self._site, self._settings = way, way.site, way.settings
         self._rate, self._quiet_s = rate, quiet_s
         self._mode = MODES[way.settings.handler]
@@ -191,8 +204,9 @@ class _Trial:
     def run(self) -> Outcome:
         """Raises TimeoutError where it does not come to its end, with what the way says of itself."""
         way, name, partitions = self._way, self._way.name, self._settings.partitions
-        print(f"({way.key}) {way.title}", flush=True)
+        print(f"({way.variant.key}) {way.variant.title}", flush=True)
         self._site.make_topic(name, partitions)
+        way.configure()
         way.push()
         with SinkWatch(way.sink) as sink, LagWatch(self._bootstrap, name, partitions, name) as self._lag:
             try:
@@ -206,21 +220,24 @@ class _Trial:
                     quiet, roll, busy = self._roll()
                     starts_s = way.starts_s()
                     time.sleep(2 * CALM_SAMPLES * brokers.EVERY_S)
+                    if restarts := way.restarts():
+                        said = f"    {restarts} containers were restarted: {way.tell()}"
+                        print(said, file=sys.stderr, flush=True)
+                    kill = self._kill(measure.peak_lag(self._lag.samples, quiet)) if self._kills else None
                     produced = load.stop()
                 self._until_handled()
             except (TimeoutError, AssertionError) as exc:
                 raise TimeoutError(f"{exc}\n{way.tell()}") from exc
-            if restarts := way.restarts():
-                print(f"    {restarts} containers were restarted: {way.tell()}", file=sys.stderr, flush=True)
             way.remove()
             until(lambda: not way.pods(), f"the end of {name}'s pods")
         report = verify(way.sink, produced)
         stored = brokers.stored_ms(self._bootstrap, name)
         return Outcome(
-            key=way.key,
-            title=way.title,
+            key=way.variant.key,
+            title=way.variant.title,
             quiet=quiet,
             roll=roll,
+            kill=kill,
             pauses=measure.pauses(sink.published(), stored),
             handled=journal_of(way.journal),
             samples=tuple(self._lag.samples),
@@ -247,6 +264,19 @@ class _Trial:
         roll = Span(since, done)
         print(f"    rolled in {roll.seconds:.1f} s", flush=True)
         return quiet, roll, (_busy(before, between), _busy(between, _cpu_ticks()))
+
+    def _kill(self, lag: int) -> Span:
+        """Under load: from a kill -9 of one pod's process until the group is as in quiet times again."""
+        way = self._way
+        pod = min(pod["metadata"]["name"] for pod in way.pods())
+        before, since = way.restarts(), float(now_ms())
+        self._site.pods.kill(self._site.namespace, pod)
+        until(lambda: way.restarts() > before, f"{pod} is restarted")
+        done = self._until_calm(way.image("v2"), lag=lag, timeout_s=self._mode.roll_timeout_s)
+        kill = Span(since, done)
+        said = f"    kill -9 of {pod}: calm after {kill.seconds:.1f} s, {way.restarts() - before} restarts"
+        print(said, flush=True)
+        return kill
 
     def _until_calm(self, image: str, *, lag: int, timeout_s: float) -> float:
         """Waits until all pods have that image and are ready, and the group has been calm for a second; since
@@ -303,6 +333,9 @@ def _tell(results: Results, options: argparse.Namespace) -> None:
     figures = [figures_of(outcome, normal) for outcome in outcomes]
     about = f"{results.load}; {starts_text(figures)}"
     print(f"\n{about}\n\n{table.main_table(figures)}\n\n{table.details(figures, normal)}", flush=True)
+    if kills := [replace(outcome, roll=outcome.kill, kill=None) for outcome in outcomes if outcome.kill]:
+        killed = table.main_table([figures_of(outcome, normal) for outcome in kills], "kill -9 of a pod")
+        print(f"\n{killed}", flush=True)
     lines = [
         plot.Line(
             f"({outcome.key}) {outcome.title}",

@@ -17,8 +17,8 @@ DETAILS = (
 )  # fmt: skip
 
 
-def main_table(figures: Sequence[Figures]) -> str:
-    """The comparison."""
+def main_table(figures: Sequence[Figures], what: str = MAIN[0]) -> str:
+    """The comparison; ``what``: the head of its first column."""
     rows = [
         (
             f"({figure.key}) {figure.title}",
@@ -31,7 +31,7 @@ def main_table(figures: Sequence[Figures]) -> str:
         )
         for figure in figures
     ]
-    return markdown(MAIN, rows)
+    return markdown((what, *MAIN[1:]), rows)
 
 
 def details(figures: Sequence[Figures], normal_ms: float) -> str:

@@ -1,4 +1,4 @@
-"""The four ways to roll: how each is started, given another image, and taken away."""
+"""The ways to roll: how each is started, given another image, and taken away."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ import yaml
 
 from benchmarks.rollouts import manifests
 from benchmarks.rollouts.work import JOURNAL
+from slackwater.kafka.admin import ConfigResource, KafkaAdmin, ResourceType
 from slackwater.pipeline.engines.spark_session import ARCHIVE_VARIABLE
 from slackwater_operator.model.names import selector_text
 from tests.support import spark
 from tests.support.controlplane import Image, path_of, this_checkout
 from tests.support.controlplane.api import Json
+from tests.support.java.programs import java_command
 from tests.support.site import ClusterSite, Group
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,11 +28,15 @@ FETCH_MIN_BYTES = 100_000
 of a record or two."""
 PYTHON, JVM = "python", "jvm"
 """The kinds of handler: one in Python, and the same one on a Spark session of its own in each pod."""
+CLASSIC, CONSUMER = "Classic", "Consumer"
+"""Kafka's group protocols, as spec.kafka.groupProtocol has them."""
 HANDLERS = {PYTHON: "benchmarks.rollouts.work:handle", JVM: "benchmarks.rollouts.work:handle_on_spark"}
 ENGINES = {PYTHON: "python", JVM: "spark"}
 SPARK_CONF = {"spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {spark.QUICK}"}
 """Of all ways: what docs/design/spark.md says of pods where restarts count more than batches. It starts
 soonest."""
+JAVA_OPTIONS = ("-Dawait.handled=true", "-Dorg.apache.logging.log4j.level=ERROR")
+"""Of tests/support/java/Peer.java."""
 JVM_SESSION_BUDGET = "90%"
 """Of ours, where the default is 60 %: a StatefulSet restarts whatever the session timeout is, and a restart
 of ours is not to be refused because Java starts slowly on a busy machine."""
@@ -54,18 +60,29 @@ class Settings:
 class Way(ABC):
     """One way. Its name is the topic's, the Kafka group's and the workload's.
 
-    ``key``: ``a`` to ``d``. ``title``: for the table. ``kind``: what it is, as kubectl has it.
+    ``kind``: what it is, as kubectl has it. ``times``: of a member, by the names of its properties.
     """
 
-    key: str
-    title: str
     kind: str
 
-    def __init__(self, site: ClusterSite, settings: Settings, name: str) -> None:
-        self.site, self.settings, self.name = site, settings, name
+    def __init__(self, variant: Variant, site: ClusterSite, settings: Settings, name: str) -> None:
+        self.variant, self.site, self.settings, self.name = variant, site, settings, name
+        self.times = {
+            "session.timeout.ms": str(settings.session_timeout_ms),
+            "heartbeat.interval.ms": str(settings.heartbeat_ms),
+        }
         self.sink = site.folder / f"sink-{name}"
         self.journal = site.folder / f"journal-{name}"
         self.journal.mkdir()
+
+    def configure(self) -> None:
+        """Sets the configs of its Kafka group: by the consumer protocol it has the times of its members, and
+        brokers assign as soon as members come and go. Raises KafkaError."""
+        if self.variant.protocol == CONSUMER:
+            configs = {f"consumer.{name}": value for name, value in self.times.items()}
+            configs["consumer.assignment.interval.ms"] = "0"
+            with KafkaAdmin(self.site.kafka.bootstrap) as admin:
+                admin.alter_configs({ConfigResource(ResourceType.GROUP, self.name): configs}).unwrap()
 
     @abstractmethod
     def push(self) -> None:
@@ -112,7 +129,7 @@ class Way(ABC):
         return tuple(start_s(pod) for pod in self.pods() if "deletionTimestamp" not in pod["metadata"])
 
     def restarts(self) -> int:
-        """How often a container was restarted in its pod, which no way does."""
+        """How often a container was restarted in its pod, which no rollout does."""
         return sum(
             container["restartCount"]
             for pod in self.pods()
@@ -162,7 +179,7 @@ def start_s(pod: Json) -> float:
 
 
 class _Peers(Way):
-    """confluent-kafka. ``static``: whether its members are."""
+    """Consumers by `peer.py`. ``static``: whether its members are."""
 
     static: bool
 
@@ -189,22 +206,28 @@ class _Peers(Way):
             "sink": str(self.sink),
             "static": self.static,
             "properties": {
-                "session.timeout.ms": self.settings.session_timeout_ms,
-                "heartbeat.interval.ms": self.settings.heartbeat_ms,
                 "fetch.wait.max.ms": self.settings.fetch_wait_ms,
                 "fetch.min.bytes": FETCH_MIN_BYTES,
+                **self._membership(),
             },
         }
+        if self.variant.java:
+            settings["java"] = java_command("Peer", heap_mb=96, options=JAVA_OPTIONS)
         needs_jvm = self.settings.handler == JVM
         if needs_jvm:
             settings |= {"spark_handler": HANDLERS[JVM], "spark_conf": SPARK_CONF}
         return manifests.peer_template(self.name, image, settings, scratch=needs_jvm)
 
+    def _membership(self) -> dict[str, str]:
+        if self.variant.protocol == CONSUMER:
+            return {"group.protocol": "consumer"}
+        return {**self.times, "partition.assignment.strategy": "cooperative-sticky"}
+
 
 class DeploymentOfPeers(_Peers):
-    """(a) Dynamic members: pods come and go under new names."""
+    """Dynamic members: pods come and go under new names."""
 
-    key, title, static, kind = "a", "Deployment, cooperative-sticky", False, "deployment"
+    static, kind = False, "deployment"
 
     def manifest(self, image: str) -> Json:
         wanted = self.settings
@@ -214,9 +237,9 @@ class DeploymentOfPeers(_Peers):
 
 
 class StatefulSetOfPeers(_Peers):
-    """(b) Static members: a pod comes back under its name."""
+    """Static members: a pod comes back under its name."""
 
-    key, title, static, kind = "b", "StatefulSet, static members", True, "statefulset"
+    static, kind = True, "statefulset"
 
     def manifest(self, image: str) -> Json:
         return manifests.statefulset(self.template(image), self.name, self.settings.workers)
@@ -245,13 +268,13 @@ class _Ours(Way):
         return self.site.manifest(
             self.name,
             replicas=self.settings.workers,
-            session_timeout_ms=self.settings.session_timeout_ms,
             kafka={
+                "groupProtocol": self.variant.protocol,
                 "properties": {
-                    "heartbeat.interval.ms": str(self.settings.heartbeat_ms),
                     "fetch.max.wait.ms": str(self.settings.fetch_wait_ms),
                     "fetch.min.bytes": str(FETCH_MIN_BYTES),
-                }
+                    **(self.times if self.variant.protocol == CLASSIC else dict.fromkeys(self.times)),
+                },
             },
             pipeline={
                 "image": image,
@@ -274,15 +297,41 @@ class _Ours(Way):
 
 
 class RestartOfOurs(_Ours):
-    """(c) A worker comes back under its name, inside its session."""
+    """A worker comes back under its name, inside its session."""
 
-    key, title, strategy = "c", "Slackwater, Restart", "Restart"
+    strategy = "Restart"
 
 
 class TakeoverOfOurs(_Ours):
-    """(d) A warm successor takes the membership over."""
+    """A warm successor takes the membership over."""
 
-    key, title, strategy = "d", "Slackwater, Takeover", "Takeover"
+    strategy = "Takeover"
 
 
-WAYS: Sequence[type[Way]] = (DeploymentOfPeers, StatefulSetOfPeers, RestartOfOurs, TakeoverOfOurs)
+@dataclass(frozen=True)
+class Variant:
+    """A way with a protocol. ``key``: ``a`` to ``i``. ``title``: for the table. ``java``: whether a peer's
+    consumer is Java's, in place of confluent-kafka."""
+
+    key: str
+    title: str
+    way: type[Way]
+    protocol: str = CLASSIC
+    java: bool = False
+
+    def make(self, site: ClusterSite, settings: Settings, name: str = "") -> Way:
+        """The way; without a name it has one of its key."""
+        return self.way(self, site, settings, name or f"roll-{self.key}")
+
+
+WAYS: Sequence[Variant] = (
+    Variant("a", "Deployment, cooperative-sticky", DeploymentOfPeers),
+    Variant("b", "StatefulSet, static members", StatefulSetOfPeers),
+    Variant("c", "Slackwater, Restart", RestartOfOurs),
+    Variant("d", "Slackwater, Takeover", TakeoverOfOurs),
+    Variant("e", "Deployment, consumer protocol", DeploymentOfPeers, CONSUMER),
+    Variant("f", "StatefulSet, static members, consumer protocol", StatefulSetOfPeers, CONSUMER),
+    Variant("g", "Slackwater, Restart, consumer protocol", RestartOfOurs, CONSUMER),
+    Variant("h", "Slackwater, Takeover, consumer protocol", TakeoverOfOurs, CONSUMER),
+    Variant("i", "Deployment of Java's consumers, consumer protocol", DeploymentOfPeers, CONSUMER, java=True),
+)

@@ -1,4 +1,4 @@
-"""What all four ways do with a record: the same function, called with the records of one poll.
+"""What all ways do with a record: the same function, called with the records of one poll.
 
 It exists twice, and both give the same rows: :func:`handle` in Python, and :func:`handle_on_spark`, which
 needs a JVM.

@@ -24,14 +24,17 @@ import org.apache.kafka.common.errors.RebalanceInProgressException;
 
 /**
  * Java's consumer as a member of a group, driven by lines: tests/support/peers/peer_process.py says which. Arguments:
- * topic, metadata of its commits, then properties of the consumer as key=value.
+ * topic, metadata of its commits, then properties of the consumer as key=value. With -Dawait.handled=true it commits what
+ * it has read after a line "handled".
  */
 public final class Peer {
     private static final Duration POLL = Duration.ofMillis(100);
+    private static final boolean AWAIT_HANDLED = Boolean.getBoolean("await.handled");
 
     private final KafkaConsumer<byte[], byte[]> consumer;
     private final String topic;
     private final String metadata;
+    private final BlockingQueue<String> orders = orders();
     private Set<Integer> owned = Set.of();
 
     private Peer(String topic, String metadata, Properties properties) {
@@ -84,9 +87,8 @@ public final class Peer {
         return orders;
     }
 
-    private void run() {
+    private void run() throws InterruptedException {
         consumer.subscribe(List.of(topic), new Listener());
-        BlockingQueue<String> orders = orders();
         say("started", "");
         while (true) {
             String order = orders.poll();
@@ -106,7 +108,7 @@ public final class Peer {
         }
     }
 
-    private void handle(ConsumerRecords<byte[], byte[]> records) {
+    private void handle(ConsumerRecords<byte[], byte[]> records) throws InterruptedException {
         Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>();
         List<String> read = new ArrayList<>();
         for (TopicPartition partition : records.partitions()) {
@@ -120,6 +122,10 @@ public final class Peer {
             read.add("\"" + partition.partition() + "\": [" + String.join(", ", values) + "]");
         }
         say("read", "\"records\": {" + String.join(", ", read) + "}");
+        if (AWAIT_HANDLED && !"handled".equals(orders.take())) {
+            orders.add("close");
+            return;
+        }
         try {
             consumer.commitSync(next);
             say("committed", "\"offsets\": " + offsets(next));

@@ -227,7 +227,8 @@ class ClusterSite:
         handler: str = "keep",
         **spec: Any,
     ) -> Json:
-        """A ConsumerGroup with a handler of :data:`HANDLERS`; ``spec`` is laid over it, deeply.
+        """A ConsumerGroup with a handler of :data:`HANDLERS`; ``spec`` is laid over it, deeply: None takes a
+        field away.
 
         ``replicas``: None leaves it out.
         """
@@ -279,9 +280,9 @@ class ClusterSite:
 def _laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
     merged = dict(base)
     for name, value in over.items():
-        before = merged.get(name)
+        before = merged.pop(name, None)
         if isinstance(value, Mapping) and isinstance(before, Mapping):
             merged[name] = _laid_over(before, value)
-        else:
+        elif value is not None:
             merged[name] = value
     return merged

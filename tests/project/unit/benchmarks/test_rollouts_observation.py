@@ -71,10 +71,14 @@ def test_the_generation_of_a_group_is_in_the_log() -> None:
     assert generation_of(group_key("g"), group_value(7), "g") == 7
     assert generation_of(group_key("g"), group_value(7), "other") is None
     assert generation_of(group_key("g", version=1), group_value(7), "g") is None, "a committed offset"
+    epoch = struct.pack(">hi", 0, 9) + b"\1\0\x08" + bytes(8)
+    assert generation_of(group_key("g", version=3), epoch, "g") == 9, "by the consumer protocol"
     assert generation_of(group_key("g"), None, "g") is None, "a tombstone"
     assert generation_of(b"", b"", "g") is None
     with pytest.raises(ValueError, match="version 4"):
         generation_of(group_key("g"), group_value(7, version=4), "g")
+    with pytest.raises(ValueError, match="version 1"):
+        generation_of(group_key("g", version=3), struct.pack(">hi", 1, 9), "g")
 
 
 @pytest.fixture
@@ -230,7 +234,6 @@ def test_peers_differ_in_their_membership_only() -> None:
     assert dynamic.pop("client.id") == "roll-a-x"
     assert static.pop("client.id") == "roll-b-0"
     assert dynamic == static
-    assert static["partition.assignment.strategy"] == "cooperative-sticky"
     assert (static["enable.auto.commit"], static["x"]) == (False, 1)
     with pytest.raises(TypeError):
         Settings.of('{"nonsense": 1}')

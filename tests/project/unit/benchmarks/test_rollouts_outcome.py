@@ -52,6 +52,24 @@ def test_figures() -> None:
     assert figures.start_s == 12
 
 
+def test_what_a_kill_costs_is_apart_from_the_roll(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    handled = [*OUTCOME.handled, Handled(55_000, 1, 20, 22, "new"), Handled(56_000, 1, 18, 22, "new")]
+    killed = replace(
+        OUTCOME,
+        handled=handled,
+        generations=[*OUTCOME.generations, (55_000.0, 7)],
+        kill=Span(52_000, 61_000),
+    )
+    assert figures_of(killed, 40) == figures_of(OUTCOME, 40)
+    file = saved(tmp_path, "b", replace(RESULTS, outcomes=(killed,)))
+    assert run.main(["--from", file]) == 0
+    said = capsys.readouterr().out
+    assert "| kill -9 of a pod | rebalances |" in said
+    assert said.index("| (b) StatefulSet | 2 |") < said.index(
+        "| (b) StatefulSet | 1 | 11.0 | 11.0 s | 9 | 8 |"
+    )
+
+
 def test_normal_is_one_for_all_ways() -> None:
     slower = replace(OUTCOME, pauses=[Pause(0, at_ms - 90, at_ms) for at_ms in range(0, 30_000, 100)])
     assert normal_of([OUTCOME]) == 40
@@ -105,17 +123,18 @@ def test_ticks_are_round(high: float, expected: list[float]) -> None:
 
 
 def test_the_picture_is_svg_with_a_line_for_each_way() -> None:
-    lines = [plot.Line(f"way {n} <&>", [(-5.0, 10), (0.0, 10), (8.0, 100 * n)], 7.5) for n in (1, 2, 3)]
+    lines = [plot.Line(f"way {n} <&>", [(-5.0, 10), (0.0, 10), (8.0, 100 * n)], 7.5) for n in range(1, 10)]
     root = ET.fromstring(plot.svg(lines, "a & b", "3 < 4 workers"))
     space = "{http://www.w3.org/2000/svg}"
     behind = root.find(f"{space}rect")
     assert behind is not None
-    assert behind.attrib == {"width": str(plot.WIDTH), "height": str(plot.HEIGHT), "fill": "#fff"}, (
+    height = str(plot.HEIGHT + 5 * plot.LEGEND_LINE)
+    assert behind.attrib == {"width": str(plot.WIDTH), "height": height, "fill": "#fff"}, (
         "readable on a dark page, too"
     )
-    drawn = root.findall(f"{space}polyline")
-    assert len({line.get("stroke") for line in drawn}) == 3
-    assert len(root.findall(f"{space}circle")) == 3
+    drawn = root.findall(f".//{space}polyline")
+    assert len({(line.get("stroke"), line.get("stroke-dasharray")) for line in drawn}) == 9
+    assert len(root.findall(f".//{space}circle")) == 9
     texts = [element.text for element in root.findall(f"{space}text")]
     assert texts[:2] == ["a & b", "3 < 4 workers"]
     assert "way 2 <&>: at most 200, done in 8 s" in texts
