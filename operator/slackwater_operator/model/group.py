@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from slackwater.kafka.group_states import DEAD, EMPTY, REBALANCING, STABLE, Progress
+from slackwater.kafka.group_states import DEAD, EMPTY, REBALANCING, STABLE, EpochProgress
 from slackwater.kafka.structs import TopicPartition
 
 GROUP_UNKNOWN = "the group's state is unknown: the broker did not describe it"
@@ -37,9 +37,9 @@ def terms(*, consumer_protocol: bool) -> Terms:
 
 
 _PROGRESS = {
-    Progress.BEHIND: "not yet in the newest epoch",
-    Progress.WAITING: "waiting for partitions",
-    Progress.AWAY: "away",
+    EpochProgress.BEHIND: "not yet in the newest epoch",
+    EpochProgress.WAITING: "waiting for partitions",
+    EpochProgress.AWAY: "away",
 }
 
 
@@ -72,7 +72,7 @@ class MemberView:
     owner: str = ""
     topics: frozenset[str] | None = None
     protocol: str = ""
-    progress: Progress | None = None
+    progress: EpochProgress | None = None
 
 
 @dataclass(frozen=True)

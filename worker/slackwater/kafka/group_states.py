@@ -20,7 +20,7 @@ MEMBER_PROTOCOLS = {0: CLASSIC, 1: CONSUMER}
 """The protocol of a member by its ``member_type`` in ConsumerGroupDescribe."""
 
 
-class Progress(Enum):
+class EpochProgress(Enum):
     """How far a member is with its group's newest assignment. What a member has still to give up is not
     described; such a member has the epoch of before."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slackwater.kafka.errors import KafkaError, UnsupportedVersionError
-from slackwater.kafka.group_states import CLASSIC, CONSUMER, Progress
+from slackwater.kafka.group_states import CLASSIC, CONSUMER, EpochProgress
 from slackwater.kafka.net.connection import ByVersion
 from slackwater.kafka.net.group_protocols import AWAY
 from slackwater.kafka.structs import TopicPartition
@@ -91,13 +91,13 @@ async def test_a_group_with_members_of_both_protocols_has_them_all() -> None:
     assert view.members == (
         MemberView(
             "w", "flights-0", partitions, False, topics=frozenset({"flights"}),
-            protocol=CLASSIC, progress=Progress.BEHIND,
+            protocol=CLASSIC, progress=EpochProgress.BEHIND,
         ),
         MemberView(
             "x.owner-uid-1", None, frozenset(), False, "theirs", "/10.1.2.3", "uid-1",
-            protocol=CONSUMER, progress=Progress.WAITING,
+            protocol=CONSUMER, progress=EpochProgress.WAITING,
         ),
-        MemberView("y", "flights-1", frozenset(), False, protocol=CONSUMER, progress=Progress.AWAY),
+        MemberView("y", "flights-1", frozenset(), False, protocol=CONSUMER, progress=EpochProgress.AWAY),
     )  # fmt: skip
     assert view.situation == (
         "the group is Reconciling (not yet in the newest epoch: flights-0; "

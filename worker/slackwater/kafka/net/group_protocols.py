@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from slackwater.kafka.errors import KafkaError, UnsupportedVersionError, for_code
-from slackwater.kafka.group_states import RECONCILING, STABLE, Progress
+from slackwater.kafka.group_states import RECONCILING, STABLE, EpochProgress
 from slackwater.kafka.net.connection import ByVersion
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -73,20 +73,22 @@ def state_of(group: m.ConsumerGroupDescribeResponseGroup) -> str:
     the others is to give up or to get a partition."""
     if group.group_state != RECONCILING or group.assignment_epoch != group.group_epoch:
         return group.group_state
-    resting = all(progress_of(member, group) in (Progress.AWAY, Progress.SETTLED) for member in group.members)
+    resting = all(
+        progress_of(member, group) in (EpochProgress.AWAY, EpochProgress.SETTLED) for member in group.members
+    )
     return STABLE if resting else group.group_state
 
 
 def progress_of(
     member: m.ConsumerGroupDescribeResponseMember, group: m.ConsumerGroupDescribeResponseGroup
-) -> Progress:
+) -> EpochProgress:
     """How far a member of the group is."""
     if member.member_epoch == AWAY:
-        return Progress.AWAY
+        return EpochProgress.AWAY
     if member.member_epoch != group.group_epoch:
-        return Progress.BEHIND
+        return EpochProgress.BEHIND
     there = set(partitions_of(member.assignment)) == set(partitions_of(member.target_assignment))
-    return Progress.SETTLED if there else Progress.WAITING
+    return EpochProgress.SETTLED if there else EpochProgress.WAITING
 
 
 async def _described(groups: list[str], send: Send) -> dict[str, OtherGroup | KafkaError]:
