@@ -349,7 +349,7 @@ class ClusterObserver:
         if not due:
             return
         try:
-            sessions = await asking.sessions(due, Attempts(REQUEST_TIMEOUT_MS, self._backoff))
+            sessions = await asking.sessions(due)
         except KafkaError:  # the other answers are good; the next round asks again
             return
         self._sessions.update({group_id: (now, sessions.get(group_id)) for group_id in due})

@@ -11,9 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import TypeVar
 
-from slackwater.kafka.admin.attempts import Attempts
-from slackwater.kafka.admin.configs import describe_configs
-from slackwater.kafka.admin.results import ConfigResource, ResourceType
+from slackwater.kafka.admin.results import ResourceType
 from slackwater.kafka.errors import (
     CoordinatorNotAvailableError,
     KafkaConnectionError,
@@ -35,6 +33,7 @@ from slackwater.kafka.net.group_protocols import (
 from slackwater.kafka.protocol import offsets as o
 from slackwater.kafka.protocol.assignors import owner_in, owner_of
 from slackwater.kafka.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
+from slackwater.kafka.protocol.metadata import ANY_NODE
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError, ErrorCode
@@ -93,14 +92,22 @@ class Asking:
 
         return await self._by_coordinator(groups, ask)
 
-    async def sessions(self, groups: Collection[str], attempts: Attempts) -> dict[str, int]:
-        """The session timeout, in ms, that the configs of groups have (`consumer.session.timeout.ms`,
-        KIP-848); without a group whose configs the user may not describe."""
-        resources = [ConfigResource(ResourceType.GROUP, group) for group in groups]
-        asked = describe_configs(self._cluster, attempts, resources)
-        configs = (await self._in_time(asked, "DescribeConfigs")).values_ok
-        sessions = {group.name: entries.get(SESSION_CONFIG) for group, entries in configs.items()}
-        return {group: int(entry.value) for group, entry in sessions.items() if entry and entry.value}
+    async def sessions(self, groups: Collection[str]) -> dict[str, int]:
+        """DescribeConfigs: the session timeout of groups of the consumer protocol, in ms; without a group
+        whose configs the user may not describe. Raises KafkaError where no broker answers."""
+        resources = [
+            m.DescribeConfigsRequestResource(
+                resource_type=ResourceType.GROUP, resource_name=group, configuration_keys=[SESSION_CONFIG]
+            )
+            for group in groups
+        ]
+        answer = await self._send(ANY_NODE, m.DescribeConfigsRequest(resources=resources))
+        return {
+            result.resource_name: int(entry.value)
+            for result in answer.results
+            for entry in result.configs
+            if entry.value
+        }
 
     async def committed(self, groups: Collection[str]) -> dict[str, Committed | KafkaError]:
         """OffsetFetch, one request a coordinator; before Kafka 3.0 (KIP-709) one a group."""
