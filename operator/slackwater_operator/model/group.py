@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from slackwater.kafka.group_states import DEAD, EMPTY, REBALANCING, STABLE, EpochProgress
 from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.model.wording import enumerated
 
 GROUP_UNKNOWN = "the group's state is unknown: the broker did not describe it"
 """What is said where there is no :class:`GroupView`."""
@@ -103,8 +104,7 @@ class GroupView:
         for progress, what in _PROGRESS.items():
             names = sorted(m.instance_id or m.member_id for m in self.members if m.progress is progress)
             if names:
-                more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-                yield f"{what}: {', '.join(names[:_NAMED])}{more}"
+                yield f"{what}: {enumerated(names, _NAMED)}"
 
     @property
     def stable(self) -> bool:

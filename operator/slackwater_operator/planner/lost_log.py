@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from slackwater_operator.api.v1alpha1.status.group_status import SKIPS_KEPT, Skip
+from slackwater_operator.model.wording import enumerated
 from slackwater_operator.model.worker_status import StoppedPartition
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.snapshot import GroupSnapshot
@@ -105,8 +106,7 @@ def stopped_text(stopped: Sequence[StoppedPartition]) -> str:
     names = [str(partition.partition) for partition in stopped[1:]]
     if not names:
         return stopped[0].message
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{stopped[0].message} (also for {', '.join(names[:_NAMED])}{more})"
+    return f"{stopped[0].message} (also for {enumerated(names, _NAMED)})"
 
 
 def by_reason(stopped: Iterable[StoppedPartition]) -> dict[str, list[StoppedPartition]]:

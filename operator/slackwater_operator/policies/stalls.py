@@ -13,6 +13,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.times import duration
 from slackwater_operator.model.group import GroupView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
+from slackwater_operator.model.wording import enumerated
 
 STUCK = "stuck"
 HOT = "hot"
@@ -246,5 +247,4 @@ class _Track:
 
 
 def _listed(partitions: Collection[TopicPartition]) -> str:
-    names = [str(partition) for partition in sorted(partitions)]
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return enumerated([str(partition) for partition in sorted(partitions)], _NAMED)

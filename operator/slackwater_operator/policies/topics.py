@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
+from slackwater_operator.model.wording import enumerated
 
 TOPIC_MISSING = "TopicMissing"
 """The reason of the Event and of the condition Degraded where a topic does not exist."""
@@ -47,9 +48,7 @@ class TopicChange:
 def missing_topics_message(topics: Sequence[str]) -> str:
     """Which topics are missing, and what to do."""
     single = len(topics) == 1
-    more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
-    named = ", ".join(topics[:_NAMED]) + more
-    what = f"topic{'' if single else 's'} {named} {'does' if single else 'do'} not exist"
+    what = f"topic{'' if single else 's'} {enumerated(topics, _NAMED)} {'does' if single else 'do'} not exist"
     return f"{what}; create {'it' if single else 'them'}, or correct the spec"
 
 

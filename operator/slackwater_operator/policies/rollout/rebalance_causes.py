@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterable, Sequence
 from slackwater.kafka.group_states import CLASSIC, CONSUMER
 from slackwater_operator.model.group import GroupView, MemberView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
+from slackwater_operator.model.wording import enumerated
 
 _KEPT = 20
 _LINGERS_MS = 60_000
@@ -179,6 +180,4 @@ def _assignor_changes(group: GroupView, assignors: Sequence[str]) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    ordered = sorted(names)
-    more = f" and {len(ordered) - _NAMED} more" if len(ordered) > _NAMED else ""
-    return ", ".join(ordered[:_NAMED]) + more
+    return enumerated(sorted(names), _NAMED)

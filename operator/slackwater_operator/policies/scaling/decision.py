@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from slackwater.kafka.structs import TopicPartition
 from slackwater.times import duration
 from slackwater_operator.model.group import GROUP_UNKNOWN
+from slackwater_operator.model.wording import enumerated
 from slackwater_operator.policies.scaling.needs import effective, enough, needs_of
 from slackwater_operator.policies.scaling.step_down import step_down
 from slackwater_operator.policies.scaling.step_up import step_up
@@ -43,8 +44,7 @@ def decide_scaling(policy: ScalingPolicy, observed: ScalingInput) -> ScalingDeci
         return _from_zero(policy, observed, bounds)
     unknown = sorted(str(partition) for partition, load in observed.loads.items() if load.lag is None)
     if unknown:
-        names = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
-        return _unknown(policy, observed, bounds, f"the lag of {names} is unknown")
+        return _unknown(policy, observed, bounds, f"the lag of {enumerated(unknown, 3)} is unknown")
     needs = needs_of(policy, observed)
     if needs is None:
         return _unknown(policy, observed, bounds, "the rates are not measured yet")
