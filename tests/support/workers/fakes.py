@@ -198,7 +198,7 @@ class FakeConsumer:
         self.listener: Any = None
         self.replaced = ""
         """The member id in whose place it joins."""
-        self.expects = 0
+        self.expects = self.ended_polls = 0
         cluster.instance_owner = self
 
     def replace_member(self, member_id: str, epoch: int | None) -> None:
@@ -206,6 +206,9 @@ class FakeConsumer:
 
     def expect_rebalance(self) -> None:
         self.expects += 1
+
+    def end_poll(self) -> None:
+        self.ended_polls += 1
 
     def subscribe(self, topics: Collection[str] = (), pattern: str | None = None, *, listener: Any) -> None:
         self.listener = listener

@@ -205,13 +205,17 @@ class Columns(Protocol):
 
 
 class Consumer(Protocol):
-    """The part of ``slackwater.kafka.KafkaConsumer`` that the loop uses. All calls come from one thread."""
+    """The part of ``slackwater.kafka.KafkaConsumer`` that the loop uses. All calls but
+    :meth:`end_poll` come from one thread."""
 
     def replace_member(self, member_id: str, epoch: int | None) -> None:
         """The next join is in the place of this process, which is the member now."""
 
     def expect_rebalance(self) -> None:
         """Members are about to join or to leave."""
+
+    def end_poll(self) -> None:
+        """The poll under way, or the next, waits no longer. From any thread, or a signal handler."""
 
     def subscribe(
         self, topics: Collection[str] = (), pattern: str | None = None, *, listener: Any

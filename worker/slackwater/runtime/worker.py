@@ -46,8 +46,7 @@ TELEMETRY_CLOSE_MS = 500.0
 """How long the last spans may take to be sent, and the last metrics: the successor waits for this process's
 end."""
 POLL_MS = 100.0
-POLL_WITH_SUCCESSOR_MS = 20.0
-"""Where a successor may ask: the question is noticed between two polls."""
+"""What is asked of a worker that runs ends its poll (:meth:`Worker.wake`)."""
 
 
 class _Stopped(Exception):
@@ -122,6 +121,7 @@ class Worker:
         """What the group knew of this worker's member before the join."""
         self._ready: tuple[StandbyConsumer, Delivery] | None = None
         """What is connected and has not joined yet."""
+        stopping.wake = self.wake
         self._leftover: list[InFlight] = []
         """Batches that were given up while the handler had them."""
 
@@ -329,12 +329,11 @@ class Worker:
         assert self._consumer is not None
         delivery.release()
         self.enter("running")
-        poll_ms = POLL_MS if coordinator is None else POLL_WITH_SUCCESSOR_MS
         if coordinator is not None:
             coordinator.serves()
         self.status.gate.clear()
         while not self._stopping.count:
-            delivery.step(poll_ms)
+            delivery.step(POLL_MS)
             if self.status.gate.is_set():
                 self.status.gate.clear()
                 self._consumer.expect_rebalance()
@@ -404,6 +403,12 @@ class Worker:
         """Returns when ``condition`` holds; the group is served meanwhile."""
         while not condition():
             self.turn()
+
+    def wake(self) -> None:
+        """Ends the poll under way, if there is one. From any thread, or a signal handler."""
+        consumer = self._consumer
+        if consumer is not None:
+            consumer.end_poll()
 
     # ---- the end
 

@@ -96,3 +96,7 @@ class MainLoop(Protocol):
 
     def enter(self, phase: str) -> None:
         """Goes to a phase."""
+
+    def wake(self) -> None:
+        """Something was asked of the main thread: a poll under way ends. From any thread, or a signal
+        handler."""

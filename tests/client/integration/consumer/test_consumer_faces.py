@@ -650,6 +650,23 @@ def test_a_signal_handler_can_wake_a_consumer(devbroker: Any) -> None:
             signal.signal(signal.SIGUSR1, before)
 
 
+def test_end_poll_ends_one_poll_without_an_error(devbroker: Any) -> None:
+    """The one under way, for a thread and for a signal handler; or the next, and no other call."""
+    topic = make_topic(devbroker.bootstrap, 1)
+    with KafkaConsumer(**options(devbroker.bootstrap, unique("g"))) as consumer:
+        consumer.assign(partitions(topic, 1))
+        before = signal.signal(signal.SIGUSR1, lambda *_: consumer.end_poll())
+        try:
+            for end in (consumer.end_poll, lambda: os.kill(os.getpid(), signal.SIGUSR1)):
+                with soon(end, lambda: consumer._wakeups._waiting):
+                    assert consumer.poll(LONGER_THAN_A_TEST_MS) == {}
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        consumer.end_poll()
+        consumer.commit()
+        assert consumer.poll(LONGER_THAN_A_TEST_MS) == {}
+
+
 async def test_wakeup_ends_a_polling_task(devbroker: Any) -> None:
     topic = make_topic(devbroker.bootstrap, 1)
     async with AsyncConsumer(**options(devbroker.bootstrap, None)) as consumer:

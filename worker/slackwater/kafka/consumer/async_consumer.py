@@ -126,6 +126,10 @@ class AsyncConsumer(ConsumerBase):
         """As :meth:`KafkaConsumer.wakeup`: from any thread or task."""
         self._wakeups.wakeup()
 
+    def end_poll(self) -> None:
+        """As :meth:`KafkaConsumer.end_poll`: from any thread or task."""
+        self._wakeups.end_poll()
+
     # -- what to read ----------------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -199,7 +203,7 @@ class AsyncConsumer(ConsumerBase):
             loop.call_soon_threadsafe(self._news.set)
 
         try:
-            with core.metrics.polling(), self._wakeups.call(look_again) as waiter:
+            with core.metrics.polling(), self._wakeups.call(look_again, polls=True) as waiter:
                 deadline = loop.time() + timeout_ms / 1000
                 return await self._poll_until(deadline, limit, waiter)
         finally:
@@ -226,7 +230,7 @@ class AsyncConsumer(ConsumerBase):
                 await self._decode_ahead(limit)
                 continue
             collected = core.buffer.collect(limit)
-            if collected or loop.time() >= deadline:
+            if collected or loop.time() >= deadline or waiter.poll_ended:
                 return collected
             try:
                 async with asyncio.timeout_at(deadline):

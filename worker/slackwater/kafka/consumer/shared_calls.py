@@ -301,13 +301,18 @@ class ConsumerBase(ABC):
     def pause(self, *partitions: TopicPartition) -> None:
         """Has :meth:`poll` give nothing of these, until :meth:`resume`. What was fetched is kept; a partition
         that is assigned again is not paused. Raises :class:`PartitionNotAssignedError`."""
-        self._call(self._core.pause, check_partitions(partitions), True)
-        self._nudge()
+        self._set_paused(partitions, True)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Undoes :meth:`pause`."""
-        self._call(self._core.pause, check_partitions(partitions), False)
-        self._nudge()
+        self._set_paused(partitions, False)
+
+    def _set_paused(self, partitions: tuple[TopicPartition, ...], paused: bool) -> None:
+        assigned = self._core.subscription
+        # Who polls often asks for it each time, and a call of the loop costs as much as a poll.
+        if any(assigned.get(tp).paused is not paused for tp in check_partitions(partitions)):
+            self._call(self._core.pause, partitions, paused)
+            self._nudge()
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that are paused."""

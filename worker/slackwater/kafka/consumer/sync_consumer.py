@@ -157,6 +157,11 @@ class KafkaConsumer(ConsumerBase):
         """
         self._wakeups.wakeup()
 
+    def end_poll(self) -> None:
+        """Has the :meth:`poll` under way, or the next, wait no longer: it returns as if its time were over.
+        No other call is ended. From any thread, or a signal handler."""
+        self._wakeups.end_poll()
+
     def _wake_poll(self) -> None:
         # By way of the loop: a signal handler may have interrupted this very Event's wait().
         self._thread.loop.call_soon_threadsafe(self._news.set)
@@ -264,7 +269,7 @@ class KafkaConsumer(ConsumerBase):
 
     def _poll(self, timeout_ms: float, max_records: int | None) -> dict[TopicPartition, RecordColumns]:
         limit = self._most_records(timeout_ms, max_records)
-        with self._wakeups.call(self._wake_poll) as waiter:
+        with self._wakeups.call(self._wake_poll, polls=True) as waiter:
             return self._poll_until(time.monotonic() + timeout_ms / 1000, limit, waiter)
 
     def _poll_until(self, deadline: float, limit: int, waiter: Waiter) -> dict[TopicPartition, RecordColumns]:
@@ -283,7 +288,7 @@ class KafkaConsumer(ConsumerBase):
             core.raise_if_failed()
             collected = core.buffer.collect(limit)
             left = deadline - time.monotonic()
-            if collected or left <= 0:
+            if collected or left <= 0 or waiter.poll_ended:
                 return collected
             self._news.wait(min(left, 3_600.0))
 

@@ -54,6 +54,7 @@ class TakeoverCoordinator:
             Verifier(takeover_context.key, context.clock, context.status.target),
             self._requests,
             context.status,
+            loop.wake,
         )
         self._address = ""
         self._former: FormerMembership | None = None

@@ -182,8 +182,17 @@ class HttpResponse(NamedTuple):
 class TakeoverHandler:
     """Any thread may call it; a request for the handover keeps its thread until the answer is there."""
 
-    def __init__(self, key: bytes, verifier: Verifier, requests: TakeoverRequests, status: Status) -> None:
+    def __init__(
+        self,
+        key: bytes,
+        verifier: Verifier,
+        requests: TakeoverRequests,
+        status: Status,
+        wake: Callable[[], object] = lambda: None,
+    ) -> None:
+        """``wake``: called when there is something for the main thread."""
         self._key, self._verifier, self._requests, self._status = key, verifier, requests, status
+        self._wake = wake
         self._routes: dict[tuple[str, str], Callable[[bytes, str, str], tuple[int, dict[str, Any]]]] = {
             ("POST", "/join"): self._join,
             ("POST", "/takeover"): self._take_over,
@@ -220,6 +229,7 @@ class TakeoverHandler:
 
     def _join(self, _: bytes, __: str, ___: str) -> tuple[int, dict[str, Any]]:
         self._status.gate.set()
+        self._wake()
         return 202, {"phase": self._status.phase}
 
     def _take_over(self, body: bytes, _: str, trace: str) -> tuple[int, dict[str, Any]]:
@@ -232,10 +242,14 @@ class TakeoverHandler:
             raise Refused(f"this is {self._status.instance}, not {request.instance}")
         if request.by == self._status.pod:
             raise Refused(f"this is {request.by} itself")
-        answer = self._requests.request_handover(request).wait(request.deadline_ms + GRACE_MS)
+        pending = self._requests.request_handover(request)
+        self._wake()
+        answer = pending.wait(request.deadline_ms + GRACE_MS)
         if answer is None:
             return 503, {"error": f"no answer within {request.deadline_ms} ms"}
         return 200, answer.document()
 
     def _withdraw(self, body: bytes, _: str, __: str) -> tuple[int, dict[str, Any]]:
-        return 200, self._requests.withdraw(read_withdrawal(body))
+        withdrawn = self._requests.withdraw(read_withdrawal(body))
+        self._wake()
+        return 200, withdrawn

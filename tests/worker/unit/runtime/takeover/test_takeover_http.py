@@ -46,16 +46,18 @@ class Pod:
         self.status = Status("flights", "flights-3", CLOCK, pod="flights-a-3")
         self.status.turned_ms = CLOCK.mono_ms()
         self.requests = TakeoverRequests(CLOCK)
-        takeover_handler = (
-            TakeoverHandler(key, Verifier(key, CLOCK, self.status.target), self.requests, self.status)
-            if key
-            else None
-        )
+        takeover_handler = None
+        if key:
+            verifier = Verifier(key, CLOCK, self.status.target)
+            takeover_handler = TakeoverHandler(key, verifier, self.requests, self.status, self.wake)
         metrics = Metrics(group="flights", instance="flights-3")
         self.server = HealthServer(HealthConfig(), self.status, metrics, "", takeover_handler)
         self.server.serve()
         self.address = f"127.0.0.1:{self.server.port}"
-        self._nonces = 0
+        self._nonces = self.wakes = 0
+
+    def wake(self) -> None:
+        self.wakes += 1
 
     def send(
         self, method: str, path: str, body: bytes = b"", *, key: bytes = KEY, target: str = "", **headers: str
@@ -202,17 +204,17 @@ def test_who_withdraws_another_pods_handover_is_refused(pod: Pod) -> None:
     pod.requests.accept_handovers()
     pod.requests.request_handover(REQUEST)
     assert pod.send("DELETE", "/handover", b'{"by": "flights-c-3"}')[0] == 409
-    assert not pod.requests.withdrawn
+    assert (pod.requests.withdrawn, pod.wakes) == (False, 0)
     assert pod.send("DELETE", "/handover", b'{"by": "flights-b-3"}')[0] == 200
-    assert pod.requests.withdrawn
+    assert (pod.requests.withdrawn, pod.wakes) == (True, 1)
 
 
 def test_the_gate_opens_for_who_has_the_key_alone(pod: Pod) -> None:
     assert pod.send("POST", "/join", key=OTHER_KEY)[0] == 401
     assert pod.send("POST", "/join", Authorization="none")[0] == 401
-    assert not pod.status.gate.is_set()
+    assert (pod.status.gate.is_set(), pod.wakes) == (False, 0)
     assert pod.send("POST", "/join")[0] == 202
-    assert pod.status.gate.is_set()
+    assert (pod.status.gate.is_set(), pod.wakes) == (True, 1)
 
 
 def test_a_request_that_is_sent_again_is_401(pod: Pod) -> None:
@@ -263,6 +265,7 @@ def test_a_handover_is_answered_when_the_main_thread_is_done(pod: Pod) -> None:
     thread.join()
     assert (code, content, signed) == (200, LEFT.document(), True)
     assert HandoverAnswer.parse(content) == LEFT
+    assert pod.wakes == 1
 
 
 def test_a_handover_of_another_member_or_to_itself_is_refused(pod: Pod) -> None:

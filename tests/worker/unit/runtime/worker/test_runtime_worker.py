@@ -305,6 +305,7 @@ def test_a_member_that_runs_expects_others_once_a_request() -> None:
     assert stage.worker.run() == 0
     assert stage.parts.made is not None
     assert stage.parts.made.expects == 2
+    assert stage.parts.made.ended_polls == 1, "the stop's: it does not wait for the poll's end"
 
 
 def test_it_waits_at_the_gate_when_it_has_connected() -> None:
