@@ -40,7 +40,8 @@ class LogFolder:
 
     def names(self) -> list[str]:
         """Raises FileNotFoundError."""
-        return [path.name for path in self._folder.iterdir()]
+        with os.scandir(self._folder) as entries:  # three times a batch: a Path for each takes 0.1 ms
+            return [entry.name for entry in entries]
 
     def read(self, name: str, most_bytes: int) -> bytes:
         """Raises FileNotFoundError."""
