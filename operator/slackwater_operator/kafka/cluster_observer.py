@@ -9,6 +9,7 @@ right to read it, a topic that does not exist) is missing in that group's snapsh
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -18,6 +19,8 @@ from typing import Any, Generic, Self, TypeVar
 from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.admin import EARLIEST, LATEST, groups as group_requests
 from slackwater.kafka.admin.attempts import Attempts
+from slackwater.kafka.admin.configs import alter_configs, describe_configs
+from slackwater.kafka.admin.results import ConfigResource, ResourceType
 from slackwater.kafka.errors import (
     FencedInstanceIdError,
     GroupIdNotFoundError,
@@ -33,7 +36,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.topic_pattern import TopicPattern
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater_operator.kafka.group_requests import Asking, Committed
-from slackwater_operator.model.group import GroupView
+from slackwater_operator.model.group import INTERVAL_CONFIG, SESSION_CONFIG, GroupView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 
 K = TypeVar("K", bound=Hashable)
@@ -49,6 +52,14 @@ TOPICS_FORGOTTEN_MS = 300_000.0
 """A topic that no group has been asked for with for this long is left out of Metadata."""
 SESSIONS_MAX_AGE_MS = 60_000.0
 """How long the session timeout of a group's configs is taken as known, or as not to be had."""
+CONFIG_TIMEOUT_MS = 1_000
+"""Of a change of a group's configs: a step waits for it."""
+HASTENED_MS = 1
+"""The interval of assignments of a group that is hastened. Not 0, which a user may have set."""
+_OF_THE_GROUP = 8
+"""The source of a config that was set for a group (Java's DescribeConfigsResponse.ConfigSource)."""
+HASTENED_FOR_MS = 10_000.0
+"""How long it stays so, at least: most workers have drained by then."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +120,8 @@ class ClusterObserver:
         self._matching: dict[str, list[str]] = {}
         self._sessions: dict[str, tuple[float, int | None]] = {}
         """Of groups of the consumer protocol: when they were asked for, and the session timeout in ms."""
+        self._hastened: dict[str, float] = {}
+        """Groups whose interval of assignments was shortened, and when."""
         # Not the cluster's own metadata: while that is asked for, it lacks topics for a moment.
         self._known: Mapping[str, Topic] = {}
 
@@ -205,6 +218,27 @@ class ClusterObserver:
             for instance_id, error in outcomes.errors.items()
             if not isinstance(error, UnknownMemberIdError | FencedInstanceIdError)
         }
+
+    async def hasten_assignments(self, group_id: str) -> str:
+        """Has brokers assign the partitions of a group of the consumer protocol whenever a member leaves,
+        until it has been Stable for a while. Gives why they do not; "" if they do. What a user has set stays.
+        """
+        group = ConfigResource(ResourceType.GROUP, group_id)
+        try:
+            attempts = Attempts(CONFIG_TIMEOUT_MS, self._backoff)
+            configs = (await describe_configs(self._cluster, attempts, [group])).unwrap()[group]
+            interval = configs.get(INTERVAL_CONFIG)
+            if interval is None:
+                return f"Kafka before 4.3 has no {INTERVAL_CONFIG}"
+            if interval.value == "0":
+                return ""
+            if interval.source == _OF_THE_GROUP and interval.value != str(HASTENED_MS):
+                return f"{INTERVAL_CONFIG} is set to {interval.value} for the group"
+            await self._set_interval(group, HASTENED_MS)
+        except KafkaError as error:
+            return f"{INTERVAL_CONFIG} of the group cannot be changed: {error}"
+        self._hastened[group_id] = self._clock.mono_ms()
+        return ""
 
     async def delete_group(self, group_id: str) -> str:
         """Deletes a group with its offsets. Gives why that is not done; "" if it is, or was gone already."""
@@ -324,6 +358,7 @@ class ClusterObserver:
             asyncio.gather(*(asking.offsets(unions[kind], LATEST, read_committed=kind) for kind in kinds)),
         )
         await self._refresh_sessions(asking, described)
+        await self._set_intervals_back(described)
         by_kind = dict(zip(kinds, ends, strict=True))
         facts = _Facts(described, committed, by_kind, asking.coordinators, asking.handled)
         fresh = [
@@ -349,10 +384,34 @@ class ClusterObserver:
         if not due:
             return
         try:
-            sessions = await asking.sessions(due)
+            configs = await asking.configs(due, (SESSION_CONFIG, INTERVAL_CONFIG))
         except KafkaError:  # the other answers are good; the next round asks again
             return
-        self._sessions.update({group_id: (now, sessions.get(group_id)) for group_id in due})
+        for group_id in due:
+            config = configs.get(group_id, {})
+            self._sessions[group_id] = now, config.get(SESSION_CONFIG)
+            if config.get(INTERVAL_CONFIG) == HASTENED_MS:  # an operator has ended before it was set back
+                self._hastened.setdefault(group_id, now)
+
+    async def _set_intervals_back(self, described: Mapping[str, GroupView | KafkaError]) -> None:
+        now = self._clock.mono_ms()
+        due = [
+            group_id
+            for group_id, since_ms in self._hastened.items()
+            if now - since_ms >= HASTENED_FOR_MS
+            and isinstance(group := described.get(group_id), GroupView)
+            and (group.stable or group.memberless)
+        ]
+        for group_id in due:
+            del self._hastened[group_id]
+            with contextlib.suppress(KafkaError):  # who may set it may set it back; a minute later it is seen
+                await self._set_interval(ConfigResource(ResourceType.GROUP, group_id), None)
+
+    async def _set_interval(self, group: ConfigResource, value_ms: int | None) -> None:
+        """None: back to the broker's. Raises KafkaError."""
+        changes = {group: {INTERVAL_CONFIG: None if value_ms is None else str(value_ms)}}
+        attempts = Attempts(CONFIG_TIMEOUT_MS, self._backoff)
+        (await alter_configs(self._cluster, attempts, changes, validate_only=False)).unwrap()
 
     def _snapshot(
         self, at_ms: int, wanted: GroupWanted[K], partitions: tuple[TopicPartition, ...], facts: _Facts

@@ -140,6 +140,13 @@ class Clusters:
         except KafkaError as error:
             return dict.fromkeys(members, str(error))
 
+    async def hasten_assignments(self, cluster: ClusterIdentity, group_id: str) -> str:
+        """:meth:`ClusterObserver.hasten_assignments`; where the cluster cannot be asked, why."""
+        try:
+            return await self._with(cluster, lambda observer: observer.hasten_assignments(group_id))
+        except KafkaError as error:
+            return str(error)
+
     async def delete_group(self, cluster: ClusterIdentity, group_id: str) -> str:
         """:meth:`ClusterObserver.delete_group`; where the cluster cannot be asked, why."""
         try:

@@ -39,7 +39,7 @@ from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError, ErrorCode
 from slackwater.kafka.wire.schema import Request, Response
 from slackwater.runtime.delivery.partition import CommitNote
-from slackwater_operator.model.group import SESSION_CONFIG, GroupView, MemberView
+from slackwater_operator.model.group import GroupView, MemberView
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
@@ -92,21 +92,19 @@ class Asking:
 
         return await self._by_coordinator(groups, ask)
 
-    async def sessions(self, groups: Collection[str]) -> dict[str, int]:
-        """DescribeConfigs: the session timeout of groups of the consumer protocol, in ms; without a group
-        whose configs the user may not describe. Raises KafkaError where no broker answers."""
+    async def configs(self, groups: Collection[str], names: Collection[str]) -> dict[str, dict[str, int]]:
+        """DescribeConfigs: configs of groups, which are numbers, by group and name; without those that the
+        broker does not have, or the user may not describe. Raises KafkaError where no broker answers."""
         resources = [
             m.DescribeConfigsRequestResource(
-                resource_type=ResourceType.GROUP, resource_name=group, configuration_keys=[SESSION_CONFIG]
+                resource_type=ResourceType.GROUP, resource_name=group, configuration_keys=[*names]
             )
             for group in groups
         ]
         answer = await self._send(ANY_NODE, m.DescribeConfigsRequest(resources=resources))
         return {
-            result.resource_name: int(entry.value)
+            result.resource_name: {entry.name: int(entry.value) for entry in result.configs if entry.value}
             for result in answer.results
-            for entry in result.configs
-            if entry.value
         }
 
     async def committed(self, groups: Collection[str]) -> dict[str, Committed | KafkaError]:

@@ -14,6 +14,8 @@ GROUP_UNKNOWN = "the group's state is unknown: the broker did not describe it"
 """What is said where there is no :class:`GroupView`."""
 SESSION_CONFIG = "consumer.session.timeout.ms"
 """The group's config that has its members' session, by the consumer protocol (KIP-848)."""
+INTERVAL_CONFIG = "consumer.assignment.interval.ms"
+"""The group's config by which brokers assign at most once in that time (KIP-1263, Kafka 4.3)."""
 _NAMED = 3
 
 

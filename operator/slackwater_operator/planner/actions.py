@@ -111,10 +111,17 @@ class OpenGate:
 
 @dataclass(frozen=True)
 class AnnounceRebalance:
-    """Announces to members that others join or leave now: (pod name, address, port) of each. By the consumer
-    protocol they hear of it with their next heartbeats, which are close together from then on."""
+    """Announces to members of the consumer protocol that others join or leave now: they hear of it with their
+    next heartbeats, which are close together from then on.
+
+    Attributes:
+        pods: (pod name, address, port) of each member that stays.
+        leaving: the same of those whose pods a smaller number of workers removes. They leave the group when
+            they have drained, and not only when their pods are gone.
+    """
 
     pods: tuple[tuple[str, str, int], ...]
+    leaving: tuple[tuple[str, str, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -169,15 +169,25 @@ def open_gates(context: PlanningContext) -> None:
         context.emit_after("GateOpened", decision.reason)
 
 
-def _announce(context: PlanningContext) -> None:
+def announce_step(context: PlanningContext) -> None:
+    """Announces a step down, before the pods that it removes are stopped."""
+    if context.step is not None and context.step[1] < context.step[0]:
+        _announce(context, (context.step[1], context.step[0]))
+
+
+def _announce(context: PlanningContext, removed_ordinals: tuple[int, int] = (0, 0)) -> None:
+    """``removed_ordinals``: from, and to (not included): the members that a step down removes."""
     snapshot = context.snapshot
     assert snapshot.group is not None
     if not snapshot.group.spec.kafka.consumer_protocol:
         return
+    removed = {snapshot.group.instance_id(ordinal) for ordinal in range(*removed_ordinals)}
     running = [snapshot.pod(worker.name) for worker in context.derived.workers if worker.running]
-    pods = tuple((pod.name, pod.ip, pod.port) for pod in running if pod is not None and pod.ip)
-    if pods:
-        context.acts.append(AnnounceRebalance(pods))
+    members = {pod.member: (pod.name, pod.ip, pod.port) for pod in running if pod is not None and pod.ip}
+    if members:
+        pods = tuple(address for member, address in members.items() if member not in removed)
+        leaving = tuple(address for member, address in members.items() if member in removed)
+        context.acts.append(AnnounceRebalance(pods, leaving))
 
 
 def _moving(context: PlanningContext) -> frozenset[str]:

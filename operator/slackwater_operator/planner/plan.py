@@ -9,7 +9,7 @@ from slackwater_operator.planner.actions import Action, EmitEvent, Plan, SetFina
 from slackwater_operator.planner.deletion import end, wanted_finalizers
 from slackwater_operator.planner.derived_state import derive
 from slackwater_operator.planner.lost_log import report_lost_records
-from slackwater_operator.planner.membership import note_group_id, open_gates, remove_orphans
+from slackwater_operator.planner.membership import announce_step, note_group_id, open_gates, remove_orphans
 from slackwater_operator.planner.objects import (
     apply_sets,
     apply_supporting_objects,
@@ -94,6 +94,7 @@ def _work(context: PlanningContext) -> None:
     if context.snapshot.statefulset is None and chosen.template is not None:
         name = statefulset(context.snapshot.name, next(iter(context.spans)))
         context.emit_after("Created", f"StatefulSet {name} with {replicas} workers")
+    announce_step(context)
     at = len(context.acts)
     removal = remove_orphans(context, replicas)
     context.takes_over = takes_over(context, chosen)

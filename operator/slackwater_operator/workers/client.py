@@ -278,7 +278,8 @@ class WorkerStatuses:
         self._processes[pod.ip, pod.port] = pod.name, process
 
     async def open_gate(self, ip: str, port: int, pod: str, key: bytes = b"") -> int:
-        """POST /join: lets a worker join that waits in phase `warm`.
+        """POST /join: lets a worker join that waits in phase `warm`; announces to others that members come or
+        go.
 
         Args:
             ip: its address.
@@ -290,14 +291,22 @@ class WorkerStatuses:
             The HTTP status: 202 where it has taken that, 401 where it has a key, and this is another; 0 where
             there was no answer.
         """
+        return await self._notify("join", PodAddress(pod, ip, port), key)
+
+    async def leave(self, ip: str, port: int, pod: str, key: bytes = b"") -> int:
+        """POST /leave: has a worker leave the group if it ends within a minute. As `open_gate`; 404 where the
+        worker is of an earlier release."""
+        return await self._notify("leave", PodAddress(pod, ip, port), key)
+
+    async def _notify(self, what: str, pod: PodAddress, key: bytes) -> int:
         try:
             if key:
-                answer, _ = await self._post(PodAddress(pod, ip, port), "/join", b"", key)
+                answer, _ = await self._post(pod, f"/{what}", b"", key)
             else:
-                answer = await self._ask("POST", _url(ip, port, "join"))
+                answer = await self._ask("POST", _url(pod.ip, pod.port, what))
             return answer.status
         except (BadAnswer, aiohttp.ClientError, TimeoutError, OSError) as exc:
-            log.debug("worker %s:%d did not answer the request to join: %s", ip, port, exc)
+            log.debug("worker %s:%d did not answer the request to %s: %s", pod.ip, pod.port, what, exc)
             return 0
 
     async def take_over(

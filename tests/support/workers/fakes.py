@@ -193,7 +193,7 @@ class FakeConsumer:
         self.poll_errors: deque[Exception] = deque()
         self.reset_to_latest = False
         self._fetched: set[TopicPartition] = set()
-        self.closed = False
+        self.closed = self.left = False
         self.snapshot = MembershipSnapshot("STABLE", -1, "", "w-0", False)
         self.listener: Any = None
         self.replaced = ""
@@ -350,10 +350,10 @@ class FakeConsumer:
     def membership(self) -> MembershipSnapshot:
         return self.snapshot
 
-    def close(self, *, timeout_ms: float | None = None) -> None:
+    def close(self, *, timeout_ms: float | None = None, leave_group: bool | None = None) -> None:
         if self.positions:
             self.listener.on_partitions_revoked(sorted(self.positions))
-        self.closed = True
+        self.closed, self.left = True, bool(leave_group)
 
 
 class FakeSink:

@@ -351,7 +351,7 @@ class Worker:
             if self._coordinator is not None:
                 self._coordinator.ends()
             self._drain_traced(delivery)
-        self._close_consumer()
+        self._close_consumer(leave=self.status.leaves and self._roles.role is not Role.HANDING_OVER)
         self._events.emit("drained", ms=round(self._clock.mono_ms() - began))
 
     def _drain_traced(self, delivery: Delivery) -> None:
@@ -455,13 +455,14 @@ class Worker:
         self._context.messaging.close(TELEMETRY_CLOSE_MS)
         return code
 
-    def _close_consumer(self) -> None:
-        """Closes without leaving: the group keeps the partitions for the same instance's return."""
+    def _close_consumer(self, *, leave: bool = False) -> None:
+        """Closes without leaving: the group keeps the partitions for the same instance's return. ``leave``:
+        it does not return."""
         consumer, self._consumer = self._consumer, None
         if self._delivery is not None:
             self._delivery.closing = True
         if consumer is not None:
-            self._quietly(lambda: consumer.close(timeout_ms=CLOSE_MS))
+            self._quietly(lambda: consumer.close(timeout_ms=CLOSE_MS, leave_group=leave or None))
 
     def _close_engine(self) -> None:
         """In bounded time: the successor waits for this process's end."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,8 @@ from slackwater_operator.workers.client import ACCEPTED, UNAUTHORIZED, WorkerSta
 
 log = logging.getLogger(__name__)
 
+WorkerRequest = Callable[[str, int, str, bytes], Awaitable[int]]
+"""Asks the worker at an address and port, a pod of that name, with a key; gives the HTTP status."""
 _BY_OTHERS = (OpenGate, RequestTakeover, RemoveMembers, DeleteKafkaGroup)
 _OF_THE_GROUP = (WriteStatus, SetFinalizers)
 """Actions on the ConsumerGroup itself, which is gone when the API server does not find it."""
@@ -215,7 +217,8 @@ class Executor:
                 await self._open(snapshot, action)
                 session.rebalances.scaled(now_ms)
             case AnnounceRebalance():
-                await self._post_join(snapshot, action.pods)
+                session.rebalances.scaled(now_ms)
+                await self._announce(session, snapshot, action)
             case RemoveMembers():
                 session.rebalances.scaled(now_ms)
                 await self._remove(session, action)
@@ -293,37 +296,47 @@ class Executor:
 
     async def _open(self, snapshot: GroupSnapshot, action: OpenGate) -> None:
         """Lets workers join."""
-        statuses = await self._post_join(snapshot, action.pods)
+        statuses = await self._post(snapshot, action.pods, self._workers.open_gate)
         closed = [name for name, status in statuses.items() if status != ACCEPTED]
         if closed:
             raise ActionFailed(
                 f"{', '.join(closed)} did not accept the request to join; the operator retries"
             )
 
-    async def _post_join(
-        self, snapshot: GroupSnapshot, pods: Sequence[tuple[str, str, int]]
+    async def _announce(self, session: Session, snapshot: GroupSnapshot, action: AnnounceRebalance) -> None:
+        """What fails here costs time only: the members hear of it with their usual heartbeats, and those that
+        were removed are taken out of the group when their pods are gone.
+
+        Brokers assign at most once in an interval. So where it cannot be shortened, the partitions of the
+        second member that leaves by itself would wait longer than if all leave together.
+        """
+        leaving = action.leaving
+        if len(leaving) > 1:
+            assert session.cluster is not None
+            assert session.wanted is not None
+            refused = await self._clusters.hasten_assignments(session.cluster, session.wanted.group_id)
+            if refused:
+                log.info("%s/%s: the workers do not leave one by one: %s", *session.key, refused)
+                leaving = ()
+        await asyncio.gather(
+            self._post(snapshot, action.pods, self._workers.open_gate),
+            self._post(snapshot, leaving, self._workers.leave),
+        )
+
+    async def _post(
+        self, snapshot: GroupSnapshot, pods: Sequence[tuple[str, str, int]], request: WorkerRequest
     ) -> dict[str, int]:
         """The HTTP status of each request, by pod; they are signed if the workers can take over from each
         other."""
         assert snapshot.group is not None
         key = await self._keys.key(snapshot) if snapshot.group.spec.rollout.takes_over else b""
-        statuses = await self._open_all(pods, key)
+        statuses = await _post_all(pods, key, request)
         if UNAUTHORIZED in statuses.values():
             # They were started with another strategy, or with another Secret than the one known.
             key = await self._keys.key(snapshot, again=True)
             again = [pod for pod in pods if statuses[pod[0]] == UNAUTHORIZED]
-            statuses |= await self._open_all(again, key)
+            statuses |= await _post_all(again, key, request)
         return statuses
-
-    async def _open_all(self, pods: Sequence[tuple[str, str, int]], key: bytes) -> dict[str, int]:
-        """The HTTP status of each request, by pod.
-
-        All are sent at once: workers that join while the others of the group still rejoin cost one rebalance
-        together, and one that joins later costs another.
-        """
-        requests = (self._workers.open_gate(ip, port, name, key) for name, ip, port in pods)
-        statuses = await asyncio.gather(*requests)
-        return {name: status for (name, _, _), status in zip(pods, statuses, strict=True)}
 
     async def _tell(self, snapshot: GroupSnapshot, action: RequestTakeover) -> None:
         """Tells a standby to take over; with the key read again where it does not take the one known."""
@@ -415,6 +428,18 @@ class Executor:
         # An empty list changes nothing; a list of an empty entry removes all.
         body = {"metadata": {**observed, "managedFields": others or [{}]}}
         self._store.put(await self._kube.patch(API_VERSION, KIND, snapshot.namespace, snapshot.name, body))
+
+
+async def _post_all(
+    pods: Sequence[tuple[str, str, int]], key: bytes, request: WorkerRequest
+) -> dict[str, int]:
+    """The HTTP status of each request, by pod.
+
+    All are sent at once: workers that join while the others of the group still rejoin cost one rebalance
+    together, and one that joins later costs another.
+    """
+    statuses = await asyncio.gather(*(request(ip, port, name, key) for name, ip, port in pods))
+    return {name: status for (name, _, _), status in zip(pods, statuses, strict=True)}
 
 
 def _is_written(session: Session, status: Mapping[str, Any], raw: Mapping[str, Any]) -> bool:

@@ -18,11 +18,14 @@ from slackwater.kafka.admin import AsyncAdmin
 from slackwater.kafka.admin.results import ConfigResource, ResourceType
 from slackwater.kafka.errors import InconsistentGroupProtocolError
 from slackwater.kafka.group_states import CLASSIC, CONSUMER
+from slackwater.kafka.net import Cluster
 from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.kafka.cluster_observer import HASTENED_FOR_MS, HASTENED_MS, SESSIONS_MAX_AGE_MS
 from slackwater_operator.kafka.clusters import ClusterObserver, GroupWanted
 from slackwater_operator.model.group import GroupView
 from tests.support.kafka import KafkaCluster
 from tests.support.waiting import WAIT_S
+from tests.support.workers.fakes import VirtualClock
 
 pytestmark = pytest.mark.parts("kafka")
 
@@ -103,6 +106,52 @@ async def test_a_member_of_the_consumer_protocol_is_observed_beside_a_worker(
     await until_members(observer, name, None)
     await asyncio.to_thread(stranger.close)
     await until_members(observer, name)
+
+
+INTERVAL = "consumer.assignment.interval.ms"
+
+
+async def test_brokers_assign_faster_until_the_group_has_been_stable_for_a_while(
+    kafka: KafkaCluster, name: str
+) -> None:
+    clock = VirtualClock()
+    observer = ClusterObserver(Cluster(kafka.bootstrap, client_id="observer"), clock=clock)
+    await observer._cluster.start(10_000)
+    former = ClusterObserver(observer._cluster, clock=clock)
+    consumer = AsyncConsumer(
+        name, bootstrap_servers=kafka.bootstrap, group_id=name, group_protocol="consumer"
+    )
+    group = ConfigResource(ResourceType.GROUP, name)
+    try:
+        async with consumer, AsyncAdmin(bootstrap_servers=kafka.bootstrap) as admin, asyncio.timeout(WAIT_S):
+
+            async def interval() -> str | None:
+                return (await admin.describe_configs([group])).unwrap()[group][INTERVAL].value
+
+            usual = await interval()
+            while not consumer.assignment():
+                await consumer.poll(timeout_ms=100)
+            # `former` is that of an operator that ends before it has set the interval back.
+            for hastens in (observer, former):
+                await view(observer, name)
+                assert await hastens.hasten_assignments(name) == ""
+                assert await interval() == str(HASTENED_MS)
+                if hastens is former:
+                    clock.sleep(SESSIONS_MAX_AGE_MS)
+                    await view(observer, name)
+                clock.sleep(HASTENED_FOR_MS - 1)
+                await view(observer, name)
+                assert await interval() == str(HASTENED_MS)
+                clock.sleep(1)
+                await view(observer, name)
+                assert await interval() == usual
+            # What somebody has set stays.
+            for value, why in (("0", ""), ("300", f"{INTERVAL} is set to 300 for the group")):
+                (await admin.alter_configs({group: {INTERVAL: value}})).unwrap()
+                assert await observer.hasten_assignments(name) == why
+                assert await interval() == value
+    finally:
+        await observer.close()
 
 
 async def test_an_administrator_sees_a_member_of_the_consumer_protocol(

@@ -482,7 +482,23 @@ async def test_members_of_the_consumer_protocol_are_told_that_others_come_and_go
         await operator.run(lambda: settled(simulation, replicas))  # noqa: B023
         asked_by_step.append([*asked])
     running = ["flights-0", "flights-1"] if protocol == "Consumer" else []
-    assert asked_by_step == [["flights-2", *running], running[:1]]
+    # Of the step down: before the pods end, and when they are gone.
+    assert asked_by_step == [["flights-2", *running], running[:1] * 2]
+    assert simulation.workers.told_to_leave == (["flights-1", "flights-2"] if protocol == "Consumer" else [])
+
+
+@pytest.mark.parametrize(("replicas", "leaving"), [(1, []), (2, ["flights-2"])])
+async def test_several_do_not_leave_one_by_one_where_brokers_assign_now_and_then(
+    replicas: int, leaving: list[str]
+) -> None:
+    kafka = {"bootstrapServers": "k:9092", "groupProtocol": "Consumer"}
+    simulation = Simulation(spec(replicas=3, kafka=kafka))
+    simulation.clusters.keeps_interval = "Kafka before 4.3"
+    operator = SimulatedOperator(simulation)
+    await operator.run(lambda: settled(simulation, 3))
+    simulation.change(replicas=replicas)
+    await operator.run(lambda: settled(simulation, replicas))
+    assert simulation.workers.told_to_leave == leaving
 
 
 async def test_a_gate_that_does_not_open_is_asked_less_and_less_but_often_enough_for_a_session() -> None:

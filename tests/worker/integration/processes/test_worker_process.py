@@ -228,6 +228,15 @@ def test_the_gate_holds_the_join_until_it_is_opened(site: DeliverySite) -> None:
     assert worker.terminate() == 0
 
 
+def test_a_worker_that_is_told_to_leaves_the_group_at_its_end(site: DeliverySite) -> None:
+    for path, members in (("/join", ["w-0"]), ("/leave", [])):
+        worker = site.worker(groupProtocol="Consumer", properties={})
+        worker.phase("running")
+        worker.ask("POST", path)
+        assert worker.terminate() == 0
+        assert [member.instance_id for member in site.describe().members] == members
+
+
 @pytest.mark.long
 def test_sigterm_before_the_join_works_at_once(site: DeliverySite) -> None:
     worker = site.worker(joinGateMs=LONGER_THAN_A_TEST_MS)

@@ -1,4 +1,4 @@
-"""Answers POST /join, /takeover and /handover, and DELETE /handover. No I/O.
+"""Answers POST /join, /leave, /takeover and /handover, and DELETE /handover. No I/O.
 
 Each request must be signed with the group's key (:mod:`slackwater.runtime.takeover.signing`); the answers to
 signed requests are signed too. The threads of the HTTP server queue requests for the main thread and wait for
@@ -195,6 +195,7 @@ class TakeoverHandler:
         self._wake = wake
         self._routes: dict[tuple[str, str], Callable[[bytes, str, str], tuple[int, dict[str, Any]]]] = {
             ("POST", "/join"): self._join,
+            ("POST", "/leave"): self._leave,
             ("POST", "/takeover"): self._take_over,
             ("POST", "/handover"): self._hand_over,
             ("DELETE", "/handover"): self._withdraw,
@@ -230,6 +231,10 @@ class TakeoverHandler:
     def _join(self, _: bytes, __: str, ___: str) -> tuple[int, dict[str, Any]]:
         self._status.gate.set()
         self._wake()
+        return 202, {"phase": self._status.phase}
+
+    def _leave(self, _: bytes, __: str, ___: str) -> tuple[int, dict[str, Any]]:
+        self._status.leave()
         return 202, {"phase": self._status.phase}
 
     def _take_over(self, body: bytes, _: str, trace: str) -> tuple[int, dict[str, Any]]:

@@ -283,11 +283,14 @@ def _handler(
                     body = page(document())
                 self._send(200, CONTENT_TYPE, body, **HEADERS)
             else:
-                self._answer(404, {"error": "known: GET / /healthz /readyz /status /metrics, POST /join"})
+                self._answer(
+                    404, {"error": "known: GET / /healthz /readyz /status /metrics, POST /join /leave"}
+                )
 
         def do_POST(self) -> None:
-            if self.path == "/join" and takeover_handler is None:
-                status.gate.set()
+            keyless = {"/join": status.gate.set, "/leave": status.leave} if takeover_handler is None else {}
+            if self.path in keyless:
+                keyless[self.path]()
                 self._answer(202, {"phase": status.phase})
             else:
                 self._of_takeover()
@@ -299,7 +302,7 @@ def _handler(
             if takeover_handler is None or not takeover_handler.knows(self.command, self.path):
                 keyless = "" if takeover_handler is not None else "; this worker has no key for takeovers"
                 self._answer(
-                    404, {"error": f"known: POST /join /takeover /handover, DELETE /handover{keyless}"}
+                    404, {"error": f"known: POST /join /leave /takeover /handover, DELETE /handover{keyless}"}
                 )
             else:
                 signed, peer = self.headers.get("Authorization"), self.client_address[0]

@@ -27,6 +27,8 @@ PHASES = (
 
 RATE_MS = 60_000
 """How far back the rate of committed records looks."""
+LEAVE_WITHIN_MS = 60_000
+"""How long a worker remembers that it was told to leave the group at its end: a later end is a restart."""
 STALE_MS = 60_000
 """A main thread that has not turned for this long hangs: /healthz says so."""
 
@@ -54,6 +56,8 @@ class Status:
     patience_ms: float = STALE_MS
     gate: threading.Event = field(default_factory=threading.Event)
     """Opened by POST /join: a worker at the gate joins; one that runs expects others to join or leave."""
+    leaves_until_ms: float = 0.0
+    """Set by POST /leave: an end before that (monotonic clock) is for good."""
     started_ms: int = 0
     """When the process began; this and the times below are wall clock."""
     phase_since_ms: int = 0
@@ -111,6 +115,15 @@ class Status:
         records = sum(count for at_ms, count in self.committed_records if now_ms - at_ms < RATE_MS)
         since_ms = self.started_ms if self.joined_ms is None else self.joined_ms
         return round(records * 1000 / max(1000, min(RATE_MS, now_ms - since_ms)), 1)
+
+    def leave(self) -> None:
+        """POST /leave: the pod is about to be removed for good."""
+        self.leaves_until_ms = self.clock.mono_ms() + LEAVE_WITHIN_MS
+
+    @property
+    def leaves(self) -> bool:
+        """Whether the worker leaves the group when it ends now."""
+        return self.clock.mono_ms() < self.leaves_until_ms
 
     @property
     def alive(self) -> bool:

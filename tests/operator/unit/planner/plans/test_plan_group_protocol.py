@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from slackwater_operator.model.worker_status import WorkerStatus
-from slackwater_operator.planner.actions import DeletePod, RemoveMembers
+from slackwater_operator.planner.actions import (
+    AnnounceRebalance,
+    ApplyObject,
+    DeletePod,
+    RemoveMembers,
+    SetReplicas,
+)
 from tests.operator.unit.planner.plans.test_plan_simulated import started
 from tests.operator.unit.planner.simulation.simulated_cluster import Simulation, image, rolled
 from tests.operator.unit.planner.simulation.simulated_operator import SimulatedOperator
@@ -87,6 +93,27 @@ async def test_so_is_that_of_a_rollback_to_the_classic_protocol(
     await operator.pass_time(20_000)
     assert simulation.group.rebalances == before + 1
     assert_announced(simulation, operator)
+
+
+async def test_those_who_go_are_told_before_their_pods_are_stopped() -> None:
+    simulation, operator = await started_with_epochs()
+    simulation.change(replicas=1)
+    await operator.run(lambda: simulation.status["members"] == 1)
+    [told] = [
+        (at, [name for name, _, _ in act.leaving])
+        for at, act in enumerate(operator.actions)
+        if isinstance(act, AnnounceRebalance) and act.leaving
+    ]
+    shrunk = next(at for at, act in enumerate(operator.actions) if isinstance(act, SetReplicas | ApplyObject)
+                  and replicas_of(act) == 1)  # fmt: skip
+    assert told[0] < shrunk
+    assert told[1] == ["flights-1", "flights-2"]
+
+
+def replicas_of(action: SetReplicas | ApplyObject) -> int | None:
+    if isinstance(action, SetReplicas):
+        return action.replicas
+    return action.manifest["spec"].get("replicas") if action.manifest["kind"] == "StatefulSet" else None
 
 
 async def test_strangers_of_both_protocols_are_named_and_counted() -> None:

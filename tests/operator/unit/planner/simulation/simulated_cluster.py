@@ -216,6 +216,7 @@ class SimulatedClusters:
         self.away = False
         self.nowhere: set[str] = set()  # bootstrap servers that nobody answers at
         self.ids: dict[str, str] = {}  # the cluster's id by its bootstrap servers, where that is another
+        self.keeps_interval = ""  # why the interval of assignments cannot be shortened
         self.deleted: list[str] = []
         self.deleted_at: list[str] = []  # the bootstrap servers of each
 
@@ -235,6 +236,9 @@ class SimulatedClusters:
         self._simulation.group.remove(members)
         return {}
 
+    async def hasten_assignments(self, cluster: Any, group_id: str) -> str:
+        return self.keeps_interval
+
     async def delete_group(self, cluster: Any, group_id: str) -> str:
         self.deleted.append(group_id)
         self.deleted_at.append(cluster.bootstrap_servers)
@@ -248,6 +252,7 @@ class SimulatedWorkers:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self.traces: list[str] = []
+        self.told_to_leave: list[str] = []
 
     async def statuses(self, pods: Iterable[PodAddress]) -> dict[str, WorkerStatus | None]:
         return {pod.name: self._simulation.worker_status(pod.name) for pod in pods}
@@ -258,6 +263,10 @@ class SimulatedWorkers:
                 process.gate_open = True
                 return 202
         return 0
+
+    async def leave(self, ip: str, port: int, pod: str, key: bytes = b"") -> int:
+        self.told_to_leave.append(pod)
+        return 202
 
     async def take_over(
         self, ip: str, port: int, pod: str, predecessor: str, key: bytes, trace: str = ""

@@ -217,6 +217,13 @@ def test_the_gate_opens_for_who_has_the_key_alone(pod: Pod) -> None:
     assert (pod.status.gate.is_set(), pod.wakes) == (True, 1)
 
 
+def test_who_has_the_key_alone_has_it_leave(pod: Pod) -> None:
+    assert pod.send("POST", "/leave", key=OTHER_KEY)[0] == 401
+    assert not pod.status.leaves
+    assert pod.send("POST", "/leave")[0] == 202
+    assert pod.status.leaves
+
+
 def test_a_request_that_is_sent_again_is_401(pod: Pod) -> None:
     pod.requests.accept_orders()
     body = b'{"predecessor": ""}'

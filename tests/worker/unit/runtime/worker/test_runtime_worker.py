@@ -43,7 +43,7 @@ from slackwater.runtime.telemetry.events import EventLog, StderrLog
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.messaging_metrics import NO_MESSAGING_METRICS, MessagingMetrics
 from slackwater.runtime.telemetry.metrics import Metrics
-from slackwater.runtime.telemetry.status import Status
+from slackwater.runtime.telemetry.status import LEAVE_WITHIN_MS, Status
 from slackwater.runtime.worker import ProcessEnvironment, Worker
 from slackwater.tracing.spans import NO_TRACING, Tracing
 from tests.support.waiting import HANG_S
@@ -226,6 +226,18 @@ def test_a_new_member_warms_up_before_it_joins() -> None:
     assert stage.events("started")[0]["pid"] == 42
     assert stage.events("stopped")[0]["code"] == 0
     assert len(stage.events("drained")) == 1
+
+
+@pytest.mark.parametrize("since_ms", [None, LEAVE_WITHIN_MS - 10_000, LEAVE_WITHIN_MS])
+def test_it_leaves_the_group_if_it_was_told_to_just_now(since_ms: int | None) -> None:
+    stage = Stage()
+    stage.stop_when_committed()
+    if since_ms is not None:
+        stage.worker.status.leave()
+        stage.clock.sleep(since_ms)
+    assert stage.worker.run() == 0
+    assert stage.parts.made is not None
+    assert stage.parts.made.left == (since_ms not in (None, LEAVE_WITHIN_MS))
 
 
 def test_a_returning_member_joins_before_it_warms_up_and_polls_meanwhile() -> None:
