@@ -7,6 +7,7 @@ import pytest
 from benchmarks.scaling import LAG_PER_REPLICA, Outcome, SlackwaterRule, compare, outcome, run
 from benchmarks.scaling.group import START_MS, Change, Load, SimulatedGroup, Site
 from benchmarks.scaling.keda import KedaRule
+from benchmarks.scaling.large_step import Ownership
 from benchmarks.scaling.loads import HOUR, LOADS, daily, flat, sine, spikes
 from slackwater_operator.policies.scaling.types import ScalingPolicy
 
@@ -150,3 +151,19 @@ def test_the_loads_are_the_same_each_time() -> None:
 def test_the_figures_of_a_run() -> None:
     group = SimulatedGroup(Site(partitions=2), Load("", flat(0), hours=0.1), Steps((90, 2), (180, 1))).run()
     assert outcome(group) == Outcome(2, 1, pytest.approx(1.25, abs=0.01), 2, 0, 0, 6.0)
+
+
+def test_a_large_step_is_settled_when_all_partitions_are_shared_evenly() -> None:
+    ownership = Ownership(4)
+    ownership.assigned(0, [0, 1, 2], 100)
+    assert not ownership.settled(1)
+    ownership.assigned(0, [3], 200)
+    assert ownership.settled(1)
+    ownership.revoked(0, [3], 300)
+    assert not ownership.settled(2)
+    ownership.assigned(1, [3], 350)
+    assert not ownership.settled(2)  # three, and one
+    ownership.revoked(0, [2], 400)
+    ownership.assigned(1, [2], 425)
+    assert ownership.settled(2)
+    assert (ownership.unowned_ms, ownership.last_ms) == ([50, 25], 425)
