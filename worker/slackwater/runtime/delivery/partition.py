@@ -204,8 +204,10 @@ class OwnedPartition:
     """Whether the handler was called for another record, before it gets the suspect one again."""
     passed: bool = False
     """Whether this process has committed records of it."""
-    _decoded: tuple[str, CommitNote | None] = ("", None)
-    """``metadata`` as it was last decoded, and its note."""
+    _noted: tuple[str, CommitNote | None] = ("", None)
+    """``metadata`` as it was when it was last asked for its note, and that."""
+    _made: tuple[str, CommitNote | None] = ("", None)
+    """The same of the commit that was made last."""
 
     @property
     def readable(self) -> bool:
@@ -266,9 +268,10 @@ class OwnedPartition:
     @property
     def note(self) -> CommitNote | None:
         """The note of the last commit. Every turn of the loop asks for it."""
-        if self._decoded[0] != self.metadata:
-            self._decoded = self.metadata, CommitNote.decode(self.metadata)
-        return self._decoded[1]
+        if self._noted[0] != self.metadata:
+            is_ours = self._made[0] == self.metadata
+            self._noted = self._made if is_ours else (self.metadata, CommitNote.decode(self.metadata))
+        return self._noted[1]
 
     def commit_of(
         self,
@@ -281,16 +284,16 @@ class OwnedPartition:
     ) -> OffsetAndMetadata:
         """The commit that says: served up to ``offset`` until now; draining since ``drain_ms``; ``rejected``
         records were rejected in a row (None: as in the commit before); ``trace``: of :class:`CommitNote`."""
-        note = self._served(offset, now_ms, instance)
-        note = replace(note, drain_ms=drain_ms, trace=trace)
-        return _commit(offset, note if rejected is None else replace(note, rejected=rejected))
+        fields: dict[str, Any] = {"drain_ms": drain_ms, "trace": trace}
+        if rejected is not None:
+            fields["rejected"] = rejected
+        return self._commit(offset, self._served(offset, now_ms, instance, **fields))
 
-    def _served(self, offset: int, now_ms: int, instance: str) -> CommitNote:
+    def _served(self, offset: int, now_ms: int, instance: str, **fields: Any) -> CommitNote:
         note = self.note
         letters = note.letters if note is not None and note.letters and note.letters[2] > offset else None
-        rejected = note.rejected if note is not None else None
-        made = CommitNote(now_ms, instance, letters, rejected=rejected, begun=self._suspect_from(offset))
-        return self._signed(self._placed(made))
+        kept = {"rejected": note.rejected if note is not None else None, "begun": self._suspect_from(offset)}
+        return self._new_note(now_ms, instance, letters=letters, **{**kept, **fields})
 
     def handled_of(self, start: int, handled: int, now_ms: int, instance: str) -> OffsetAndMetadata:
         """The commit that moves nothing beyond ``start`` and says that records up to ``handled`` are handled,
@@ -298,27 +301,35 @@ class OwnedPartition:
         process that ends then does not end with it."""
         note = self._served(start, now_ms, instance)
         begun = self.begun if self.begun is not None and self.begun.end > handled else note.begun
-        return _commit(start, replace(note, handled=handled, begun=begun))
+        return self._commit(start, replace(note, handled=handled, begun=begun))
 
     def begun_of(self, offset: int, begun: Begun, instance: str) -> OffsetAndMetadata:
         """The commit that moves nothing beyond ``offset`` and says what is ``begun``."""
         note = self.note or self._first_note(begun.end, instance)
-        return _commit(offset, replace(note, begun=begun))
+        return self._commit(offset, replace(note, begun=begun))
 
     def not_begun_of(self) -> OffsetAndMetadata | None:
         """The commit that takes back what :meth:`begun_of` says; None: nothing is to be taken back."""
         note = self.note
         if self.begun is None or self.committed is None or note is None:
             return None
-        return _commit(self.committed, replace(note, begun=self.suspect))
+        return self._commit(self.committed, replace(note, begun=self.suspect))
 
-    def _placed(self, note: CommitNote) -> CommitNote:
-        return replace(note, topic_id=self.topic_id, cluster_id=self.cluster_id)
+    def _new_note(self, at_ms: int | None, instance: str, **fields: Any) -> CommitNote:
+        return CommitNote(at_ms, instance, **self._place, **self._signed, **fields)
 
-    def _signed(self, note: CommitNote) -> CommitNote:
-        if self.signature is None:
-            return note
-        return replace(note, pod=self.signature.pod, since_ms=self.signature.since_ms)
+    @property
+    def _place(self) -> dict[str, Any]:
+        return {"topic_id": self.topic_id, "cluster_id": self.cluster_id}
+
+    @property
+    def _signed(self) -> dict[str, Any]:
+        signature = self.signature
+        return {} if signature is None else {"pod": signature.pod, "since_ms": signature.since_ms}
+
+    def _commit(self, offset: int, note: CommitNote) -> OffsetAndMetadata:
+        self._made = note.encode(), note
+        return OffsetAndMetadata(offset, self._made[0])
 
     def sign_of(self, now_ms: int, instance: str) -> OffsetAndMetadata | None:
         """The commit that moves nothing and says who holds the partition, and that it lives.
@@ -329,7 +340,7 @@ class OwnedPartition:
         note = self.note
         if self.committed is None or note is None or note.instance != instance:
             return None
-        return _commit(self.committed, replace(self._signed(note), alive_ms=now_ms))
+        return self._commit(self.committed, replace(note, alive_ms=now_ms, **self._signed))
 
     def silent_ms(self, now_ms: int) -> int:
         """For how long no commit has said that a holder lives."""
@@ -344,10 +355,10 @@ class OwnedPartition:
         """
         if self.note is not None:
             return OffsetAndMetadata(start, self.metadata)
-        return _commit(start, self._first_note(end, instance))
+        return self._commit(start, self._first_note(end, instance))
 
     def _first_note(self, end: int, instance: str) -> CommitNote:
-        return self._signed(self._placed(CommitNote(None, instance, letters=(0, 0, end))))
+        return self._new_note(None, instance, letters=(0, 0, end))
 
     def letters_fence_of(self, start: int, end: int, instance: str) -> OffsetAndMetadata:
         """A fence that says too that letters below ``end`` may be written from now on, to
@@ -355,13 +366,14 @@ class OwnedPartition:
 
         Where the note at assignment was no worker's, anything may be in the dead-letter topic.
         """
-        note, (target, since) = self.note or self._placed(CommitNote(None, instance)), self.letters_place
+        note = self.note or CommitNote(None, instance, **self._place)
+        target, since = self.letters_place
         if note.letters is not None:
             before, old_since, old_end = note.letters
             since, end = min(since, old_since if before == target else 0), max(end, old_end)
         elif self.initial_note is None:
             since = 0
-        return _commit(start, replace(note, letters=(target, since, end)))
+        return self._commit(start, replace(note, letters=(target, since, end)))
 
     def may_have_letters(self, start: int) -> bool:
         """Whether an earlier try has announced dead letters for offsets from ``start`` on, and nobody has
@@ -386,7 +398,3 @@ class OwnedPartition:
         if self.initial_note is None or self.initial_note.at_ms is None:
             return None
         return max(0, now_ms - self.initial_note.at_ms)
-
-
-def _commit(offset: int, note: CommitNote) -> OffsetAndMetadata:
-    return OffsetAndMetadata(offset, note.encode())
