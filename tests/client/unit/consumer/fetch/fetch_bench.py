@@ -57,7 +57,7 @@ class Bench:
         """Set by each new request."""
         self.errors: list[KafkaError] = []
         self.out_of_range: list[TopicPartition] = []
-        self.refreshes = self.leader_news = 0
+        self.refreshes = self.leader_news = self.poll_news = 0
         self.subscription = Subscription()
         self.subscription.assign_by_user(assigned)
         for tp in assigned:
@@ -67,7 +67,7 @@ class Bench:
         self.fetcher = Fetcher(
             self, config, self.subscription, self.buffer, steady(config.retry_backoff_ms),  # type: ignore[arg-type]
             may_fetch=lambda: True, on_out_of_range=lambda state: self.out_of_range.append(state.tp),
-            on_leader=self.positions_wake, on_data=lambda: None, refresh=self.refresh,
+            on_leader=self.positions_wake, on_data=self.poll_wake, refresh=self.refresh,
             on_error=self.errors.append,
         )  # fmt: skip
         BENCHES.append(self)
@@ -77,6 +77,9 @@ class Bench:
 
     def positions_wake(self) -> None:
         self.leader_news += 1
+
+    def poll_wake(self) -> None:
+        self.poll_news += 1
 
     async def send(self, node: int, request: m.FetchRequest, **how: Any) -> m.FetchResponse:
         future: asyncio.Future[m.FetchResponse] = asyncio.get_running_loop().create_future()

@@ -38,6 +38,13 @@ async def test_the_fetcher_fetches_ahead_of_the_application() -> None:
     assert bench.subscription.get(A).position == 0
 
 
+async def test_a_poll_that_waits_gets_all_partitions_of_an_answer_at_once() -> None:
+    bench = await fetching(A, B, C)
+    await bench.answer(part(A, batch(0, 5), end=5), part(B, batch(0, 5), end=5), part(C, batch(0, 5), end=5))
+    assert bench.poll_news == 1
+    assert bench.buffer.collect(100).keys() == {A, B, C}
+
+
 async def test_one_request_at_a_time_to_each_leader() -> None:
     bench = Bench(A, B, C, leaders=(1, 2, 1))
     bench.fetcher.wake()

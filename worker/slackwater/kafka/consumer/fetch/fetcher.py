@@ -271,6 +271,7 @@ class Fetcher:
         finally:
             if self._running.get(node) is asyncio.current_task():
                 del self._running[node], self._reserved[node]
+        self._on_data()  # once for all partitions: a poll that waits would return with the first alone
         self._rests_until[node] = self._loop.time() + _STANDBY_REST_S
         self.wake()
 
@@ -403,7 +404,6 @@ class Fetcher:
         self._buffer.add(
             Chunk(state.tp, data, begin, extent.next_offset, version, aborted, extent.epochs, tally)
         )
-        self._on_data()
 
     def _partition_error(
         self, node: int, state: PartitionState, answer: m.FetchResponsePartition, offset: int
