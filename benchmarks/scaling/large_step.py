@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import statistics
 import subprocess
 import time
@@ -144,19 +143,21 @@ class Java(Members):
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
-        self._reader = asyncio.create_task(asyncio.to_thread(self._read))
+        reader = asyncio.to_thread(self._read, asyncio.get_running_loop())
+        self._reader = asyncio.create_task(reader)
 
     def start(self, more: int) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{more}\n")
         self._process.stdin.flush()
 
-    def _read(self) -> None:
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             at_ms, event, member, *partitions = line.split()
             note = self.ownership.assigned if event == "assigned" else self.ownership.revoked
-            note(int(member), [int(partition) for partition in partitions], float(at_ms))
+            numbers = [int(partition) for partition in partitions]
+            loop.call_soon_threadsafe(note, int(member), numbers, float(at_ms))
 
     async def close(self) -> None:
         assert self._process.stdin is not None
@@ -179,8 +180,7 @@ async def measure(clients: str, bootstrap: str, members: int, more: int, partiti
     """Makes the group, adds members, and prints the figures of both."""
     ownership = Ownership(partitions)
     group = CLIENTS[clients](bootstrap, clients, ownership)
-    async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(group.close)
+    try:
         began_ms = time.time() * 1000
         group.start(members)
         await until_settled(ownership, members)
@@ -189,6 +189,8 @@ async def measure(clients: str, bootstrap: str, members: int, more: int, partiti
         step_ms = time.time() * 1000
         group.start(more)
         await until_settled(ownership, members + more)
+    finally:
+        await group.close()
     moves, settled_ms = ownership.unowned_ms, ownership.last_ms - step_ms
     print(f"{clients}: {members} members settled after {formed_ms / 1000:.1f} s")
     print(f"{clients}: {more} more settled after {settled_ms / 1000:.1f} s; {len(moves)} partitions moved,")

@@ -9,7 +9,6 @@ right to read it, a topic that does not exist) is missing in that group's snapsh
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.admin import EARLIEST, LATEST, groups as group_requests
 from slackwater.kafka.admin.attempts import Attempts
 from slackwater.kafka.admin.configs import alter_configs, describe_configs
-from slackwater.kafka.admin.results import ConfigResource, ResourceType
+from slackwater.kafka.admin.results import ConfigResource, PerItem, ResourceType
 from slackwater.kafka.errors import (
     FencedInstanceIdError,
     GroupIdNotFoundError,
@@ -234,7 +233,7 @@ class ClusterObserver:
                 return ""
             if interval.source == _OF_THE_GROUP and interval.value != str(HASTENED_MS):
                 return f"{INTERVAL_CONFIG} is set to {interval.value} for the group"
-            await self._set_interval(group, HASTENED_MS)
+            (await self._set_interval([group], HASTENED_MS)).unwrap()
         except KafkaError as error:
             return f"{INTERVAL_CONFIG} of the group cannot be changed: {error}"
         self._hastened[group_id] = self._clock.mono_ms()
@@ -357,7 +356,7 @@ class ClusterObserver:
             asking.committed(groups),
             asyncio.gather(*(asking.offsets(unions[kind], LATEST, read_committed=kind) for kind in kinds)),
         )
-        await self._refresh_sessions(asking, described)
+        await self._refresh_configs(asking, described)
         await self._set_intervals_back(described)
         by_kind = dict(zip(kinds, ends, strict=True))
         facts = _Facts(described, committed, by_kind, asking.coordinators, asking.handled)
@@ -370,9 +369,7 @@ class ClusterObserver:
         facts.starts = await asking.offsets(dict.fromkeys(fresh), EARLIEST, read_committed=False)
         return facts
 
-    async def _refresh_sessions(
-        self, asking: Asking, described: Mapping[str, GroupView | KafkaError]
-    ) -> None:
+    async def _refresh_configs(self, asking: Asking, described: Mapping[str, GroupView | KafkaError]) -> None:
         now = self._clock.mono_ms()
         due = [
             group_id
@@ -404,14 +401,17 @@ class ClusterObserver:
         ]
         for group_id in due:
             del self._hastened[group_id]
-            with contextlib.suppress(KafkaError):  # who may set it may set it back; a minute later it is seen
-                await self._set_interval(ConfigResource(ResourceType.GROUP, group_id), None)
+        if due:  # what fails is found with the group's session, and tried again
+            await self._set_interval([ConfigResource(ResourceType.GROUP, group_id) for group_id in due], None)
 
-    async def _set_interval(self, group: ConfigResource, value_ms: int | None) -> None:
-        """None: back to the broker's. Raises KafkaError."""
-        changes = {group: {INTERVAL_CONFIG: None if value_ms is None else str(value_ms)}}
+    async def _set_interval(
+        self, groups: Iterable[ConfigResource], value_ms: int | None
+    ) -> PerItem[ConfigResource, None]:
+        """None: back to the broker's."""
+        value = None if value_ms is None else str(value_ms)
+        changes = {group: {INTERVAL_CONFIG: value} for group in groups}
         attempts = Attempts(CONFIG_TIMEOUT_MS, self._backoff)
-        (await alter_configs(self._cluster, attempts, changes, validate_only=False)).unwrap()
+        return await alter_configs(self._cluster, attempts, changes, validate_only=False)
 
     def _snapshot(
         self, at_ms: int, wanted: GroupWanted[K], partitions: tuple[TopicPartition, ...], facts: _Facts

@@ -6,6 +6,8 @@ offsets of the other are affected.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from slackwater_operator.model.statefulsets import Ordinals
 from slackwater_operator.planner.actions import AnnounceRebalance, OpenGate, RemoveMembers
 from slackwater_operator.planner.objects import apply_sets
@@ -171,17 +173,18 @@ def open_gates(context: PlanningContext) -> None:
 
 def announce_step(context: PlanningContext) -> None:
     """Announces a step down, before the pods that it removes are stopped."""
-    if context.step is not None and context.step[1] < context.step[0]:
-        _announce(context, (context.step[1], context.step[0]))
+    group, step = context.snapshot.group, context.step
+    assert group is not None
+    if step is not None and step[1] < step[0]:
+        _announce(context, {group.instance_id(ordinal) for ordinal in range(step[1], step[0])})
 
 
-def _announce(context: PlanningContext, removed_ordinals: tuple[int, int] = (0, 0)) -> None:
-    """``removed_ordinals``: from, and to (not included): the members that a step down removes."""
+def _announce(context: PlanningContext, removed: Collection[str] = ()) -> None:
+    """``removed``: the members that a step down removes."""
     snapshot = context.snapshot
     assert snapshot.group is not None
     if not snapshot.group.spec.kafka.consumer_protocol:
         return
-    removed = {snapshot.group.instance_id(ordinal) for ordinal in range(*removed_ordinals)}
     running = [snapshot.pod(worker.name) for worker in context.derived.workers if worker.running]
     members = {pod.member: (pod.name, pod.ip, pod.port) for pod in running if pod is not None and pod.ip}
     if members:

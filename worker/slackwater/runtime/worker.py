@@ -46,7 +46,7 @@ TELEMETRY_CLOSE_MS = 500.0
 """How long the last spans may take to be sent, and the last metrics: the successor waits for this process's
 end."""
 POLL_MS = 100.0
-"""What is asked of a worker that runs ends its poll (:meth:`Worker.wake`)."""
+"""How long a worker that runs polls for, unless something is asked of it (:meth:`Worker.wake`)."""
 
 
 class _Stopped(Exception):
@@ -121,9 +121,9 @@ class Worker:
         """What the group knew of this worker's member before the join."""
         self._ready: tuple[StandbyConsumer, Delivery] | None = None
         """What is connected and has not joined yet."""
-        stopping.wake = self.wake
         self._leftover: list[InFlight] = []
         """Batches that were given up while the handler had them."""
+        stopping.wake = self.wake
 
     def run(self) -> int:
         """Works until it is stopped or fails. Returns the exit code; raises nothing."""

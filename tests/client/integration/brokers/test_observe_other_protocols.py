@@ -22,7 +22,7 @@ from slackwater.kafka.net import Cluster
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.kafka.cluster_observer import HASTENED_FOR_MS, HASTENED_MS, SESSIONS_MAX_AGE_MS
 from slackwater_operator.kafka.clusters import ClusterObserver, GroupWanted
-from slackwater_operator.model.group import GroupView
+from slackwater_operator.model.group import INTERVAL_CONFIG, GroupView
 from tests.support.kafka import KafkaCluster
 from tests.support.waiting import WAIT_S
 from tests.support.workers.fakes import VirtualClock
@@ -108,16 +108,13 @@ async def test_a_member_of_the_consumer_protocol_is_observed_beside_a_worker(
     await until_members(observer, name)
 
 
-INTERVAL = "consumer.assignment.interval.ms"
-
-
 async def test_brokers_assign_faster_until_the_group_has_been_stable_for_a_while(
     kafka: KafkaCluster, name: str
 ) -> None:
     clock = VirtualClock()
-    observer = ClusterObserver(Cluster(kafka.bootstrap, client_id="observer"), clock=clock)
-    await observer._cluster.start(10_000)
-    former = ClusterObserver(observer._cluster, clock=clock)
+    cluster = Cluster(kafka.bootstrap, client_id="observer")
+    await cluster.start(10_000)
+    observer, former = (ClusterObserver(cluster, clock=clock) for _ in range(2))
     consumer = AsyncConsumer(
         name, bootstrap_servers=kafka.bootstrap, group_id=name, group_protocol="consumer"
     )
@@ -126,7 +123,7 @@ async def test_brokers_assign_faster_until_the_group_has_been_stable_for_a_while
         async with consumer, AsyncAdmin(bootstrap_servers=kafka.bootstrap) as admin, asyncio.timeout(WAIT_S):
 
             async def interval() -> str | None:
-                return (await admin.describe_configs([group])).unwrap()[group][INTERVAL].value
+                return (await admin.describe_configs([group])).unwrap()[group][INTERVAL_CONFIG].value
 
             usual = await interval()
             while not consumer.assignment():
@@ -146,12 +143,12 @@ async def test_brokers_assign_faster_until_the_group_has_been_stable_for_a_while
                 await view(observer, name)
                 assert await interval() == usual
             # What somebody has set stays.
-            for value, why in (("0", ""), ("300", f"{INTERVAL} is set to 300 for the group")):
-                (await admin.alter_configs({group: {INTERVAL: value}})).unwrap()
+            for value, why in (("0", ""), ("300", f"{INTERVAL_CONFIG} is set to 300 for the group")):
+                (await admin.alter_configs({group: {INTERVAL_CONFIG: value}})).unwrap()
                 assert await observer.hasten_assignments(name) == why
                 assert await interval() == value
     finally:
-        await observer.close()
+        await cluster.close()
 
 
 async def test_an_administrator_sees_a_member_of_the_consumer_protocol(

@@ -451,8 +451,9 @@ class Delivery:
             if changed and not self._identities.take(owned):
                 self._topic_recreated(tp)
         again = [tp for tp in polled if not self._owned[tp].readable]
-        self._consumer.pause(*again)
-        self.seek_back({tp: polled[tp].first_offset for tp in again})
+        if again:
+            self._consumer.pause(*again)
+            self.seek_back({tp: polled[tp].first_offset for tp in again})
         return {tp: columns for tp, columns in polled.items() if tp not in again}
 
     def _look_up(self) -> None:

@@ -284,16 +284,18 @@ class OwnedPartition:
     ) -> OffsetAndMetadata:
         """The commit that says: served up to ``offset`` until now; draining since ``drain_ms``; ``rejected``
         records were rejected in a row (None: as in the commit before); ``trace``: of :class:`CommitNote`."""
-        fields: dict[str, Any] = {"drain_ms": drain_ms, "trace": trace}
-        if rejected is not None:
-            fields["rejected"] = rejected
-        return self._commit(offset, self._served(offset, now_ms, instance, **fields))
+        note = self._served(offset, now_ms, instance, rejected, drain_ms=drain_ms, trace=trace)
+        return self._commit(offset, note)
 
-    def _served(self, offset: int, now_ms: int, instance: str, **fields: Any) -> CommitNote:
+    def _served(
+        self, offset: int, now_ms: int, instance: str, rejected: int | None = None, **fields: Any
+    ) -> CommitNote:
         note = self.note
         letters = note.letters if note is not None and note.letters and note.letters[2] > offset else None
-        kept = {"rejected": note.rejected if note is not None else None, "begun": self._suspect_from(offset)}
-        return self._new_note(now_ms, instance, letters=letters, **{**kept, **fields})
+        if rejected is None and note is not None:
+            rejected = note.rejected
+        begun = self._suspect_from(offset)
+        return self._new_note(now_ms, instance, letters=letters, rejected=rejected, begun=begun, **fields)
 
     def handled_of(self, start: int, handled: int, now_ms: int, instance: str) -> OffsetAndMetadata:
         """The commit that moves nothing beyond ``start`` and says that records up to ``handled`` are handled,
