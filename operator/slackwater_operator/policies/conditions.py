@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from slackwater_operator.model.group import GROUP_UNKNOWN, GroupView
 from slackwater_operator.policies.scaling.types import AWAITS_REVISION, ScalingDecision
-from slackwater_operator.policies.stalls import HOT, IDLE, MARKERS, SPARE, STUCK, Stall
+from slackwater_operator.policies.stalls import HOT, IDLE, MARKERS, SPARE, STUCK, UNASSIGNED, Stall
 
 TYPES = (
     "Ready",
@@ -364,6 +364,9 @@ def _stuck(observed: ConditionsInput) -> _Verdict:
     stuck = _stall(observed, STUCK)
     if stuck is not None:
         return _Verdict(_TRUE, "StuckConsumer", stuck.message)
+    unassigned = _stall(observed, UNASSIGNED)
+    if unassigned is not None:
+        return _Verdict(_TRUE, "PartitionsUnassigned", unassigned.message)
     if observed.group is None:
         return _Verdict(_UNKNOWN, "GroupUnknown", GROUP_UNKNOWN)
     for kind, reason in ((MARKERS, "TransactionMarkers"), (IDLE, "TopicIdle")):

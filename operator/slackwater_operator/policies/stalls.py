@@ -1,5 +1,5 @@
-"""Detects lack of progress over several observations: stuck consumers, hot partitions, idle topics, idle
-members.
+"""Detects lack of progress over several observations: stuck consumers, partitions without an owner, hot
+partitions, idle topics, idle members.
 
 Nothing is judged during a rebalance, or from unknown values. All times begin anew afterwards.
 """
@@ -16,6 +16,7 @@ from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.model.wording import enumerated
 
 STUCK = "stuck"
+UNASSIGNED = "unassigned"
 HOT = "hot"
 IDLE = "idle"
 SPARE = "spare"
@@ -24,6 +25,9 @@ MARKERS = "markers"
 STUCK_AFTER_MS = 300_000
 """How long a partition with lag may go without a commit: max.poll.interval.ms by its default, since the
 group's own says how long one batch may take."""
+UNASSIGNED_AFTER_MS = 600_000
+"""How long a partition of a Stable group may have no owner: twice metadata.max.age.ms by its default, in which
+a leader of the classic protocol finds new partitions."""
 HOT_AFTER_MS = 60_000
 """How long a partition must ask for more than one worker."""
 IDLE_AFTER_MS = 300_000
@@ -38,7 +42,8 @@ class Stall:
     """A lack of progress.
 
     Attributes:
-        kind: `stuck` (assigned, with lag, and no commit for long), `hot` (needs more than one worker),
+        kind: `stuck` (assigned, with lag, and no commit for long), `unassigned` (no member of a Stable group
+            has it), `hot` (needs more than one worker),
             `idle` (a topic without new records and without lag, which is no fault), `spare` (members without
             partitions: more workers than partitions), `markers` (a lag of one or two that remains while
             nothing is produced: transaction markers, which are not records).
@@ -58,17 +63,9 @@ class StallWatch:
     """Follows one group's partitions. In memory only: after a restart of the operator all times
     begin anew."""
 
-    def __init__(
-        self,
-        *,
-        stuck_after_ms: int = STUCK_AFTER_MS,
-        hot_after_ms: int = HOT_AFTER_MS,
-        idle_after_ms: int = IDLE_AFTER_MS,
-    ) -> None:
+    def __init__(self) -> None:
         """Starts without observations."""
-        self.stuck_after_ms = stuck_after_ms
-        self._hot_after_ms = hot_after_ms
-        self._idle_after_ms = idle_after_ms
+        self.stuck_after_ms = STUCK_AFTER_MS
         self._tracks: dict[TopicPartition, _Track] = {}
         self._group: GroupView | None = None
         self._judged = False
@@ -92,6 +89,7 @@ class StallWatch:
         if snapshot is None or not self._judged:
             for track in self._tracks.values():
                 track.begin(now_ms)
+                track.free_since_ms = None
             return
         self._partitions = len(snapshot.partitions)
         for gone in self._tracks.keys() - set(snapshot.partitions):
@@ -111,14 +109,22 @@ class StallWatch:
                 owners.get(partition, ""),
                 now_ms,
             )
-            track.heat(partition in hot and not every, now_ms)
+            track.free_since_ms = _since(track.free_since_ms, partition not in owners, now_ms)
+            track.hot_since_ms = _since(track.hot_since_ms, partition in hot and not every, now_ms)
 
     def stalls(self) -> tuple[Stall, ...]:
         """The lack of progress as of the last observation: at most one of each kind, in the order of
         `Stall.kind`."""
         if not self._judged:
             return ()
-        kinds = (self._stuck(), self._hot(), self._idle(), self._spare(), self._with_markers())
+        kinds = (
+            self._stuck(),
+            self._unassigned(),
+            self._hot(),
+            self._idle(),
+            self._spare(),
+            self._with_markers(),
+        )
         return tuple(stall for stall in kinds if stall is not None)
 
     def _stuck(self) -> Stall | None:
@@ -139,11 +145,26 @@ class StallWatch:
         )
         return Stall(STUCK, tuple(sorted(partitions)), members, reason)
 
+    def _unassigned(self) -> Stall | None:
+        partitions = [
+            partition
+            for partition, track in self._tracks.items()
+            if track.free_since_ms is not None and self._now_ms - track.free_since_ms >= UNASSIGNED_AFTER_MS
+        ]
+        if not partitions:
+            return None
+        reason = (
+            f"{_listed(partitions)} is assigned to no member, though the group has been Stable for more than "
+            f"{duration(UNASSIGNED_AFTER_MS)}; check that all its members subscribe to the topic and may "
+            "describe it, and restart one worker: the group is then assigned anew"
+        )
+        return Stall(UNASSIGNED, tuple(sorted(partitions)), (), reason)
+
     def _hot(self) -> Stall | None:
         partitions = [
             partition
             for partition, track in self._tracks.items()
-            if track.hot_since_ms is not None and self._now_ms - track.hot_since_ms >= self._hot_after_ms
+            if track.hot_since_ms is not None and self._now_ms - track.hot_since_ms >= HOT_AFTER_MS
         ]
         if not partitions:
             return None
@@ -158,7 +179,7 @@ class StallWatch:
         busy = {
             partition.topic
             for partition, track in self._tracks.items()
-            if track.lag != 0 or self._now_ms - track.produced_ms < self._idle_after_ms
+            if track.lag != 0 or self._now_ms - track.produced_ms < IDLE_AFTER_MS
         }
         partitions = [partition for partition in self._tracks if partition.topic not in busy]
         if not partitions:
@@ -207,6 +228,7 @@ class _Track:
     owner: str = ""
     moved_ms: int = field(init=False)
     produced_ms: int = field(init=False)
+    free_since_ms: int | None = None
     hot_since_ms: int | None = None
 
     def __post_init__(self) -> None:
@@ -235,15 +257,18 @@ class _Track:
                 self.moved_ms = now_ms
         self.end, self.position, self.owner = end, position, owner
 
-    def heat(self, hot: bool, now_ms: int) -> None:
-        """Notes whether it needs more than one worker."""
-        self.hot_since_ms = (self.hot_since_ms if self.hot_since_ms is not None else now_ms) if hot else None
-
     def markers(self, now_ms: int, after_ms: int) -> bool:
         """Whether its lag is of the kind that transaction markers leave."""
         lag = self.lag
         still = now_ms - max(self.moved_ms, self.produced_ms) >= after_ms
         return lag is not None and 0 < lag <= _MARKERS and still
+
+
+def _since(before_ms: int | None, holds: bool, now_ms: int) -> int | None:
+    """Since when something holds, which until now held since `before_ms`; None: it does not."""
+    if not holds:
+        return None
+    return now_ms if before_ms is None else before_ms
 
 
 def _listed(partitions: Collection[TopicPartition]) -> str:

@@ -38,7 +38,7 @@ from slackwater_operator.policies.scaling.types import (
     ScalingInput,
     ScalingPolicy,
 )
-from slackwater_operator.policies.stalls import HOT, IDLE, MARKERS, SPARE, STUCK, Stall, StallWatch
+from slackwater_operator.policies.stalls import HOT, IDLE, MARKERS, SPARE, STUCK, UNASSIGNED, Stall, StallWatch
 
 NOW = 1_795_000_000_000
 MINUTE = 60_000
@@ -105,9 +105,17 @@ def test_a_consumer_is_not_stuck_when_something_happened_meanwhile(between: Kafk
     assert STUCK in kinds((0, BEHIND), (MINUTE, between), (2 * MINUTE, BEHIND), (7 * MINUTE, LATER))
 
 
-def test_a_partition_that_nobody_has_is_not_stuck() -> None:
+def test_a_partition_that_nobody_has_is_not_stuck_but_unassigned() -> None:
     free = kafka_snapshot((900, 100), (5, 5), group("Stable", (T1,)))
-    assert STUCK not in kinds((0, free), (5 * MINUTE, free))
+    moving = replace(free, group=group("PreparingRebalance", (T1,)))
+    found = stalls((0, free), (10 * MINUTE, free))
+    assert [(stall.kind, stall.partitions) for stall in found] == [(UNASSIGNED, (T0,))]
+    unread = replace(free, positions={T1: 5})
+    assert UNASSIGNED in kinds((0, unread), (5 * MINUTE, unread), (10 * MINUTE, unread))
+    for between in (free, moving, kafka_snapshot((900, 100), (5, 5))):
+        seen = kinds((0, free), (MINUTE, between), (10 * MINUTE - 1, free))
+        assert UNASSIGNED not in seen
+        assert (UNASSIGNED in kinds((0, free), (MINUTE, between), (10 * MINUTE, free))) == (between is free)
 
 
 @pytest.mark.parametrize(("lag", "markers"), [(1, True), (2, True), (3, False)])
@@ -286,6 +294,7 @@ STOPPED: dict[str, Any] = {"rollout_phase": "Stopped", "rollout_reason": "w-1 di
         ({"lag_known": False}, "SkewLimited", "Unknown", "LagUnknown"),
         ({"stalls": (Stall(HOT, (T0,), (), "t-0"),)}, "SkewLimited", "True", "HotPartition"),
         ({"stalls": (Stall(STUCK, (T0,), (), "t-0"),)}, "Stuck", "True", "StuckConsumer"),
+        ({"stalls": (Stall(UNASSIGNED, (T0,), (), "t-0"),)}, "Stuck", "True", "PartitionsUnassigned"),
         ({"stalls": (Stall(MARKERS, (T0,), (), "t-0"),)}, "Stuck", "False", "TransactionMarkers"),
         ({"stalls": (Stall(IDLE, (T0,), (), "t"),)}, "Stuck", "False", "TopicIdle"),
         ({"kafka_away_ms": 2 * MINUTE}, "Degraded", "True", "KafkaUnreachable"),
