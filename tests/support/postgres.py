@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.support.processes import ServerProcess, reserve_ports
-from tests.support.waiting import HANG_S
+from tests.support.waiting import HANG_S, wait_until
 
 _DEBIAN = Path("/usr/lib/postgresql")
 _PROGRAMS = ("initdb", "postgres", "pg_isready", "psql")
@@ -232,3 +232,9 @@ class PostgresDatabase:
     def places(self, table: str = "public.flights") -> Counter[tuple[int, int]]:
         """How many rows a table has of each (partition, offset)."""
         return Counter((p, o) for p, o in self.rows(f'select "partition", "offset" from {table}'))
+
+    def await_lock(self) -> None:
+        """Waits until a transaction waits for a lock."""
+        query = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = %s"
+        with self.connection() as watching:
+            wait_until(lambda: watching.execute(query, (self.name,)).fetchone()[0], "a wait for a lock")

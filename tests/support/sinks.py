@@ -22,7 +22,7 @@ OLD, NEW = "nxyNPlt6TCGPAAEjRWeJqw", "-_xyNPlt6TCGPAAEjRWeJq"
 KEYS = 3
 MODES: dict[str, dict[str, Any]] = {
     "append": {},
-    "upsert": {"mode": "upsert", "key": ["partition", "key"]},
+    "changes": {"mode": "changes", "key": ["partition", "key"]},
     "merge": {
         "mode": "merge",
         "key": ["partition", "key"],
@@ -51,21 +51,27 @@ def mode_rows(offsets: Sequence[int], partition: int, mode: str) -> pa.Table:
     keys = pa.array([offset % KEYS for offset in offsets], pa.int32())
     if mode == "merge":
         return rows(offsets, partition, key=keys, total=values, least=values, most=values)
-    return rows(offsets, partition, key=keys, value=values)
+    operations = pa.array(["delete" if _deletes(offset) else None for offset in offsets], pa.string())
+    given = {"_op": operations} if mode == "changes" else {}
+    return rows(offsets, partition, key=keys, value=values, **given)
+
+
+def _deletes(offset: int) -> bool:
+    return offset % 4 == 1
 
 
 def mode_table(mode: str, records: int) -> list[tuple[int, ...]]:
     """What the table holds of ``records`` of each partition, sorted.
 
-    In mode ``upsert`` partition, key, value and offset; in mode ``merge`` partition, key, total, least, most
+    In mode ``changes`` partition, key, value and offset; in mode ``merge`` partition, key, total, least, most
     and records; otherwise partition and offset.
     """
     places: list[tuple[int, ...]] = [(p, offset) for p in (0, 1) for offset in range(records)]
     by_key: dict[tuple[int, int], list[int]] = {}
     for partition, offset in places:
         by_key.setdefault((partition, offset % KEYS), []).append(offset)
-    if mode == "upsert":
-        return sorted((*key, max(of), max(of)) for key, of in by_key.items())
+    if mode == "changes":
+        return sorted((*key, max(of), max(of)) for key, of in by_key.items() if not _deletes(max(of)))
     if mode == "merge":
         return sorted((*key, sum(of), min(of), max(of), len(of)) for key, of in by_key.items())
     return places

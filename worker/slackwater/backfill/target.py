@@ -119,6 +119,7 @@ def check_overlap(
     what = {
         "append": "its rows of these records would be there twice",
         "upsert": "older records would replace the rows of newer ones",
+        "changes": "older records would bring back rows that newer ones have deleted",
         "merge": "records would be added up twice",
     }[sink.mode]
     raise ConfigError(

@@ -158,6 +158,7 @@ def _table(config: WorkerConfig) -> TypedSink:
             mode=sink.mode,
             key=sink.key,
             aggregates=sink.aggregates,
+            version=sink.version,
             partition_by=sink.partition_by,
             new_columns=new_columns,
         )
@@ -181,6 +182,7 @@ def _table(config: WorkerConfig) -> TypedSink:
             mode=sink.mode,
             key=sink.key,
             aggregates=sink.aggregates,
+            version=sink.version,
             new_columns=new_columns,
         )
     from slackwater.pipeline.sinks.parquet.sink import ParquetSink

@@ -29,6 +29,7 @@ UPSERT = {**POSTGRES, "mode": "upsert", "key": ["id"]}
 CUSTOM = {"format": "custom", "implementation": "flights.sqlite:SqliteSink"}
 TOPIC = {"format": "kafka", "topic": "flights.delayed"}
 ORC = {"format": "spark", "sparkFormat": "orc"}
+CHANGES = {**UPSERT, "mode": "changes"}
 MERGE = {**UPSERT, "mode": "merge", "aggregates": {"n": "count"}}
 TRACES: dict[str, Any] = {"spec/telemetry/traces": {}}
 NONE: dict[str, Any] = {}
@@ -113,6 +114,10 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.pipeline.sink.options": (DELTA, {**DELTA, "spec/pipeline/sink/options": {"AWS_REGION": "eu"}}),
     "spec.pipeline.sink.partitionBy": (NONE, {"spec/pipeline/sink/partitionBy": ["day"]}),
     "spec.pipeline.sink.mode": ({"spec/pipeline/sink": POSTGRES}, {"spec/pipeline/sink": UPSERT}),
+    "spec.pipeline.sink.version": (
+        {"spec/pipeline/sink": CHANGES},
+        {"spec/pipeline/sink": {**CHANGES, "version": "lsn"}},
+    ),
     "spec.pipeline.sink.key": (
         {"spec/pipeline/sink": UPSERT},
         {"spec/pipeline/sink": {**UPSERT, "key": ["id", "day"]}},

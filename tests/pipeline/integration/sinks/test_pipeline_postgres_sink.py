@@ -38,7 +38,6 @@ from tests.support.sinks import (
     put,
     rows,
 )
-from tests.support.waiting import wait_until
 
 RECORDS = 8
 """Of each partition."""
@@ -62,7 +61,7 @@ def check(database: PostgresDatabase, mode: str, table: str = "public.flights") 
     if mode == "append":
         assert database.places(table) == Counter(mode_table(mode, RECORDS))
         return
-    columns = 'value, "offset"' if mode == "upsert" else "total, least, most, records"
+    columns = 'value, "offset"' if mode == "changes" else "total, least, most, records"
     stored = database.rows(f'select "partition", key, {columns} from {table}')
     assert sorted(stored) == mode_table(mode, RECORDS)
 
@@ -73,13 +72,6 @@ def writes(mode: str) -> Callable[..., None]:
 
 stage = partial(sinks.stage, records=RECORDS)
 C = TopicPartition("flights", 9)
-
-
-def await_lock(database: PostgresDatabase) -> None:
-    """Waits until a transaction in the database waits for a lock."""
-    query = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = %s"
-    with database.connection() as watching:
-        wait_until(lambda: watching.execute(query, (database.name,)).fetchone()[0], "a wait for a lock")
 
 
 def each_mode(quick: str) -> pytest.MarkDecorator:
@@ -118,7 +110,7 @@ def test_of_two_writers_of_the_first_batch_one_is_refused(database: PostgresData
 
     def waits(_: Steps) -> None:
         other.start()
-        await_lock(database)
+        database.await_lock()
 
     with Steps(1, waits, after=False).watching([(psycopg.Connection, "commit")]):
         staged[0].publish()
@@ -155,7 +147,7 @@ def test_a_commit_that_is_made_while_it_is_tried_again_is_recognised(
 
     def is_lost(lost: psycopg.Connection[Any]) -> None:
         def carry_out() -> None:
-            await_lock(database)
+            database.await_lock()
             commit(lost)
 
         monkeypatch.setattr(psycopg.Connection, "commit", commit)

@@ -44,7 +44,7 @@ from tests.support.sinks import (
 
 RECORDS = 8
 """Of each partition."""
-KEYED = ["upsert", "merge"]
+KEYED = ["changes", "merge"]
 stage = partial(sinks.stage, records=RECORDS)
 
 
@@ -64,7 +64,7 @@ def writes(mode: str) -> Callable[..., None]:
 
 def check(folder: Path, mode: str) -> None:
     """Whether the table holds each record once: as a computation over all of them says."""
-    value = ("value", "offset") if mode == "upsert" else ("total", "least", "most", "records")
+    value = ("value", "offset") if mode == "changes" else ("total", "least", "most", "records")
     stored = [tuple(row[name] for name in ("partition", "key", *value)) for row in DeltaFolder(folder).rows()]
     assert sorted(stored) == mode_table(mode, RECORDS)
 
@@ -117,8 +117,8 @@ def test_a_key_that_two_workers_write_at_once_is_there_once(
             put(first, rows([1], **values), 1)
         assert [type(outcome) for outcome in outcomes] == [type(None), CommitFailedError, type(None)]
         row = stored(folder)[days[1]]
-        assert row["partition" if mode == "upsert" else "records"] == (
-            0 if mode == "upsert" else 2 + at_first
+        assert row["partition" if mode == "changes" else "records"] == (
+            0 if mode == "changes" else 2 + at_first
         )
         assert marks(first) == {A: 2, B: 1}
 
@@ -150,8 +150,8 @@ def test_a_commit_of_another_process_in_between_is_borne(
 def test_others_that_come_first_each_time_end_the_tries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink = made(tmp_path, "upsert")
-    put(sink, mode_rows([0], 0, "upsert"), 0)
+    sink = made(tmp_path, "changes")
+    put(sink, mode_rows([0], 0, "changes"), 0)
     tries: list[int] = []
 
     def refused(_: TableMerger) -> None:
@@ -162,7 +162,7 @@ def test_others_that_come_first_each_time_end_the_tries(
     with pytest.raises(
         SinkError, match=r"other commits came first 50 times .*; use fewer workers or a longer"
     ):
-        put(sink, mode_rows([1], 0, "upsert"), 1)
+        put(sink, mode_rows([1], 0, "changes"), 1)
     assert len(tries) == 50
     assert marks(sink)[A] == 1
 

@@ -1,4 +1,4 @@
-"""What the rows of a batch do to a table: they are appended, replace others, or are added up."""
+"""What the rows of a batch do to a table: they are appended, replace or delete others, or are added up."""
 
 from __future__ import annotations
 
@@ -18,22 +18,27 @@ class WriteMode:
     """``sink.mode``.
 
     Attributes:
-        name: ``append``, ``upsert`` or ``merge``.
+        name: ``append``, ``upsert``, ``changes`` or ``merge``.
         key: the columns by which rows are the same; empty in mode ``append``.
         aggregates: how each other column is added up; empty but in mode ``merge``.
+        version: in mode ``changes``, the column that says which of two rows is newer; empty: the later one.
     """
 
     name: str = "append"
     key: tuple[str, ...] = ()
     aggregates: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
 
     @classmethod
-    def of(cls, name: str, key: Sequence[str], aggregates: Mapping[str, str] | None) -> WriteMode:
+    def of(
+        cls, name: str, key: Sequence[str], aggregates: Mapping[str, str] | None, version: str
+    ) -> WriteMode:
         """From the settings of the sink; those that are not for the mode are left out."""
         return cls(
             name,
             () if name == "append" else tuple(key),
             dict(aggregates or {}) if name == "merge" else {},
+            version if name == "changes" else "",
         )
 
     @property
@@ -41,19 +46,32 @@ class WriteMode:
         """Whether rows are added to others, so that none is written as the handler gave it."""
         return self.name == "merge"
 
+    @property
+    def replaces(self) -> bool:
+        """Whether a row takes the place of another."""
+        return self.name in ("upsert", "changes")
+
+    @property
+    def deletes(self) -> bool:
+        """Whether rows can delete others, so that each says what it does."""
+        return self.name == "changes"
+
     def check(self, rows: pa.Table) -> None:
-        """Raises RecordsError where a row has no value in a column of the key."""
+        """Raises RecordsError where a row has no value in a column of the key, or no version."""
         if not rows.num_rows:
             return
-        for name in self.key:
+        needed = [(name, "sink.key") for name in self.key]
+        if self.version:
+            needed.append((self.version, "sink.version"))
+        for name, setting in needed:
             at = rows.schema.get_field_index(name)
             if at < 0:
                 raise RecordsError(
-                    f"the rows have no column {name}, which sink.key names (they have: "
+                    f"the rows have no column {name}, which {setting} names (they have: "
                     f"{', '.join(rows.column_names)})"
                 )
             if rows.column(at).null_count:
-                raise RecordsError(f"a row has no value in the column {name}, which sink.key names")
+                raise RecordsError(f"a row has no value in the column {name}, which {setting} names")
 
     def refuse_rewind(self, table: str, setting: str) -> None:
         """Raises SinkError if rows change others. ``setting``: of the configuration that names ``table``."""
@@ -65,8 +83,9 @@ class WriteMode:
             )
 
 
-def last_rows(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The last row of each key: by topic, partition and offset, and of one record's rows the last one.
+def last_rows(rows: pa.Table, key: Sequence[str], version: str = "") -> pa.Table:
+    """The last row of each key: by version, if there is one, topic, partition and offset, and of one record's
+    rows the last one.
 
     The columns of the key have types by which Arrow groups: no lists, structs and maps.
     """
@@ -74,7 +93,8 @@ def last_rows(rows: pa.Table, key: Sequence[str]) -> pa.Table:
 
     if not rows.num_rows:
         return rows
-    ordered = rows.sort_by([(name, "ascending") for name in PLACE_COLUMNS])  # Stable.
+    order = ([version] if version else []) + list(PLACE_COLUMNS)
+    ordered = rows.sort_by([(name, "ascending") for name in order])  # Stable.
     keys = ordered.select(key).rename_columns([f"key {number}" for number in range(len(key))])
     numbered = keys.append_column("at", pa.array(range(rows.num_rows), pa.int64()))
     last = numbered.group_by(keys.column_names, use_threads=False).aggregate([("at", "max")])

@@ -16,9 +16,9 @@ _PLAIN = r"\S(.*\S)?"
 
 _SPARK_ELSEWHERE = "requires engine spark; remove it, or set engine to spark"
 _SPARK_SINK = "spark requires engine spark; set engine to spark, or choose another format"
-_BATCH_OR_UPSERT = (
-    "batch is not for sink.mode upsert, which needs the rows' positions; use mode merge or append, or "
-    "lineage record"
+_BATCH_OR_PLACES = (
+    "batch is not for sink.mode upsert and changes, which need the rows' positions; use mode merge or "
+    "append, or lineage record"
 )
 _BATCH_OR_AGE = "does not apply to lineage batch, whose batches are written one by one; remove it"
 
@@ -63,8 +63,8 @@ class PipelineConfig:
             ".sink.format",
         ),
         Rule(
-            "self.lineage != 'batch' || self.sink.mode != 'upsert'",
-            _BATCH_OR_UPSERT,
+            "self.lineage != 'batch' || !(self.sink.mode in ['upsert', 'changes'])",
+            _BATCH_OR_PLACES,
             ".lineage",
         ),
         Rule(
@@ -146,8 +146,8 @@ def pipeline_faults(pipeline: PipelineConfig) -> Iterator[tuple[str, str]]:
         yield "spark", _SPARK_ELSEWHERE
     if pipeline.engine != "spark" and pipeline.sink.format == "spark":
         yield "sink.format", _SPARK_SINK
-    if pipeline.lineage == "batch" and pipeline.sink.mode == "upsert":
-        yield "lineage", _BATCH_OR_UPSERT
+    if pipeline.lineage == "batch" and pipeline.sink.mode in ("upsert", "changes"):
+        yield "lineage", _BATCH_OR_PLACES
     if pipeline.lineage == "batch" and pipeline.sink.max_age_ms:
         yield "sink.max_age_ms", _BATCH_OR_AGE
 

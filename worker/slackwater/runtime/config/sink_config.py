@@ -20,7 +20,7 @@ FILES = ("parquet", "delta")
 TABLES = ("iceberg", "postgres")
 """Formats whose output has a name."""
 FORMATS = (*FILES, *TABLES, "custom", "kafka", "spark")
-MODES = ("append", "upsert", "merge")
+MODES = ("append", "upsert", "changes", "merge")
 FUNCTIONS = ("sum", "min", "max", "count")
 """How a column can be added up."""
 
@@ -189,18 +189,28 @@ class SinkConfig:
         "mode",
         fields.text(choices=MODES),
         "What rows do to the table, for formats delta and postgres: they are added (append), replace the row "
-        "with the same key (upsert), or are added up by key (merge).",
+        "with the same key (upsert), replace or delete it, as their column _op says (changes), or are added "
+        "up by key (merge).",
         default="append",
         only_with=(OnlyWith("format", ("delta", "postgres")),),
     )
     key: tuple[str, ...] = spec(
         "key",
         fields.text_list(fields.text(pattern=_COLUMN, example="id", max_length=255), at_most=10),
-        "The columns by which rows are the same, at most 10, for modes upsert and merge. With format "
-        "postgres the table must have a unique constraint on exactly these columns; a table that the first "
-        "batch creates has it.",
+        "The columns by which rows are the same, at most 10, for modes upsert, changes and merge. With "
+        "format postgres the table must have a unique constraint on exactly these columns; a table that the "
+        "first batch creates has it.",
         default=[],
-        only_with=(OnlyWith("mode", ("upsert", "merge"), required=True),),
+        only_with=(OnlyWith("mode", ("upsert", "changes", "merge"), required=True),),
+    )
+    version: str = spec(
+        "version",
+        fields.text(pattern=_COLUMN, example="lsn", max_length=255),
+        "For mode changes, the column that says which of two rows with the same key is newer: an integer, a "
+        "decimal, a date or a timestamp, such as a position in the source's log. A row changes nothing where "
+        "the table's row has a greater value. Without it, the row that is written later counts.",
+        absent="",
+        only_with=(OnlyWith("mode", ("changes",)),),
     )
     aggregates: dict[str, str] = spec(
         "aggregates",

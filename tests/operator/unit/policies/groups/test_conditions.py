@@ -38,7 +38,16 @@ from slackwater_operator.policies.scaling.types import (
     ScalingInput,
     ScalingPolicy,
 )
-from slackwater_operator.policies.stalls import HOT, IDLE, MARKERS, SPARE, STUCK, UNASSIGNED, Stall, StallWatch
+from slackwater_operator.policies.stalls import (
+    HOT,
+    IDLE,
+    MARKERS,
+    SPARE,
+    STUCK,
+    UNASSIGNED,
+    Stall,
+    StallWatch,
+)
 
 NOW = 1_795_000_000_000
 MINUTE = 60_000

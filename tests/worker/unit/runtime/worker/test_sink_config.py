@@ -66,6 +66,8 @@ def test_each_format_needs_its_output(format_: str) -> None:
         ({"mode": "upsert"}, "key"),
         ({"key": ["k"]}, "key"),
         ({"mode": "merge", "key": ["k"]}, "aggregates"),
+        ({"mode": "changes", "key": ["k"], "version": "v"}, ""),
+        ({"mode": "upsert", "key": ["k"], "version": "v"}, "version"),
         ({"aggregates": {"n": "sum"}}, "aggregates"),
         ({**MERGE, "aggregates": {"k": "sum"}}, "aggregates"),
         ({**MERGE, "aggregates": {"n": "avg"}}, "aggregates"),

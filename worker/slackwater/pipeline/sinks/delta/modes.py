@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from slackwater.pipeline.sinks import changes
 from slackwater.pipeline.sinks.aggregates import added_up, addends, sum_fits
 from slackwater.pipeline.sinks.delta.constraints import quoted
 from slackwater.pipeline.sinks.delta.table import SOURCE, TARGET, MarkedDeltaTable
@@ -30,8 +31,11 @@ def typed_rows(mode: WriteMode, rows: pa.Table) -> pa.Table:
             if name in rows.column_names and name not in made.column_names:
                 made = made.append_column(name, rows.column(name))
         rows = made
+    if mode.deletes:
+        rows = changes.marked(rows, mode.key, mode.version)
     typed = with_delta_types(rows)
     check_key_types(typed.schema, mode.key)
+    changes.check_version_type(typed.schema, mode.version)
     return typed
 
 
@@ -64,27 +68,36 @@ def write(
         return
     if mode.adds_up:
         rows = _written(mode, rows)  # fitted rows also have the table's other columns
-        changes = _changes(mode, table, rows)
+        assignments = _assignments(mode, table, rows)
     else:
-        rows = last_rows(rows, mode.key)
-        changes = {name: f"{SOURCE}.{quoted(name)}" for name in rows.column_names if name not in mode.key}
-    table.merge(rows, mode.key, changes, versions, commit)
+        rows = last_rows(rows, mode.key, mode.version)
+        own = {*mode.key, *([changes.OP] if mode.deletes else [])}
+        assignments = {name: f"{SOURCE}.{quoted(name)}" for name in rows.column_names if name not in own}
+    table.merge(
+        rows,
+        mode.key,
+        assignments,
+        versions,
+        commit,
+        deletes=changes.OP if mode.deletes else "",
+        version=mode.version,
+    )
 
 
 def check(mode: WriteMode, table: MarkedDeltaTable, typed: pa.Table, fitted: pa.Table) -> None:
     """Raises RecordsError where the table does not take the rows, or what ``table`` raises."""
     if not mode.adds_up:
-        table.check(fitted)
+        table.check(changes.upserts(fitted) if mode.deletes else fitted)
         return
     for rows in (typed, fitted):  # a row that alone breaks a rule is named
-        table.check_merged(rows, mode.key, _changes(mode, table, rows))
+        table.check_merged(rows, mode.key, _assignments(mode, table, rows))
 
 
 def _written(mode: WriteMode, rows: pa.Table) -> pa.Table:
     return rows.select([name for name in rows.column_names if name in {*mode.key, *mode.aggregates}])
 
 
-def _changes(mode: WriteMode, table: MarkedDeltaTable, rows: pa.Table) -> dict[str, str]:
+def _assignments(mode: WriteMode, table: MarkedDeltaTable, rows: pa.Table) -> dict[str, str]:
     kept = set() if table.schema is None else set(table.schema.names)
     return {
         name: _added(name, rows.schema.field(name).type, function)

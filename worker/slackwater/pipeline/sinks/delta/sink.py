@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from slackwater import extras
+from slackwater.pipeline.sinks import changes
 from slackwater.pipeline.sinks.delta import modes
 from slackwater.pipeline.sinks.delta.constraints import generated
 from slackwater.pipeline.sinks.delta.marks import versions_of
@@ -68,6 +69,7 @@ def delta_sink(
     mode: str = "append",
     key: Sequence[str] = (),
     aggregates: Mapping[str, str] | None = None,
+    version: str = "",
     partition_by: Sequence[str] = (),
     new_columns: bool = True,
 ) -> TableSink:
@@ -77,9 +79,10 @@ def delta_sink(
         group_id: the consumer group; each group has marks of its own in the table.
         path: a local folder, ``file:///...``, or an address such as ``s3://bucket/key``.
         options: storage options of deltalake. What they lack comes from the environment.
-        mode: ``append``, ``upsert`` or ``merge``.
-        key: for upsert and merge, the columns by which rows are the same.
+        mode: ``append``, ``upsert``, ``changes`` or ``merge``.
+        key: but for append, the columns by which rows are the same.
         aggregates: for merge, how each other column is added up: sum, min, max, count.
+        version: for changes, the column that says which of two rows is newer; empty: the later one.
         partition_by: the table's partition columns; empty: those that the table has, or none.
         new_columns: whether columns that the table lacks are added to it.
 
@@ -91,7 +94,7 @@ def delta_sink(
         # Until the batch is committed, they say which partition a row is of.
         raise ConfigError("cannot be a count: choose another name", field=f"sink.aggregates.{counted[0]}")
     store = DeltaStore(path, options or {})
-    chosen = WriteMode.of(mode, key, aggregates)
+    chosen = WriteMode.of(mode, key, aggregates, version)
     return TableSink(
         group_id, DeltaTarget(group_id, store, chosen, list(partition_by), new_columns=new_columns)
     )
@@ -126,27 +129,36 @@ class DeltaTarget:
         staged.refuse_missing([name for name in by if name not in staged.names])
         if staged.prepared is None:
             staged.prepared = modes.reduced_rows(self.mode, staged.rows)
-        rows = self._held(staged, kept, new_columns=self._new_columns and self.table.takes_columns)
+        rows = self._held(staged, kept)
         check_names(list(rows.schema), () if kept is None else kept.names)
         if kept is None and rows.num_rows:
             check_partition_columns(rows.schema, by)
         check_key_types(rows.schema, self.mode.key)
+        changes.check_version_type(rows.schema, self.mode.version)
         if rows.num_rows and by:
             check_texts(rows, by)
             for values, _ in groups([partition_texts(rows.column(name)) for name in by], by):
                 check_path(f"{self.place.address}/{folder_of(by, values)}/{LONGEST_FILE_NAME}")
         return rows
 
-    def _held(self, staged: StagedRows, kept: pa.Schema | None, *, new_columns: bool) -> pa.Table:
-        if kept is None:
-            return fit(staged.prepared, None)
-        columns = without_rules(kept)
-        if self.mode.adds_up:
+    def _held(self, staged: StagedRows, kept: pa.Schema | None) -> pa.Table:
+        columns = None if kept is None else without_rules(kept)
+        new_columns = self._new_columns and self.table.takes_columns
+
+        def to_table(rows: pa.Table) -> pa.Table:
+            return fit(rows, columns, new_columns=new_columns)
+
+        if self.mode.deletes:
+            rows = changes.beside(staged.prepared, to_table)
+        else:
             try:
-                return fit(staged.prepared, columns, new_columns=new_columns)
-            except RecordsError as exc:  # of a sum, and so of no single record
-                raise RecordsError(str(exc)) from None
-        rows = fit(staged.prepared, columns, new_columns=new_columns)
+                rows = to_table(staged.prepared)
+            except RecordsError as exc:
+                if self.mode.adds_up:  # the error is of a sum, and so of no single record
+                    raise RecordsError(str(exc)) from None
+                raise
+        if kept is None or self.mode.adds_up:
+            return rows
         computed = [field.name for field in kept if generated(field) and field.name not in staged.names]
         if computed and self.mode.key:
             raise ConfigError(
@@ -154,13 +166,16 @@ class DeltaTarget:
                 f"{self.place.address} where it updates rows: give it in the handler, or use append",
                 field="sink.mode",
             )
-        check_not_null(rows, kept, "NOT NULL in the table")
+        written = changes.upserts(rows) if self.mode.deletes else rows
+        check_not_null(written, kept, "NOT NULL in the table")
         return rows.drop_columns(computed)
 
     def check(self, staged: StagedRows, fitted: pa.Table) -> None:
         modes.check(self.mode, self.table, staged.rows, fitted)
 
     def create(self, rows: pa.Table) -> bool:
+        if self.mode.deletes:
+            rows = rows.drop_columns(changes.OP)
         if not rows.num_columns or not {*self.by, *self.mode.key} <= set(rows.column_names):
             return False
         self.table.create(rows.schema, self.by)

@@ -190,35 +190,53 @@ class MarkedDeltaTable:
         changes: Mapping[str, str],
         versions: Mapping[str, int],
         batch: str,
+        *,
+        deletes: str = "",
+        version: str = "",
     ) -> None:
         """One commit: each of ``rows`` changes the row with the same key or, where there is none, is added;
         and the versions of transactions. ``rows`` have each key once.
 
-        ``changes``: SQL expressions by column. Raises CommitFailedError after any other commit since the last
-        :meth:`refresh`.
+        Raises CommitFailedError after any other commit since the last :meth:`refresh`.
+
+        Args:
+            rows: the rows of the batch.
+            key: the columns by which rows are the same.
+            changes: SQL expressions by column.
+            versions: the versions of transactions.
+            batch: the id of the commit.
+            deletes: a column of booleans, which the table does not get: a row where it is true deletes the
+                one with the same key.
+            version: a column: a row of the table that has a greater value stays as it is.
         """
         table = self._existing()
         if not rows.num_rows:
             self.append(None, versions, batch)
             return
         before, names = table.version(), table.schema().to_arrow().names
+        columns = [name for name in rows.column_names if name != deletes]
         merger = table.merge(
             rows,
             _same(key),
             source_alias=SOURCE,
             target_alias=TARGET,
-            merge_schema=not set(rows.column_names) <= set(names),
+            merge_schema=not set(columns) <= set(names),
             # With the least and greatest keys, which it reads from all rows beforehand, files are left out.
             streamed_exec=False,
             # deltalake 1.6 does not see that two commits have added the same key, if that is a timestamp
             # without time zone, with microseconds: it must not try again by itself.
             **self._options(versions, batch, tries=0),
         )
+        of_table, of_row = (f"{alias}.{quoted(version)}" for alias in (TARGET, SOURCE))
+        is_newer = f"({of_table} IS NULL OR {of_row} >= {of_table})" if version in names else "TRUE"
+        goes = f"{SOURCE}.{quoted(deletes)}" if deletes else "FALSE"
+        if deletes:
+            merger.when_matched_delete(f"{goes} AND {is_newer}")
         if changes:
-            merger.when_matched_update({quoted(name): change for name, change in changes.items()})
-        merger.when_not_matched_insert(
-            {quoted(name): f"{SOURCE}.{quoted(name)}" for name in rows.column_names}
-        ).execute()
+            assignments = {quoted(name): change for name, change in changes.items()}
+            merger.when_matched_update(assignments, f"NOT {goes} AND {is_newer}")
+        values = {quoted(name): f"{SOURCE}.{quoted(name)}" for name in columns}
+        merger.when_not_matched_insert(values, f"NOT {goes}").execute()
         if table.version() == before:  # No row was added, there is nothing to change, and no commit made.
             self.append(None, versions, batch)
             return

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from slackwater.pipeline.sinks.aggregates import added_up, addends, sum_fits
+from slackwater.pipeline.sinks.changes import OP, marked
 from slackwater.pipeline.sinks.modes import WriteMode
 from slackwater.pipeline.sinks.postgres.table import TableName, identifiers
 from slackwater.runtime.interfaces import PLACE_COLUMNS
@@ -15,12 +16,14 @@ if TYPE_CHECKING:
     from psycopg import sql
 
 ORDER = "slackwater order"
-"""A column of the temporary table in mode ``upsert``: the row's place in the batch."""
+"""A column of the temporary table in modes ``upsert`` and ``changes``: the row's place in the batch."""
 
 
 def prepared(mode: WriteMode, rows: pa.Table) -> pa.Table:
     """The rows that are to be written for those of a handler. Raises RecordsError."""
     mode.check(rows)
+    if mode.deletes:
+        return marked(rows, mode.key, mode.version)
     if not mode.adds_up:
         return rows
     # Rows are added up here where that gives what PostgreSQL would give. It then adds up what is left, by its
@@ -30,13 +33,16 @@ def prepared(mode: WriteMode, rows: pa.Table) -> pa.Table:
     return added_up(made, mode.key, mode.aggregates) if made.num_rows and is_exact else made
 
 
-def insert(mode: WriteMode, table: TableName, source: sql.Composable, columns: Sequence[str]) -> sql.Composed:
-    """The statement that takes the rows over from the table ``source``, which has ``columns``."""
+def statements(
+    mode: WriteMode, table: TableName, source: sql.Composable, columns: Sequence[str]
+) -> list[sql.Composed]:
+    """The statements that take the rows over from the table ``source``, which has ``columns`` of the
+    target."""
     from psycopg import sql
 
     names, key = identifiers(columns), identifiers(mode.key)
     if not mode.key:
-        return sql.SQL("insert into {} ({}) select {} from {}").format(table.sql, names, names, source)
+        return [sql.SQL("insert into {} ({}) select {} from {}").format(table.sql, names, names, source)]
     if mode.adds_up:
         of = {name: mode.aggregates[name] for name in columns if name in mode.aggregates}
         sums = [
@@ -45,21 +51,60 @@ def insert(mode: WriteMode, table: TableName, source: sql.Composable, columns: S
         ]
         values = sql.SQL(", ").join([*map(sql.Identifier, mode.key), *sums])
         changes = [_assignment(name, function) for name, function in of.items()]
-        return sql.SQL(
-            "insert into {} as t ({}) select {} from {} group by {} order by {} on conflict ({}) do {}"
-        ).format(table.sql, identifiers([*mode.key, *of]), values, source, key, key, key, _action(changes))
-    # Of a batch's rows the last one counts, by offset within a partition.
-    places = sql.SQL(", ").join(
-        sql.SQL("{} desc").format(sql.Identifier(name)) for name in (*PLACE_COLUMNS, ORDER)
+        return [
+            sql.SQL(
+                "insert into {} as t ({}) select {} from {} group by {} order by {} on conflict ({}) do {}"
+            ).format(
+                table.sql, identifiers([*mode.key, *of]), values, source, key, key, key, _action(changes)
+            )
+        ]
+    # Of a batch's rows the last one counts: by version, if there is one, and by offset within a partition.
+    order = sql.SQL(", ").join(
+        sql.SQL("{} desc").format(sql.Identifier(name))
+        for name in ([mode.version] if mode.version else []) + [*PLACE_COLUMNS, ORDER]
     )
+    last = sql.SQL("select distinct on ({}) * from {} order by {}, {}").format(key, source, key, order)
     changes = [
         sql.SQL("{} = excluded.{}").format(sql.Identifier(name), sql.Identifier(name))
         for name in columns
         if name not in mode.key
     ]
-    return sql.SQL(
-        "insert into {} ({}) select distinct on ({}) {} from {} order by {}, {} on conflict ({}) do {}"
-    ).format(table.sql, names, key, names, source, key, places, key, _action(changes))
+    parts = {
+        "t": table.sql,
+        "names": names,
+        "key": key,
+        "last": last,
+        "action": _action(changes),
+        "goes": sql.SQL("s.{}").format(sql.Identifier(OP)) if mode.deletes else sql.SQL("false"),
+        "same": sql.SQL(" and ").join(
+            sql.SQL("t.{} = s.{}").format(sql.Identifier(name), sql.Identifier(name)) for name in mode.key
+        ),
+        "of_key": sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(name)) for name in mode.key),
+        "is_newer": _is_newer(mode.version, "s"),
+        "if_newer": sql.SQL("where {}").format(_is_newer(mode.version, "excluded"))
+        if changes
+        else sql.SQL(""),
+    }
+    insert = (
+        "insert into {t} as t ({names}) select {names} from ({last}) s where not {goes} order by {key} "
+        "on conflict ({key}) do {action} {if_newer}"
+    )
+    # Of two transactions that lock the rows of some keys in the order of the keys, one waits for the other.
+    lock = "select from {t} t join ({last}) s on {same} order by {of_key} for update of t"
+    delete = "delete from {t} t using ({last}) s where {same} and {goes} and {is_newer}"
+    texts = [lock, delete, insert] if mode.deletes else [insert]
+    return [sql.SQL(text).format(**parts) for text in texts]
+
+
+def _is_newer(version: str, row: str) -> sql.Composable:
+    """The condition that ``row`` has no version below that of the table's row."""
+    from psycopg import sql
+
+    if not version:
+        return sql.SQL("true")
+    return sql.SQL("(t.{v} is null or {row}.{v} >= t.{v})").format(
+        v=sql.Identifier(version), row=sql.SQL(row)
+    )
 
 
 def _is_exact(column: pa.ChunkedArray, function: str | None) -> bool:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from slackwater.pipeline.sinks.changes import OP, check_version_type
 from slackwater.pipeline.sinks.marks import GroupMarks, MarkKey, lowered
 from slackwater.pipeline.sinks.modes import WriteMode
 from slackwater.pipeline.sinks.postgres.connection import Database
@@ -53,9 +54,10 @@ class PostgresSink:
         group_id: the consumer group; each group has marks of its own.
         table: ``SCHEMA.TABLE``; the schema exists.
         options: connection parameters of libpq. What they lack comes from the environment.
-        mode: ``append``, ``upsert`` or ``merge``.
-        key: for upsert and merge, the columns by which rows are the same.
+        mode: ``append``, ``upsert``, ``changes`` or ``merge``.
+        key: but for append, the columns by which rows are the same.
         aggregates: for merge, how each other column is added up: sum, min, max, count.
+        version: for changes, the column that says which of two rows is newer; empty: the later one.
         new_columns: whether columns that the table lacks are added to it.
 
     Raises ConfigError for a name or an option that cannot be used, and where psycopg is not installed.
@@ -70,10 +72,11 @@ class PostgresSink:
         mode: str = "append",
         key: Sequence[str] = (),
         aggregates: Mapping[str, str] | None = None,
+        version: str = "",
         new_columns: bool = True,
     ) -> None:
         self._name = TableName.of(table)
-        self._mode = WriteMode.of(mode, key, aggregates)
+        self._mode = WriteMode.of(mode, key, aggregates, version)
         self._new_columns = new_columns
         self._group = GroupMarks(group_id, str(self._name), "sink.table")
         self._marks = Marks(self._name, group_id)
@@ -225,6 +228,7 @@ class PostgresSink:
         """Writes a mark, and a table if there is none, and rolls back. Returns where. Raises SinkError,
         ConfigError."""
         needed = "INSERT" if not self._mode.key else "INSERT, SELECT, UPDATE"
+        needed += ", DELETE" if self._mode.deletes else ""
 
         def work(cursor: psycopg.Cursor[Any]) -> bool:
             self._read(cursor)
@@ -293,7 +297,12 @@ class PostgresSink:
         if not staged.rows.num_rows:
             return Fitted(pa.table({}), {}, ())
         if staged.prepared is None:
-            staged.prepared = plain(prepared(self._mode, staged.rows))
-        return fitted(
-            staged.prepared, self._target, new_columns=self._new_columns, whole=self._mode.name == "upsert"
-        )
+            rows = prepared(self._mode, staged.rows)
+            deletes = rows.column(OP) if self._mode.deletes else None
+            staged.prepared = plain(rows.drop_columns(OP) if self._mode.deletes else rows), deletes
+        given, deletes = staged.prepared
+        batch = fitted(given, self._target, new_columns=self._new_columns, whole=self._mode.replaces)
+        if deletes is None:
+            return batch
+        check_version_type(batch.rows.schema, self._mode.version)
+        return Fitted(batch.rows.append_column(OP, deletes), {**batch.types, OP: "boolean"}, batch.added)

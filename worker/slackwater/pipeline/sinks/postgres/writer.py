@@ -7,9 +7,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from slackwater.pipeline.sinks.changes import OP
 from slackwater.pipeline.sinks.modes import WriteMode
 from slackwater.pipeline.sinks.postgres.errors import is_of_records, records_error
-from slackwater.pipeline.sinks.postgres.modes import ORDER, insert
+from slackwater.pipeline.sinks.postgres.modes import ORDER, statements
 from slackwater.pipeline.sinks.postgres.table import Fitted, TableName, add_columns, create, identifiers
 from slackwater.runtime.errors import RecordsError
 
@@ -48,7 +49,7 @@ class TableWriter:
         from psycopg import sql
 
         rows, types = fitted.rows, fitted.types
-        if self._mode.name == "upsert":
+        if self._mode.replaces:
             rows = rows.append_column(ORDER, pa.array(range(rows.num_rows), pa.int64()))
             types = {**types, ORDER: "bigint"}
         columns = [
@@ -63,8 +64,10 @@ class TableWriter:
 
     def take_over(self, cursor: psycopg.Cursor[Any], fitted: Fitted) -> None:
         """Writes what is in the temporary table to the target."""
+        columns = [name for name in fitted.rows.column_names if not self._mode.deletes or name != OP]
         with self._records_at_fault():
-            cursor.execute(insert(self._mode, self._name, _temporary(), fitted.rows.column_names))
+            for statement in statements(self._mode, self._name, _temporary(), columns):
+                cursor.execute(statement)
 
     def refused(self, cursor: psycopg.Cursor[Any], fitted: Fitted) -> dict[int, str]:
         """Writes the rows that the table takes, in a transaction that is to be rolled back. Returns the
