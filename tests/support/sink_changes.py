@@ -15,6 +15,7 @@ from slackwater.runtime.errors import HandlerError, RecordsError
 from slackwater.runtime.interfaces import Range, Sink
 from tests.support.sinks import OLD, A, B, marks, put, rows
 
+HOUR_MS = 3_600_000
 DAY = datetime.date(2026, 1, 1)
 VERSIONS: list[Any] = [
     [1, 2, 3],
@@ -96,6 +97,10 @@ class ChangesCases(ABC):
         put(sink, changes(("delete", 1, None), start=2), 2)
         put(sink, changes(("delete", 2, "as it was"), start=3).drop_columns("v"), 3)
         assert self.values() == {}
+        small, large = pa.array([1], pa.int16()), pa.array([1_000_000])
+        put(sink, changes((None, 3, "c"), start=4).append_column("small", small), 4)
+        put(sink, changes(("delete", 3, "c"), start=5).append_column("small", large), 5)
+        assert self.values() == {}
 
     @pytest.mark.parametrize("versions", VERSIONS, ids=lambda of: type(of[0]).__name__)
     def test_an_older_version_changes_nothing(self, versions: list[Any]) -> None:
@@ -121,9 +126,22 @@ class ChangesCases(ABC):
         put(self.made(version="version"), changes(("delete", 2, None, 1), start=3), 3)
         assert self.values() == {1: "c"}
 
-    def test_any_batches_leave_the_newest_of_each_key(self) -> None:
+    def test_a_late_change_does_not_bring_back_what_was_deleted(self) -> None:
+        settings = {"version": "version", "deleted_for_ms": HOUR_MS}
+        at = put(self.made(**settings), changes((None, 1, "a", 4), (None, 2, "b", 1)), 0)
+        at = put(self.made(**settings), changes(("delete", 1, None, 5), ("delete", 3, None, 5), start=at), at)
+        at = put(self.made(**settings), changes(("delete", 3, None, 2), ("delete", 2, "b", 0), start=at), at)
+        late = changes((None, 1, "late", 4), (None, 2, "B", 1), (None, 3, "late", 4), start=at)
+        at = put(self.made(**settings), late, at)
+        assert self.values() == {2: "B"}
+        put(self.made(**settings), changes((None, 1, "new", 5), (None, 3, "new", 6), start=at), at)
+        assert self.values() == {1: "new", 2: "B", 3: "new"}
+
+    @pytest.mark.parametrize("remembers", [False, True])
+    def test_any_batches_leave_the_newest_of_each_key(self, remembers: bool) -> None:
         rng, model = random.Random(5), dict[int, tuple[int, str | None]]()
-        sink, ends = self.made(version="version"), {A: 0, B: 0}
+        sink = self.made(version="version", deleted_for_ms=HOUR_MS * remembers)
+        ends = {A: 0, B: 0}
         for _ in range(12):
             tp = rng.choice([A, B])
             given: list[tuple[Any, ...]] = []
@@ -132,8 +150,8 @@ class ChangesCases(ABC):
                 given.append(("delete" if value is None else None, rng.randrange(4), value, rng.randrange(9)))
             for _, key, value, version in sorted(given, key=lambda row: row[3]):
                 before = model.get(key, (0, None))
-                # A row that is gone has no version any more.
-                if before[1] is None or version >= before[0]:
+                is_gone = before[1] is None and not remembers
+                if is_gone or version >= before[0]:
                     model[key] = (version, value)
             ends[tp] = put(sink, changes(*given, start=ends[tp], partition=tp.partition), ends[tp], tp)
             assert self.values() == {key: value for key, (_, value) in model.items() if value is not None}

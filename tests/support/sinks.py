@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import pyarrow as pa
+import pytest
+from deltalake.table import TableMerger
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.interfaces import Range, Sink, SinkFencedError
@@ -125,6 +127,27 @@ def write_all(
     while any(start < records for start in at.values()):
         stage(sink, at, rng.randrange(1, 9), records=records, make=make).publish()
         at = marks(sink)
+
+
+def once(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> list[BaseException | None]:
+    """Calls ``call`` when the next merge into a Delta table has been planned, before it
+    commits. Returns how each ended."""
+    execute, outcomes = TableMerger.execute, list[BaseException | None]()
+    pending = [call]
+
+    def watched(self: TableMerger) -> dict[str, Any]:
+        if pending:
+            pending.pop()()
+        try:
+            result = execute(self)
+        except BaseException as exc:
+            outcomes.append(exc)
+            raise
+        outcomes.append(None)
+        return result
+
+    monkeypatch.setattr(TableMerger, "execute", watched)
+    return outcomes
 
 
 def at_once(work: Callable[[T], object], arguments: Sequence[T]) -> None:

@@ -26,8 +26,8 @@ STUCK_AFTER_MS = 300_000
 """How long a partition with lag may go without a commit: max.poll.interval.ms by its default, since the
 group's own says how long one batch may take."""
 UNASSIGNED_AFTER_MS = 600_000
-"""How long a partition of a Stable group may have no owner: twice metadata.max.age.ms by its default, in which
-a leader of the classic protocol finds new partitions."""
+"""How long a partition of a Stable group may have no owner: twice metadata.max.age.ms by its default, in
+which a leader of the classic protocol finds new partitions."""
 HOT_AFTER_MS = 60_000
 """How long a partition must ask for more than one worker."""
 IDLE_AFTER_MS = 300_000

@@ -159,6 +159,7 @@ def _table(config: WorkerConfig) -> TypedSink:
             key=sink.key,
             aggregates=sink.aggregates,
             version=sink.version,
+            deleted_for_ms=sink.deleted_for_ms,
             partition_by=sink.partition_by,
             new_columns=new_columns,
         )
@@ -183,6 +184,7 @@ def _table(config: WorkerConfig) -> TypedSink:
             key=sink.key,
             aggregates=sink.aggregates,
             version=sink.version,
+            deleted_for_ms=sink.deleted_for_ms,
             new_columns=new_columns,
         )
     from slackwater.pipeline.sinks.parquet.sink import ParquetSink

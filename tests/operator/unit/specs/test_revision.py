@@ -118,6 +118,10 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"spec/pipeline/sink": CHANGES},
         {"spec/pipeline/sink": {**CHANGES, "version": "lsn"}},
     ),
+    "spec.pipeline.sink.deletedFor": (
+        {"spec/pipeline/sink": CHANGES},
+        {"spec/pipeline/sink": {**CHANGES, "deletedFor": "1h"}},
+    ),
     "spec.pipeline.sink.key": (
         {"spec/pipeline/sink": UPSERT},
         {"spec/pipeline/sink": {**UPSERT, "key": ["id", "day"]}},

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from slackwater.pipeline.sinks.postgres import connection, writer
+from slackwater.pipeline.sinks.postgres import connection, modes, writer
 from slackwater.pipeline.sinks.postgres.sink import PostgresSink
 from slackwater.runtime.interfaces import Range
 from tests.support.postgres import PostgresDatabase
-from tests.support.sink_changes import ChangesCases, changes
+from tests.support.sink_changes import HOUR_MS, ChangesCases, changes
 from tests.support.sinks import OLD, A, B, marks, put
 
 
@@ -43,10 +43,10 @@ class TestPostgresChanges(ChangesCases):
         staged = second.stage(
             changes(("delete", 1, None), (None, 2, "second"), partition=1), {B: Range(OLD, 0, 2, None)}
         )
-        other, statements = threading.Thread(target=staged.publish), writer.statements
+        other, statements = threading.Thread(target=staged.publish), modes.statements
 
-        def watched(*args: Any) -> Iterator[Any]:
-            *before, last = statements(*args)
+        def watched(*args: Any, **options: Any) -> Iterator[Any]:
+            *before, last = statements(*args, **options)
             yield from before
             if not other.ident:
                 other.start()
@@ -58,3 +58,33 @@ class TestPostgresChanges(ChangesCases):
         other.join()
         assert marks(first) == {A: 4, B: 2}
         assert self.values() == {2: "second"}
+
+    def test_a_worker_waits_for_another_that_deletes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its row may be of a key that the other one deletes, and that the table does not have."""
+        settings = {"version": "version", "deleted_for_ms": HOUR_MS}
+        first, second = self.made(**settings), self.made(**settings)
+        put(first, changes((None, 1, "a", 1)), 0)
+        staged = second.stage(changes((None, 2, "late", 3), partition=1), {B: Range(OLD, 0, 1, None)})
+        other = threading.Thread(target=staged.publish)
+
+        def check(self: writer.TableWriter, cursor: Any) -> None:
+            if not other.ident:
+                other.start()
+                database.await_lock()
+
+        database = self.database
+        monkeypatch.setattr(writer.TableWriter, "check_constraints", check)
+        put(first, changes(("delete", 2, None, 5), start=1), 1)
+        other.join()
+        assert self.values() == {1: "a"}
+        assert marks(first) == {A: 2, B: 1}
+
+    def test_what_was_deleted_long_ago_is_forgotten(self) -> None:
+        sink = self.made(version="version", deleted_for_ms=HOUR_MS)
+        put(sink, changes(("delete", 1, None, 5), ("delete", 2, None, 5)), 0)
+        self.database.execute(
+            "update slackwater_deleted set deleted_at = now() - interval '3601 seconds' where key = '1'"
+        )
+        put(sink, changes(("delete", 3, None, 5), (None, 1, "a", 1), (None, 2, "b", 1), start=2), 2)
+        assert self.values() == {1: "a"}
+        assert sorted(self.database.rows("select key from slackwater_deleted")) == [("2",), ("3",)]

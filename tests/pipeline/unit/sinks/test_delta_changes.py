@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from slackwater.pipeline.sinks.delta import deleted
 from slackwater.pipeline.sinks.delta.sink import delta_sink
 from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.errors import RecordsError
 from tests.support.delta import DeltaFolder
-from tests.support.sink_changes import ChangesCases, changes
-from tests.support.sinks import put
+from tests.support.sink_changes import HOUR_MS, ChangesCases, changes
+from tests.support.sinks import A, B, marks, once, put
+
+REMEMBERS: dict[str, Any] = {"version": "version", "deleted_for_ms": HOUR_MS}
 
 
 class TestDeltaChanges(ChangesCases):
@@ -38,3 +44,55 @@ class TestDeltaChanges(ChangesCases):
         assert self.values() == {2: "B"}
         with pytest.raises(RecordsError, match="the column v must not be null"):
             put(self.made(), changes((None, 2, None), start=at), at)
+
+    def test_a_row_does_not_come_back_where_the_delete_is_committed_first(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first, second = self.made(**REMEMBERS), self.made(**REMEMBERS)
+        put(first, changes((None, 1, "a", 1)), 0)
+        once(monkeypatch, partial(put, second, changes(("delete", 2, None, 5), partition=1), 0, B))
+        put(first, changes((None, 2, "late", 3), start=1), 1)
+        assert self.values() == {1: "a"}
+
+    def test_a_row_does_not_come_back_where_the_delete_is_committed_last(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The one has read the notes before the other has made its own."""
+        first, second, apply = self.made(**REMEMBERS), self.made(**REMEMBERS), deleted.DeltaDeletedKeys.apply
+        put(first, changes((None, 1, "a", 1)), 0)
+        late = changes((None, 2, "late", 3), start=1)
+        writes = threading.Thread(target=put, args=(first, late, 1))
+        has_read, has_noted = threading.Event(), threading.Event()
+
+        def watched(*args: Any) -> pa.Table:
+            rows = apply(*args)
+            if threading.current_thread() is writes and not has_read.is_set():
+                has_read.set()
+                has_noted.wait()
+            elif not has_noted.is_set():
+                has_noted.set()
+                writes.join()
+            return rows
+
+        monkeypatch.setattr(deleted.DeltaDeletedKeys, "apply", watched)
+        writes.start()
+        has_read.wait()
+        put(second, changes(("delete", 2, None, 5), partition=1), 0, B)
+        assert self.values() == {1: "a"}
+        assert marks(first) == {A: 2, B: 1}
+
+    def test_what_was_deleted_long_ago_is_forgotten(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(deleted, "_CLEAN_UP_EVERY", 3)
+        clock_ms = 0
+        monkeypatch.setattr(time, "time_ns", lambda: clock_ms * 1_000_000)
+        sink, at = self.made(**REMEMBERS), 0
+        for number in range(3):
+            clock_ms = number * HOUR_MS
+            at = put(sink, changes(("delete", number, None, 5), start=at), at)
+        late = changes(*((None, number, "late", 1) for number in range(3)), start=at)
+        put(sink, late, at)
+        assert self.values() == {0: "late"}
+        DeltaTable(self.folder).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+        notes = DeltaFolder(self.folder / deleted.FOLDER)
+        assert sorted(row["key"] for row in notes.rows()) == ["1", "2"]
+        assert len(notes.files) == 1

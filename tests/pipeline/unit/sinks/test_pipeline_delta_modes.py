@@ -38,6 +38,7 @@ from tests.support.sinks import (
     marks,
     mode_rows,
     mode_table,
+    once,
     put,
     rows,
 )
@@ -78,26 +79,6 @@ def stored(folder: Path, key: str = "id") -> dict[Any, dict[str, Any]]:
 
 
 # ---- exactly once
-
-
-def once(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> list[BaseException | None]:
-    """Calls ``call`` when the next merge has been planned, before it commits. Returns how each ended."""
-    execute, outcomes = TableMerger.execute, list[BaseException | None]()
-    pending = [call]
-
-    def watched(self: TableMerger) -> dict[str, Any]:
-        if pending:
-            pending.pop()()
-        try:
-            result = execute(self)
-        except BaseException as exc:
-            outcomes.append(exc)
-            raise
-        outcomes.append(None)
-        return result
-
-    monkeypatch.setattr(TableMerger, "execute", watched)
-    return outcomes
 
 
 @pytest.mark.parametrize("mode", KEYED)

@@ -24,7 +24,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         (".b", "give SCHEMA.TABLE"),
         ("public.a\0b", "has a NUL character"),
         ("public." + "ü" * 32, "is 64 bytes long; PostgreSQL's limit is 63"),
-        ("public.slackwater_marks", "holds the marks"),
+        ("public.slackwater_marks", "is the sink's own"),
     ],
 )
 def test_names_that_cannot_be_used_are_refused(table: str, problem: str) -> None:

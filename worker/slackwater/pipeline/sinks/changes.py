@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 OP = "_op"
 UPSERT, DELETE = "upsert", "delete"
 """What it says. A row without a value is an upsert."""
+DIGITS = (38, 10)
+"""Of a remembered version, and how many of them stand behind the point."""
 
 
 def marked(rows: pa.Table, key: Sequence[str], version: str) -> pa.Table:
@@ -81,3 +83,39 @@ def check_version_type(schema: pa.Schema, version: str) -> None:
             f"the column {version}, which sink.version names, is {kind}: it must be an integer, a decimal, a "
             "date or a timestamp"
         )
+
+
+def key_texts(rows: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
+    """The key of each row as one text: the same for the same values of the same types."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = []
+    for name in key:
+        column = rows.column(name)
+        try:
+            text = column.cast(pa.string())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are no text, lists
+            text = pa.chunked_array([[str(value) for value in column.to_pylist()]], pa.string())
+        for character in ("\\", ","):
+            text = pc.replace_substring(text, character, f"\\{character}")
+        texts.append(text)
+    return pc.binary_join_element_wise(*texts, ",")
+
+
+def version_numbers(rows: pa.Table, version: str) -> pa.ChunkedArray:
+    """The version of each row as a decimal of :data:`DIGITS`, in the same order; times in microseconds, dates
+    in days. Raises RecordsError for one that has more digits."""
+    import pyarrow as pa
+
+    column = rows.column(version)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    elif pa.types.is_date(column.type):
+        column = column.cast(pa.date32()).cast(pa.int32())
+    try:
+        return column.cast(pa.decimal128(*DIGITS))
+    except pa.ArrowInvalid as exc:
+        raise RecordsError(
+            f"the column {version}, which sink.version names, has too many digits: {exc}"
+        ) from None

@@ -22,16 +22,23 @@ class WriteMode:
         key: the columns by which rows are the same; empty in mode ``append``.
         aggregates: how each other column is added up; empty but in mode ``merge``.
         version: in mode ``changes``, the column that says which of two rows is newer; empty: the later one.
+        deleted_for_ms: with ``version``, how long the versions of deleted keys are remembered; 0: not at all.
     """
 
     name: str = "append"
     key: tuple[str, ...] = ()
     aggregates: Mapping[str, str] = field(default_factory=dict)
     version: str = ""
+    deleted_for_ms: int = 0
 
     @classmethod
     def of(
-        cls, name: str, key: Sequence[str], aggregates: Mapping[str, str] | None, version: str
+        cls,
+        name: str,
+        key: Sequence[str],
+        aggregates: Mapping[str, str] | None,
+        version: str,
+        deleted_for_ms: int,
     ) -> WriteMode:
         """From the settings of the sink; those that are not for the mode are left out."""
         return cls(
@@ -39,6 +46,7 @@ class WriteMode:
             () if name == "append" else tuple(key),
             dict(aggregates or {}) if name == "merge" else {},
             version if name == "changes" else "",
+            deleted_for_ms if name == "changes" and version else 0,
         )
 
     @property

@@ -212,6 +212,14 @@ class SinkConfig:
         absent="",
         only_with=(OnlyWith("mode", ("changes",)),),
     )
+    deleted_for_ms: int = spec(
+        "deletedFor",
+        fields.duration("0s", "8760h"),
+        "With version, how long the version of a deleted row is remembered, so that an older change that "
+        "comes after the delete does not add the row again. 0s: not at all.",
+        default="48h",
+        only_with=(OnlyWith("mode", ("changes",)),),
+    )
     aggregates: dict[str, str] = spec(
         "aggregates",
         fields.text_map(

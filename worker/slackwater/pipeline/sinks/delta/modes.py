@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from slackwater.pipeline.sinks import changes
 from slackwater.pipeline.sinks.aggregates import added_up, addends, sum_fits
 from slackwater.pipeline.sinks.delta.constraints import quoted
+from slackwater.pipeline.sinks.delta.deleted import DeltaDeletedKeys
 from slackwater.pipeline.sinks.delta.table import SOURCE, TARGET, MarkedDeltaTable
 from slackwater.pipeline.sinks.delta.types import check_key_types, with_delta_types
 from slackwater.pipeline.sinks.modes import WriteMode, last_rows
@@ -60,9 +61,17 @@ def reduced_rows(mode: WriteMode, rows: pa.Table) -> pa.Table:
 
 
 def write(
-    mode: WriteMode, table: MarkedDeltaTable, rows: pa.Table, versions: Mapping[str, int], commit: str
+    mode: WriteMode,
+    table: MarkedDeltaTable,
+    deleted: DeltaDeletedKeys | None,
+    rows: pa.Table,
+    versions: Mapping[str, int],
+    commit: str,
 ) -> None:
-    """Commits fitted rows and versions of transactions. Raises what :class:`MarkedDeltaTable` raises."""
+    """Commits fitted rows and versions of transactions. Raises what :class:`MarkedDeltaTable` raises.
+
+    ``deleted``: the keys that are remembered; None: none are.
+    """
     if not mode.key:
         table.append(rows, versions, commit)
         return
@@ -71,6 +80,8 @@ def write(
         assignments = _assignments(mode, table, rows)
     else:
         rows = last_rows(rows, mode.key, mode.version)
+        if deleted is not None:
+            rows = deleted.apply(rows, mode.key, mode.version)
         own = {*mode.key, *([changes.OP] if mode.deletes else [])}
         assignments = {name: f"{SOURCE}.{quoted(name)}" for name in rows.column_names if name not in own}
     table.merge(

@@ -28,6 +28,7 @@ from slackwater import extras
 from slackwater.pipeline.sinks import changes
 from slackwater.pipeline.sinks.delta import modes
 from slackwater.pipeline.sinks.delta.constraints import generated
+from slackwater.pipeline.sinks.delta.deleted import DeltaDeletedKeys
 from slackwater.pipeline.sinks.delta.marks import versions_of
 from slackwater.pipeline.sinks.delta.store import DeltaStore
 from slackwater.pipeline.sinks.delta.table import MarkedDeltaTable
@@ -70,6 +71,7 @@ def delta_sink(
     key: Sequence[str] = (),
     aggregates: Mapping[str, str] | None = None,
     version: str = "",
+    deleted_for_ms: int = 0,
     partition_by: Sequence[str] = (),
     new_columns: bool = True,
 ) -> TableSink:
@@ -83,6 +85,7 @@ def delta_sink(
         key: but for append, the columns by which rows are the same.
         aggregates: for merge, how each other column is added up: sum, min, max, count.
         version: for changes, the column that says which of two rows is newer; empty: the later one.
+        deleted_for_ms: with ``version``, how long the versions of deleted keys are remembered; 0: not at all.
         partition_by: the table's partition columns; empty: those that the table has, or none.
         new_columns: whether columns that the table lacks are added to it.
 
@@ -94,7 +97,7 @@ def delta_sink(
         # Until the batch is committed, they say which partition a row is of.
         raise ConfigError("cannot be a count: choose another name", field=f"sink.aggregates.{counted[0]}")
     store = DeltaStore(path, options or {})
-    chosen = WriteMode.of(mode, key, aggregates, version)
+    chosen = WriteMode.of(mode, key, aggregates, version, deleted_for_ms)
     return TableSink(
         group_id, DeltaTarget(group_id, store, chosen, list(partition_by), new_columns=new_columns)
     )
@@ -110,6 +113,7 @@ class DeltaTarget:
     ) -> None:
         self._group_id, self.place, self.mode, self.by = group_id, store, mode, by
         self.table, self._new_columns = MarkedDeltaTable(store), new_columns
+        self._deleted = DeltaDeletedKeys(store, mode.deleted_for_ms) if mode.deleted_for_ms else None
         self.tries, self.longest_wait_s = (_MERGE_TRIES, _LONGEST_WAIT_S) if mode.key else (_TRIES, 0.0)
         self.advice = (
             "use fewer workers or a longer delivery.batchInterval, and stop what writes to it besides"
@@ -182,7 +186,7 @@ class DeltaTarget:
         return True
 
     def write(self, rows: pa.Table, ends: Mapping[MarkKey, int], commit: str) -> None:
-        modes.write(self.mode, self.table, rows, versions_of(self._group_id, ends), commit)
+        modes.write(self.mode, self.table, self._deleted, rows, versions_of(self._group_id, ends), commit)
 
     def remove(self, starts: Mapping[TopicPartition, int], ends: Mapping[MarkKey, int], commit: str) -> int:
         predicate = " OR ".join(_rows_from(tp, start) for tp, start in starts.items())

@@ -169,11 +169,14 @@ class MarkedDeltaTable:
             copy = DeltaTable(folder)
             copy.create_write_transaction([], "append", copy.schema(), [])
 
-    def append(self, rows: pa.Table | None, versions: Mapping[str, int], batch: str) -> None:
-        """One commit: the rows, if there are any, and the versions of transactions."""
+    def append(
+        self, rows: pa.Table | None, versions: Mapping[str, int], batch: str, tries: int = _COMMIT_TRIES
+    ) -> None:
+        """One commit: the rows, if there are any, and the versions of transactions. It is tried again, up to
+        ``tries`` times, after a commit that it agrees with."""
         from deltalake import write_deltalake
 
-        table, options = self._existing(), self._options(versions, batch)
+        table, options = self._existing(), self._options(versions, batch, tries)
         before = table.version()
         if rows is not None and rows.num_rows:
             # deltalake refuses to merge the schema of a table with column mapping, even with its own.
@@ -238,7 +241,8 @@ class MarkedDeltaTable:
         values = {quoted(name): f"{SOURCE}.{quoted(name)}" for name in columns}
         merger.when_not_matched_insert(values, f"NOT {goes}").execute()
         if table.version() == before:  # No row was added, there is nothing to change, and no commit made.
-            self.append(None, versions, batch)
+            # That may not be so after another commit.
+            self.append(None, versions, batch, tries=0)
             return
         self._committed(before, versions, batch)
 

@@ -35,7 +35,7 @@ _ADVICE = {
     "3D000": "create the database, or correct dbname in sink.options",
     "3F000": "create the schema, or correct sink.table",
     "42501": "grant the user of the sink USAGE and CREATE on the schema, and SELECT, INSERT, UPDATE (and "
-    "DELETE for a rewind) on the table and on slackwater_marks",
+    "DELETE for mode changes and a rewind) on the table, on slackwater_marks and slackwater_deleted",
     "53100": "free some space on the server's disk",
     "53300": "raise max_connections of the server, or use a connection pooler",
     "55P03": "end the transaction that holds a lock on the table or its marks, or raise lock_timeout",

@@ -63,16 +63,8 @@ class Marks:
             raise ConfigError(
                 "has a character that PostgreSQL cannot store (NUL, or half of a pair)", field="groupId"
             )
-        self._table = TableName(target.schema, MARKS)
+        self.table = TableName(target.schema, MARKS)
         self._target, self._group = target, group_id
-
-    def exist(self, cursor: psycopg.Cursor[Any]) -> bool:
-        """Whether there is a table for the marks."""
-        query = (
-            "select 1 from pg_class join pg_namespace n on n.oid = relnamespace "
-            "where nspname = %s and relname = %s"
-        )
-        return cursor.execute(query, (self._table.schema, self._table.name)).fetchone() is not None
 
     def create(self, cursor: psycopg.Cursor[Any]) -> None:
         """Creates the table for the marks if there is none."""
@@ -133,7 +125,7 @@ class Marks:
     def _sql(self, text: str) -> sql.Composed:
         from psycopg import sql
 
-        return sql.SQL(text).format(marks=self._table.sql_with_parameters)
+        return sql.SQL(text).format(marks=self.table.sql_with_parameters)
 
 
 def _columns(ends: Mapping[MarkKey, int]) -> tuple[list[str], list[str], list[int], list[int]]:

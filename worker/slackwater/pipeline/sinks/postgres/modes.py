@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from psycopg import sql
 
+    from slackwater.pipeline.sinks.postgres.deleted import PostgresDeletedKeys
+
 ORDER = "slackwater order"
 """A column of the temporary table in modes ``upsert`` and ``changes``: the row's place in the batch."""
 
@@ -34,10 +36,24 @@ def prepared(mode: WriteMode, rows: pa.Table) -> pa.Table:
 
 
 def statements(
-    mode: WriteMode, table: TableName, source: sql.Composable, columns: Sequence[str]
+    mode: WriteMode,
+    table: TableName,
+    source: sql.Composable,
+    columns: Sequence[str],
+    deleted: PostgresDeletedKeys | None,
+    *,
+    deletes: bool,
 ) -> list[sql.Composed]:
-    """The statements that take the rows over from the table ``source``, which has ``columns`` of the
-    target."""
+    """The statements that take the rows over from the table ``source``.
+
+    Args:
+        mode: how.
+        table: the target.
+        source: the name of the table.
+        columns: those of ``source`` that the target has.
+        deleted: the keys that are remembered; None: none are.
+        deletes: whether one of the rows deletes.
+    """
     from psycopg import sql
 
     names, key = identifiers(columns), identifiers(mode.key)
@@ -51,49 +67,50 @@ def statements(
         ]
         values = sql.SQL(", ").join([*map(sql.Identifier, mode.key), *sums])
         changes = [_assignment(name, function) for name, function in of.items()]
-        return [
-            sql.SQL(
-                "insert into {} as t ({}) select {} from {} group by {} order by {} on conflict ({}) do {}"
-            ).format(
-                table.sql, identifiers([*mode.key, *of]), values, source, key, key, key, _action(changes)
-            )
-        ]
+        insert = sql.SQL(
+            "insert into {} as t ({}) select {} from {} group by {} order by {} on conflict ({}) do {}"
+        )
+        into = identifiers([*mode.key, *of])
+        return [insert.format(table.sql, into, values, source, key, key, key, _action(changes))]
     # Of a batch's rows the last one counts: by version, if there is one, and by offset within a partition.
     order = sql.SQL(", ").join(
         sql.SQL("{} desc").format(sql.Identifier(name))
-        for name in ([mode.version] if mode.version else []) + [*PLACE_COLUMNS, ORDER]
+        for name in [*filter(None, [mode.version]), *PLACE_COLUMNS, ORDER]
     )
-    last = sql.SQL("select distinct on ({}) * from {} order by {}, {}").format(key, source, key, order)
     changes = [
         sql.SQL("{} = excluded.{}").format(sql.Identifier(name), sql.Identifier(name))
         for name in columns
         if name not in mode.key
     ]
+    last = sql.SQL("select distinct on ({}) * from {} order by {}, {}").format(key, source, key, order)
+    same = sql.SQL(" and ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in mode.key)
     parts = {
         "t": table.sql,
         "names": names,
         "key": key,
         "last": last,
-        "action": _action(changes),
-        "goes": sql.SQL("s.{}").format(sql.Identifier(OP)) if mode.deletes else sql.SQL("false"),
-        "same": sql.SQL(" and ").join(
-            sql.SQL("t.{} = s.{}").format(sql.Identifier(name), sql.Identifier(name)) for name in mode.key
-        ),
+        "same": same,
         "of_key": sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(name)) for name in mode.key),
+        "goes": sql.SQL("s.{}").format(sql.Identifier(OP)) if mode.deletes else sql.SQL("false"),
         "is_newer": _is_newer(mode.version, "s"),
+        "is_outdated": sql.SQL("false") if deleted is None else deleted.outdated(),
+        "action": _action(changes),
         "if_newer": sql.SQL("where {}").format(_is_newer(mode.version, "excluded"))
         if changes
         else sql.SQL(""),
     }
-    insert = (
-        "insert into {t} as t ({names}) select {names} from ({last}) s where not {goes} order by {key} "
-        "on conflict ({key}) do {action} {if_newer}"
+    insert = sql.SQL(
+        "insert into {t} as t ({names}) select {names} from ({last}) s "
+        "where not {goes} and not {is_outdated} order by {key} on conflict ({key}) do {action} {if_newer}"
     )
-    # Of two transactions that lock the rows of some keys in the order of the keys, one waits for the other.
-    lock = "select from {t} t join ({last}) s on {same} order by {of_key} for update of t"
-    delete = "delete from {t} t using ({last}) s where {same} and {goes} and {is_newer}"
-    texts = [lock, delete, insert] if mode.deletes else [insert]
-    return [sql.SQL(text).format(**parts) for text in texts]
+    before = [] if deleted is None else [deleted.lock(deletes=deletes)]
+    if deletes:
+        # Of two transactions that lock rows in the order of their keys, one waits for the other.
+        lock = "select from {t} t join ({last}) s on {same} order by {of_key} for update of t"
+        delete = "delete from {t} t using ({last}) s where {same} and {goes} and {is_newer}"
+        before += [sql.SQL(text).format(**parts) for text in (lock, delete)]
+        before += [] if deleted is None else deleted.notes(last)
+    return [*before, insert.format(**parts)]
 
 
 def _is_newer(version: str, row: str) -> sql.Composable:

@@ -25,10 +25,11 @@ from slackwater.pipeline.sinks.changes import OP, check_version_type
 from slackwater.pipeline.sinks.marks import GroupMarks, MarkKey, lowered
 from slackwater.pipeline.sinks.modes import WriteMode
 from slackwater.pipeline.sinks.postgres.connection import Database
+from slackwater.pipeline.sinks.postgres.deleted import PostgresDeletedKeys
 from slackwater.pipeline.sinks.postgres.errors import STALE, sink_error
 from slackwater.pipeline.sinks.postgres.marks import Marks
 from slackwater.pipeline.sinks.postgres.modes import prepared
-from slackwater.pipeline.sinks.postgres.table import Fitted, TableName, Target, fitted, identifiers
+from slackwater.pipeline.sinks.postgres.table import Fitted, TableName, Target, exists, fitted, identifiers
 from slackwater.pipeline.sinks.postgres.types import plain
 from slackwater.pipeline.sinks.postgres.writer import TableWriter
 from slackwater.pipeline.sinks.staged import StagedRows
@@ -58,6 +59,7 @@ class PostgresSink:
         key: but for append, the columns by which rows are the same.
         aggregates: for merge, how each other column is added up: sum, min, max, count.
         version: for changes, the column that says which of two rows is newer; empty: the later one.
+        deleted_for_ms: with ``version``, how long the versions of deleted keys are remembered; 0: not at all.
         new_columns: whether columns that the table lacks are added to it.
 
     Raises ConfigError for a name or an option that cannot be used, and where psycopg is not installed.
@@ -73,19 +75,21 @@ class PostgresSink:
         key: Sequence[str] = (),
         aggregates: Mapping[str, str] | None = None,
         version: str = "",
+        deleted_for_ms: int = 0,
         new_columns: bool = True,
     ) -> None:
         self._name = TableName.of(table)
-        self._mode = WriteMode.of(mode, key, aggregates, version)
+        self._mode = WriteMode.of(mode, key, aggregates, version, deleted_for_ms)
         self._new_columns = new_columns
         self._group = GroupMarks(group_id, str(self._name), "sink.table")
         self._marks = Marks(self._name, group_id)
         self._database = Database(options or {}, f"slackwater {group_id}")
-        self._writer = TableWriter(self._name, self._mode)
+        self._deleted = PostgresDeletedKeys(self._name, self._mode) if self._mode.deleted_for_ms else None
+        self._writer = TableWriter(self._name, self._mode, self._deleted)
         self._target: Target | None = None
-        self._has_marks = False
+        self._has_marks = self._has_deleted = False
         self._knows = False
-        """Whether the two above were read."""
+        """Whether the three above were read."""
         self._suspects = False
         """Whether the database has refused rows since a batch was published."""
 
@@ -129,8 +133,7 @@ class PostgresSink:
         """Writes the batch, to be rolled back. Raises RecordsError for rows that the table does not take."""
         self._read(cursor)
         batch = self._fitted(staged)
-        if not self._has_marks:
-            self._marks.create(cursor)
+        self._create_own(cursor)
         self._marks.claim(cursor, staged.ranges, uuid.uuid4().hex)
         if batch.added:
             self._writer.change(cursor, batch, exists=self._target is not None)
@@ -147,7 +150,7 @@ class PostgresSink:
         what, by = f"write to {self._name}", uuid.uuid4().hex
         for _ in range(_TRIES):
             batch = self._fitted(staged)
-            lacks = not self._has_marks or bool(batch.added)
+            lacks = not (self._has_marks and self._has_deleted) or bool(batch.added)
             try:
                 if lacks:
                     self._database.run(what, partial(self._change, batch=batch))
@@ -185,8 +188,7 @@ class PostgresSink:
     def _change(self, cursor: psycopg.Cursor[Any], batch: Fitted) -> bool:
         """Creates the tables, or adds columns, unless another process has changed the table meanwhile."""
         cursor.execute(_LOCK, (f"slackwater {self._name.schema}",))
-        if not self._marks.exist(cursor):
-            self._marks.create(cursor)
+        self._create_own(cursor)
         if batch.added and Target.read(cursor, self._name) == self._target:
             self._writer.change(cursor, batch, exists=self._target is not None)
         return True
@@ -232,8 +234,7 @@ class PostgresSink:
 
         def work(cursor: psycopg.Cursor[Any]) -> bool:
             self._read(cursor)
-            if not self._has_marks:
-                self._marks.create(cursor)
+            self._create_own(cursor)
             self._marks.probe(cursor)
             if self._target is None:
                 self._writer.probe(cursor)
@@ -269,18 +270,19 @@ class PostgresSink:
 
     def _refresh(self) -> bool:
         """Reads what the table is now. Returns whether that has changed."""
-        before = (self._target, self._has_marks)
+        before = (self._target, self._has_marks, self._has_deleted)
 
         def work(cursor: psycopg.Cursor[Any]) -> bool:
             self._read(cursor)
             return False
 
         self._run(f"read the columns of {self._name}", work)
-        return before != (self._target, self._has_marks)
+        return before != (self._target, self._has_marks, self._has_deleted)
 
     def _read(self, cursor: psycopg.Cursor[Any]) -> None:
         self._target = Target.read(cursor, self._name)
-        self._has_marks = self._marks.exist(cursor)
+        self._has_marks = exists(cursor, self._marks.table)
+        self._has_deleted = self._deleted is None or exists(cursor, self._deleted.table)
         key = frozenset(self._mode.key)
         if self._target is not None and key and key not in self._target.keys:
             raise ConfigError(
@@ -289,6 +291,13 @@ class PostgresSink:
                 field="sink.key",
             )
         self._knows = True
+
+    def _create_own(self, cursor: psycopg.Cursor[Any]) -> None:
+        """Creates the tables beside the target that are not there."""
+        if not exists(cursor, self._marks.table):
+            self._marks.create(cursor)
+        if self._deleted is not None and not exists(cursor, self._deleted.table):
+            self._deleted.create(cursor)
 
     def _fitted(self, staged: StagedRows) -> Fitted:
         """The rows as the table will have them. Raises RecordsError."""
@@ -305,4 +314,5 @@ class PostgresSink:
         if deletes is None:
             return batch
         check_version_type(batch.rows.schema, self._mode.version)
-        return Fitted(batch.rows.append_column(OP, deletes), {**batch.types, OP: "boolean"}, batch.added)
+        batch = Fitted(batch.rows.append_column(OP, deletes), {**batch.types, OP: "boolean"}, batch.added)
+        return batch if self._deleted is None else self._deleted.with_texts(batch)

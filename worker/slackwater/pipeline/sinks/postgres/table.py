@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MARKS = "slackwater_marks"
 """The name of the table with the marks, in the schema of the target."""
+DELETED = "slackwater_deleted"
+"""The name of the table with the deleted keys, beside it."""
 MOST_NAME_BYTES = 63
 """PostgreSQL cuts longer names off."""
 _RELATION = """
@@ -66,8 +68,8 @@ class TableName:
         for part in parts:
             if problem := name_problem(part):
                 raise ConfigError(f"{part!r} {problem}", field="sink.table")
-        if parts[1] == MARKS:
-            raise ConfigError(f"{MARKS} holds the marks: choose another name", field="sink.table")
+        if parts[1] in (MARKS, DELETED):
+            raise ConfigError(f"{parts[1]} is the sink's own: choose another name", field="sink.table")
         return cls(*parts)
 
     def __str__(self) -> str:
@@ -86,6 +88,15 @@ class TableName:
         from psycopg import sql
 
         return sql.SQL(self.sql.as_string().replace("%", "%%"))
+
+
+def exists(cursor: psycopg.Cursor[Any], table: TableName) -> bool:
+    """Whether there is a table, or something else, with that name."""
+    query = (
+        "select 1 from pg_class join pg_namespace n on n.oid = relnamespace "
+        "where nspname = %s and relname = %s"
+    )
+    return cursor.execute(query, (table.schema, table.name)).fetchone() is not None
 
 
 def name_problem(name: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.sinks.changes import OP
 from slackwater.pipeline.sinks.modes import WriteMode
+from slackwater.pipeline.sinks.postgres.deleted import KEY, VERSION, PostgresDeletedKeys
 from slackwater.pipeline.sinks.postgres.errors import is_of_records, records_error
 from slackwater.pipeline.sinks.postgres.modes import ORDER, statements
 from slackwater.pipeline.sinks.postgres.table import Fitted, TableName, add_columns, create, identifiers
@@ -27,8 +28,8 @@ class TableWriter:
     """Writes to the table ``name`` in ``mode``. The methods raise RecordsError for what the table does not
     take, and psycopg.Error."""
 
-    def __init__(self, name: TableName, mode: WriteMode) -> None:
-        self._name, self._mode = name, mode
+    def __init__(self, name: TableName, mode: WriteMode, deleted: PostgresDeletedKeys | None) -> None:
+        self._name, self._mode, self._deleted = name, mode, deleted
 
     def change(self, cursor: psycopg.Cursor[Any], fitted: Fitted, *, exists: bool) -> None:
         """Creates the table, or adds the columns that it lacks."""
@@ -64,9 +65,13 @@ class TableWriter:
 
     def take_over(self, cursor: psycopg.Cursor[Any], fitted: Fitted) -> None:
         """Writes what is in the temporary table to the target."""
-        columns = [name for name in fitted.rows.column_names if not self._mode.deletes or name != OP]
+        columns, deletes = fitted.rows.column_names, False
+        if self._mode.deletes:
+            columns = [name for name in columns if name not in (OP, KEY, VERSION)]
+            deletes = any(fitted.rows.column(OP).to_pylist())
+        made = statements(self._mode, self._name, _temporary(), columns, self._deleted, deletes=deletes)
         with self._records_at_fault():
-            for statement in statements(self._mode, self._name, _temporary(), columns):
+            for statement in made:
                 cursor.execute(statement)
 
     def refused(self, cursor: psycopg.Cursor[Any], fitted: Fitted) -> dict[int, str]:
