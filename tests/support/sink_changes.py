@@ -16,6 +16,7 @@ from slackwater.runtime.interfaces import Range, Sink
 from tests.support.sinks import OLD, A, B, marks, put, rows
 
 HOUR_MS = 3_600_000
+REMEMBERS: dict[str, Any] = {"version": "version", "deleted_for_ms": HOUR_MS}
 DAY = datetime.date(2026, 1, 1)
 VERSIONS: list[Any] = [
     [1, 2, 3],
@@ -127,14 +128,15 @@ class ChangesCases(ABC):
         assert self.values() == {1: "c"}
 
     def test_a_late_change_does_not_bring_back_what_was_deleted(self) -> None:
-        settings = {"version": "version", "deleted_for_ms": HOUR_MS}
-        at = put(self.made(**settings), changes((None, 1, "a", 4), (None, 2, "b", 1)), 0)
-        at = put(self.made(**settings), changes(("delete", 1, None, 5), ("delete", 3, None, 5), start=at), at)
-        at = put(self.made(**settings), changes(("delete", 3, None, 2), ("delete", 2, "b", 0), start=at), at)
+        at = put(self.made(**REMEMBERS), changes((None, 1, "a", 4), (None, 2, "b", 1)), 0)
+        at = put(
+            self.made(**REMEMBERS), changes(("delete", 1, None, 5), ("delete", 3, None, 5), start=at), at
+        )
+        at = put(self.made(**REMEMBERS), changes(("delete", 3, None, 2), ("delete", 2, "b", 0), start=at), at)
         late = changes((None, 1, "late", 4), (None, 2, "B", 1), (None, 3, "late", 4), start=at)
-        at = put(self.made(**settings), late, at)
+        at = put(self.made(**REMEMBERS), late, at)
         assert self.values() == {2: "B"}
-        put(self.made(**settings), changes((None, 1, "new", 5), (None, 3, "new", 6), start=at), at)
+        put(self.made(**REMEMBERS), changes((None, 1, "new", 5), (None, 3, "new", 6), start=at), at)
         assert self.values() == {1: "new", 2: "B", 3: "new"}
 
     @pytest.mark.parametrize("remembers", [False, True])

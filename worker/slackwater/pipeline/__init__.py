@@ -170,6 +170,10 @@ def _table(config: WorkerConfig) -> TypedSink:
             config.group_id,
             sink.table,
             options=sink.options,
+            mode=sink.mode,
+            key=sink.key,
+            version=sink.version,
+            deleted_for_ms=sink.deleted_for_ms,
             partition_by=sink.partition_by,
             new_columns=new_columns,
         )

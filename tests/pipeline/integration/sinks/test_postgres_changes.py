@@ -12,7 +12,7 @@ from slackwater.pipeline.sinks.postgres import connection, modes, writer
 from slackwater.pipeline.sinks.postgres.sink import PostgresSink
 from slackwater.runtime.interfaces import Range
 from tests.support.postgres import PostgresDatabase
-from tests.support.sink_changes import HOUR_MS, ChangesCases, changes
+from tests.support.sink_changes import REMEMBERS, ChangesCases, changes
 from tests.support.sinks import OLD, A, B, marks, put
 
 
@@ -61,8 +61,7 @@ class TestPostgresChanges(ChangesCases):
 
     def test_a_worker_waits_for_another_that_deletes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its row may be of a key that the other one deletes, and that the table does not have."""
-        settings = {"version": "version", "deleted_for_ms": HOUR_MS}
-        first, second = self.made(**settings), self.made(**settings)
+        first, second = self.made(**REMEMBERS), self.made(**REMEMBERS)
         put(first, changes((None, 1, "a", 1)), 0)
         staged = second.stage(changes((None, 2, "late", 3), partition=1), {B: Range(OLD, 0, 1, None)})
         other = threading.Thread(target=staged.publish)
@@ -80,7 +79,7 @@ class TestPostgresChanges(ChangesCases):
         assert marks(first) == {A: 2, B: 1}
 
     def test_what_was_deleted_long_ago_is_forgotten(self) -> None:
-        sink = self.made(version="version", deleted_for_ms=HOUR_MS)
+        sink = self.made(**REMEMBERS)
         put(sink, changes(("delete", 1, None, 5), ("delete", 2, None, 5)), 0)
         self.database.execute(
             "update slackwater_deleted set deleted_at = now() - interval '3601 seconds' where key = '1'"

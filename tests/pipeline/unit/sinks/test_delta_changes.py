@@ -11,15 +11,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from slackwater.pipeline.sinks.delta import deleted
+from slackwater.pipeline.sinks import deleted_keys
+from slackwater.pipeline.sinks.delta.notes import FOLDER
 from slackwater.pipeline.sinks.delta.sink import delta_sink
 from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.errors import RecordsError
 from tests.support.delta import DeltaFolder
-from tests.support.sink_changes import HOUR_MS, ChangesCases, changes
+from tests.support.sink_changes import HOUR_MS, REMEMBERS, ChangesCases, changes
 from tests.support.sinks import A, B, marks, once, put
-
-REMEMBERS: dict[str, Any] = {"version": "version", "deleted_for_ms": HOUR_MS}
 
 
 class TestDeltaChanges(ChangesCases):
@@ -58,7 +57,7 @@ class TestDeltaChanges(ChangesCases):
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The one has read the notes before the other has made its own."""
-        first, second, apply = self.made(**REMEMBERS), self.made(**REMEMBERS), deleted.DeltaDeletedKeys.apply
+        first, second, apply = self.made(**REMEMBERS), self.made(**REMEMBERS), deleted_keys.DeletedKeys.apply
         put(first, changes((None, 1, "a", 1)), 0)
         late = changes((None, 2, "late", 3), start=1)
         writes = threading.Thread(target=put, args=(first, late, 1))
@@ -74,7 +73,7 @@ class TestDeltaChanges(ChangesCases):
                 writes.join()
             return rows
 
-        monkeypatch.setattr(deleted.DeltaDeletedKeys, "apply", watched)
+        monkeypatch.setattr(deleted_keys.DeletedKeys, "apply", watched)
         writes.start()
         has_read.wait()
         put(second, changes(("delete", 2, None, 5), partition=1), 0, B)
@@ -82,7 +81,7 @@ class TestDeltaChanges(ChangesCases):
         assert marks(first) == {A: 2, B: 1}
 
     def test_what_was_deleted_long_ago_is_forgotten(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(deleted, "_CLEAN_UP_EVERY", 3)
+        monkeypatch.setattr(deleted_keys, "CLEAN_UP_EVERY", 3)
         clock_ms = 0
         monkeypatch.setattr(time, "time_ns", lambda: clock_ms * 1_000_000)
         sink, at = self.made(**REMEMBERS), 0
@@ -93,6 +92,6 @@ class TestDeltaChanges(ChangesCases):
         put(sink, late, at)
         assert self.values() == {0: "late"}
         DeltaTable(self.folder).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-        notes = DeltaFolder(self.folder / deleted.FOLDER)
+        notes = DeltaFolder(self.folder / FOLDER)
         assert sorted(row["key"] for row in notes.rows()) == ["1", "2"]
         assert len(notes.files) == 1

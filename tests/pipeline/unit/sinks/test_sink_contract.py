@@ -42,6 +42,7 @@ from slackwater.testing import SinkContract
 from tests.support.contracts import QUICK, CommittedTable, KeyedTable, StoppedSink
 from tests.support.delta import DeltaFolder
 from tests.support.iceberg.catalogs import SINK_CALLS, sql_catalog
+from tests.support.sink_changes import HOUR_MS
 from tests.support.stores.memory import places_in
 
 ROOT = Path(__file__).parents[4]
@@ -117,9 +118,10 @@ class TestDeltaMerge(DeltaTables, KeyedTable):
         return Counter({(row["partition"], row["offset"]): row["records"] for row in rows})
 
 
-class TestIceberg(CommittedTable):
+class IcebergTables:
     """A writer that is stopped while the database commits holds SQLite's lock, and nobody else writes."""
 
+    settings: ClassVar[dict[str, Any]] = {}
     groups = (*SinkContract.groups, "")
     calls = (
         *((SqlCatalog, name) for name in ("create_namespace", "create_table", "load_table", "commit_table")),
@@ -135,10 +137,13 @@ class TestIceberg(CommittedTable):
         self.catalog.begin()
 
     def made(self, group_id: str = "g", **settings: Any) -> Sink:
-        return self.catalog.sink(group_id, **settings)
+        return self.catalog.sink(group_id, **self.settings, **settings)
 
     def columns(self) -> dict[str, Any]:
         return self.catalog.read().columns
+
+    def sink(self, group_id: str = "g") -> Sink:
+        return self.made(group_id)
 
     def stored(self) -> Counter[tuple[int, int]]:
         exists = (self.folder / "warehouse" / self.catalog.table.split(".")[0]).exists()
@@ -146,6 +151,21 @@ class TestIceberg(CommittedTable):
 
     def trace(self) -> object:
         return sorted(self.folder.rglob("*"))
+
+
+class TestIceberg(IcebergTables, CommittedTable):
+    pass
+
+
+class TestIcebergChanges(IcebergTables, KeyedTable):
+    settings: ClassVar[dict[str, Any]] = {
+        "mode": "changes", "key": KEY, "version": "version", "deleted_for_ms": HOUR_MS,
+    }  # fmt: skip
+    quick = (("stopped_after", False),)
+
+    def rows(self, offsets: Sequence[int], partition: int = 0) -> pa.Table:
+        made = super().rows(offsets, partition)
+        return made.append_column("version", pa.array(offsets, pa.int64()))
 
 
 class TestParquet(StoppedSink):

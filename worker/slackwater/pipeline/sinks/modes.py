@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from slackwater.runtime.errors import RecordsError, SinkError
+from slackwater.runtime.errors import HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
 
 if TYPE_CHECKING:
@@ -107,3 +107,24 @@ def last_rows(rows: pa.Table, key: Sequence[str], version: str = "") -> pa.Table
     numbered = keys.append_column("at", pa.array(range(rows.num_rows), pa.int64()))
     last = numbered.group_by(keys.column_names, use_threads=False).aggregate([("at", "max")])
     return ordered.take(last["at_max"].combine_chunks().sort())
+
+
+def check_key_types(schema: pa.Schema, key: Sequence[str]) -> None:
+    """Checks that the columns of ``key`` have types by which equal values are found in the files of a table.
+    Raises HandlerError.
+
+    Not so decimals: deltalake 1.6 compares them with a file's least and greatest as floats, and passes over
+    the file that has the key.
+    """
+    import pyarrow as pa
+
+    types = pa.types
+    for name in key:
+        if (at := schema.get_field_index(name)) < 0:
+            continue
+        kind = schema.types[at]
+        if types.is_nested(kind) or types.is_floating(kind) or types.is_decimal(kind):
+            raise HandlerError(
+                f"the column {name}, which sink.key names, is {kind}: it must be an integer, a text, a "
+                "boolean, bytes, a date or a timestamp"
+            )

@@ -21,6 +21,8 @@ TABLES = ("iceberg", "postgres")
 """Formats whose output has a name."""
 FORMATS = (*FILES, *TABLES, "custom", "kafka", "spark")
 MODES = ("append", "upsert", "changes", "merge")
+KEYED = ("delta", "iceberg", "postgres")
+"""Formats whose rows can replace others."""
 FUNCTIONS = ("sum", "min", "max", "count")
 """How a column can be added up."""
 
@@ -63,6 +65,10 @@ SIZE_AND_AGE = "requires maxAge, which bounds how long rows wait for a file of t
 _FUNCTION = f"has a function that is not supported; valid values: {', '.join(FUNCTIONS)}"
 _OPTIONS_OF_FOLDER = "does not apply to format parquet with a folder; remove it, or give path an object store"
 _PARTITION_NOT_IN_KEY = "has a column that key lacks, which mode merge needs; add it to key"
+_MERGE_INTO_ICEBERG = "merge requires format delta or postgres; choose another mode, or change format"
+_VERSION_IN_KEY = (
+    "is in key, too, so that no two rows with the same key differ in it; remove it from one of them"
+)
 _AGGREGATE_IN_KEY = "has a column that key has, too; remove it from one of them"
 
 
@@ -93,11 +99,13 @@ class SinkConfig:
             ".options",
         ),
         Rule("!self.aggregates.exists(name, name in self.key)", _AGGREGATE_IN_KEY, ".aggregates"),
+        Rule("!has(self.version) || !(self.version in self.key)", _VERSION_IN_KEY, ".version"),
         Rule(
             "self.mode != 'merge' || self.partitionBy.all(name, name in self.key)",
             _PARTITION_NOT_IN_KEY,
             ".partitionBy",
         ),
+        Rule("self.format != 'iceberg' || self.mode != 'merge'", _MERGE_INTO_ICEBERG, ".mode"),
         Rule(
             "self.targetFileSize == '64Mi' || duration(self.maxAge) > duration('0s')",
             SIZE_AND_AGE,
@@ -188,11 +196,11 @@ class SinkConfig:
     mode: str = spec(
         "mode",
         fields.text(choices=MODES),
-        "What rows do to the table, for formats delta and postgres: they are added (append), replace the row "
-        "with the same key (upsert), replace or delete it, as their column _op says (changes), or are added "
-        "up by key (merge).",
+        "What rows do to the table, for formats delta, iceberg and postgres: they are added (append), "
+        "replace the row with the same key (upsert), replace or delete it, as their column _op says "
+        "(changes), or, with delta and postgres, are added up by key (merge).",
         default="append",
-        only_with=(OnlyWith("format", ("delta", "postgres")),),
+        only_with=(OnlyWith("format", KEYED),),
     )
     key: tuple[str, ...] = spec(
         "key",
@@ -300,6 +308,10 @@ def sink_faults(sink: SinkConfig) -> Iterator[tuple[str, str]]:
         yield "options", _OPTIONS_OF_FOLDER
     if not sink.aggregates.keys().isdisjoint(sink.key):
         yield "aggregates", _AGGREGATE_IN_KEY
+    if sink.format == "iceberg" and sink.mode == "merge":
+        yield "mode", _MERGE_INTO_ICEBERG
+    if sink.version in sink.key:
+        yield "version", _VERSION_IN_KEY
     if sink.mode == "merge" and not set(sink.partition_by) <= set(sink.key):
         yield "partitionBy", _PARTITION_NOT_IN_KEY
 

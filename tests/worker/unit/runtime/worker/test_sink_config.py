@@ -26,7 +26,7 @@ FIELDS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "partitionBy": ({"partitionBy": ["a"]}, {"parquet", "delta", "iceberg", "spark"}),
     "newColumns": ({"newColumns": "reject"}, WITH_COLUMNS),
     "schema": ({"schema": "a INT"}, WITH_COLUMNS),
-    "mode": ({"mode": "upsert", "key": ["a"]}, {"delta", "postgres"}),
+    "mode": ({"mode": "upsert", "key": ["a"]}, {"delta", "iceberg", "postgres"}),
 }
 """By field, how it is given, and the formats that it belongs to."""
 MERGE = {"mode": "merge", "key": ["k"], "aggregates": {"n": "sum"}}
@@ -68,6 +68,7 @@ def test_each_format_needs_its_output(format_: str) -> None:
         ({"mode": "merge", "key": ["k"]}, "aggregates"),
         ({"mode": "changes", "key": ["k"], "version": "v"}, ""),
         ({"mode": "upsert", "key": ["k"], "version": "v"}, "version"),
+        ({"mode": "changes", "key": ["k"], "version": "k"}, "version"),
         ({"aggregates": {"n": "sum"}}, "aggregates"),
         ({**MERGE, "aggregates": {"k": "sum"}}, "aggregates"),
         ({**MERGE, "aggregates": {"n": "avg"}}, "aggregates"),
@@ -85,6 +86,10 @@ def test_fields_that_depend_on_each_other(given: dict[str, Any], field: str) -> 
 @pytest.mark.parametrize(("path", "field"), [("file:///o", "options"), ("s3://lake/o", "")])
 def test_options_of_parquet_are_for_an_object_store(path: str, field: str) -> None:
     assert fault({"format": "parquet", "path": path, "options": {"AWS_REGION": "eu"}}) == field
+
+
+def test_sums_are_not_for_iceberg() -> None:
+    assert fault({"format": "iceberg", "table": "a.b", **MERGE}) == "mode"
 
 
 def test_a_fault_says_which_formats_the_field_belongs_to() -> None:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from slackwater.pipeline.sinks import changes
 from slackwater.pipeline.sinks.aggregates import added_up, addends, sum_fits
+from slackwater.pipeline.sinks.deleted_keys import DeletedKeys
 from slackwater.pipeline.sinks.delta.constraints import quoted
-from slackwater.pipeline.sinks.delta.deleted import DeltaDeletedKeys
 from slackwater.pipeline.sinks.delta.table import SOURCE, TARGET, MarkedDeltaTable
-from slackwater.pipeline.sinks.delta.types import check_key_types, with_delta_types
-from slackwater.pipeline.sinks.modes import WriteMode, last_rows
+from slackwater.pipeline.sinks.delta.types import with_delta_types
+from slackwater.pipeline.sinks.modes import WriteMode, check_key_types, last_rows
 from slackwater.runtime.errors import RecordsError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
 
@@ -63,7 +63,7 @@ def reduced_rows(mode: WriteMode, rows: pa.Table) -> pa.Table:
 def write(
     mode: WriteMode,
     table: MarkedDeltaTable,
-    deleted: DeltaDeletedKeys | None,
+    deleted: DeletedKeys | None,
     rows: pa.Table,
     versions: Mapping[str, int],
     commit: str,

@@ -26,22 +26,22 @@ from typing import TYPE_CHECKING
 
 from slackwater import extras
 from slackwater.pipeline.sinks import changes
+from slackwater.pipeline.sinks.deleted_keys import DeletedKeys
 from slackwater.pipeline.sinks.delta import modes
 from slackwater.pipeline.sinks.delta.constraints import generated
-from slackwater.pipeline.sinks.delta.deleted import DeltaDeletedKeys
 from slackwater.pipeline.sinks.delta.marks import versions_of
+from slackwater.pipeline.sinks.delta.notes import DeltaNotes
 from slackwater.pipeline.sinks.delta.store import DeltaStore
 from slackwater.pipeline.sinks.delta.table import MarkedDeltaTable
 from slackwater.pipeline.sinks.delta.types import (
     LONGEST_FILE_NAME,
-    check_key_types,
     check_names,
     check_partition_columns,
     folder_of,
     partition_texts,
     with_delta_types,
 )
-from slackwater.pipeline.sinks.modes import WriteMode
+from slackwater.pipeline.sinks.modes import WriteMode, check_key_types
 from slackwater.pipeline.sinks.partition_values import check_path, check_texts, groups
 from slackwater.pipeline.sinks.table_schema import check_not_null, fit, without_rules
 from slackwater.pipeline.sinks.table_sink import TableSink
@@ -113,7 +113,9 @@ class DeltaTarget:
     ) -> None:
         self._group_id, self.place, self.mode, self.by = group_id, store, mode, by
         self.table, self._new_columns = MarkedDeltaTable(store), new_columns
-        self._deleted = DeltaDeletedKeys(store, mode.deleted_for_ms) if mode.deleted_for_ms else None
+        self._deleted = (
+            DeletedKeys(store, DeltaNotes(store), mode.deleted_for_ms) if mode.deleted_for_ms else None
+        )
         self.tries, self.longest_wait_s = (_MERGE_TRIES, _LONGEST_WAIT_S) if mode.key else (_TRIES, 0.0)
         self.advice = (
             "use fewer workers or a longer delivery.batchInterval, and stop what writes to it besides"

@@ -89,23 +89,3 @@ def folder_of(by: Sequence[str], texts: Sequence[str | None]) -> str:
     """Where deltalake writes the rows with ``texts`` in the columns ``by``."""
     names = (NULL_FOLDER if text is None else quote(text, safe="") for text in texts)
     return "/".join(f"{column}={name}" for column, name in zip(by, names, strict=True))
-
-
-def check_key_types(schema: pa.Schema, key: Sequence[str]) -> None:
-    """Checks that the columns of ``key`` have types by which a merge finds equal values. Raises HandlerError.
-
-    Not so decimals: deltalake 1.6 compares them with a file's least and greatest as floats, and passes over
-    the file that has the key.
-    """
-    import pyarrow as pa
-
-    types = pa.types
-    for name in key:
-        if (at := schema.get_field_index(name)) < 0:
-            continue
-        kind = schema.types[at]
-        if types.is_nested(kind) or types.is_floating(kind) or types.is_decimal(kind):
-            raise HandlerError(
-                f"the column {name}, which sink.key names, is {kind}: it must be an integer, a text, a "
-                "boolean, bytes, a date or a timestamp"
-            )

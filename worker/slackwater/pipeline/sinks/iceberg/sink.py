@@ -22,11 +22,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from slackwater import extras
+from slackwater.pipeline.sinks import changes
+from slackwater.pipeline.sinks.deleted_keys import DeletedKeys
 from slackwater.pipeline.sinks.iceberg import partitions
 from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
+from slackwater.pipeline.sinks.iceberg.notes import IcebergNotes
 from slackwater.pipeline.sinks.iceberg.table import DataFiles, MarkedIcebergTable
 from slackwater.pipeline.sinks.iceberg.types import iceberg_schema, with_iceberg_types
-from slackwater.pipeline.sinks.modes import WriteMode
+from slackwater.pipeline.sinks.modes import WriteMode, check_key_types, last_rows
 from slackwater.pipeline.sinks.table_schema import check_case, check_not_null, fit
 from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.errors import ConfigError
@@ -50,16 +53,24 @@ def iceberg_sink(
     table: str,
     *,
     options: Mapping[str, str] | None = None,
+    mode: str = "append",
+    key: Sequence[str] = (),
+    version: str = "",
+    deleted_for_ms: int = 0,
     partition_by: Sequence[str] = (),
     new_columns: bool = True,
 ) -> TableSink:
-    """Appends to an Iceberg table, which the first batch creates.
+    """Writes to an Iceberg table, which the first batch creates.
 
     Args:
         group_id: the consumer group; each group has marks of its own in the table.
         table: NAMESPACE.TABLE, its name in the catalog; a namespace may have several parts.
         options: properties of pyiceberg's catalog, and ``name``, the catalog's name (default: ``default``).
             What they lack comes from pyiceberg's environment variables and its file.
+        mode: ``append``, ``upsert`` or ``changes``.
+        key: but for append, the columns by which rows are the same.
+        version: for changes, the column that says which of two rows is newer; empty: the later one.
+        deleted_for_ms: with ``version``, how long the versions of deleted keys are remembered; 0: not at all.
         partition_by: columns, and transforms such as ``day(ts)``; empty: those that the table has, or none.
         new_columns: whether columns that the table lacks are added to it.
 
@@ -68,7 +79,8 @@ def iceberg_sink(
     if problem := extras.ICEBERG.problem("iceberg"):
         raise ConfigError(problem, field="sink.format")
     by, catalog = partitions.parsed(partition_by), IcebergCatalog(table, options or {})
-    return TableSink(group_id, IcebergTarget(group_id, catalog, by, new_columns=new_columns))
+    chosen = WriteMode.of(mode, key, None, version, deleted_for_ms)
+    return TableSink(group_id, IcebergTarget(group_id, catalog, chosen, by, new_columns=new_columns))
 
 
 class IcebergTarget:
@@ -78,29 +90,51 @@ class IcebergTarget:
     advice = "have fewer workers commit less often (delivery.batchInterval), or stop what else writes to it"
 
     def __init__(
-        self, group_id: str, catalog: IcebergCatalog, by: list[partitions.By], *, new_columns: bool
+        self,
+        group_id: str,
+        catalog: IcebergCatalog,
+        mode: WriteMode,
+        by: list[partitions.By],
+        *,
+        new_columns: bool,
     ) -> None:
         self._group_id, self.place, self.by, self._new_columns = group_id, catalog, by, new_columns
         self.table = MarkedIcebergTable(catalog)
-        self.mode, self.tries, self.longest_wait_s = WriteMode(), _TRIES, _LONGEST_WAIT_S
+        self.mode, self.tries, self.longest_wait_s = mode, _TRIES, _LONGEST_WAIT_S
+        kept_ms = mode.deleted_for_ms
+        self._deleted = DeletedKeys(catalog, IcebergNotes(catalog), kept_ms) if kept_ms else None
         self._files = DataFiles()
         """Of the commit that is tried."""
         self._tried = ""
         """The table's version when that was tried."""
 
     def typed(self, rows: pa.Table) -> pa.Table:
-        return with_iceberg_types(rows)
+        self.mode.check(rows)
+        if self.mode.deletes:
+            rows = changes.marked(rows, self.mode.key, self.mode.version)
+        typed = with_iceberg_types(rows)
+        check_key_types(typed.schema, self.mode.key)
+        changes.check_version_type(typed.schema, self.mode.version)
+        return typed
 
-    declared = typed
+    def declared(self, columns: pa.Table) -> pa.Table:
+        return with_iceberg_types(columns)
 
     def fitted(self, staged: StagedRows) -> pa.Table:
         self._tried, kept = self.table.version, self.table.schema
         by = self.by if kept is None else self.table.partitioning
         staged.refuse_missing([column for column, _ in by if column.split(".")[0] not in staged.names])
-        rows = fit(staged.rows, kept, new_columns=self._new_columns)
+
+        def to_table(rows: pa.Table) -> pa.Table:
+            return fit(rows, kept, new_columns=self._new_columns)
+
+        rows = changes.beside(staged.rows, to_table) if self.mode.deletes else to_table(staged.rows)
         check_case(list(rows.schema), "Iceberg's readers do")
+        check_key_types(rows.schema, self.mode.key)
+        changes.check_version_type(rows.schema, self.mode.version)
         if self.table.exists:
-            check_not_null(rows, self.table.existing.schema().as_arrow(), "required in the table")
+            written = changes.upserts(rows) if self.mode.deletes else rows
+            check_not_null(written, self.table.existing.schema().as_arrow(), "required in the table")
         if kept is None and rows.num_rows:
             partitions.spec_of(iceberg_schema(rows.schema), by)
         if self.table.exists and staged.prepared != self.table.version:
@@ -112,12 +146,21 @@ class IcebergTarget:
         """Nothing: :meth:`fitted` checks all that a table demands."""
 
     def create(self, rows: pa.Table) -> bool:
-        if not rows.num_columns or not {by.column for by in self.by} <= set(rows.column_names):
+        if self.mode.deletes:
+            rows = rows.drop_columns(changes.OP)
+        needed = {*(by.column for by in self.by), *self.mode.key}
+        if not rows.num_columns or not needed <= set(rows.column_names):
             return False
         self.table.create(rows.schema, self.by)
         return True
 
     def write(self, rows: pa.Table, ends: Mapping[MarkKey, int], commit: str) -> None:
+        if self.mode.key:
+            rows = last_rows(rows, self.mode.key, self.mode.version)
+            if self._deleted is not None:
+                rows = self._deleted.apply(rows, self.mode.key, self.mode.version)
+            self.table.merge(self._files, rows, self.mode, self._group_id, ends, commit)
+            return
         self._files.rows = rows
         self.table.append(self._files, self._group_id, ends, commit)
 
@@ -131,6 +174,8 @@ class IcebergTarget:
 
         if isinstance(exc, CommitFailedException):
             self.table.clean_up()
+            if self.mode.key:
+                self._files.delete()
             return True
         return None if self.table.version != self._tried else False
 

@@ -12,9 +12,11 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline.sinks.iceberg import marks, partitions
+from slackwater.pipeline.sinks import changes
+from slackwater.pipeline.sinks.iceberg import keyed, marks, partitions
 from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
 from slackwater.pipeline.sinks.iceberg.types import arrow_schema, iceberg_schema
+from slackwater.pipeline.sinks.modes import WriteMode
 from slackwater.runtime.errors import WorkerError
 
 if TYPE_CHECKING:
@@ -59,10 +61,15 @@ class DataFiles:
         before = self._metadata
         if before is None or _shape(before) != _shape(metadata):
             self.delete()
-            rows = self.rows.select([field.name for field in metadata.schema().fields])
-            self._files = partitions.write(metadata, io, rows)
-            self._metadata, self._io = metadata, io
+            self.write(metadata, io, self.rows)
+            self._metadata = metadata
         return self._files
+
+    def write(self, metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[DataFile]:
+        """Writes other rows, too, to new files for a table with ``metadata``. Raises as :meth:`written`."""
+        made = partitions.write(metadata, io, rows.select([field.name for field in metadata.schema().fields]))
+        self._files, self._io = [*self._files, *made], io
+        return made
 
     def delete(self) -> None:
         """Removes what was written, as far as it can; to be called only if no commit has it."""
@@ -183,21 +190,62 @@ class MarkedIcebergTable:
                 append.append_data_file(file)
         self._commit(change, group, ends)
 
+    def merge(
+        self,
+        files: DataFiles,
+        rows: pa.Table,
+        mode: WriteMode,
+        group: str,
+        ends: Mapping[MarkKey, int],
+        commit: str,
+    ) -> None:
+        """One commit: each of ``rows`` takes the place of those with the same key, or deletes them; new
+        columns and the marks. ``rows`` have each key once. Files are written as those of ``files``."""
+        import pyarrow.compute as pc
+
+        table, change = self.existing, self._change()
+        if added := self._added(changes.upserts(rows) if mode.deletes else rows):
+            with change.update_schema() as update:
+                update.union_by_name(added)
+        found: list[keyed.KeyedFile] = []
+        if rows.num_rows:
+            condition = keyed.where(rows, mode.key)
+            found = keyed.files_with(table, rows, mode.key, condition, mode.version)
+            rows = keyed.without_outdated(rows, found, mode.key, mode.version)
+        metadata, replaced, new = change.table_metadata, [], []
+        for file in found:
+            goes = keyed.has_key(file.columns, rows, mode.key)
+            if pc.any(goes, min_count=0).as_py():
+                left = keyed.read(metadata, table, file.task).filter(pc.invert(goes))
+                new += files.write(metadata, table.io, left)
+                replaced.append(file.task.file)
+        new += files.write(metadata, table.io, changes.upserts(rows) if mode.deletes else rows)
+        if not replaced:
+            with self._snapshot(change, commit).merge_append() as append:
+                for written in new:
+                    append.append_data_file(written)
+        else:
+            with self._snapshot(change, commit).overwrite() as overwrite:
+                overwrite.delete_by_predicate(condition)
+                for old in replaced:
+                    overwrite.delete_data_file(old)
+                for written in new:
+                    overwrite.append_data_file(written)
+        self._commit(change, group, ends)
+
     def remove(
         self, starts: Mapping[TopicPartition, int], group: str, ends: Mapping[MarkKey, int], commit: str
     ) -> int:
         """One commit: without the rows from ``starts`` on, and the marks. Returns how many were removed."""
         import pyarrow.compute as pc
-        from pyiceberg.expressions import AlwaysTrue, Or
-        from pyiceberg.io.pyarrow import ArrowScan
+        from pyiceberg.expressions import Or
 
         table, change = self.existing, self._change()
         filters = [_rows_from(tp, start) for tp, start in starts.items()]
         row_filter = Or(*filters) if len(filters) > 1 else filters[0]
         removed, replaced = 0, []
         for task in table.scan(row_filter=row_filter).plan_files():
-            scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-            rows = scan.to_table([task])
+            rows = keyed.read(table.metadata, table, task)
             left = rows.filter(pc.invert(_is_removed(rows, starts)))
             if left.num_rows < rows.num_rows:
                 removed += rows.num_rows - left.num_rows

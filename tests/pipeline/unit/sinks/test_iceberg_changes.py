@@ -1,0 +1,125 @@
+"""Modes ``changes`` and ``upsert`` of an Iceberg table."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+
+from slackwater.pipeline.sinks import deleted_keys
+from slackwater.pipeline.sinks.table_sink import TableSink
+from slackwater.runtime.interfaces import Range
+from tests.support.iceberg.catalogs import Catalog, sql_catalog
+from tests.support.sink_changes import HOUR_MS, REMEMBERS, ChangesCases, changes
+from tests.support.sinks import OLD, A, B, put, rows
+
+DAY = datetime.date(2026, 1, 1)
+INSTANT = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "int": (pa.int64(), [-(2**63), 5, 2**63 - 1]),
+    "text": (pa.string(), ["a", "x" * 99, "x" * 98 + "y"]),
+    "bool": (pa.bool_(), [False, True]),
+    "bytes": (pa.binary(), [b"", b"a", b"\xff"]),
+    "day": (pa.date32(), [DAY, DAY.replace(day=2), DAY.replace(day=3)]),
+    "instant": (pa.timestamp("us", "UTC"), [INSTANT.replace(microsecond=n) for n in (0, 1, 999)]),
+}
+
+
+class TestIcebergChanges(ChangesCases):
+    lake: Catalog
+
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        self.lake = sql_catalog(request.getfixturevalue("tmp_path"))
+
+    def made(self, **settings: Any) -> TableSink:
+        return self.lake.sink(**{"mode": "changes", "key": ["id"], **settings})
+
+    def stored(self) -> list[dict[str, Any]]:
+        return self.lake.read().rows()
+
+    def require(self, column: str) -> None:
+        with self.lake.other().update_schema(allow_incompatible_changes=True) as update:
+            update._set_column_requirement(column, required=True)
+
+    def test_upsert_replaces_without_operations(self) -> None:
+        sink = self.made(mode="upsert")
+        put(sink, rows([0, 1], id=pa.array([1, 2]), v=pa.array([1, 2])), 0)
+        put(sink, rows([2, 3], id=pa.array([2, 3]), w=pa.array([{"a": 5}, None])), 2)
+        assert {row["id"]: (row["v"], row["w"]) for row in self.stored()} == {
+            1: (1, None),
+            2: (None, {"a": 5}),
+            3: (None, None),
+        }
+
+    @pytest.mark.parametrize("name", KEYS)
+    def test_rows_are_found_in_their_files(self, name: str) -> None:
+        """By the bounds of each file, in tables with and without partitions. Other files stay as they are."""
+        kind, values = KEYS[name]
+        for by in ([], ["id"] if name != "bytes" else ["bucket(3, id)"]):
+            self.lake.begin()
+            sink, at = self.made(partition_by=by), 0
+            for value in values:
+                at = put(sink, changes((None, 0, "a"), start=at).set_column(4, "id", _of(kind, value)), at)
+            before = set(self.lake.read().files)
+            gone = changes(("delete", 0, None), start=at).set_column(4, "id", _of(kind, values[1]))
+            put(sink, gone, at)
+            left = [_of(kind, value)[0].as_py() for value in values if value != values[1]]
+            assert sorted(row["id"] for row in self.stored()) == left
+            assert len(before - set(self.lake.read().files)) == 1
+
+    def test_a_batch_of_many_keys_reads_the_files_in_their_range(self) -> None:
+        sink = self.made()
+        for at, first in ((0, 0), (300, 300), (600, 1000)):
+            put(sink, changes(*((None, key, "a") for key in range(first, first + 300)), start=at), at)
+        other = set(self.lake.read().files)
+        put(sink, changes(*(("delete", key, None) for key in range(0, 600, 2)), start=900), 900)
+        assert sorted(self.values()) == [*range(1, 600, 2), *range(1000, 1300)]
+        assert len(other & set(self.lake.read().files)) == 1
+
+    def test_a_commit_that_is_refused_leaves_no_files(self, tmp_path: Path) -> None:
+        first, second = self.made(), self.made()
+        put(first, changes((None, 1, "a"), (None, 2, "b")), 0)
+        staged = first.stage(changes((None, 1, "first"), start=2), {A: Range(OLD, 2, 3, 2)})
+        load, commits = SqlCatalog.commit_table, []
+
+        def watched(*args: Any) -> Any:
+            commits.append(args)
+            if len(commits) == 1:
+                put(second, changes((None, 2, "second"), partition=1), 0, B)
+            return load(*args)
+
+        with mock.patch.object(SqlCatalog, "commit_table", watched):
+            staged.publish()
+        assert len(commits) == 3
+        assert self.values() == {1: "first", 2: "second"}
+        made = {f"file://{path}" for path in tmp_path.rglob("*.parquet")}
+        assert len(made) == 1 + 2 + 1, (
+            "the first; one without a row, and its row; the last row in place of a file"
+        )
+        assert set(self.lake.read().files) <= made
+
+    def test_what_was_deleted_long_ago_is_forgotten(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(deleted_keys, "CLEAN_UP_EVERY", 3)
+        clock_ms = 0
+        monkeypatch.setattr(time, "time_ns", lambda: clock_ms * 1_000_000)
+        sink, at = self.made(**REMEMBERS), 0
+        for number in range(3):
+            clock_ms = number * HOUR_MS
+            at = put(sink, changes(("delete", number, None, 5), start=at), at)
+        put(sink, changes(*((None, number, "late", 1) for number in range(3)), start=at), at)
+        assert self.values() == {0: "late"}
+        catalog = load_catalog("default", **self.lake.options)
+        notes = catalog.load_table(f"{self.lake.table}_slackwater_deleted").scan()
+        assert sorted(notes.to_arrow()["key"].to_pylist()) == ["1", "2"]
+        assert len(list(notes.plan_files())) == 1
+
+
+def _of(kind: pa.DataType, value: Any) -> pa.Array:
+    return pa.array([value], kind)
