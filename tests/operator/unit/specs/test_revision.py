@@ -89,6 +89,10 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"spec/pipeline/value": {"format": "avro", "schemaFile": "/app/a.avsc"}},
         {"spec/pipeline/value": {"format": "avro", "schemaFile": "/app/b.avsc"}},
     ),
+    "spec.pipeline.value.timestampUnit": (
+        {"spec/pipeline/value": {"format": "json", "schema": "a TIMESTAMP"}},
+        {"spec/pipeline/value": {"format": "json", "schema": "a TIMESTAMP", "timestampUnit": "seconds"}},
+    ),
     "spec.pipeline.value.readerSchema": (
         {"spec/pipeline/value": {"format": "avro", "schema": "{}"}},
         {"spec/pipeline/value": {"format": "avro", "schema": "{}", "readerSchema": "{}"}},

@@ -66,6 +66,13 @@ def decode(schema: str, *values: bytes | None) -> tuple[list[object], dict[int, 
             datetime.datetime(2013, 1, 1, 3, 30, 0, 500000, UTC),
         ),
         ("a TIMESTAMP", b'{"a": "2013-01-01 05:00:00"}', datetime.datetime(2013, 1, 1, 5, tzinfo=UTC)),
+        ("a TIMESTAMP", b'{"a": "2013-01-01T03:17Z"}', datetime.datetime(2013, 1, 1, 3, 17, tzinfo=UTC)),
+        ("a TIMESTAMP", b'{"a": "2013-01-01T03:17+0130"}', datetime.datetime(2013, 1, 1, 1, 47, tzinfo=UTC)),
+        (
+            "a TIMESTAMP",
+            b'{"a": "1913-01-01T05:00:00.123456789-05"}',
+            datetime.datetime(1913, 1, 1, 10, 0, 0, 123456, UTC),
+        ),
         ("a TIMESTAMP_NTZ", b'{"a": "2013-01-01T05:00:00"}', datetime.datetime(2013, 1, 1, 5)),
         ("a DATE", b'{"a": "2012-02-29"}', datetime.date(2012, 2, 29)),
         ("a BINARY", b'{"a": "AQI="}', b"\1\2"),
@@ -141,6 +148,8 @@ def test_a_value_is_read(schema: str, text: bytes, value: object) -> None:
         ("a TIMESTAMP", b'{"a": "0001-01-01T00:00:00+01:00"}', "field a: .* not in the years 1 to 9999"),
         ("a TIMESTAMP", b'{"a": "9999-12-31T23:59:59-00:01"}', "field a: .* not in the years 1 to 9999"),
         ("a TIMESTAMP_NTZ", b'{"a": "2013-01-01T05:00:00Z"}', "field a: .* is no time such as"),
+        ("a TIMESTAMP", b'{"a": "2013-01-01T05:00:00.1234567890Z"}', "field a: .* is no time such as"),
+        ("a TIMESTAMP", b'{"a": "2013-01-01T05Z"}', "field a: .* is no time such as"),
         ("a DATE", b'{"a": "2013-02-30"}', "field a: '2013-02-30' is no date"),
         ("a BINARY", b'{"a": "?"}', "field a: is not base64"),
         ("a INT NOT NULL", b"{}", "field a: is missing, and it is NOT NULL"),
@@ -170,6 +179,37 @@ def test_a_value_is_rejected_alone(schema: str, text: bytes, reason: str) -> Non
     assert rows[2] is None
     assert list(rejected) == [1]
     assert re.match(f"JSON value: .*{reason}", rejected[1]), rejected[1]
+
+
+@pytest.mark.parametrize(
+    ("unit", "number", "micros"),
+    [
+        ("seconds", "1356998400", 1_356_998_400_000_000),
+        ("seconds", "1356998400.1234567", 1_356_998_400_123_456),
+        ("seconds", "-0.0000001", -1),
+        ("milliseconds", "1356998400123", 1_356_998_400_123_000),
+        ("milliseconds", "-1", -1_000),
+        ("milliseconds", "1.3569984e12", 1_356_998_400_000_000),
+        ("microseconds", "1356998400123456", 1_356_998_400_123_456),
+        ("nanoseconds", "1356998400123456789", 1_356_998_400_123_456),
+        ("nanoseconds", "-1", -1),
+        ("seconds", '"1970-01-01T00:00:01"', 1_000_000),
+        ("seconds", "253402300800", None),
+        ("milliseconds", "9223372036854775807", None),
+        ("nanoseconds", "1e999999", None),
+        ("microseconds", "1e40", None),
+        ("seconds", "true", None),
+    ],
+)
+def test_a_number_counts_units_since_1970(unit: str, number: str, micros: int | None) -> None:
+    """Alone, and beside others, of which Arrow reads whole numbers."""
+    made = JsonDecoder(ddl.parse("a TIMESTAMP, b ARRAY<TIMESTAMP_NTZ>"), None, unit)
+    text = f'{{"a": {number}, "b": [{number}]}}'.encode()
+    array, rejected = made.decode(pa.array([text, b'{"a": 0}', b"{}"], pa.binary()))
+    at, inner = array.field("a").cast(pa.int64()), array.field("b").flatten().cast(pa.int64())
+    assert at.to_pylist() == [micros, 0, None]
+    assert inner.to_pylist() == ([] if micros is None else [micros])
+    assert list(rejected) == ([0] if micros is None else [])
 
 
 def test_values_that_complete_each_other_are_all_rejected() -> None:
@@ -284,18 +324,20 @@ def plain(value: bytes) -> dict[str, object]:
             check(len(item) == 10)
             return datetime.date.fromisoformat(item)
         if kind in "tn":
-            check(
-                re.fullmatch(r"\d{4}-\d\d-\d\d[T ][\d:]{8}(\.\d{1,6})?(Z|[+-]\d\d:\d\d)?", item) is not None
+            match = re.fullmatch(
+                r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?)(\.\d{1,9})?(Z|[+-]\d\d(?::?\d\d)?)?", item
             )
-            local, zone = re.fullmatch(r"(.{19}(?:\.\d+)?)(.*)", item).groups()
-            made = datetime.datetime.fromisoformat(local)
+            check(match is not None)
+            local, fraction, zone = match.groups("")
+            check(not fraction or len(local) == 19)
+            made = datetime.datetime.fromisoformat(local + fraction[:7])
             check(kind == "t" or not zone)
             if kind == "n":
                 return made
             made = made.replace(tzinfo=UTC)
             if zone in ("", "Z"):
                 return made
-            offset = datetime.timedelta(hours=int(zone[1:3]), minutes=int(zone[4:]))
+            offset = datetime.timedelta(hours=int(zone[1:3]), minutes=int(zone[3:].strip(":") or 0))
             return made - offset if zone[0] == "+" else made + offset
         return item
 
@@ -331,9 +373,11 @@ NUMBERS = st.sampled_from(
     ]
 )
 TIMES = st.builds(
-    str.__add__,
-    st.datetimes(datetime.datetime(1, 1, 2), datetime.datetime(9999, 12, 30)).map(lambda at: at.isoformat()),
-    st.sampled_from(["", "", "Z", "+02:00", "-05:30"]),
+    lambda at, cut, more, zone: (at.isoformat() + more)[:cut] + zone,
+    st.datetimes(datetime.datetime(1, 1, 2), datetime.datetime(9999, 12, 30)),
+    st.sampled_from([16, 19, 26, 99]),
+    st.sampled_from(["", "", "7", "789"]),
+    st.sampled_from(["", "", "Z", "+02:00", "-0530", "+02"]),
 ) | st.sampled_from(["2013-01-01 05:00:00", "2013-02-30T00:00:00", "2013-01-01T24:00:00", "2013-01-01"])
 LEAVES = {
     "b": st.sampled_from(["true", "false"]),

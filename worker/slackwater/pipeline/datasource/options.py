@@ -135,9 +135,9 @@ _REFUSED = {
 }
 """Options of Spark's own Kafka source that are not supported here, or that it refuses, too."""
 _VALUE_KEYS = (
-    "format", "schema", "schemaFile", "readerSchema", "message", "registry.url", "registry.subject",
-    "registry.version", "registry.usernameFile", "registry.passwordFile", "registry.caFile",
-    "registry.certFile", "registry.keyFile", "registry.timeoutMs",
+    "format", "schema", "schemaFile", "readerSchema", "message", "timestampUnit", "registry.url",
+    "registry.subject", "registry.version", "registry.usernameFile", "registry.passwordFile",
+    "registry.caFile", "registry.certFile", "registry.keyFile", "registry.timeoutMs",
 )  # fmt: skip
 
 

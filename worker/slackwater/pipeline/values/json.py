@@ -29,7 +29,7 @@ def json_decoder(config: ValueConfig, registry: Registry | None) -> JsonDecoder:
     if config.schema is not None or config.schema_file is not None:
         text, field = schema_text(config)
         try:
-            return JsonDecoder(ddl.parse(text), registry)
+            return JsonDecoder(ddl.parse(text), registry, config.timestamp_unit)
         except ddl.SchemaTextError as exc:
             raise ConfigError(str(exc), field=field) from None
     from slackwater.pipeline.values.json_schema import struct_of
@@ -37,7 +37,7 @@ def json_decoder(config: ValueConfig, registry: Registry | None) -> JsonDecoder:
     assert registry is not None  # the configuration's check
     registered = registry.subject_schema("JSON")
     try:
-        return JsonDecoder(struct_of(registered.text), registry)
+        return JsonDecoder(struct_of(registered.text), registry, config.timestamp_unit)
     except ddl.SchemaTextError as exc:
         raise ConfigError(
             f"{registered.name} cannot be used: {exc}", field="value.registry.subject"
@@ -45,12 +45,15 @@ def json_decoder(config: ValueConfig, registry: Registry | None) -> JsonDecoder:
 
 
 class JsonDecoder:
-    """Decodes JSON as ``type_``. With ``registry`` each value has the wire format's header before it."""
+    """Decodes JSON as ``type_``. With ``registry`` each value has the wire format's header before it.
+    ``unit``: as of :func:`~slackwater.pipeline.values.json_rows.row_reader`."""
 
-    def __init__(self, type_: pa.StructType, registry: Registry | None = None) -> None:
+    def __init__(
+        self, type_: pa.StructType, registry: Registry | None = None, unit: str | None = None
+    ) -> None:
         self.type: pa.StructType = nullable(type_)
         self._registry = registry
-        self._blocks, self._row = BlockReader(type_), row_reader(type_)
+        self._blocks, self._row = BlockReader(type_, unit), row_reader(type_, unit)
 
     def decode(self, values: pa.BinaryArray) -> tuple[pa.StructArray, Mapping[int, str]]:
         """See :class:`~slackwater.pipeline.values.ValueDecoder`."""

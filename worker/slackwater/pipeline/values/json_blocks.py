@@ -22,6 +22,7 @@ from slackwater.pipeline.values.json_rows import (
     LAST_MICROS,
     LOCAL,
     MAX_DEPTH,
+    UNITS,
     ZONE,
     nested_beyond,
 )
@@ -29,6 +30,8 @@ from slackwater.pipeline.values.types import decimals_of
 
 MAX_BLOCK_BYTES = 64 << 20
 _CONSTANT = re.compile(rb"[:,\[\s-](?:NaN|Inf)")
+_FINER = r"(\.\d{6})\d{1,3}"
+"""Digits behind the sixth of a second."""
 _UTC = pa.timestamp("us", tz="UTC")
 _LOCAL = pa.timestamp("us")
 
@@ -38,13 +41,15 @@ class NotCertainError(Exception):
 
 
 class BlockReader:
-    """Reads blocks of values as ``type_``, whose fields may be ``NOT NULL``."""
+    """Reads blocks of values as ``type_``, whose fields may be ``NOT NULL``. ``unit``: as of
+    :func:`~slackwater.pipeline.values.json_rows.row_reader`; blocks with timestamps as text are left to that.
+    """
 
-    def __init__(self, type_: pa.StructType) -> None:
-        self._type = type_
+    def __init__(self, type_: pa.StructType, unit: str | None = None) -> None:
+        self._type, self._unit = type_, unit
         self.supported = _supported(type_)
         """Whether Arrow's parser has all the types."""
-        self._raw = _raw(type_) if self.supported else None
+        self._raw = _raw(type_, unit) if self.supported else None
         self._uncertain = _uncertain_number(decimals_of(type_))
 
     def read(self, values: pa.BinaryArray) -> pa.StructArray:
@@ -82,7 +87,7 @@ class BlockReader:
             [column.chunk(0) if isinstance(column, pa.ChunkedArray) else column for column in columns],
             fields=list(self._raw),
         )
-        return _finished(raw, self._type)
+        return _finished(raw, self._type, self._unit)
 
 
 def _check_depth(values: pa.BinaryArray) -> None:
@@ -119,23 +124,25 @@ def _supported(type_: pa.DataType) -> bool:
     return not pa.types.is_list(type_) or _supported(type_.value_type)
 
 
-def _raw(type_: pa.DataType) -> pa.DataType:
+def _raw(type_: pa.DataType, unit: str | None) -> pa.DataType:
     """What Arrow's parser is asked for; the rest is done by :func:`_finished`."""
     if pa.types.is_struct(type_):
-        return pa.struct([pa.field(field.name, _raw(field.type)) for field in type_])
+        return pa.struct([pa.field(field.name, _raw(field.type, unit)) for field in type_])
     if pa.types.is_list(type_):
-        return pa.list_(_raw(type_.value_type))
+        return pa.list_(_raw(type_.value_type, unit))
+    if unit is not None and pa.types.is_timestamp(type_):
+        return pa.int64()
     if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
         return pa.string()
     return pa.float64() if pa.types.is_floating(type_) else type_
 
 
-def _finished(array: pa.Array, type_: pa.DataType) -> pa.Array:
+def _finished(array: pa.Array, type_: pa.DataType, unit: str | None) -> pa.Array:
     """``array`` of the raw type as ``type_``. Raises NotCertainError for what one value must be asked for."""
     if pa.types.is_struct(type_):
-        return _struct(array, type_)
+        return _struct(array, type_, unit)
     if pa.types.is_list(type_):
-        items = _finished(array.values, type_.value_type)
+        items = _finished(array.values, type_.value_type, unit)
         valid = array.is_valid() if array.null_count else None
         mask = pc.invert(valid) if valid is not None else None
         return pa.ListArray.from_arrays(array.offsets, items, mask=mask)
@@ -144,7 +151,7 @@ def _finished(array: pa.Array, type_: pa.DataType) -> pa.Array:
             raise NotCertainError("a number that is not finite")
         return array.cast(type_, safe=False)
     if pa.types.is_timestamp(type_):
-        return _timestamps(array, type_)
+        return _timestamps(array, type_) if unit is None else _counted(array, UNITS[unit]).view(type_)
     if pa.types.is_date(type_):
         _check_form(array, DATE)
         return array.cast(type_)
@@ -153,7 +160,7 @@ def _finished(array: pa.Array, type_: pa.DataType) -> pa.Array:
     return array
 
 
-def _struct(array: pa.StructArray, type_: pa.StructType) -> pa.StructArray:
+def _struct(array: pa.StructArray, type_: pa.StructType, unit: str | None) -> pa.StructArray:
     columns = []
     for field in type_:
         column = array.field(field.name)
@@ -161,22 +168,33 @@ def _struct(array: pa.StructArray, type_: pa.StructType) -> pa.StructArray:
             missing = pc.is_null(column)
             if pc.any(pc.and_(missing, array.is_valid())).as_py():
                 raise NotCertainError("a field that must not be null")
-        columns.append(_finished(column, field.type))
+        columns.append(_finished(column, field.type, unit))
     mask = pc.invert(array.is_valid()) if array.null_count else None
     fields = [pa.field(field.name, column.type) for field, column in zip(type_, columns, strict=True)]
     return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
 
 
+def _counted(array: pa.Int64Array, power: int) -> pa.Int64Array:
+    """Microseconds, of what ten to the ``power`` are one."""
+    if power >= 0:
+        return _in_range(pc.multiply_checked(array, 10**power))
+    if not _all(pc.greater_equal(array, 0)):
+        raise NotCertainError("a division that rounds to zero")
+    return _in_range(pc.divide(array, 10**-power))
+
+
 def _timestamps(array: pa.StringArray, type_: pa.TimestampType) -> pa.TimestampArray:
+    if pc.any(pc.match_substring_regex(array, _FINER)).as_py():
+        array = pc.replace_substring_regex(array, _FINER, r"\1")
     if type_.tz is not None and _all(pc.match_substring_regex(array, f"^{LOCAL}{ZONE}$")):
-        return _in_range(array.cast(_UTC))
+        return _in_range(array.cast(_UTC).cast(pa.int64())).view(_UTC)
     _check_form(array, LOCAL)
     return array.cast(_LOCAL).cast(type_) if type_.tz is None else array.cast(_LOCAL).view(type_)
 
 
-def _in_range(array: pa.TimestampArray) -> pa.TimestampArray:
-    """``array``, whose times an offset may have moved out of the years 1 to 9999."""
-    ends = pc.min_max(array.cast(pa.int64()))
+def _in_range(array: pa.Int64Array) -> pa.Int64Array:
+    """``array``, of microseconds in the years 1 to 9999 of UTC."""
+    ends = pc.min_max(array)
     first, last = ends["min"].as_py(), ends["max"].as_py()
     if first is not None and not (first >= FIRST_MICROS and last <= LAST_MICROS):
         raise NotCertainError("a time that is out of range")

@@ -20,8 +20,10 @@ MAX_DEPTH = 200
 
 _YEAR = r"(?:000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})"
 DATE = rf"{_YEAR}-\d\d-\d\d"
-ZONE = r"(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
-LOCAL = rf"{DATE}[T ]\d\d:\d\d:\d\d(?:\.\d{{1,6}})?"
+ZONE = r"(?:Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)"
+LOCAL = rf"{DATE}[T ]\d\d:\d\d(?::\d\d(?:\.\d{{1,9}})?)?"
+UNITS = {"seconds": 6, "milliseconds": 3, "microseconds": 0, "nanoseconds": -3}
+"""What a number can count since 1970: the power of ten that makes microseconds of it."""
 _DATE = re.compile(DATE, re.ASCII)
 _TIMESTAMP = re.compile(f"({LOCAL})({ZONE})?", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,9})?", re.ASCII)
@@ -58,9 +60,12 @@ Reader = Callable[[Any, str], Any]
 """From a parsed value and its path to what Arrow is given."""
 
 
-def row_reader(type_: pa.StructType) -> Callable[[bytes], dict[str, Any]]:
-    """Reads the bytes of a value as ``type_``. It raises :class:`ValueRejectedError`."""
-    read = _struct(type_)
+def row_reader(type_: pa.StructType, unit: str | None = None) -> Callable[[bytes], dict[str, Any]]:
+    """Reads the bytes of a value as ``type_``. It raises :class:`ValueRejectedError`.
+
+    ``unit``: one of :data:`UNITS`, for numbers that are timestamps; None: timestamps are text.
+    """
+    read = _struct(type_, unit)
     decoder = json.JSONDecoder(
         parse_int=_Number, parse_float=_Number, parse_constant=_constant, object_pairs_hook=_object
     )
@@ -112,14 +117,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result if len(result) == len(pairs) else _Repeated(pairs)
 
 
-def _reader(type_: pa.DataType) -> Reader:
+def _reader(type_: pa.DataType, unit: str | None) -> Reader:
     types = pa.types
     if types.is_struct(type_):
-        return _struct(type_)
+        return _struct(type_, unit)
     if types.is_map(type_):
-        return _map(type_)
+        return _map(type_, unit)
     if types.is_list(type_):
-        return _list(type_)
+        return _list(type_, unit)
     if types.is_integer(type_):
         return _integer(type_)
     if types.is_floating(type_):
@@ -127,12 +132,13 @@ def _reader(type_: pa.DataType) -> Reader:
     if types.is_decimal(type_):
         return _decimal(type_)
     if types.is_timestamp(type_):
-        return _timestamp(with_zone=type_.tz is not None)
+        text = _timestamp(with_zone=type_.tz is not None)
+        return text if unit is None else _counted(UNITS[unit], text)
     return {"bool": _boolean, "string": _string, "binary": _binary, "date32[day]": _date}[str(type_)]
 
 
-def _struct(type_: pa.StructType) -> Reader:
-    readers = [(field.name, _reader(field.type), field.nullable) for field in type_]
+def _struct(type_: pa.StructType, unit: str | None) -> Reader:
+    readers = [(field.name, _reader(field.type, unit), field.nullable) for field in type_]
     names = {field.name for field in type_}
 
     def read(value: Any, path: str) -> dict[str, Any]:
@@ -153,8 +159,8 @@ def _struct(type_: pa.StructType) -> Reader:
     return read
 
 
-def _map(type_: pa.MapType) -> Reader:
-    reader = _reader(type_.item_type)
+def _map(type_: pa.MapType, unit: str | None) -> Reader:
+    reader = _reader(type_.item_type, unit)
 
     def read(value: Any, path: str) -> list[tuple[str, Any]]:
         if not isinstance(value, dict):
@@ -169,8 +175,8 @@ def _map(type_: pa.MapType) -> Reader:
     return read
 
 
-def _list(type_: pa.ListType) -> Reader:
-    reader = _reader(type_.value_type)
+def _list(type_: pa.ListType, unit: str | None) -> Reader:
+    reader = _reader(type_.value_type, unit)
 
     def read(value: Any, path: str) -> list[Any]:
         if not isinstance(value, list):
@@ -261,17 +267,37 @@ def _timestamp(*, with_zone: bool) -> Reader:
         micros = (local - _EPOCH) // datetime.timedelta(microseconds=1) - _offset_minutes(
             match[2]
         ) * 60_000_000
-        if not FIRST_MICROS <= micros <= LAST_MICROS:
-            raise ValueRejectedError(f"field {path}: {text[:40]!r} is not in the years 1 to 9999 of UTC")
-        return micros
+        return _in_range(micros, text, path)
 
     return read
+
+
+def _counted(power: int, text: Reader) -> Reader:
+    """Numbers that count since 1970, of which ten to the ``power`` are a microsecond; others as ``text``."""
+
+    def read(value: Any, path: str) -> int:
+        if type(value) is not _Number:
+            micros: int = text(value, path)
+            return micros
+        number = _exact(value, path)
+        if number and number.adjusted() > 30:
+            return _in_range(1 << 100, value, path)
+        scaled = number.scaleb(power, _EXACT).to_integral_value(decimal.ROUND_FLOOR, _EXACT)
+        return _in_range(int(scaled), value, path)
+
+    return read
+
+
+def _in_range(micros: int, text: str, path: str) -> int:
+    if not FIRST_MICROS <= micros <= LAST_MICROS:
+        raise ValueRejectedError(f"field {path}: {text[:40]!r} is not in the years 1 to 9999 of UTC")
+    return micros
 
 
 def _offset_minutes(zone: str | None) -> int:
     if zone is None or zone == "Z":
         return 0
-    minutes = int(zone[1:3]) * 60 + int(zone[4:6])
+    minutes = int(zone[1:3]) * 60 + int(zone[3:].lstrip(":") or 0)
     return -minutes if zone[0] == "-" else minutes
 
 

@@ -175,6 +175,13 @@ class ValueSchema:
         "The full name of the Protobuf message. Defaults to the first message of the schema's file.",
         only_with=(OnlyWith("format", ("protobuf",)),),
     )
+    timestamp_unit: str | None = spec(
+        "timestampUnit",
+        fields.text(choices=["seconds", "milliseconds", "microseconds", "nanoseconds"]),
+        "For json, what a number in a field of type TIMESTAMP counts since 1970-01-01 00:00 UTC. Without it, "
+        "times are text.",
+        only_with=(OnlyWith("format", ("json",)),),
+    )
 
 
 @dataclass(frozen=True)
