@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime
 import decimal
 import random
+import time
 from abc import ABC, abstractmethod
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from slackwater.pipeline.sinks import deleted_keys
 from slackwater.runtime.errors import HandlerError, RecordsError
 from slackwater.runtime.interfaces import Range, Sink
 from tests.support.sinks import OLD, A, B, marks, put, rows
@@ -168,3 +170,30 @@ class ChangesCases(ABC):
         with pytest.raises(HandlerError, match=r"the column version, which sink.version names, is string"):
             put(sink, changes(("upsert", 1, "a", "1")), 0)
         assert marks(sink) == {A: 0, B: 0}
+
+
+class CommittedChangesCases(ChangesCases):
+    """For a sink whose table is a :class:`~slackwater.pipeline.sinks.table_sink.MarkedTable`."""
+
+    @abstractmethod
+    def notes(self) -> tuple[list[str], int]:
+        """The deleted keys that are noted, and in how many files."""
+
+    def test_a_row_that_deletes_needs_no_column_of_the_partitioning(self) -> None:
+        put(self.made(partition_by=["v"]), changes((None, 1, "a"), (None, 2, "b")), 0)
+        put(self.made(partition_by=["v"]), changes(("delete", 1, None), start=2).drop_columns("v"), 2)
+        assert self.values() == {2: "b"}
+        with pytest.raises(HandlerError, match="the rows have no column v"):
+            put(self.made(), changes((None, 1, None), start=3).drop_columns("v"), 3)
+
+    def test_what_was_deleted_long_ago_is_forgotten(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(deleted_keys, "CLEAN_UP_EVERY", 3)
+        clock_ms = 0
+        monkeypatch.setattr(time, "time_ns", lambda: clock_ms * 1_000_000)
+        sink, at = self.made(**REMEMBERS), 0
+        for number in range(3):
+            clock_ms = number * HOUR_MS
+            at = put(sink, changes(("delete", number, None, 5), start=at), at)
+        put(sink, changes(*((None, number, "late", 1) for number in range(3)), start=at), at)
+        assert self.values() == {0: "late"}
+        assert self.notes() == (["1", "2"], 1)

@@ -86,6 +86,15 @@ for member in members:
     member.close()
 """
     ),
+    "docs/how-to/tables/update-by-key.md": Prelude(
+        after="""
+from slackwater.testing import record, run
+records = [record("Ann", key="a"), record("Bo", key="b"), record(None, key="a")]
+rows = run(transform, records, engine="arrow").to_pylist()
+assert [(row["id"], row["customer"], row["_op"]) for row in rows] == [
+    ("a", "Ann", "upsert"), ("b", "Bo", "upsert"), ("a", None, "delete")]
+""",
+    ),
     "docs/how-to/client/connect-securely.md": Prelude(
         _OPTIONS, "assert len(checked) == 6", keeps=("KafkaConsumer", "KafkaProducer", "KafkaAdmin")
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from functools import partial
 from typing import Any
 
@@ -17,11 +16,11 @@ from slackwater.pipeline.sinks.delta.sink import delta_sink
 from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.errors import RecordsError
 from tests.support.delta import DeltaFolder
-from tests.support.sink_changes import HOUR_MS, REMEMBERS, ChangesCases, changes
+from tests.support.sink_changes import REMEMBERS, CommittedChangesCases, changes
 from tests.support.sinks import A, B, marks, once, put
 
 
-class TestDeltaChanges(ChangesCases):
+class TestDeltaChanges(CommittedChangesCases):
     def prepare(self, request: pytest.FixtureRequest) -> None:
         self.folder = request.getfixturevalue("tmp_path")
 
@@ -30,6 +29,10 @@ class TestDeltaChanges(ChangesCases):
 
     def stored(self) -> list[dict[str, Any]]:
         return DeltaFolder(self.folder).rows()
+
+    def notes(self) -> tuple[list[str], int]:
+        read = DeltaFolder(self.folder / FOLDER)
+        return sorted(row["key"] for row in read.rows()), len(read.files)
 
     def require(self, column: str) -> None:
         DeltaTable(self.folder).alter.add_constraint({"required": f"{column} IS NOT NULL"})
@@ -80,18 +83,8 @@ class TestDeltaChanges(ChangesCases):
         assert self.values() == {1: "a"}
         assert marks(first) == {A: 2, B: 1}
 
-    def test_what_was_deleted_long_ago_is_forgotten(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(deleted_keys, "CLEAN_UP_EVERY", 3)
-        clock_ms = 0
-        monkeypatch.setattr(time, "time_ns", lambda: clock_ms * 1_000_000)
-        sink, at = self.made(**REMEMBERS), 0
-        for number in range(3):
-            clock_ms = number * HOUR_MS
-            at = put(sink, changes(("delete", number, None, 5), start=at), at)
-        late = changes(*((None, number, "late", 1) for number in range(3)), start=at)
-        put(sink, late, at)
-        assert self.values() == {0: "late"}
+    def test_a_vacuum_leaves_the_notes(self) -> None:
+        put(self.made(**REMEMBERS), changes(("delete", 1, None, 5)), 0)
         DeltaTable(self.folder).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-        notes = DeltaFolder(self.folder / FOLDER)
-        assert sorted(row["key"] for row in notes.rows()) == ["1", "2"]
-        assert len(notes.files) == 1
+        put(self.made(**REMEMBERS), changes((None, 1, "late", 4), start=1), 1)
+        assert self.values() == {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import time
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,11 +12,10 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from slackwater.pipeline.sinks import deleted_keys
 from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.interfaces import Range
 from tests.support.iceberg.catalogs import Catalog, sql_catalog
-from tests.support.sink_changes import HOUR_MS, REMEMBERS, ChangesCases, changes
+from tests.support.sink_changes import CommittedChangesCases, changes
 from tests.support.sinks import OLD, A, B, put, rows
 
 DAY = datetime.date(2026, 1, 1)
@@ -32,7 +30,7 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
-class TestIcebergChanges(ChangesCases):
+class TestIcebergChanges(CommittedChangesCases):
     lake: Catalog
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
@@ -43,6 +41,11 @@ class TestIcebergChanges(ChangesCases):
 
     def stored(self) -> list[dict[str, Any]]:
         return self.lake.read().rows()
+
+    def notes(self) -> tuple[list[str], int]:
+        catalog = load_catalog("default", **self.lake.options)
+        read = catalog.load_table(f"{self.lake.table}_slackwater_deleted").scan()
+        return sorted(read.to_arrow()["key"].to_pylist()), len(list(read.plan_files()))
 
     def require(self, column: str) -> None:
         with self.lake.other().update_schema(allow_incompatible_changes=True) as update:
@@ -104,21 +107,6 @@ class TestIcebergChanges(ChangesCases):
             "the first; one without a row, and its row; the last row in place of a file"
         )
         assert set(self.lake.read().files) <= made
-
-    def test_what_was_deleted_long_ago_is_forgotten(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(deleted_keys, "CLEAN_UP_EVERY", 3)
-        clock_ms = 0
-        monkeypatch.setattr(time, "time_ns", lambda: clock_ms * 1_000_000)
-        sink, at = self.made(**REMEMBERS), 0
-        for number in range(3):
-            clock_ms = number * HOUR_MS
-            at = put(sink, changes(("delete", number, None, 5), start=at), at)
-        put(sink, changes(*((None, number, "late", 1) for number in range(3)), start=at), at)
-        assert self.values() == {0: "late"}
-        catalog = load_catalog("default", **self.lake.options)
-        notes = catalog.load_table(f"{self.lake.table}_slackwater_deleted").scan()
-        assert sorted(notes.to_arrow()["key"].to_pylist()) == ["1", "2"]
-        assert len(list(notes.plan_files())) == 1
 
 
 def _of(kind: pa.DataType, value: Any) -> pa.Array:

@@ -68,6 +68,13 @@ def upserts(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.invert(rows.column(OP))).drop_columns(OP)
 
 
+def only_deletes(rows: pa.Table) -> bool:
+    """Whether no row of ``rows`` is an upsert."""
+    import pyarrow.compute as pc
+
+    return bool(pc.all(rows.column(OP), min_count=0).as_py())
+
+
 def check_version_type(schema: pa.Schema, version: str) -> None:
     """Raises HandlerError where the column ``version`` has no order that Arrow, Delta and PostgreSQL agree
     on."""

@@ -132,7 +132,8 @@ class DeltaTarget:
     def fitted(self, staged: StagedRows) -> pa.Table:
         kept = self.table.schema
         by = self.by if kept is None else self.table.partitioning
-        staged.refuse_missing([name for name in by if name not in staged.names])
+        if not (self.mode.deletes and changes.only_deletes(staged.rows)):
+            staged.refuse_missing([name for name in by if name not in staged.names])
         if staged.prepared is None:
             staged.prepared = modes.reduced_rows(self.mode, staged.rows)
         rows = self._held(staged, kept)

@@ -210,7 +210,7 @@ class MarkedDeltaTable:
             batch: the id of the commit.
             deletes: a column of booleans, which the table does not get: a row where it is true deletes the
                 one with the same key.
-            version: a column: a row of the table that has a greater value stays as it is.
+            version: with ``deletes``, a column: a row of the table that has a greater value stays as it is.
         """
         table = self._existing()
         if not rows.num_rows:
@@ -230,16 +230,18 @@ class MarkedDeltaTable:
             # without time zone, with microseconds: it must not try again by itself.
             **self._options(versions, batch, tries=0),
         )
-        of_table, of_row = (f"{alias}.{quoted(version)}" for alias in (TARGET, SOURCE))
-        is_newer = f"({of_table} IS NULL OR {of_row} >= {of_table})" if version in names else "TRUE"
-        goes = f"{SOURCE}.{quoted(deletes)}" if deletes else "FALSE"
+        updates_if = inserts_if = None
         if deletes:
+            goes, of_table = f"{SOURCE}.{quoted(deletes)}", f"{TARGET}.{quoted(version)}"
+            is_newer = f"({of_table} IS NULL OR {SOURCE}.{quoted(version)} >= {of_table})"
+            is_newer = is_newer if version in names else "TRUE"
             merger.when_matched_delete(f"{goes} AND {is_newer}")
+            updates_if, inserts_if = f"NOT {goes} AND {is_newer}", f"NOT {goes}"
         if changes:
             assignments = {quoted(name): change for name, change in changes.items()}
-            merger.when_matched_update(assignments, f"NOT {goes} AND {is_newer}")
+            merger.when_matched_update(assignments, updates_if)
         values = {quoted(name): f"{SOURCE}.{quoted(name)}" for name in columns}
-        merger.when_not_matched_insert(values, f"NOT {goes}").execute()
+        merger.when_not_matched_insert(values, inserts_if).execute()
         if table.version() == before:  # No row was added, there is nothing to change, and no commit made.
             # That may not be so after another commit.
             self.append(None, versions, batch, tries=0)

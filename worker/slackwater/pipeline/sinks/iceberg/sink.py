@@ -123,7 +123,8 @@ class IcebergTarget:
     def fitted(self, staged: StagedRows) -> pa.Table:
         self._tried, kept = self.table.version, self.table.schema
         by = self.by if kept is None else self.table.partitioning
-        staged.refuse_missing([column for column, _ in by if column.split(".")[0] not in staged.names])
+        if not (self.mode.deletes and changes.only_deletes(staged.rows)):
+            staged.refuse_missing([column for column, _ in by if column.split(".")[0] not in staged.names])
 
         def to_table(rows: pa.Table) -> pa.Table:
             return fit(rows, kept, new_columns=self._new_columns)

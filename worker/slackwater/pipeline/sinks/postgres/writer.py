@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline.sinks.changes import OP
+from slackwater.pipeline.sinks.changes import OP, upserts
 from slackwater.pipeline.sinks.modes import WriteMode
 from slackwater.pipeline.sinks.postgres.deleted import KEY, VERSION, PostgresDeletedKeys
 from slackwater.pipeline.sinks.postgres.errors import is_of_records, records_error
@@ -68,7 +68,7 @@ class TableWriter:
         columns, deletes = fitted.rows.column_names, False
         if self._mode.deletes:
             columns = [name for name in columns if name not in (OP, KEY, VERSION)]
-            deletes = any(fitted.rows.column(OP).to_pylist())
+            deletes = upserts(fitted.rows).num_rows < fitted.rows.num_rows
         made = statements(self._mode, self._name, _temporary(), columns, self._deleted, deletes=deletes)
         with self._records_at_fault():
             for statement in made:
