@@ -95,9 +95,11 @@ class Source:
         pipeline["handlerPath"] = self.handler_path
         if self.sink_path:
             pipeline["sink"] = {**pipeline["sink"], "path": self.sink_path}
-        value = pipeline.get("value") or {}
-        if value.get("schemaFile"):
-            pipeline["value"] = {**value, "schemaFile": str((self.folder / value["schemaFile"]).resolve())}
+        for column in ("value", "key"):
+            value = pipeline.get(column) or {}
+            if value.get("schemaFile"):
+                file = str((self.folder / value["schemaFile"]).resolve())
+                pipeline[column] = {**value, "schemaFile": file}
         return {
             "apiVersion": made["apiVersion"],
             "kind": made["kind"],
@@ -137,7 +139,8 @@ def read_source(file: Path, current: Path) -> Source:
 
 
 def read_secrets(group: ConsumerGroup, folder: Path | None, *, analysis: bool = False) -> list[Object]:
-    """The Secrets of spec.kafka.security and spec.pipeline.value.registry, from files: FOLDER/SECRET/KEY.
+    """The Secrets of spec.kafka.security and of spec.pipeline's schema registries, from files:
+    FOLDER/SECRET/KEY.
 
     Args:
         group: the resource.

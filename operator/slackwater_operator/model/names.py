@@ -52,7 +52,8 @@ CONFIG_FOLDER = "/etc/slackwater"
 CONFIG_KEY = "worker.yaml"
 CONFIG_FILE = f"{CONFIG_FOLDER}/{CONFIG_KEY}"
 SECRETS_FOLDER = f"{CONFIG_FOLDER}/kafka"
-REGISTRY_FOLDER = f"{CONFIG_FOLDER}/registry"
+REGISTRY_FOLDERS = {"value": "registry", "key": "key-registry"}
+"""The folders of CONFIG_FOLDER with the Secrets of the schema registries, by the column that they are for."""
 TEMPORARY_VOLUME = "tmp"
 PORT_NAME = "health"
 PORT = 8080

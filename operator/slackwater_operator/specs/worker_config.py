@@ -85,8 +85,9 @@ def worker_config(
         "joinGateMs": join_gate_ms,
         "health": {"host": health_host, "port": health_port},
     }
-    if pipeline.value is not None and pipeline.value.registry is not None:
-        document["value"]["registry"] = _registry(pipeline.value.registry)
+    for column, value in pipeline.decoded.items():
+        if value.registry is not None:
+            document[column]["registry"] = _registry(value.registry, names.REGISTRY_FOLDERS[column])
     if takeover_key_file:
         document["takeover"] = {"keyFile": takeover_key_file}
     if telemetry := file_document(group.spec.telemetry):
@@ -105,7 +106,8 @@ def _membership(group: ConsumerGroup) -> dict[str, Any]:
     return {"properties": {**times, **given}}
 
 
-def _registry(registry: Registry, folder: str = names.REGISTRY_FOLDER) -> dict[str, str]:
+def _registry(registry: Registry, folder: str) -> dict[str, str]:
+    folder = f"{names.CONFIG_FOLDER}/{folder}"
     section = {"url": registry.url}
     if registry.subject:
         section |= {"subject": registry.subject, "version": registry.version}
@@ -194,13 +196,13 @@ def pod_config(group: ConsumerGroup) -> dict[str, Any]:
                 f"{folder!r} is relative, which means nothing in a pod; give the folder's absolute path in "
                 "the image, such as /app",
             )
-    schema_file = (pipeline.value.schema_file if pipeline.value is not None else None) or "/"
-    if not schema_file.startswith("/"):
-        raise FieldError(
-            "spec.pipeline.value.schemaFile",
-            f"{schema_file!r} is relative, which means nothing in a pod; give the file's "
-            "absolute path in the image, such as /app/flight.avsc",
-        )
+    for column, value in pipeline.decoded.items():
+        if value.schema_file and not value.schema_file.startswith("/"):
+            raise FieldError(
+                f"spec.pipeline.{column}.schemaFile",
+                f"{value.schema_file!r} is relative, which means nothing in a pod; give the file's "
+                "absolute path in the image, such as /app/flight.avsc",
+            )
     document = worker_config(
         group,
         handler_path=pipeline.handler_path,
@@ -237,7 +239,10 @@ def config_volume(group: ConsumerGroup, config_map_name: str) -> dict[str, Any]:
 def secrets_of(group: ConsumerGroup) -> list[tuple[str, str, tuple[str, ...]]]:
     """The Secrets that the workers need: the section of the resource that names one, its name, and the keys
     that it must have."""
-    sections = {"kafka": "spec.kafka.security", "registry": "spec.pipeline.value.registry"}
+    sections = {
+        folder: f"spec.pipeline.{column}.registry" for column, folder in names.REGISTRY_FOLDERS.items()
+    }
+    sections["kafka"] = "spec.kafka.security"
     return [
         (sections[folder], secret, keys)
         for folder, settings in _with_secrets(group).items()
@@ -269,9 +274,9 @@ def keys_by_secret(settings: Security | Registry | PrometheusSecurity) -> list[t
 def _with_secrets(group: ConsumerGroup) -> dict[str, Security | Registry]:
     """The settings that name Secrets, by the folder of the volume that their files are in."""
     settings: dict[str, Security | Registry] = {"kafka": group.spec.kafka.security}
-    value = group.spec.pipeline.value
-    if value is not None and value.registry is not None:
-        settings["registry"] = value.registry
+    for column, value in group.spec.pipeline.decoded.items():
+        if value.registry is not None:
+            settings[names.REGISTRY_FOLDERS[column]] = value.registry
     return settings
 
 

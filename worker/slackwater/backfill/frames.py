@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -25,14 +26,14 @@ _NO_HEADERS = "coalesce(headers, cast(array() AS array<struct<key:string,value:b
 
 class LogReader:
     """Reads with a group's settings. ``topic_ids``: by topic; of another topic of the name nothing is read.
-    ``decoded``: whether the executors decode values by ``config.value``. ``tasks``: into how many tasks a
+    ``decoded``: whether the executors decode values and keys by ``config``. ``tasks``: into how many tasks a
     part is divided at least."""
 
     def __init__(
         self, config: WorkerConfig, topic_ids: Mapping[str, str], *, decoded: bool, tasks: int
     ) -> None:
         self._ids = topic_ids
-        self._decoded, self._tasks = decoded and config.value is not None, tasks
+        self._decoded, self._tasks = decoded and bool(config.value or config.key), tasks
         self._options = {
             "kafka.bootstrap.servers": config.bootstrap_servers,
             "kafka.client.id": "slackwater-backfill",
@@ -40,7 +41,7 @@ class LogReader:
             **_client_options(config),
         }
         if self._decoded:
-            self._options |= _value_options(config)
+            self._options |= _decoder_options(config)
 
     def read(self, spark: SparkSession, part: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
         """The records of ``part``, as a handler gets them, and with decoded values also ``_error``."""
@@ -64,7 +65,7 @@ class LogReader:
         return frame.where(f"{ERROR_COLUMN} IS NULL").drop(ERROR_COLUMN) if self._decoded else frame
 
     def with_rejected(self, frame: DataFrame, rows: DataFrame) -> DataFrame:
-        """``rows`` of the handler, and one for each record of ``frame`` whose value cannot be decoded."""
+        """``rows`` of the handler, and one for each record of ``frame`` that cannot be decoded."""
         if not self._decoded:
             return rows
         rejected = frame.where(f"{ERROR_COLUMN} IS NOT NULL").select(*PLACE_COLUMNS, ERROR_COLUMN)
@@ -90,11 +91,12 @@ def security_of(security: SecurityConfig) -> dict[str, str]:
     return {name: value for name, value in properties.items() if value is not None}
 
 
-def _value_options(config: WorkerConfig) -> dict[str, str]:
+def _decoder_options(config: WorkerConfig) -> dict[str, str]:
     from slackwater.fields import file_document
 
-    assert config.value is not None
-    return dict(_flat("value", file_document(config.value)))
+    decoded = {"value": config.value, "key": config.key}
+    sections = [_flat(name, file_document(given)) for name, given in decoded.items() if given is not None]
+    return dict(itertools.chain(*sections))
 
 
 def _flat(prefix: str, document: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -40,7 +40,7 @@ def make_engine(
     ``session``: of the caller's, on which engine spark runs instead of one of its own. ``tracing``: for the
     jobs of Spark. Raises ConfigError where the engine's packages are not installed.
     """
-    make = _decoder_factory(config)
+    makes = _decoder_factories(config)
     if config.engine == "python":
         from slackwater.pipeline.engines.python import PythonEngine
 
@@ -52,29 +52,34 @@ def make_engine(
             by_record=config.by_record,
             concurrency=config.concurrency,
         )
-        if make is None:
+        if not makes:
             return records
         from slackwater.pipeline.engines.decoding import DecodingRecordEngine
 
-        return DecodingRecordEngine(records, make, by_record=config.by_record)
+        return DecodingRecordEngine(records, makes, by_record=config.by_record)
     tables = _table_engine(config, for_sink=for_sink, session=session, tracing=tracing)
-    if make is None:
+    if not makes:
         return tables
     from slackwater.pipeline.engines.decoding import DecodingEngine
 
-    return DecodingEngine(tables, make, by_record=config.by_record)
+    return DecodingEngine(tables, makes, by_record=config.by_record)
 
 
-def _decoder_factory(config: WorkerConfig) -> Callable[[], ValueDecoder] | None:
-    """Makes the decoder of ``config.value``; None: values stay bytes."""
-    value = config.value
-    if value is None:
-        return None
+def _decoder_factories(config: WorkerConfig) -> dict[str, Callable[[], ValueDecoder]]:
+    """Makes the decoders of ``value`` and ``key``, by column; a column that is left out stays bytes."""
+    decoded = {name: given for name, given in (("value", config.value), ("key", config.key)) if given}
+    if not decoded:
+        return {}
     from slackwater.pipeline.values import make_decoder
 
-    # The handler needs time of its own after the wait for the schema registry.
-    waits_ms = config.handler_timeout_ms * 0.8
-    return partial(make_decoder, value, timeout_ms=waits_ms, start_timeout_ms=config.start_timeout_ms)
+    # The handler needs time of its own after the wait for the schema registries.
+    waits_ms = config.handler_timeout_ms * 0.8 / len(decoded)
+    return {
+        name: partial(
+            make_decoder, given, timeout_ms=waits_ms, start_timeout_ms=config.start_timeout_ms, column=name
+        )
+        for name, given in decoded.items()
+    }
 
 
 def _table_engine(

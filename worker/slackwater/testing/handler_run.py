@@ -77,6 +77,7 @@ def run(
     isolate: bool = True,
     lineage: str = "record",
     value: Mapping[str, Any] | None = None,
+    key: Mapping[str, Any] | None = None,
     timeout_ms: float = 300_000,
 ) -> Result:
     """Runs ``handler`` on ``records`` as a worker does, with the worker's engine and its checks.
@@ -111,6 +112,7 @@ def run(
         value: how values are decoded before the handler gets them, as a resource's ``spec.pipeline.value``
             without its Secrets: ``{"format": "json", "schema": "order BIGINT, amount DOUBLE"}``. None: the
             handler gets bytes.
+        key: likewise, how keys are.
         timeout_ms: how long each call of the handler may take.
 
     Raises:
@@ -119,8 +121,8 @@ def run(
         HandlerError: the handler does not accept a batch without records, or returns what the worker refuses,
             or fails on more records than a worker would reject.
         ValueError: records, engine or another argument cannot be used; TypeError likewise.
-        ConfigError: the schema of ``value`` cannot be used.
-        StartError: the schema registry of ``value`` does not answer.
+        ConfigError: the schema of ``value`` or ``key`` cannot be used.
+        StartError: their schema registry does not answer.
         NotInstalledError: Arrow, or Spark for the engine ``spark``, is not installed.
     """
     __tracebackhide__ = True
@@ -137,7 +139,8 @@ def run(
 
     name = handler if isinstance(handler, str) else _name(handler)
     proper = _engine(handler, name, engine, handler_path, spark, timeout_ms, by_record)
-    made = proper if value is None else _decoding(proper, _value_config(value), timeout_ms, by_record)
+    configs = {column: _config(given, column) for column, given in (("value", value), ("key", key)) if given}
+    made = _decoding(proper, configs, timeout_ms, by_record) if configs else proper
     try:
         made.start()
         made.warm_up()
@@ -195,27 +198,35 @@ def _engine(
     return SparkEngine(name, path, session=spark or _session(), **options)
 
 
-def _value_config(value: Mapping[str, Any]) -> ValueConfig:
+def _config(given: Mapping[str, Any], column: str) -> ValueConfig:
     from slackwater.fields import FieldError
     from slackwater.runtime.config.value_config import read_value
 
     try:
-        return read_value(value)
+        return read_value(given, column)
     except FieldError as fault:
         raise ValueError(f"{fault.path} {fault.problem}") from None
 
 
 def _decoding(
-    engine: ArrowEngine | PythonEngine | SparkEngine, value: ValueConfig, timeout_ms: float, by_record: bool
+    engine: ArrowEngine | PythonEngine | SparkEngine,
+    configs: Mapping[str, ValueConfig],
+    timeout_ms: float,
+    by_record: bool,
 ) -> AnyEngine:
     from slackwater.pipeline.engines.decoding import DecodingEngine, DecodingRecordEngine
     from slackwater.pipeline.values import make_decoder
     from slackwater.runtime.interfaces import RecordEngine
 
-    make = partial(make_decoder, value, timeout_ms=timeout_ms, start_timeout_ms=timeout_ms)
+    makes = {
+        column: partial(
+            make_decoder, config, timeout_ms=timeout_ms, start_timeout_ms=timeout_ms, column=column
+        )
+        for column, config in configs.items()
+    }
     if isinstance(engine, RecordEngine):
-        return DecodingRecordEngine(engine, make, by_record=by_record)
-    return DecodingEngine(engine, make, by_record=by_record)
+        return DecodingRecordEngine(engine, makes, by_record=by_record)
+    return DecodingEngine(engine, makes, by_record=by_record)
 
 
 def _session() -> SparkSession:

@@ -418,8 +418,8 @@ def _check_pipeline(wanted: ConsumerGroupSpec) -> None:
     check_sink(pipeline.sink)
     for name, problem in pipeline_faults(pipeline):
         raise FieldError(f"spec.pipeline.{name.replace('max_age_ms', 'maxAge')}", problem)
-    if pipeline.value is not None:
-        check_value(pipeline.value)
+    for column, value in pipeline.decoded.items():
+        check_value(value, column)
     interval = validation.milliseconds(
         wanted.kafka.properties, "max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS
     )

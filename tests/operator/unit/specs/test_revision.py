@@ -173,6 +173,14 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.template": (NONE, {"spec/template": {"spec": {"nodeSelector": {"disk": "fast"}}}}),
 }
 POLICY = {"type": "Pods", "value": 2, "period": "1m"}
+RESTARTS |= {  # keys are decoded as values are
+    path.replace(".value.", ".key."): tuple(
+        {name.replace("pipeline/value", "pipeline/key"): given for name, given in fields.items()}
+        for fields in both
+    )
+    for path, both in RESTARTS.items()
+    if ".value." in path
+}
 STAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.replicas": (NONE, {"spec/replicas": 5}),
     "spec.scaling.minReplicas": (NONE, {"spec/scaling/minReplicas": 0}),

@@ -44,11 +44,11 @@ def test_the_worker_reads_what_the_resource_says() -> None:
             ("https://a:8081", "https://b:8081/path"),
             subject="flights-value",
             version="latest",
-            username_file=f"{names.REGISTRY_FOLDER}/username",
-            password_file=f"{names.REGISTRY_FOLDER}/password",
-            ca_file=f"{names.REGISTRY_FOLDER}/ca.crt",
-            cert_file=f"{names.REGISTRY_FOLDER}/tls.crt",
-            key_file=f"{names.REGISTRY_FOLDER}/tls.key",
+            username_file=f"{names.CONFIG_FOLDER}/registry/username",
+            password_file=f"{names.CONFIG_FOLDER}/registry/password",
+            ca_file=f"{names.CONFIG_FOLDER}/registry/ca.crt",
+            cert_file=f"{names.CONFIG_FOLDER}/registry/tls.crt",
+            key_file=f"{names.CONFIG_FOLDER}/registry/tls.key",
         ),
     )
 
@@ -63,24 +63,30 @@ def test_the_registrys_secrets_are_files_beside_those_of_kafka() -> None:
         group(
             **{
                 "spec/pipeline/value": {"format": "avro", "registry": REGISTRY},
+                "spec/pipeline/key": {
+                    "format": "avro",
+                    "registry": {**REGISTRY, "credentialsSecret": "other"},
+                },
                 "spec/kafka/security": {"protocol": "SSL", "caSecret": "ca"},
             }
         ),
         worker_image=IMAGE,
     )
+    document = runtime.parse(json.loads(made.config_map["data"]["worker.yaml"]))
+    assert document.key is not None
+    assert document.key.registry is not None
+    assert document.key.registry.username_file == f"{names.CONFIG_FOLDER}/key-registry/username"
     (volume,) = [one for one in made.template["spec"]["volumes"] if one["name"] == names.CONFIG_VOLUME]
     shown = {
         item["path"]: (source["secret"]["name"], item["key"])
         for source in volume["projected"]["sources"][1:]
         for item in source["secret"]["items"]
     }
+    files = {"username": "user", "password": "user", "ca.crt": "ca", "tls.crt": "mine", "tls.key": "mine"}
     assert shown == {
         "kafka/ca.crt": ("ca", "ca.crt"),
-        "registry/username": ("user", "username"),
-        "registry/password": ("user", "password"),
-        "registry/ca.crt": ("ca", "ca.crt"),
-        "registry/tls.crt": ("mine", "tls.crt"),
-        "registry/tls.key": ("mine", "tls.key"),
+        **{f"registry/{key}": (secret, key) for key, secret in files.items()},
+        **{f"key-registry/{key}": (secret.replace("user", "other"), key) for key, secret in files.items()},
     }
 
 

@@ -156,7 +156,7 @@ def _start(spec: str, path: list[str], options: dict[str, Any]) -> None:
     _engine = made
     if value is not None:
         make = partial(make_decoder, value, timeout_ms=5_000, start_timeout_ms=5_000)
-        _engine = DecodingEngine(made, make)
+        _engine = DecodingEngine(made, {"value": make})
     _engine.start()
     if elsewhere:  # as for a server on another machine, which reads no files of ours
         made._backend.files = None  # type: ignore[attr-defined]

@@ -118,7 +118,7 @@ def test_the_handler_alone_with_a_parquet_file(tmp_path: Path, monkeypatch: pyte
     schema = load(EXAMPLE / "airports.yaml").spec.pipeline.value
     assert schema is not None
     handler = ArrowEngine("enrichment.pipeline:transform", [str(EXAMPLE.parent)])
-    engine = DecodingEngine(handler, lambda: JsonDecoder(parse(schema.schema)))
+    engine = DecodingEngine(handler, {"value": lambda: JsonDecoder(parse(schema.schema))})
     engine.start()
     try:
         engine.warm_up()

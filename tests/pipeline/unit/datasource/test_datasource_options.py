@@ -24,7 +24,7 @@ def test_defaults_are_those_of_sparks_kafka_source() -> None:
     plain = options()
     assert plain.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
     assert (plain.start, plain.end, plain.fail_on_data_loss, plain.min_partitions) == (None, None, True, 1)
-    assert (plain.max_offsets_per_trigger, plain.commit_group, plain.value) == (None, None, None)
+    assert (plain.max_offsets_per_trigger, plain.commit_group, plain.decoded) == (None, None, ())
     assert (plain.min_offsets_per_trigger, plain.max_trigger_delay_ms) == (None, 900_000)
     assert plain.topics.names == ("orders",)
 
@@ -96,11 +96,16 @@ def test_value_options_become_the_workers_configuration() -> None:
             "value.registry.usernamefile": "/u",
             "value.registry.passwordFile": "/p",
             "value.registry.timeoutms": "900",
+            "key.format": "json",
+            "key.schema": "id INT",
         }
     )
     urls = ("https://r:8081", "https://s:8081")
     registry = RegistryConfig(urls, username_file="/u", password_file="/p", timeout_ms=900)
-    assert given.value == ValueConfig("avro", reader_schema="{}", registry=registry)
+    assert dict(given.decoded) == {
+        "value": ValueConfig("avro", reader_schema="{}", registry=registry),
+        "key": ValueConfig("json", schema="id INT"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -149,6 +154,7 @@ def test_value_options_become_the_workers_configuration() -> None:
             '"value.format" is set, but columns',
         ),
         ({"value.schema": "a INT"}, '"value.format" is missing'),
+        ({"key.schema": "a INT"}, '"key.format" is missing'),
         (
             {"value.format": "xml"},
             '"value.format" .xml. is not supported; valid values: json, avro, protobuf',

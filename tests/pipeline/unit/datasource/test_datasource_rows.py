@@ -12,7 +12,7 @@ from slackwater.kafka.records import BatchBuilder, RecordColumns, concat, decode
 from slackwater.pipeline.datasource import rows
 from slackwater.pipeline.datasource.options import OptionError
 from slackwater.pipeline.datasource.schema import arrow_schema, check_schema, spark_schema
-from slackwater.pipeline.datasource.values import opened_decoder, value_type
+from slackwater.pipeline.datasource.values import decoded_type, opened_decoder
 from slackwater.runtime.config.value_config import ValueConfig
 from tests.pipeline.unit.datasource.fakes import ORDERS
 
@@ -34,17 +34,16 @@ def columns(
     return decode(data, fetch_offset=base, check_crc=False)
 
 
-def made(
-    given: RecordColumns, names: tuple[str, ...] = ALL, value: ValueConfig | None = None
-) -> list[dict[str, Any]]:
-    schema = arrow_schema(spark_schema(names, value_type(value) if value else None))
-    decoder = opened_decoder(value, schema) if value else None
-    table = pa.Table.from_batches(rows.batches(given, TP, schema, decoder), schema)
+def made(given: RecordColumns, names: tuple[str, ...] = ALL, **decoded: ValueConfig) -> list[dict[str, Any]]:
+    types = {column: decoded_type(column, config) for column, config in decoded.items()}
+    schema = arrow_schema(spark_schema(names, types))
+    decoders = {column: opened_decoder(column, config, schema) for column, config in decoded.items()}
+    table = pa.Table.from_batches(rows.batches(given, TP, schema, decoders), schema)
     return table.to_pylist()  # type: ignore[no-any-return]
 
 
 def test_each_column_is_that_of_sparks_kafka_source() -> None:
-    schema = spark_schema(ALL, None)
+    schema = spark_schema(ALL, {})
     assert schema.simpleString() == (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
         "timestampType:int,headers:array<struct<key:string,value:binary>>>"
@@ -78,7 +77,7 @@ def test_only_the_columns_that_were_asked_for_in_their_order() -> None:
 def test_large_pieces_become_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "MAX_BATCH_BYTES", 10_000)
     given = columns(*[b"x" * 900] * 50)
-    made_batches = list(rows.batches(given, TP, arrow_schema(spark_schema(("value",), None)), None))
+    made_batches = list(rows.batches(given, TP, arrow_schema(spark_schema(("value",), {})), {}))
     assert sum(batch.num_rows for batch in made_batches) == 50
     assert 5 <= len(made_batches) <= 6
     assert all(batch.num_rows for batch in made_batches)
@@ -99,27 +98,39 @@ def test_what_arrow_cannot_hold_in_one_batch_is_halved(monkeypatch: pytest.Monke
 def test_decoded_values_and_their_errors() -> None:
     value = ValueConfig("json", schema="n INT, tags ARRAY<STRING>, at TIMESTAMP, m MAP<STRING, BIGINT>")
     full = b'{"n": 1, "tags": ["a", null], "at": "1970-01-01T00:00:02Z", "m": {"k": 2}}'
-    first, second, third = made(columns(full, None, b'{"n": "x"}'), ("offset", "value"), value)
+    first, second, third = made(columns(full, None, b'{"n": "x"}'), ("offset", "value"), value=value)
     assert first["value"]["at"] == datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)
     assert (first["value"]["n"], first["value"]["tags"], first["value"]["m"]) == (1, ["a", None], [("k", 2)])
     assert (first["_error"], second) == (None, {"offset": 1, "value": None, "_error": None})
     assert third["value"] is None
     assert third["_error"] == "JSON value: field n: must be a whole number, not text"
+    key = ValueConfig("json", schema="id INT")
+    _, keyed, both = made(columns(full, None, b"x"), ("key", "offset", "value"), key=key, value=value)
+    assert keyed["_error"] == "JSON key: is not JSON at byte 0: Expecting value"
+    assert both == {
+        "key": None,
+        "offset": 2,
+        "value": None,
+        "_error": "JSON value: is not JSON at byte 0: Expecting value",
+    }
 
 
 def test_a_schema_that_cannot_be_used_names_the_option() -> None:
     with pytest.raises(OptionError, match='"value.schema" cannot be used: at position 3: .*INTT'):
-        value_type(ValueConfig("json", schema="n INTT"))
+        decoded_type("value", ValueConfig("json", schema="n INTT"))
+    with pytest.raises(OptionError, match='"key.schema" cannot be used: at position 3: .*INTT'):
+        decoded_type("key", ValueConfig("json", schema="n INTT"))
 
 
 def test_a_schema_that_has_changed_since_the_planning() -> None:
-    planned = arrow_schema(spark_schema(("value",), value_type(ValueConfig("json", schema="n INT"))))
+    kind = decoded_type("value", ValueConfig("json", schema="n INT"))
+    planned = arrow_schema(spark_schema(("value",), {"value": kind}))
     with pytest.raises(OptionError, match="latest schema has changed since the query was planned"):
-        opened_decoder(ValueConfig("json", schema="n INT, m INT"), planned)
+        opened_decoder("value", ValueConfig("json", schema="n INT, m INT"), planned)
 
 
 def test_a_schema_of_the_users_is_refused() -> None:
-    own = spark_schema(("key", "offset"), None)
-    check_schema(spark_schema(("key", "offset"), None), own)
+    own = spark_schema(("key", "offset"), {})
+    check_schema(spark_schema(("key", "offset"), {}), own)
     with pytest.raises(OptionError, match=r'"schema" cannot be set: the schema is struct<key:binary,offset:'):
-        check_schema(spark_schema(("key",), None), own)
+        check_schema(spark_schema(("key",), {}), own)

@@ -133,7 +133,7 @@ def engine(request: pytest.FixtureRequest, handlers: Any, monkeypatch: pytest.Mo
             engine = SparkEngine(spec, **options)
         if request.param.endswith("values"):
             kind = DecodingEngine if request.param.startswith("arrow") else DecodingRecordEngine
-            engine = kind(engine, lambda: JsonDecoder(parse("n INT")))
+            engine = kind(engine, {"value": lambda: JsonDecoder(parse("n INT"))})
         made.append(engine)
         engine.start()
         return engine

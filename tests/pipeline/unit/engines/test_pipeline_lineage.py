@@ -95,7 +95,7 @@ def test_rows_and_rejected_records_of_the_engine_python() -> None:
 @pytest.mark.parametrize("values", [(UA, "no json", AA, UA), (UA, NONE, AA, "{", UA)])
 def test_values_that_cannot_be_decoded_are_rejected_beside_them(values: tuple[str, ...]) -> None:
     engine = DecodingRecordEngine(
-        PythonEngine("m:counts", function=counts, by_record=False), decoder, by_record=False
+        PythonEngine("m:counts", function=counts, by_record=False), {"value": decoder}, by_record=False
     )
     output = output_of(engine, *values)
     assert output.rows.to_pylist() == [{"carrier": "AA", "records": 1}, {"carrier": "UA", "records": 2}]
@@ -105,7 +105,7 @@ def test_values_that_cannot_be_decoded_are_rejected_beside_them(values: tuple[st
 
 def test_the_engine_arrow_with_decoded_values() -> None:
     engine = DecodingEngine(
-        ArrowEngine("m:grouped", function=grouped, by_record=False), decoder, by_record=False
+        ArrowEngine("m:grouped", function=grouped, by_record=False), {"value": decoder}, by_record=False
     )
     output = output_of(engine, UA, "no json", AA, UA)
     assert output.rows.to_pylist() == [{"carrier": "UA", "count_all": 2}, {"carrier": "AA", "count_all": 1}]

@@ -200,7 +200,7 @@ def test_the_session_is_that_of_the_engine_as_it_is_when_rows_are_written() -> N
     """A Connect server that has dropped the session gets another; values may be decoded before."""
     first, second = Session(), Session()
     spark = engine(first)
-    made = sink(DecodingEngine(spark, lambda: pytest.fail("not started")))
+    made = sink(DecodingEngine(spark, {"value": lambda: pytest.fail("not started")}))
     put(made, rows([0]), 0)
     spark._spark = second  # type: ignore[assignment]
     put(made, rows([1]), 1)

@@ -39,6 +39,13 @@ def no_offset(table): return table.select(["topic", "partition"])
 def no_table(table): return 3 if table.num_rows else table
 def float_offset(table):
     return table.set_column(2, "offset", table["offset"].cast(pa.float64())) if table.num_rows else table
+def keyed(table):
+    calls.append(table)
+    fields = pa.table(table["key"].combine_chunks().flatten(), names=["id"])
+    return table.select(["topic", "partition", "offset"]).append_column("id", fields["id"])
+def keyed_rows(records):
+    for r in records:
+        yield {"topic": r.topic, "partition": r.partition, "offset": r.offset, "id": r.key and r.key["id"]}
 def rows(records):
     calls.append(records)
     for r in records:
@@ -54,11 +61,11 @@ def engine_of(tmp_path: Path) -> Iterator[Any]:
     (tmp_path / "ve_handlers.py").write_text(HANDLERS)
     made = []
 
-    def make(function: str, value: Any = VALUE, engine: str = "arrow") -> Any:
+    def make(function: str, value: Any = VALUE, engine: str = "arrow", key: Any = None) -> Any:
         document = {
             "groupId": "g", "topics": ["t"], "bootstrapServers": "h:1", "handler": f"ve_handlers:{function}",
             "handlerPath": [str(tmp_path)], "engine": engine, "sink": {"format": "parquet", "path": "/x"},
-            "handlerTimeoutMs": 5_000, "value": value,
+            "handlerTimeoutMs": 5_000, **({"value": value} if value else {}), **({"key": key} if key else {}),
         }  # fmt: skip
         made.append(make_engine(parse(document)))
         return made[-1]
@@ -119,6 +126,40 @@ def test_the_handler_gets_typed_values_and_bad_ones_are_rejected(engine_of: Any)
     assert calls[1]["value"].to_pylist()[:2] == [
         {"a": 1, "at": datetime.datetime(2013, 1, 1, 5, tzinfo=datetime.UTC)}, None,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["arrow", "python"])
+@pytest.mark.parametrize("value", [VALUE, None], ids=["with value", "key alone"])
+def test_keys_are_decoded_as_values_are(engine_of: Any, kind: str, value: Any) -> None:
+    handler = "keyed" if kind == "arrow" else "keyed_rows"
+    engine = engine_of(handler, value, kind, key={"format": "json", "schema": "id INT NOT NULL"})
+    engine.start()
+    engine.warm_up()
+    given = [(b'{"id": 7}', GOOD), (None, GOOD), (b"{}", GOOD), (b"x", b"x")]
+    inputs = batch(*(content for _, content in given))
+    inputs = inputs.set_column(4, inputs.schema.field(4), pa.array([key for key, _ in given], pa.binary()))
+    table = pa.Table.from_batches([inputs])
+    if kind == "arrow":
+        made = engine.transform(table)
+    else:
+        made = engine.transform_records(
+            [
+                ConsumerRecord("t", 0, 0, 10 + n, 5, 0, key, content, [])
+                for n, (key, content) in enumerate(given)
+            ]
+        )
+    output = checked_output(made, {TP: inputs})
+    assert [(row["offset"], row["id"]) for row in output.rows.to_pylist()] == [(10, 7), (11, None)]
+    assert output.dead[TP] == [
+        (12, "JSON key: field id: is missing, and it is NOT NULL"),
+        (13, f"JSON {'key' if value is None else 'value'}: is not JSON at byte 0: Expecting value"),
+    ]
+
+
+def test_a_schema_of_keys_that_cannot_be_used_is_named(engine_of: Any) -> None:
+    with pytest.raises(ConfigError) as error:
+        engine_of("keyed", None, key={"format": "json", "schema": "id INTT"}).start()
+    assert error.value.field == "key.schema"
 
 
 def test_a_batch_of_bad_values_does_not_reach_the_handler(engine_of: Any) -> None:
@@ -207,6 +248,6 @@ def test_a_registry_that_goes_away_ends_the_worker_and_rejects_nothing(engine_of
         source = {"url": server.url, "subject": "v", "timeoutMs": 200}
         engine = engine_of("marks", {"format": "avro", "registry": source})
         engine.start()
-        engine._values.decoder._registry._timeout_ms = 300
+        dict(engine._decoders)["value"]._registry._timeout_ms = 300
     with pytest.raises(WorkerError, match="no schema registry answers within 300 ms.*was not committed"):
         handled(engine, batch(b"\0\0\0\0\1\2"))

@@ -170,6 +170,7 @@ def test_the_options_of_the_data_source(tmp_path: Path, decoded: bool) -> None:
             "passwordFile": str(secret),
         },
         value={"format": "json", "schema": "id LONG"},
+        key={"format": "json", "schema": "id LONG"},
     )
     fake = FakeReader()
     reader = LogReader(given, {"orders": "id", "other": "x"}, decoded=decoded, tasks=4)
@@ -183,7 +184,7 @@ def test_the_options_of_the_data_source(tmp_path: Path, decoded: bool) -> None:
     client = config_of(options.properties)
     assert (client.bootstrap_servers, client.isolation_level) == ("kafka:9092", "read_committed")
     assert client.security.username_file == str(secret)
-    assert (options.value is not None) is decoded
+    assert [column for column, _ in options.decoded] == (["value", "key"] if decoded else [])
     assert list(fake.columns[:6]) == list(ARROW_SCHEMA.names[:6])
     assert ("_error" in fake.columns) is decoded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 EARLIEST, LATEST = -2, -1
 """Offsets that stand for a partition's ends, in JSON and in Kafka's ListOffsets."""
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-CLIENT_PREFIX, VALUE_PREFIX = "kafka.", "value."
+CLIENT_PREFIX = "kafka."
+DECODED = ("value", "key")
+"""The columns that can be decoded; the names of their options begin with theirs."""
 BESIDE_TOPICS, OFFSETS_VERSION = "#", 2
 """The JSON of offsets has its version and the topics' ids under this key, which is no topic's name. JSON
 without it is that of version 1, and of Spark's own Kafka source."""
@@ -89,7 +91,8 @@ class SourceOptions:
     max_trigger_delay_ms: int = 15 * 60_000
     commit_group: str | None = None
     silence_ms: int = 120_000
-    value: ValueConfig | None = None
+    decoded: tuple[tuple[str, ValueConfig], ...] = ()
+    """The columns that are decoded, each with how."""
 
     def for_batch(self) -> SourceOptions:
         """These options for a query that is no stream. Raises OptionError."""
@@ -157,7 +160,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     if not properties.get(_SERVERS, "").strip():
         raise OptionError(CLIENT_PREFIX + _SERVERS, "is missing; set it to the brokers' HOST:PORT")
     properties.setdefault("client.id", _CLIENT_ID)
-    value = _value(given)
+    decoded = {name: config for name in DECODED if (config := _decoded(given, name)) is not None}
     strategy = text.get("startingOffsetsByTimestampStrategy", "error").lower()
     if strategy not in ("error", "latest"):
         raise OptionError("startingOffsetsByTimestampStrategy", f"must be error or latest, not {strategy!r}")
@@ -175,7 +178,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     return SourceOptions(
         properties=properties,
         topics=_topics(text),
-        columns=_columns(text, value is not None),
+        columns=_columns(text, decoded),
         start=start,
         end=end,
         later_than_all=strategy,
@@ -186,13 +189,14 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         max_trigger_delay_ms=_duration_ms(text, "maxTriggerDelay", default="15m"),
         commit_group=_group(text, "commitGroup"),
         silence_ms=_number(text, "kafkaConsumer.pollTimeoutMs") or 120_000,
-        value=value,
+        decoded=tuple(decoded.items()),
     )
 
 
 def _check_names(given: Mapping[str, str]) -> None:
     refused = {name.lower(): name for name in _REFUSED}
-    known = {name.lower(): name for name in (*_KNOWN, *(VALUE_PREFIX + key for key in _VALUE_KEYS))}
+    of_columns = (f"{column}.{key}" for column in DECODED for key in _VALUE_KEYS)
+    known = {name.lower(): name for name in (*_KNOWN, *of_columns)}
     for name in given:
         if name in refused:
             raise OptionError(refused[name], _REFUSED[refused[name]])
@@ -323,7 +327,7 @@ def _is_number(number: object, least: int = 0) -> bool:
     return isinstance(number, int) and not isinstance(number, bool) and least <= number < 2**63
 
 
-def _columns(text: Mapping[str, str], decoded: bool) -> tuple[str, ...]:
+def _columns(text: Mapping[str, str], decoded: Collection[str]) -> tuple[str, ...]:
     headers = _boolean(text, "includeHeaders", default=False)
     if "columns" not in text:
         return COLUMNS if headers else COLUMNS[:-1]
@@ -340,25 +344,26 @@ def _columns(text: Mapping[str, str], decoded: bool) -> tuple[str, ...]:
         raise OptionError("columns", f"names no column; choose from {', '.join(COLUMNS)}")
     if headers and "headers" not in names:
         raise OptionError("includeHeaders", "is true, but columns has no headers; add it there")
-    if decoded and "value" not in names:
-        raise OptionError("value.format", "is set, but columns has no value; add it there")
+    for name in decoded:
+        if name not in names:
+            raise OptionError(f"{name}.format", f"is set, but columns has no {name}; add it there")
     return tuple(names)
 
 
-def _value(given: Mapping[str, str]) -> ValueConfig | None:
+def _decoded(given: Mapping[str, str], column: str) -> ValueConfig | None:
     section: dict[str, Any] = {}
     for key in _VALUE_KEYS:
-        text: Any = given.get((VALUE_PREFIX + key).lower())
+        text: Any = given.get(f"{column}.{key}".lower())
         if text is None:
             continue
         if key.endswith("timeoutMs"):
-            text = _number({VALUE_PREFIX + key: text}, VALUE_PREFIX + key)
+            text = _number({f"{column}.{key}": text}, f"{column}.{key}")
         outer, _, inner = key.rpartition(".")
         (section.setdefault(outer, {}) if outer else section)[inner] = text
     if not section:
         return None
     try:
-        return read_value(section)
+        return read_value(section, column)
     except FieldError as fault:
         raise OptionError(fault.path, fault.problem) from None
 

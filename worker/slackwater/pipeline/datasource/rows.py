@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from slackwater.kafka.records.arrow import column
 from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline.values import decode
 from slackwater.runtime.interfaces import ERROR_COLUMN
 
 if TYPE_CHECKING:
@@ -21,20 +22,20 @@ MAX_BATCH_BYTES = 16 << 20
 
 
 def batches(
-    columns: RecordColumns, partition: TopicPartition, schema: pa.Schema, decoder: ValueDecoder | None
+    columns: RecordColumns, partition: TopicPartition, schema: pa.Schema, decoders: Mapping[str, ValueDecoder]
 ) -> Iterator[pa.RecordBatch]:
     """``columns`` as batches of ``schema``, of which one row at least is in each.
 
-    ``decoder``: of the column ``value``; without it, it is bytes. Raises what the decoder raises.
+    ``decoders``: by column; others are bytes. Raises what a decoder raises.
     """
     try:
-        batch = _batch(columns, partition, schema, decoder)
+        batch = _batch(columns, partition, schema, decoders)
     except OverflowError:  # more than 2 GiB of keys or values
         if len(columns) == 1:
             raise
         half = len(columns) // 2
         for start, stop in ((0, half), (half, len(columns))):
-            yield from batches(columns.slice(start, stop), partition, schema, decoder)
+            yield from batches(columns.slice(start, stop), partition, schema, decoders)
         return
     pieces = min(batch.num_rows, -(-batch.nbytes // MAX_BATCH_BYTES))
     rows = -(-batch.num_rows // pieces) if pieces > 1 else batch.num_rows
@@ -43,20 +44,23 @@ def batches(
 
 
 def _batch(
-    columns: RecordColumns, partition: TopicPartition, schema: pa.Schema, decoder: ValueDecoder | None
+    columns: RecordColumns, partition: TopicPartition, schema: pa.Schema, decoders: Mapping[str, ValueDecoder]
 ) -> pa.RecordBatch:
     arrays: dict[str, pa.Array] = {}
+    reasons: dict[int, str] = {}
     for field in schema:
-        if field.name in arrays or field.name == ERROR_COLUMN:
+        if field.name == ERROR_COLUMN:
             continue
         if field.name == "headers":
             arrays[field.name] = _headers(columns, partition, field.type)
             continue
         array = column(columns, field.name, *partition)
-        if field.name == "value" and decoder is not None:
-            array, reasons = decoder.decode(array)
-            arrays[ERROR_COLUMN] = _reasons(reasons, len(columns))
+        if field.name in decoders:
+            array, rejected = decode(decoders[field.name], field.name, array)
+            reasons = rejected | reasons
         arrays[field.name] = array if array.type.equals(field.type) else array.cast(field.type)
+    if decoders:
+        arrays[ERROR_COLUMN] = _reasons(reasons, len(columns))
     return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
 
 

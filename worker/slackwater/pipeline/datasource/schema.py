@@ -1,8 +1,8 @@
-"""The schema of a query: the columns of Spark's own Kafka source; a decoded value has fields."""
+"""The schema of a query: the columns of Spark's own Kafka source; a decoded value or key has fields."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
@@ -34,13 +34,11 @@ _TYPES: dict[str, DataType] = {
 }
 
 
-def spark_schema(names: Iterable[str], value: pa.StructType | None) -> StructType:
-    """``names`` with their types. ``value``: that of the decoded values, which come with ``_error``."""
-    types = dict(_TYPES)
-    if value is not None:
-        types["value"] = from_arrow_type(value)
+def spark_schema(names: Iterable[str], decoded: Mapping[str, pa.StructType]) -> StructType:
+    """``names`` with their types. ``decoded``: those of decoded columns, which come with ``_error``."""
+    types = _TYPES | {name: from_arrow_type(kind) for name, kind in decoded.items()}
     fields = [StructField(name, types[name]) for name in names]
-    if value is not None:
+    if decoded:
         fields.append(StructField(ERROR_COLUMN, StringType()))
     return StructType(fields)
 
@@ -55,6 +53,6 @@ def check_schema(given: StructType, own: StructType) -> None:
     if given.simpleString() != own.simpleString():
         raise OptionError(
             "schema",
-            f"cannot be set: the schema is {own.simpleString()}, by the options columns, includeHeaders "
-            "and value.*; remove schema(...), or start the query again if a schema registry has changed it",
+            f"cannot be set: the schema is {own.simpleString()}, by the options columns, includeHeaders, "
+            "value.* and key.*; remove schema(...), or start the query again if a registry has changed it",
         )

@@ -15,7 +15,7 @@ from slackwater.pipeline.datasource.options import SourceOptions, parse
 from slackwater.pipeline.datasource.schema import arrow_schema, check_schema, spark_schema
 from slackwater.pipeline.datasource.stream import StreamReader
 from slackwater.pipeline.datasource.tasks import RangePartition, read_task, tasks
-from slackwater.pipeline.datasource.values import value_type
+from slackwater.pipeline.datasource.values import decoded_type
 
 
 class BatchReader(DataSourceReader):
@@ -74,5 +74,5 @@ def _checked(given: Mapping[str, str], schema: StructType) -> SourceOptions:
 
 
 def _schema_of(options: SourceOptions) -> StructType:
-    value = value_type(options.value) if options.value is not None else None
-    return spark_schema(options.columns, value)
+    decoded = {column: decoded_type(column, config) for column, config in options.decoded}
+    return spark_schema(options.columns, decoded)

@@ -50,7 +50,7 @@ def read_task(task: InputPartition, options: SourceOptions, schema: pa.Schema) -
     part = task.value
     if part is None:  # what Spark makes of a query without tasks
         return
-    decoder = opened_decoder(options.value, schema) if options.value is not None else None
+    decoders = {column: opened_decoder(column, config, schema) for column, config in options.decoded}
     with task_consumer(options.properties) as consumer:
         for columns in read_range(
             consumer,
@@ -59,7 +59,7 @@ def read_task(task: InputPartition, options: SourceOptions, schema: pa.Schema) -
             fail_on_data_loss=options.fail_on_data_loss,
             silence_ms=options.silence_ms,
         ):
-            yield from batches(columns, part.partition, schema, decoder)
+            yield from batches(columns, part.partition, schema, decoders)
 
 
 class ReadingConsumer(Protocol):

@@ -1,4 +1,4 @@
-"""The decoders of values of a process: made once, since they may have connections to a schema registry."""
+"""The decoders of values and keys of a process: made once, since they may have connections to a registry."""
 
 from __future__ import annotations
 
@@ -17,41 +17,46 @@ if TYPE_CHECKING:
 REGISTRY_TIMEOUT_MS = 60_000
 """How long a task waits for a schema registry that does not answer, before it fails."""
 _MAX_DECODERS = 8
-_decoders: dict[ValueConfig, ValueDecoder] = {}
+_decoders: dict[tuple[str, ValueConfig], ValueDecoder] = {}
 
 
-def value_type(config: ValueConfig) -> pa.StructType:
-    """The type of decoded values. Raises OptionError; StartError where a registry does not answer."""
-    decoder = _make(config)
+def decoded_type(column: str, config: ValueConfig) -> pa.StructType:
+    """The type of a decoded column. Raises OptionError; StartError where a registry does not answer."""
+    decoder = _make(column, config)
     try:
         return decoder.type
     finally:
         decoder.close()
 
 
-def opened_decoder(config: ValueConfig, schema: pa.Schema) -> ValueDecoder:
-    """The decoder of this process for ``config``.
+def opened_decoder(column: str, config: ValueConfig, schema: pa.Schema) -> ValueDecoder:
+    """The decoder of this process for ``column``.
 
-    Raises OptionError where it has other fields than the query's ``schema``, and as :func:`value_type`.
+    Raises OptionError where it has other fields than the query's ``schema``, and as :func:`decoded_type`.
     """
-    decoder = _decoders.get(config)
+    decoder = _decoders.get((column, config))
     if decoder is None:
-        decoder = _make(config)
+        decoder = _make(column, config)
         while len(_decoders) >= _MAX_DECODERS:
             _decoders.pop(next(iter(_decoders))).close()
-        _decoders[config] = decoder
-    planned = [field.name for field in schema.field("value").type]
+        _decoders[column, config] = decoder
+    planned = [field.name for field in schema.field(column).type]
     if [field.name for field in decoder.type] != planned:
         raise OptionError(
-            "value.registry.version",
+            f"{column}.registry.version",
             "must be a number here: the registry's latest schema has changed since the query was planned. "
             "Set it, or start the query again",
         )
     return decoder
 
 
-def _make(config: ValueConfig) -> ValueDecoder:
+def _make(column: str, config: ValueConfig) -> ValueDecoder:
     try:
-        return make_decoder(config, timeout_ms=REGISTRY_TIMEOUT_MS, start_timeout_ms=REGISTRY_TIMEOUT_MS)
+        return make_decoder(
+            config,
+            timeout_ms=REGISTRY_TIMEOUT_MS,
+            start_timeout_ms=REGISTRY_TIMEOUT_MS,
+            column=column,
+        )
     except ConfigError as exc:
-        raise OptionError(exc.field or "value.format", f"cannot be used: {exc.problem}") from None
+        raise OptionError(exc.field or f"{column}.format", f"cannot be used: {exc.problem}") from None

@@ -1,17 +1,18 @@
-"""Engines whose handler gets decoded values: they decode, call the engine proper, and add what they reject.
+"""Engines whose handler gets decoded values and keys: they decode, call the engine proper, and add what they
+reject.
 
-A record whose value cannot be decoded does not reach the handler. It comes back as a row with its position
-and the reason in ``_error``, as if the handler had rejected it; so it becomes a dead letter with its original
-bytes. A record without a value reaches the handler: its value is null.
+A record whose value or key cannot be decoded does not reach the handler. It comes back as a row with its
+position and the reason in ``_error``, as if the handler had rejected it; so it becomes a dead letter with its
+original bytes. A record without a value reaches the handler: its value is null; so is a key that it lacks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from slackwater.handler import NO_BATCH, Batch
-from slackwater.pipeline.values import ValueDecoder
+from slackwater.pipeline.values import ValueDecoder, decode
 from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS, EngineResidentRows, RecordEngine
 
 if TYPE_CHECKING:
@@ -36,34 +37,36 @@ class TableHandler(Protocol):
     def close(self) -> None: ...
 
 
-class _Decoding:
-    """The decoder, made at the start."""
+class _Decoders:
+    """The decoders by column, made at the start."""
 
-    def __init__(self, make: MakeDecoder) -> None:
-        self._make = make
-        self._decoder: ValueDecoder | None = None
+    def __init__(self, makes: Mapping[str, MakeDecoder]) -> None:
+        self._makes = makes
+        self._decoders: dict[str, ValueDecoder] = {}
 
     def start(self) -> None:
         """Raises ConfigError and StartError."""
-        self._decoder = self._make()
+        for column, make in self._makes.items():
+            self._decoders[column] = make()
 
-    @property
-    def decoder(self) -> ValueDecoder:
-        if self._decoder is None:
+    def __iter__(self) -> Iterator[tuple[str, ValueDecoder]]:
+        """Each column and its decoder."""
+        if len(self._decoders) < len(self._makes):
             raise RuntimeError("start() was not called")
-        return self._decoder
+        return iter(self._decoders.items())
 
     def close(self) -> None:
-        if self._decoder is not None:
-            self._decoder.close()
-            self._decoder = None
+        while self._decoders:
+            self._decoders.popitem()[1].close()
 
 
 class DecodingEngine:
-    """Gives ``engine`` tables whose column ``value`` is decoded."""
+    """Gives ``engine`` tables whose columns ``value`` and ``key`` are decoded, by ``makes``."""
 
-    def __init__(self, engine: TableHandler, make: MakeDecoder, *, by_record: bool = True) -> None:
-        self._engine, self._values, self._by_record = engine, _Decoding(make), by_record
+    def __init__(
+        self, engine: TableHandler, makes: Mapping[str, MakeDecoder], *, by_record: bool = True
+    ) -> None:
+        self._engine, self._decoders, self._by_record = engine, _Decoders(makes), by_record
 
     @property
     def engine(self) -> TableHandler:
@@ -71,33 +74,40 @@ class DecodingEngine:
         return self._engine
 
     def start(self) -> None:
-        """Makes the decoder and starts the engine. Raises ConfigError, StartError and HandlerLoadError."""
-        self._values.start()
+        """Makes the decoders and starts the engine. Raises ConfigError, StartError and HandlerLoadError."""
+        self._decoders.start()
         self._engine.start()
 
     def warm_up(self) -> None:
-        """The engine's, with the decoded column."""
+        """The engine's, with the decoded columns."""
+        import pyarrow as pa
+
         from slackwater.kafka.records import ARROW_SCHEMA
 
-        self._engine.warm_up(_typed(ARROW_SCHEMA, self._values.decoder.type))
+        schema = ARROW_SCHEMA
+        for column, decoder in self._decoders:
+            schema = schema.set(schema.get_field_index(column), pa.field(column, decoder.type))
+        self._engine.warm_up(schema)
 
     def transform(self, table: pa.Table, batch: Batch = NO_BATCH) -> pa.Table:
-        """The handler's output, and a row for each record whose value cannot be decoded.
+        """The handler's output, and a row for each record whose value or key cannot be decoded.
 
         Raises WorkerError where the schema registry cannot be used, and what the engine raises.
         """
         import pyarrow as pa
 
-        decoder = self._values.decoder
-        chunks, reasons, first = [], {}, 0
-        for chunk in table.column("value").chunks:
-            decoded, rejected = decoder.decode(chunk)
-            chunks.append(decoded)
-            reasons.update({first + row: reason for row, reason in rejected.items()})
-            first += len(chunk)
-        column = pa.chunked_array(chunks, decoder.type)
-        at = table.schema.get_field_index("value")
-        typed = table.set_column(at, pa.field("value", decoder.type), column)
+        reasons: dict[int, str] = {}
+        typed = table
+        for name, decoder in self._decoders:
+            chunks, first = [], 0
+            for chunk in table.column(name).chunks:
+                decoded, rejected = decode(decoder, name, chunk)
+                chunks.append(decoded)
+                reasons = {first + row: reason for row, reason in rejected.items()} | reasons
+                first += len(chunk)
+            column = pa.chunked_array(chunks, decoder.type)
+            at = table.schema.get_field_index(name)
+            typed = typed.set_column(at, pa.field(name, decoder.type), column)
         if not reasons:
             return self._engine.transform(typed, batch)
         rows = sorted(reasons)
@@ -114,19 +124,21 @@ class DecodingEngine:
 
     def close(self) -> None:
         """Closes both."""
-        self._values.close()
+        self._decoders.close()
         self._engine.close()
 
 
 class DecodingRecordEngine:
-    """Gives ``engine`` records whose ``value`` is a dict, or None."""
+    """Gives ``engine`` records whose ``value`` and ``key`` are dicts, or None, by ``makes``."""
 
-    def __init__(self, engine: RecordEngine, make: MakeDecoder, *, by_record: bool = True) -> None:
-        self._engine, self._values, self._by_record = engine, _Decoding(make), by_record
+    def __init__(
+        self, engine: RecordEngine, makes: Mapping[str, MakeDecoder], *, by_record: bool = True
+    ) -> None:
+        self._engine, self._decoders, self._by_record = engine, _Decoders(makes), by_record
 
     def start(self) -> None:
-        """Makes the decoder and starts the engine. Raises ConfigError, StartError and HandlerLoadError."""
-        self._values.start()
+        """Makes the decoders and starts the engine. Raises ConfigError, StartError and HandlerLoadError."""
+        self._decoders.start()
         self._engine.start()
 
     def warm_up(self) -> None:
@@ -134,18 +146,21 @@ class DecodingRecordEngine:
         self._engine.warm_up()
 
     def transform_records(self, records: list[ConsumerRecord], batch: Batch = NO_BATCH) -> pa.Table:
-        """The handler's output, and a row for each record whose value cannot be decoded. Raises as
+        """The handler's output, and a row for each record whose value or key cannot be decoded. Raises as
         :meth:`DecodingEngine.transform`."""
         import pyarrow as pa
 
-        raw = pa.array([record.value for record in records], pa.binary())
-        decoded, reasons = self._values.decoder.decode(raw)
-        values = decoded.to_pylist(maps_as_pydicts="lossy")
-        given = [
-            record._replace(value=value)
-            for row, (record, value) in enumerate(zip(records, values, strict=True))
-            if row not in reasons
-        ]
+        reasons: dict[int, str] = {}
+        decoded = list(records)
+        for name, decoder in self._decoders:
+            raw = pa.array([getattr(record, name) for record in records], pa.binary())
+            structs, rejected = decode(decoder, name, raw)
+            contents = structs.to_pylist(maps_as_pydicts="lossy")
+            decoded = [
+                record._replace(**{name: content}) for record, content in zip(decoded, contents, strict=True)
+            ]
+            reasons = rejected | reasons
+        given = [record for row, record in enumerate(decoded) if row not in reasons]
         output = self._engine.transform_records(given, batch) if given or not records else None
         if not reasons:
             assert output is not None
@@ -165,14 +180,8 @@ class DecodingRecordEngine:
 
     def close(self) -> None:
         """Closes both."""
-        self._values.close()
+        self._decoders.close()
         self._engine.close()
-
-
-def _typed(schema: pa.Schema, type_: pa.StructType) -> pa.Schema:
-    import pyarrow as pa
-
-    return schema.set(schema.get_field_index("value"), pa.field("value", type_))
 
 
 def with_rejected(output: Any, places: pa.Table, reasons: list[str], *, by_record: bool = True) -> pa.Table:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from slackwater.runtime.errors import ConfigError
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from slackwater.runtime.config.value_config import ValueConfig
 
-__all__ = ["ValueDecoder", "make_decoder"]
+__all__ = ["ValueDecoder", "decode", "make_decoder"]
 
 
 class ValueDecoder(Protocol):
@@ -35,12 +37,15 @@ class ValueDecoder(Protocol):
         """Closes connections."""
 
 
-def make_decoder(config: ValueConfig, *, timeout_ms: float, start_timeout_ms: float) -> ValueDecoder:
+def make_decoder(
+    config: ValueConfig, *, timeout_ms: float, start_timeout_ms: float, column: str = "value"
+) -> ValueDecoder:
     """The decoder that ``config`` describes, ready for use.
 
     ``timeout_ms``: how long one call of ``decode`` waits for the registry; ``start_timeout_ms``: how long
-    this call does. Raises ``ConfigError`` that names the field for a schema that cannot be used or a package
-    that is missing, and ``StartError`` where the registry does not answer.
+    this call does; ``column``: ``value``, or ``key`` for keys. Raises ``ConfigError`` that names the field
+    for a schema that cannot be used or a package that is missing, and ``StartError`` where the registry does
+    not answer.
     """
     registry = None
     if config.registry is not None:
@@ -49,10 +54,21 @@ def make_decoder(config: ValueConfig, *, timeout_ms: float, start_timeout_ms: fl
         registry = Registry(config.registry, timeout_ms=timeout_ms)
     try:
         return _make(config, registry, start_timeout_ms)
-    except BaseException:
+    except BaseException as exc:
         if registry is not None:
             registry.close()
+        if isinstance(exc, ConfigError) and exc.field.startswith("value."):
+            field = f"{column}.{exc.field.removeprefix('value.')}"
+            raise ConfigError(exc.problem, file=exc.file, field=field) from None
         raise
+
+
+def decode(
+    decoder: ValueDecoder, column: str, content: pa.BinaryArray
+) -> tuple[pa.StructArray, dict[int, str]]:
+    """As ``decoder.decode``; a reason names ``column``, ``value`` or ``key``. Raises as that does."""
+    decoded, rejected = decoder.decode(content)
+    return decoded, {row: reason.replace(" value:", f" {column}:", 1) for row, reason in rejected.items()}
 
 
 def _make(config: ValueConfig, registry: Registry | None, start_timeout_ms: float) -> ValueDecoder:

@@ -1,5 +1,6 @@
-"""How the values of records are decoded: spec.pipeline.value of a ConsumerGroup, and the section ``value`` of
-the worker's file. They differ in how the schema registry is reached: by Secrets, and by files.
+"""How the values and keys of records are decoded: spec.pipeline.value and key of a ConsumerGroup, and the
+sections ``value`` and ``key`` of the worker's file. They differ in how the schema registry is reached: by
+Secrets, and by files.
 """
 
 from __future__ import annotations
@@ -217,22 +218,22 @@ def value_faults(value: ValueSchema, registry: _WithSubject | None) -> Iterator[
         yield "registry.subject", _NO_SUBJECT
 
 
-def read_value(section: Mapping[str, Any]) -> ValueConfig:
-    """The value that the section of the file has. Raises FieldError."""
-    value = fields.parse_object(ValueConfig, section, "value", in_file=True)
-    check_value(value)
+def read_value(section: Mapping[str, Any], path: str = "value") -> ValueConfig:
+    """The value, or the key, that the section ``path`` of the file has. Raises FieldError."""
+    value = fields.parse_object(ValueConfig, section, path, in_file=True)
+    check_value(value, path)
     return value
 
 
-def check_value(value: ValueConfig) -> None:
-    """Raises FieldError for fields that exclude or need each other."""
+def check_value(value: ValueConfig, path: str) -> None:
+    """Raises FieldError for fields of the section ``path`` that exclude or need each other."""
     for name, problem in value_faults(value, value.registry):
-        raise FieldError(f"value.{name}", problem)
+        raise FieldError(f"{path}.{name}", problem)
     if value.registry is not None:
-        _check_access(value.registry)
+        _check_access(value.registry, f"{path}.registry")
 
 
-def _check_access(registry: RegistryConfig) -> None:
+def _check_access(registry: RegistryConfig, path: str) -> None:
     pairs = {
         "usernameFile": (registry.username_file, registry.password_file, "passwordFile"),
         "certFile": (registry.cert_file, registry.key_file, "keyFile"),
@@ -240,9 +241,9 @@ def _check_access(registry: RegistryConfig) -> None:
     for name, (one, other, needed) in pairs.items():
         if (one is None) != (other is None):
             missing, there = (needed, name) if other is None else (name, needed)
-            raise FieldError(f"value.registry.{missing}", f"is missing; {there} needs it")
+            raise FieldError(f"{path}.{missing}", f"is missing; {there} needs it")
     secure = all(url.startswith("https://") for url in registry.urls)
     if not secure:
         for name, given in (("caFile", registry.ca_file), ("certFile", registry.cert_file)):
             if given is not None:
-                raise FieldError(f"value.registry.{name}", "is for https; write url with https://")
+                raise FieldError(f"{path}.{name}", "is for https; write url with https://")

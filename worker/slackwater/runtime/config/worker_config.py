@@ -206,6 +206,8 @@ class WorkerConfig(PipelineConfig, DeliveryConfig):
     """For the consumer, the producer of dead letters and the checks alike."""
     value: ValueConfig | None = file_field(nested(ValueConfig))
     """How values are decoded; None: the handler gets their bytes."""
+    key: ValueConfig | None = file_field(nested(ValueConfig))
+    """How keys are; None: the handler gets their bytes."""
     join_gate_ms: int = file_field(whole(minimum=0, maximum=_MAX_MS), absent=0)
     start_timeout_ms: int = file_field(whole(minimum=1, maximum=_MAX_MS), absent=30_000)
     """How long the broker may be away at start."""
@@ -299,8 +301,9 @@ def _check_together(config: WorkerConfig) -> None:
     _check_sink_topic(config)
     for name, problem in pipeline_faults(config):
         raise FieldError(name.replace("max_age_ms", "maxAgeMs"), problem)
-    if config.value is not None:
-        check_value(config.value)
+    for path, decoded in (("value", config.value), ("key", config.key)):
+        if decoded is not None:
+            check_value(decoded, path)
     if config.handler_timeout_ms >= config.max_poll_interval_ms:
         raise FieldError(
             "handlerTimeoutMs",

@@ -79,7 +79,7 @@ class Registry:
 
 @dataclass(frozen=True)
 class Value(ValueSchema):
-    """How the values of records are decoded."""
+    """How the values, or the keys, of records are decoded."""
 
     registry: Registry | None = spec(
         "registry",
@@ -89,13 +89,17 @@ class Value(ValueSchema):
     )
 
 
-def check_value(value: Value) -> None:
+def check_value(value: Value, column: str) -> None:
     """Refuses fields that exclude or need each other, as the CEL rules do.
+
+    Args:
+        value: the section.
+        column: `value` or `key`, which it is for.
 
     Raises:
         FieldError: names the field.
     """
-    path, registry = "spec.pipeline.value", value.registry
+    path, registry = f"spec.pipeline.{column}", value.registry
     for name, problem in value_faults(value, registry):
         raise FieldError(f"{path}.{name}", problem)
     if registry is None or all(url.strip().startswith("https://") for url in registry.url.split(",")):
@@ -122,6 +126,17 @@ class Pipeline(PipelineConfig):
         fields.nested(Value),
         "How the values of records are decoded. Without it, the handler gets their bytes.",
     )
+    key: Value | None = spec(
+        "key",
+        fields.nested(Value),
+        "How the keys of records are decoded, as value has it. Without it, the handler gets their bytes.",
+    )
+
+    @property
+    def decoded(self) -> dict[str, Value]:
+        """The columns that are decoded, each with how."""
+        columns = {"value": self.value, "key": self.key}
+        return {column: given for column, given in columns.items() if given is not None}
 
 
 def check_sink(sink: SinkConfig) -> None:
