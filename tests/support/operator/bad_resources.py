@@ -193,7 +193,7 @@ REFUSED = [
         "such as orders"),
     Bad("topics that are text", {"spec/topics": "flights"}, "spec.topics", "must be of type array"),
     Bad("no pipeline", {"spec/pipeline": GONE}, _PIPELINE, "Required value"),
-    Bad("no handler", {"spec/pipeline/handler": GONE}, f"{_PIPELINE}.handler", "Required value"),
+    Bad("no handler", {"spec/pipeline/handler": GONE}, f"{_PIPELINE}.handler", "set engine to arrow"),
     Bad("a handler without a function", {"spec/pipeline/handler": "flights.pipeline"},
         f"{_PIPELINE}.handler", "such as flights.pipeline:transform"),
     Bad("an engine that is not there", {"spec/pipeline/engine": "flink"}, f"{_PIPELINE}.engine",

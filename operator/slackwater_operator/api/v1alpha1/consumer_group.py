@@ -416,7 +416,7 @@ def _check_topics(wanted: ConsumerGroupSpec) -> None:
 def _check_pipeline(wanted: ConsumerGroupSpec) -> None:
     pipeline = wanted.pipeline
     check_sink(pipeline.sink)
-    for name, problem in pipeline_faults(pipeline):
+    for name, problem in pipeline_faults(pipeline, decodes=pipeline.value is not None):
         raise FieldError(f"spec.pipeline.{name.replace('max_age_ms', 'maxAge')}", problem)
     for column, value in pipeline.decoded.items():
         check_value(value, column)

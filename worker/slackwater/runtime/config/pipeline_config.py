@@ -20,6 +20,9 @@ _BATCH_OR_PLACES = (
     "batch is not for sink.mode upsert and changes, which need the rows' positions; use mode merge or "
     "append, or lineage record"
 )
+_NO_HANDLER = (
+    "is missing; set it, or set engine to arrow and value, whose columns are written then without a handler"
+)
 _BATCH_OR_AGE = "does not apply to lineage batch, whose batches are written one by one; remove it"
 
 
@@ -53,6 +56,11 @@ class PipelineConfig:
 
     RULES: ClassVar[list[Rule]] = [
         Rule(
+            "has(self.handler) || (self.engine == 'arrow' && has(self.value))",
+            _NO_HANDLER,
+            ".handler",
+        ),
+        Rule(
             "self.engine == 'spark' || (self.spark.remote == '' && self.spark.conf.size() == 0)",
             _SPARK_ELSEWHERE,
             ".spark",
@@ -74,10 +82,13 @@ class PipelineConfig:
         ),
     ]
 
-    handler: str = required(
+    handler: str = spec(
         "handler",
         fields.text(pattern=_HANDLER, example="flights.pipeline:transform", max_length=512, in_file_too=True),
-        "The function that processes each batch, as MODULE:FUNCTION.",
+        "The function that processes each batch, as MODULE:FUNCTION. Without it, and with engine arrow, the "
+        "columns of the decoded value and key are the rows; with sink.mode changes, a record without a value "
+        "deletes the row of its key.",
+        absent="",
     )
     handler_path: tuple[str, ...] = spec(
         "handlerPath",
@@ -140,8 +151,17 @@ class PipelineConfig:
     )
 
 
-def pipeline_faults(pipeline: PipelineConfig) -> Iterator[tuple[str, str]]:
-    """The rules between fields, as in CEL: the attribute at fault, dotted, what is wrong, and what to do."""
+def handler_of(pipeline: PipelineConfig) -> str:
+    """The handler, as MODULE:FUNCTION, also of a pipeline that has none of its own."""
+    own = "changes" if pipeline.sink.mode == "changes" else "rows"
+    return pipeline.handler or f"slackwater.columns:{own}"
+
+
+def pipeline_faults(pipeline: PipelineConfig, *, decodes: bool) -> Iterator[tuple[str, str]]:
+    """The rules between fields, as in CEL: the attribute at fault, dotted, what is wrong, and what to do.
+    ``decodes``: whether values are decoded."""
+    if not pipeline.handler and (pipeline.engine != "arrow" or not decodes):
+        yield "handler", _NO_HANDLER
     if pipeline.engine != "spark" and (pipeline.spark.remote or pipeline.spark.conf):
         yield "spark", _SPARK_ELSEWHERE
     if pipeline.engine != "spark" and pipeline.sink.format == "spark":

@@ -25,7 +25,12 @@ from slackwater.fields import (
     text_map,
     whole,
 )
-from slackwater.runtime.config.pipeline_config import DeliveryConfig, PipelineConfig, pipeline_faults
+from slackwater.runtime.config.pipeline_config import (
+    DeliveryConfig,
+    PipelineConfig,
+    handler_of,
+    pipeline_faults,
+)
 from slackwater.runtime.config.sink_config import check_sink
 from slackwater.runtime.config.value_config import ValueConfig, check_value
 from slackwater.runtime.errors import ConfigError
@@ -283,11 +288,10 @@ def parse(document: Any, file: str = "") -> WorkerConfig:
         _check_together(config)
     except FieldError as fault:
         raise ConfigError(fault.problem, file=file, field=fault.path) from None
-    if config.handler_timeout_ms:
-        return config
     from dataclasses import replace
 
-    return replace(config, handler_timeout_ms=config.max_poll_interval_ms * 9 // 10)
+    timeout_ms = config.handler_timeout_ms or config.max_poll_interval_ms * 9 // 10
+    return replace(config, handler=handler_of(config), handler_timeout_ms=timeout_ms)
 
 
 def _check_together(config: WorkerConfig) -> None:
@@ -299,7 +303,7 @@ def _check_together(config: WorkerConfig) -> None:
     _check_security(config.security)
     check_sink(config.sink)
     _check_sink_topic(config)
-    for name, problem in pipeline_faults(config):
+    for name, problem in pipeline_faults(config, decodes=config.value is not None):
         raise FieldError(name.replace("max_age_ms", "maxAgeMs"), problem)
     for path, decoded in (("value", config.value), ("key", config.key)):
         if decoded is not None:
