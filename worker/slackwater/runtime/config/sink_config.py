@@ -224,8 +224,8 @@ class SinkConfig:
         "deletedFor",
         fields.duration("0s", "8760h"),
         "With version, how long the version of a deleted row is remembered, so that an older change that "
-        "comes after the delete does not add the row again. 0s: not at all.",
-        default="48h",
+        "comes after the delete does not add the row again. 0s: not at all. Defaults to 48h.",
+        absent=48 * 3_600_000,
         only_with=(OnlyWith("mode", ("changes",)),),
     )
     aggregates: dict[str, str] = spec(
