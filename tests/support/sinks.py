@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import decimal
+import math
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -77,6 +79,52 @@ def mode_table(mode: str, records: int) -> list[tuple[int, ...]]:
     if mode == "merge":
         return sorted((*key, sum(of), min(of), max(of), len(of)) for key, of in by_key.items())
     return places
+
+
+SUMS = {
+    "total": "sum",
+    "part": "sum",
+    "exact": "sum",
+    "least": "min",
+    "most": "max",
+    "name": "max",
+    "n": "count",
+}
+"""How columns are added up in :func:`sums_by_id`."""
+
+
+def sums_by_id() -> tuple[pa.Table, dict[str, dict[str, Any]]]:
+    """Rows for :data:`SUMS` with the key ``id``, and what they add up to, by id."""
+    rng = random.Random(11)
+    values = [
+        {
+            "id": rng.choice("abc"),
+            "total": rng.choice([None, rng.randrange(-9, 9)]),
+            "part": rng.choice([None, rng.randrange(8) / 4]),
+            "exact": rng.choice([None, decimal.Decimal(rng.randrange(999)) / 100]),
+            "least": rng.choice([None, math.nan, rng.random()]),
+            "most": rng.choice([None, math.nan, rng.random()]),
+            "name": rng.choice([None, "x", "Y", "ü"]),
+        }
+        for _ in range(60)
+    ]
+    schema = pa.schema(
+        [
+            ("id", pa.string()), ("total", pa.int32()), ("part", pa.float32()),
+            ("exact", pa.decimal128(5, 2)),
+            ("least", pa.float64()), ("most", pa.float64()), ("name", pa.string()),
+        ]
+    )  # fmt: skip
+    expected: dict[str, dict[str, Any]] = {}
+    functions: dict[str, Callable[[list[Any]], Any]] = {"sum": sum, "min": min, "max": max}
+    for key in "abc":
+        own = [value for value in values if value["id"] == key]
+        expected[key] = {"id": key, "n": len(own)}
+        for name, function in SUMS.items():
+            if name != "n":
+                of = [value[name] for value in own if value[name] is not None and value[name] == value[name]]
+                expected[key][name] = functions[function](of) if of else None
+    return pa.Table.from_pylist(values, schema), expected
 
 
 def stage(

@@ -177,6 +177,7 @@ def _table(config: WorkerConfig) -> TypedSink:
             options=sink.options,
             mode=sink.mode,
             key=sink.key,
+            aggregates=sink.aggregates,
             version=sink.version,
             deleted_for_ms=sink.deleted_for_ms,
             partition_by=sink.partition_by,

@@ -1,8 +1,9 @@
-"""Modes ``changes`` and ``upsert`` of an Iceberg table."""
+"""Modes ``changes``, ``upsert`` and ``merge`` of an Iceberg table."""
 
 from __future__ import annotations
 
 import datetime
+import random
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,10 +14,11 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from slackwater.pipeline.sinks.table_sink import TableSink
+from slackwater.runtime.errors import ConfigError, SinkError
 from slackwater.runtime.interfaces import Range
 from tests.support.iceberg.catalogs import Catalog, sql_catalog
 from tests.support.sink_changes import CommittedChangesCases, changes
-from tests.support.sinks import OLD, A, B, put, rows
+from tests.support.sinks import OLD, SUMS, A, B, marks, put, rows, sums_by_id
 
 DAY = datetime.date(2026, 1, 1)
 INSTANT = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -61,7 +63,9 @@ class TestIcebergChanges(CommittedChangesCases):
             3: (None, None),
         }
 
-    @pytest.mark.parametrize("name", KEYS)
+    @pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=() if name == "text" else pytest.mark.long) for name in KEYS]
+    )
     def test_rows_are_found_in_their_files(self, name: str) -> None:
         """By the bounds of each file, in tables with and without partitions. Other files stay as they are."""
         kind, values = KEYS[name]
@@ -107,6 +111,37 @@ class TestIcebergChanges(CommittedChangesCases):
             "the first; one without a row, and its row; the last row in place of a file"
         )
         assert set(self.lake.read().files) <= made
+
+
+def test_rows_are_added_up_with_those_of_the_table(tmp_path: Path) -> None:
+    lake, rng, (given, expected) = sql_catalog(tmp_path), random.Random(3), sums_by_id()
+    for most in (15, 60):
+        lake.begin()
+        at = 0
+        while at < len(given):
+            batch = given.slice(at, rng.randint(1, most))
+            columns = dict(zip(batch.column_names, batch.columns, strict=True))
+            sink = lake.sink(mode="merge", key=["id"], aggregates=SUMS)
+            at = put(sink, rows(range(at, at + len(batch)), **columns), at)
+        read = lake.read()
+        assert {row["id"]: row for row in read.rows()} == expected
+        assert read.columns["exact"] == "decimal(38, 2)"
+
+
+def test_sums_keep_other_columns_and_never_overflow(tmp_path: Path) -> None:
+    lake, largest = sql_catalog(tmp_path), 2**63 - 1
+    put(lake.sink(), rows([0], id=pa.array([1]), v=pa.array([3]), note=pa.array(["kept"])), 0)
+    sink = lake.sink(mode="merge", key=["id"], aggregates={"v": "sum"})
+    put(sink, rows([1, 2], id=pa.array([1, 2]), v=pa.array([4, largest])), 1)
+    assert {row["id"]: (row["v"], row["note"]) for row in lake.read().rows()} == {
+        1: (7, "kept"),
+        2: (largest, None),
+    }
+    with pytest.raises(SinkError, match="a sum does not fit its column v"):
+        put(sink, rows([3], id=pa.array([2]), v=pa.array([1])), 3)
+    with pytest.raises(ConfigError, match="cannot be a count"):
+        lake.sink(mode="merge", key=["id"], aggregates={"offset": "count"})
+    assert marks(sink)[A] == 3
 
 
 def _of(kind: pa.DataType, value: Any) -> pa.Array:

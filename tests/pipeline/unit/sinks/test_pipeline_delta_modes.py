@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import math
 import random
 from collections.abc import Callable
 from functools import partial
@@ -33,6 +32,7 @@ from tests.support.delta import DeltaFolder
 from tests.support.sinks import (
     MODES,
     OLD,
+    SUMS,
     A,
     B,
     marks,
@@ -41,6 +41,7 @@ from tests.support.sinks import (
     once,
     put,
     rows,
+    sums_by_id,
 )
 
 RECORDS = 8
@@ -314,51 +315,13 @@ def test_names_are_kept_as_they_are(tmp_path: Path) -> None:
 
 # ---- merge
 
-SUMS = {
-    "total": "sum",
-    "part": "sum",
-    "exact": "sum",
-    "least": "min",
-    "most": "max",
-    "name": "max",
-    "n": "count",
-}
-
 
 def test_any_batches_add_up_to_the_same(tmp_path: Path) -> None:
-    rng = random.Random(11)
-    values = [
-        {
-            "id": rng.choice("abc"),
-            "total": rng.choice([None, rng.randrange(-9, 9)]),
-            "part": rng.choice([None, rng.randrange(8) / 4]),
-            "exact": rng.choice([None, decimal.Decimal(rng.randrange(999)) / 100]),
-            "least": rng.choice([None, math.nan, rng.random()]),
-            "most": rng.choice([None, math.nan, rng.random()]),
-            "name": rng.choice([None, "x", "Y", "ü"]),
-        }
-        for _ in range(60)
-    ]
-    schema = pa.schema(
-        [
-            ("id", pa.string()), ("total", pa.int32()), ("part", pa.float32()),
-            ("exact", pa.decimal128(5, 2)),
-            ("least", pa.float64()), ("most", pa.float64()), ("name", pa.string()),
-        ]
-    )  # fmt: skip
-    expected: dict[str, dict[str, Any]] = {}
-    functions: dict[str, Callable[[list[Any]], Any]] = {"sum": sum, "min": min, "max": max}
-    for key in "abc":
-        own = [value for value in values if value["id"] == key]
-        expected[key] = {"id": key, "n": len(own)}
-        for name, function in SUMS.items():
-            if name != "n":
-                of = [value[name] for value in own if value[name] is not None and value[name] == value[name]]
-                expected[key][name] = functions[function](of) if of else None
+    rng, (given, expected) = random.Random(11), sums_by_id()
     for turn, most in enumerate((5, 60)):
         folder, at = tmp_path / str(turn), 0
-        while at < len(values):
-            batch = pa.Table.from_pylist(values[at : at + rng.randint(1, most)], schema)
+        while at < len(given):
+            batch = given.slice(at, rng.randint(1, most))
             columns = dict(zip(batch.column_names, batch.columns, strict=True))
             sink = delta_sink("g", str(folder), mode="merge", key=["id"], aggregates=SUMS)
             at = put(sink, rows(range(at, at + len(batch)), **columns), at)

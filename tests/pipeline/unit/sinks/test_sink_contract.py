@@ -168,6 +168,20 @@ class TestIcebergChanges(IcebergTables, KeyedTable):
         return made.append_column("version", pa.array(offsets, pa.int64()))
 
 
+@pytest.mark.long
+class TestIcebergMerge(IcebergTables, KeyedTable):
+    settings: ClassVar[dict[str, Any]] = {"mode": "merge", "key": KEY, "aggregates": {"records": "count"}}
+    quick = ()
+
+    def rows(self, offsets: Sequence[int], partition: int = 0) -> pa.Table:
+        return super().rows(offsets, partition).select(KEY)
+
+    def stored(self) -> Counter[tuple[int, int]]:
+        exists = (self.folder / "warehouse" / self.catalog.table.split(".")[0]).exists()
+        rows = self.catalog.read().rows() if exists else []
+        return Counter({(row["partition"], row["offset"]): row["records"] for row in rows})
+
+
 class TestParquet(StoppedSink):
     calls = ((os, "link"), (os, "fsync"), (Path, "replace"), (Path, "unlink"), (pq, "write_table"))
     turns, fenced, swept = 25, 10, 20

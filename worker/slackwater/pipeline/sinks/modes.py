@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from slackwater.runtime.errors import HandlerError, RecordsError, SinkError
+from slackwater.pipeline.sinks import aggregates, changes
+from slackwater.runtime.errors import ConfigError, HandlerError, RecordsError, SinkError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
 
 if TYPE_CHECKING:
@@ -81,6 +82,17 @@ class WriteMode:
             if rows.column(at).null_count:
                 raise RecordsError(f"a row has no value in the column {name}, which {setting} names")
 
+    def written(self, rows: pa.Table) -> pa.Table:
+        """Of rows that are added up, the columns of the key and the aggregates."""
+        return rows.select([name for name in rows.column_names if name in {*self.key, *self.aggregates}])
+
+    def refuse_counts_of_places(self) -> None:
+        """Raises ConfigError for a count that is called topic, partition or offset: until the batch is
+        committed, they say which partition a row is of."""
+        for name in PLACE_COLUMNS:
+            if self.aggregates.get(name) == "count":
+                raise ConfigError("cannot be a count: choose another name", field=f"sink.aggregates.{name}")
+
     def refuse_rewind(self, table: str, setting: str) -> None:
         """Raises SinkError if rows change others. ``setting``: of the configuration that names ``table``."""
         if self.key:
@@ -89,6 +101,33 @@ class WriteMode:
                 f"others, which are not kept. Start the group with another {setting}, and let it read all "
                 "records again"
             )
+
+
+def typed_rows(mode: WriteMode, rows: pa.Table, with_types: Callable[[pa.Table], pa.Table]) -> pa.Table:
+    """A handler's rows, one by one, as the mode has them, with types of the table by ``with_types``. Raises
+    RecordsError, HandlerError, and what that raises."""
+    mode.check(rows)
+    if mode.adds_up:
+        made = aggregates.addends(rows, mode.key, mode.aggregates)
+        for name in PLACE_COLUMNS:
+            if name in rows.column_names and name not in made.column_names:
+                made = made.append_column(name, rows.column(name))
+        rows = made
+    if mode.deletes:
+        rows = changes.marked(rows, mode.key, mode.version)
+    typed = with_types(rows)
+    check_key_types(typed.schema, mode.key)
+    changes.check_version_type(typed.schema, mode.version)
+    return typed
+
+
+def reduced_rows(mode: WriteMode, rows: pa.Table) -> pa.Table:
+    """What is to be fitted to the table, for typed rows. Raises RecordsError.
+
+    In mode ``merge`` sums; nulls count for nothing, and neither does NaN in a minimum or maximum. Otherwise
+    all rows: one that does not fit the table is an error, also if another one replaces it.
+    """
+    return aggregates.summed(mode.written(rows), mode.key, mode.aggregates) if mode.adds_up else rows
 
 
 def last_rows(rows: pa.Table, key: Sequence[str], version: str = "") -> pa.Table:

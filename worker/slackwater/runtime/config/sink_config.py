@@ -65,7 +65,6 @@ SIZE_AND_AGE = "requires maxAge, which bounds how long rows wait for a file of t
 _FUNCTION = f"has a function that is not supported; valid values: {', '.join(FUNCTIONS)}"
 _OPTIONS_OF_FOLDER = "does not apply to format parquet with a folder; remove it, or give path an object store"
 _PARTITION_NOT_IN_KEY = "has a column that key lacks, which mode merge needs; add it to key"
-_MERGE_INTO_ICEBERG = "merge requires format delta or postgres; choose another mode, or change format"
 _VERSION_IN_KEY = (
     "is in key, too, so that no two rows with the same key differ in it; remove it from one of them"
 )
@@ -105,7 +104,6 @@ class SinkConfig:
             _PARTITION_NOT_IN_KEY,
             ".partitionBy",
         ),
-        Rule("self.format != 'iceberg' || self.mode != 'merge'", _MERGE_INTO_ICEBERG, ".mode"),
         Rule(
             "self.targetFileSize == '64Mi' || duration(self.maxAge) > duration('0s')",
             SIZE_AND_AGE,
@@ -198,7 +196,7 @@ class SinkConfig:
         fields.text(choices=MODES),
         "What rows do to the table, for formats delta, iceberg and postgres: they are added (append), "
         "replace the row with the same key (upsert), replace or delete it, as their column _op says "
-        "(changes), or, with delta and postgres, are added up by key (merge).",
+        "(changes), or are added up by key (merge).",
         default="append",
         only_with=(OnlyWith("format", KEYED),),
     )
@@ -309,8 +307,6 @@ def sink_faults(sink: SinkConfig) -> Iterator[tuple[str, str]]:
         yield "options", _OPTIONS_OF_FOLDER
     if not sink.aggregates.keys().isdisjoint(sink.key):
         yield "aggregates", _AGGREGATE_IN_KEY
-    if sink.format == "iceberg" and sink.mode == "merge":
-        yield "mode", _MERGE_INTO_ICEBERG
     if sink.version in sink.key:
         yield "version", _VERSION_IN_KEY
     if sink.mode == "merge" and not set(sink.partition_by) <= set(sink.key):

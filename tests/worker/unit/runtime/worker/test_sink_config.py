@@ -88,10 +88,6 @@ def test_options_of_parquet_are_for_an_object_store(path: str, field: str) -> No
     assert fault({"format": "parquet", "path": path, "options": {"AWS_REGION": "eu"}}) == field
 
 
-def test_sums_are_not_for_iceberg() -> None:
-    assert fault({"format": "iceberg", "table": "a.b", **MERGE}) == "mode"
-
-
 def test_a_fault_says_which_formats_the_field_belongs_to() -> None:
     with pytest.raises(FieldError, match="requires format parquet, delta, iceberg or spark; remove it"):
         check({"format": "kafka", "topic": "o", "partitionBy": ["a"]})

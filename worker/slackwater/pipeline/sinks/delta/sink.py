@@ -41,12 +41,11 @@ from slackwater.pipeline.sinks.delta.types import (
     partition_texts,
     with_delta_types,
 )
-from slackwater.pipeline.sinks.modes import WriteMode, check_key_types
+from slackwater.pipeline.sinks.modes import WriteMode, check_key_types, reduced_rows, typed_rows
 from slackwater.pipeline.sinks.partition_values import check_path, check_texts, groups
 from slackwater.pipeline.sinks.table_schema import check_not_null, fit, without_rules
 from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.errors import ConfigError, RecordsError
-from slackwater.runtime.interfaces import PLACE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,11 +92,9 @@ def delta_sink(
     """
     if problem := extras.DELTA.problem("delta"):
         raise ConfigError(problem, field="sink.format")
-    if counted := [name for name in PLACE_COLUMNS if (aggregates or {}).get(name) == "count"]:
-        # Until the batch is committed, they say which partition a row is of.
-        raise ConfigError("cannot be a count: choose another name", field=f"sink.aggregates.{counted[0]}")
     store = DeltaStore(path, options or {})
     chosen = WriteMode.of(mode, key, aggregates, version, deleted_for_ms)
+    chosen.refuse_counts_of_places()
     return TableSink(
         group_id, DeltaTarget(group_id, store, chosen, list(partition_by), new_columns=new_columns)
     )
@@ -124,7 +121,7 @@ class DeltaTarget:
         )
 
     def typed(self, rows: pa.Table) -> pa.Table:
-        return modes.typed_rows(self.mode, rows)
+        return typed_rows(self.mode, rows, with_delta_types)
 
     def declared(self, columns: pa.Table) -> pa.Table:
         return with_delta_types(columns)
@@ -135,7 +132,7 @@ class DeltaTarget:
         if not (self.mode.deletes and changes.only_deletes(staged.rows)):
             staged.refuse_missing([name for name in by if name not in staged.names])
         if staged.prepared is None:
-            staged.prepared = modes.reduced_rows(self.mode, staged.rows)
+            staged.prepared = reduced_rows(self.mode, staged.rows)
         rows = self._held(staged, kept)
         check_names(list(rows.schema), () if kept is None else kept.names)
         if kept is None and rows.num_rows:

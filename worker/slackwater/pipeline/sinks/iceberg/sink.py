@@ -29,10 +29,10 @@ from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
 from slackwater.pipeline.sinks.iceberg.notes import IcebergNotes
 from slackwater.pipeline.sinks.iceberg.table import DataFiles, MarkedIcebergTable
 from slackwater.pipeline.sinks.iceberg.types import iceberg_schema, with_iceberg_types
-from slackwater.pipeline.sinks.modes import WriteMode, check_key_types, last_rows
+from slackwater.pipeline.sinks.modes import WriteMode, check_key_types, last_rows, reduced_rows, typed_rows
 from slackwater.pipeline.sinks.table_schema import check_case, check_not_null, fit
 from slackwater.pipeline.sinks.table_sink import TableSink
-from slackwater.runtime.errors import ConfigError
+from slackwater.runtime.errors import ConfigError, RecordsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,6 +55,7 @@ def iceberg_sink(
     options: Mapping[str, str] | None = None,
     mode: str = "append",
     key: Sequence[str] = (),
+    aggregates: Mapping[str, str] | None = None,
     version: str = "",
     deleted_for_ms: int = 0,
     partition_by: Sequence[str] = (),
@@ -67,8 +68,9 @@ def iceberg_sink(
         table: NAMESPACE.TABLE, its name in the catalog; a namespace may have several parts.
         options: properties of pyiceberg's catalog, and ``name``, the catalog's name (default: ``default``).
             What they lack comes from pyiceberg's environment variables and its file.
-        mode: ``append``, ``upsert`` or ``changes``.
+        mode: ``append``, ``upsert``, ``changes`` or ``merge``.
         key: but for append, the columns by which rows are the same.
+        aggregates: for merge, how each other column is added up: sum, min, max, count.
         version: for changes, the column that says which of two rows is newer; empty: the later one.
         deleted_for_ms: with ``version``, how long the versions of deleted keys are remembered; 0: not at all.
         partition_by: columns, and transforms such as ``day(ts)``; empty: those that the table has, or none.
@@ -79,7 +81,8 @@ def iceberg_sink(
     if problem := extras.ICEBERG.problem("iceberg"):
         raise ConfigError(problem, field="sink.format")
     by, catalog = partitions.parsed(partition_by), IcebergCatalog(table, options or {})
-    chosen = WriteMode.of(mode, key, None, version, deleted_for_ms)
+    chosen = WriteMode.of(mode, key, aggregates, version, deleted_for_ms)
+    chosen.refuse_counts_of_places()
     return TableSink(group_id, IcebergTarget(group_id, catalog, chosen, by, new_columns=new_columns))
 
 
@@ -109,13 +112,7 @@ class IcebergTarget:
         """The table's version when that was tried."""
 
     def typed(self, rows: pa.Table) -> pa.Table:
-        self.mode.check(rows)
-        if self.mode.deletes:
-            rows = changes.marked(rows, self.mode.key, self.mode.version)
-        typed = with_iceberg_types(rows)
-        check_key_types(typed.schema, self.mode.key)
-        changes.check_version_type(typed.schema, self.mode.version)
-        return typed
+        return typed_rows(self.mode, rows, with_iceberg_types)
 
     def declared(self, columns: pa.Table) -> pa.Table:
         return with_iceberg_types(columns)
@@ -129,7 +126,16 @@ class IcebergTarget:
         def to_table(rows: pa.Table) -> pa.Table:
             return fit(rows, kept, new_columns=self._new_columns)
 
-        rows = changes.beside(staged.rows, to_table) if self.mode.deletes else to_table(staged.rows)
+        rows = reduced_rows(self.mode, staged.rows)
+        if self.mode.deletes:
+            rows = changes.beside(rows, to_table)
+        else:
+            try:
+                rows = to_table(rows)
+            except RecordsError as exc:
+                if self.mode.adds_up:  # the error is of a sum, and so of no single record
+                    raise RecordsError(str(exc)) from None
+                raise
         check_case(list(rows.schema), "Iceberg's readers do")
         check_key_types(rows.schema, self.mode.key)
         changes.check_version_type(rows.schema, self.mode.version)
@@ -157,7 +163,8 @@ class IcebergTarget:
 
     def write(self, rows: pa.Table, ends: Mapping[MarkKey, int], commit: str) -> None:
         if self.mode.key:
-            rows = last_rows(rows, self.mode.key, self.mode.version)
+            if self.mode.replaces:
+                rows = last_rows(rows, self.mode.key, self.mode.version)
             if self._deleted is not None:
                 rows = self._deleted.apply(rows, self.mode.key, self.mode.version)
             self.table.merge(self._files, rows, self.mode, self._group_id, ends, commit)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.sinks import changes
+from slackwater.pipeline.sinks.aggregates import combined
 from slackwater.pipeline.sinks.iceberg import keyed, marks, partitions
 from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
 from slackwater.pipeline.sinks.iceberg.types import arrow_schema, iceberg_schema
@@ -199,8 +200,10 @@ class MarkedIcebergTable:
         ends: Mapping[MarkKey, int],
         commit: str,
     ) -> None:
-        """One commit: each of ``rows`` takes the place of those with the same key, or deletes them; new
-        columns and the marks. ``rows`` have each key once. Files are written as those of ``files``."""
+        """One commit: each of ``rows`` takes the place of those with the same key, deletes them, or is added
+        up with them; new columns and the marks. ``rows`` have each key once. Files are written as those of
+        ``files``. Raises SinkError for a sum that its column cannot hold."""
+        import pyarrow as pa
         import pyarrow.compute as pc
 
         table, change = self.existing, self._change()
@@ -215,10 +218,18 @@ class MarkedIcebergTable:
         metadata, replaced, new = change.table_metadata, [], []
         for file in found:
             goes = keyed.has_key(file.columns, rows, mode.key)
-            if pc.any(goes, min_count=0).as_py():
-                left = keyed.read(metadata, table, file.task).filter(pc.invert(goes))
-                new += files.write(metadata, table.io, left)
-                replaced.append(file.task.file)
+            if not pc.any(goes, min_count=0).as_py():
+                continue
+            kept = keyed.read(metadata, table, file.task)
+            left = kept.filter(pc.invert(goes))
+            if mode.adds_up:
+                added = combined(kept.filter(goes), rows, mode.key, mode.aggregates)
+                left = pa.concat_tables([left, added])
+            new += files.write(metadata, table.io, left)
+            replaced.append(file.task.file)
+        if mode.adds_up:
+            for file in found:
+                rows = rows.filter(pc.invert(keyed.has_key(rows, file.columns, mode.key)))
         new += files.write(metadata, table.io, changes.upserts(rows) if mode.deletes else rows)
         if not replaced:
             with self._snapshot(change, commit).merge_append() as append:
