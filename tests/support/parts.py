@@ -20,6 +20,7 @@ from slackwater.kafka.records import COMPILED
 from tests.support import apicurio, postgres
 from tests.support.chromium import grafana
 from tests.support.controlplane import build
+from tests.support.debezium import connect
 from tests.support.docs import site
 from tests.support.iceberg import rest
 from tests.support.java import programs
@@ -79,6 +80,7 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "hdfs": hdfs.classpath,
     "registry": apicurio.installed,
     "iceberg": rest.classpath,
+    "debezium": connect.jars,
     "postgres": postgres.programs,
     "kubectl": build.kubectl,
     "controlplane": build.binaries,
@@ -109,6 +111,7 @@ OF_PYTHON = {"spark", *_ON_MACHINE}
 """Parts of `make test`: made from what `.venv` contains, or what most machines have."""
 LONG = {
     "azure",
+    "debezium",
     "docs",
     "google",
     "grafana",

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -73,11 +73,14 @@ def _found() -> Path | None:
 class PostgresServer:
     """A server on a port of 127.0.0.1 and on a socket, until the block ends or the test process does.
 
-    ``address``: one more that it listens on. ``network``: who may log in with a password there.
+    ``address``: one more that it listens on. ``network``: who may log in with a password there. ``settings``:
+    further ones of the server.
     """
 
-    def __init__(self, address: str = "", network: str = "") -> None:
-        self._address, self._network = address, network
+    def __init__(
+        self, address: str = "", network: str = "", settings: Mapping[str, str] | None = None
+    ) -> None:
+        self._address, self._network, self._further = address, network, dict(settings or {})
 
     def __enter__(self) -> PostgresServer:
         self._bin = programs()
@@ -90,7 +93,7 @@ class PostgresServer:
             ids = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}"]
             self._user = ["setpriv", *ids, "--clear-groups"]
         self._numbers = itertools.count(1)
-        self._settings = dict(_SETTINGS)
+        self._settings = {**_SETTINGS, **self._further}
         if self._address:
             self._settings["listen_addresses"] += f",{self._address}"
         self._free: list[str] = []

@@ -55,9 +55,13 @@ def changes(batch: pa.Table) -> pa.Table:
     """As :func:`rows`, for ``sink.mode: changes``: a record without a value deletes the row of its key.
 
     Returns:
-        Also the column ``_op``: ``delete`` where the record has no value, else ``upsert``.
+        Also the column ``_op``: ``delete`` where the record has no value, else ``upsert``. Where the value
+        has that field, as one of format ``debezium``, it says so itself, and a record without a value has no
+        row: the one before it has deleted the row.
     """
     import pyarrow.compute as pc
 
-    gone = batch["value"].is_null()
+    gone, kind = batch["value"].is_null(), batch["value"].type
+    if any(field.name == "_op" for field in getattr(kind, "fields", [])):
+        return rows(batch.filter(pc.invert(gone)))
     return rows(batch).append_column("_op", pc.if_else(gone, "delete", "upsert"))

@@ -93,6 +93,10 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"spec/pipeline/value": {"format": "json", "schema": "a TIMESTAMP"}},
         {"spec/pipeline/value": {"format": "json", "schema": "a TIMESTAMP", "timestampUnit": "seconds"}},
     ),
+    "spec.pipeline.value.source": (
+        {"spec/pipeline/value": {"format": "debezium", "schema": "a INT"}},
+        {"spec/pipeline/value": {"format": "debezium", "schema": "a INT", "source": "lsn BIGINT"}},
+    ),
     "spec.pipeline.value.readerSchema": (
         {"spec/pipeline/value": {"format": "avro", "schema": "{}"}},
         {"spec/pipeline/value": {"format": "avro", "schema": "{}", "readerSchema": "{}"}},

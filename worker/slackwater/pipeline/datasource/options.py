@@ -138,7 +138,7 @@ _REFUSED = {
 }
 """Options of Spark's own Kafka source that are not supported here, or that it refuses, too."""
 _VALUE_KEYS = (
-    "format", "schema", "schemaFile", "readerSchema", "message", "timestampUnit", "registry.url",
+    "format", "schema", "schemaFile", "readerSchema", "message", "timestampUnit", "source", "registry.url",
     "registry.subject", "registry.version", "registry.usernameFile", "registry.passwordFile",
     "registry.caFile", "registry.certFile", "registry.keyFile", "registry.timeoutMs",
 )  # fmt: skip

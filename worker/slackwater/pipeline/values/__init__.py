@@ -53,7 +53,7 @@ def make_decoder(
 
         registry = Registry(config.registry, timeout_ms=timeout_ms)
     try:
-        return _make(config, registry, start_timeout_ms)
+        return _make(config, registry, start_timeout_ms, column)
     except BaseException as exc:
         if registry is not None:
             registry.close()
@@ -71,9 +71,15 @@ def decode(
     return decoded, {row: reason.replace(" value:", f" {column}:", 1) for row, reason in rejected.items()}
 
 
-def _make(config: ValueConfig, registry: Registry | None, start_timeout_ms: float) -> ValueDecoder:
+def _make(
+    config: ValueConfig, registry: Registry | None, start_timeout_ms: float, column: str
+) -> ValueDecoder:
     if registry is not None:
         registry.begin(start_timeout_ms, starting=True)
+    if config.format == "debezium":
+        from slackwater.pipeline.values.debezium import debezium_decoder
+
+        return debezium_decoder(config, column)
     if config.format == "json":
         from slackwater.pipeline.values.json import json_decoder
 

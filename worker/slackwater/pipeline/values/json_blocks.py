@@ -18,12 +18,15 @@ import pyarrow.json as pj
 
 from slackwater.pipeline.values.json_rows import (
     DATE,
+    DAYS,
     FIRST_MICROS,
     LAST_MICROS,
     LOCAL,
     MAX_DEPTH,
     UNITS,
+    UNSCALED,
     ZONE,
+    encoding_of,
     nested_beyond,
 )
 from slackwater.pipeline.values.types import decimals_of
@@ -47,7 +50,7 @@ class BlockReader:
 
     def __init__(self, type_: pa.StructType, unit: str | None = None) -> None:
         self._type, self._unit = type_, unit
-        self.supported = _supported(type_)
+        self.supported = _supported(type_, unit)
         """Whether Arrow's parser has all the types."""
         self._raw = _raw(type_, unit) if self.supported else None
         self._uncertain = _uncertain_number(decimals_of(type_))
@@ -116,22 +119,31 @@ def _uncertain_number(decimals: Sequence[pa.DataType]) -> str | None:
     )
 
 
-def _supported(type_: pa.DataType) -> bool:
+def _supported(type_: pa.DataType, unit: str | None) -> bool:
     if pa.types.is_struct(type_):
-        return type_.num_fields > 0 and all(_supported(field.type) for field in type_)
-    if pa.types.is_map(type_) or pa.types.is_binary(type_):
+        fields = [_supported(field.type, encoding_of(field, unit)) for field in type_]
+        return type_.num_fields > 0 and all(fields)
+    if (
+        pa.types.is_map(type_)
+        or pa.types.is_binary(type_)
+        or (unit is not None and unit.startswith(UNSCALED) and decimals_of(type_))
+    ):
         return False
-    return not pa.types.is_list(type_) or _supported(type_.value_type)
+    return not pa.types.is_list(type_) or _supported(type_.value_type, unit)
 
 
 def _raw(type_: pa.DataType, unit: str | None) -> pa.DataType:
     """What Arrow's parser is asked for; the rest is done by :func:`_finished`."""
     if pa.types.is_struct(type_):
-        return pa.struct([pa.field(field.name, _raw(field.type, unit)) for field in type_])
+        return pa.struct(
+            [pa.field(field.name, _raw(field.type, encoding_of(field, unit))) for field in type_]
+        )
     if pa.types.is_list(type_):
         return pa.list_(_raw(type_.value_type, unit))
-    if unit is not None and pa.types.is_timestamp(type_):
+    if unit in UNITS and pa.types.is_timestamp(type_):
         return pa.int64()
+    if unit == DAYS and pa.types.is_date(type_):
+        return pa.int32()
     if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
         return pa.string()
     return pa.float64() if pa.types.is_floating(type_) else type_
@@ -151,7 +163,10 @@ def _finished(array: pa.Array, type_: pa.DataType, unit: str | None) -> pa.Array
             raise NotCertainError("a number that is not finite")
         return array.cast(type_, safe=False)
     if pa.types.is_timestamp(type_):
-        return _timestamps(array, type_) if unit is None else _counted(array, UNITS[unit]).view(type_)
+        return _timestamps(array, type_) if unit not in UNITS else _counted(array, UNITS[unit]).view(type_)
+    if pa.types.is_date(type_) and unit == DAYS:
+        _in_range(pc.multiply_checked(array.cast(pa.int64()), 86_400_000_000))
+        return array.view(type_)
     if pa.types.is_date(type_):
         _check_form(array, DATE)
         return array.cast(type_)
@@ -168,7 +183,7 @@ def _struct(array: pa.StructArray, type_: pa.StructType, unit: str | None) -> pa
             missing = pc.is_null(column)
             if pc.any(pc.and_(missing, array.is_valid())).as_py():
                 raise NotCertainError("a field that must not be null")
-        columns.append(_finished(column, field.type, unit))
+        columns.append(_finished(column, field.type, encoding_of(field, unit)))
     mask = pc.invert(array.is_valid()) if array.null_count else None
     fields = [pa.field(field.name, column.type) for field, column in zip(type_, columns, strict=True)]
     return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)

@@ -24,6 +24,11 @@ ZONE = r"(?:Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)"
 LOCAL = rf"{DATE}[T ]\d\d:\d\d(?::\d\d(?:\.\d{{1,9}})?)?"
 UNITS = {"seconds": 6, "milliseconds": 3, "microseconds": 0, "nanoseconds": -3}
 """What a number can count since 1970: the power of ten that makes microseconds of it."""
+DAYS, UNSCALED = "days", "unscaled"
+"""Further encodings of a field: a date as days since 1970, and a decimal as its digits without the point, a
+number of bytes in base64, big-endian and with a sign. They are of the field's scale, of the one that follows
+the encoding (``unscaled:3``), or of one beside them in an object (``scale``, ``value``)."""
+_ENCODING = b"slackwater.encoding"
 _DATE = re.compile(DATE, re.ASCII)
 _TIMESTAMP = re.compile(f"({LOCAL})({ZONE})?", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,9})?", re.ASCII)
@@ -32,6 +37,8 @@ _NESTING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.S)
 FIRST_MICROS, LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 """What Python's datetime can hold, as the engine ``python`` needs it."""
 _EPOCH = datetime.datetime(1970, 1, 1)
+_MOST_BYTES = 100
+"""Of the digits of a decimal: more than any field holds."""
 
 
 class ValueRejectedError(Exception):
@@ -60,10 +67,23 @@ Reader = Callable[[Any, str], Any]
 """From a parsed value and its path to what Arrow is given."""
 
 
+def encoded(field: pa.Field, encoding: str) -> pa.Field:
+    """``field``, whose values come in this encoding: one of :data:`UNITS`, :data:`DAYS` or :data:`UNSCALED`,
+    also with a scale."""
+    return field.with_metadata({_ENCODING: encoding.encode()})
+
+
+def encoding_of(field: pa.Field, inherited: str | None) -> str | None:
+    """The encoding of the values of ``field``; that of the field around it, where it has none itself."""
+    own = (field.metadata or {}).get(_ENCODING)
+    return inherited if own is None else own.decode()
+
+
 def row_reader(type_: pa.StructType, unit: str | None = None) -> Callable[[bytes], dict[str, Any]]:
     """Reads the bytes of a value as ``type_``. It raises :class:`ValueRejectedError`.
 
-    ``unit``: one of :data:`UNITS`, for numbers that are timestamps; None: timestamps are text.
+    ``unit``: one of :data:`UNITS`, for numbers that are timestamps; None: timestamps are text. A field may
+    have another encoding (:func:`encoded`).
     """
     read = _struct(type_, unit)
     decoder = json.JSONDecoder(
@@ -130,15 +150,17 @@ def _reader(type_: pa.DataType, unit: str | None) -> Reader:
     if types.is_floating(type_):
         return _double
     if types.is_decimal(type_):
-        return _decimal(type_)
+        is_unscaled = unit is not None and unit.startswith(UNSCALED)
+        return _unscaled(type_, unit or "") if is_unscaled else _decimal(type_)
     if types.is_timestamp(type_):
         text = _timestamp(with_zone=type_.tz is not None)
-        return text if unit is None else _counted(UNITS[unit], text)
-    return {"bool": _boolean, "string": _string, "binary": _binary, "date32[day]": _date}[str(type_)]
+        return text if unit not in UNITS else _counted(UNITS[unit], text)
+    date = _days if unit == DAYS else _date
+    return {"bool": _boolean, "string": _string, "binary": _binary, "date32[day]": date}[str(type_)]
 
 
 def _struct(type_: pa.StructType, unit: str | None) -> Reader:
-    readers = [(field.name, _reader(field.type, unit), field.nullable) for field in type_]
+    readers = [(field.name, _reader(field.type, encoding_of(field, unit)), field.nullable) for field in type_]
     names = {field.name for field in type_}
 
     def read(value: Any, path: str) -> dict[str, Any]:
@@ -251,6 +273,40 @@ def _decimal(type_: pa.DataType) -> Reader:
         return number
 
     return read
+
+
+def _unscaled(type_: pa.DataType, encoding: str) -> Reader:
+    plain = _decimal(type_)
+    usual = int(encoding.partition(":")[2] or type_.scale)
+
+    def read(value: Any, path: str) -> decimal.Decimal:
+        scale, digits = usual, value
+        if isinstance(value, dict):
+            scale = _integer(pa.int32())(value.get("scale"), _inside(path, "scale"))
+            digits = value.get("value")
+            if not -1000 <= scale <= 1000:
+                raise ValueRejectedError(f"field {path}: a scale of {scale} is not between -1000 and 1000")
+        if type(digits) is _Number:
+            number: decimal.Decimal = plain(digits, path)
+            return number
+        content = _binary(digits, path)
+        if len(content) > _MOST_BYTES:
+            raise ValueRejectedError(f"field {path}: a number of {len(content)} bytes is too large")
+        whole = int.from_bytes(content, "big", signed=True)
+        made: decimal.Decimal = plain(_Number(f"{whole}e{-scale}"), path)
+        return made
+
+    return read
+
+
+def _days(value: Any, path: str) -> datetime.date:
+    if type(value) is not _Number:
+        return _date(value, path)
+    days = _integer(pa.int32())(value, path)
+    try:
+        return _EPOCH.date() + datetime.timedelta(days=days)
+    except OverflowError:
+        raise ValueRejectedError(f"field {path}: day {days} is not in the years 1 to 9999") from None
 
 
 def _timestamp(*, with_zone: bool) -> Reader:

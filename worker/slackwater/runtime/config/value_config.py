@@ -28,6 +28,9 @@ _WRITERS = (
     "cannot be combined with registry, which has the schemas of the values; for what the handler sees, set "
     "readerSchema"
 )
+_NO_REGISTRY = (
+    "is not for debezium, which is read as JSON; remove it, or set format to avro and use a handler"
+)
 _TWO_SOURCES = "cannot be combined with a schema; remove one of them"
 _NO_SUBJECT = (
     "is missing; name the subject whose schema the handler sees, or set schema, with format avro readerSchema"
@@ -129,6 +132,7 @@ class ValueSchema:
         Rule("!has(self.schema) || !has(self.schemaFile)", _ONE_SCHEMA, ".schemaFile"),
         Rule("has(self.registry) || has(self.schema) || has(self.schemaFile)", _NO_SCHEMA, ".schema"),
         Rule("self.format != 'avro' || !has(self.registry) || !has(self.schema)", _WRITERS, ".schema"),
+        Rule("self.format != 'debezium' || !has(self.registry)", _NO_REGISTRY, ".registry"),
         Rule(
             "self.format != 'avro' || !has(self.registry) || !has(self.schemaFile)", _WRITERS, ".schemaFile"
         ),
@@ -148,14 +152,16 @@ class ValueSchema:
 
     format: str = required(
         "format",
-        fields.text(choices=["json", "avro", "protobuf"]),
+        fields.text(choices=["json", "avro", "protobuf", "debezium"]),
         "The format of the values. The handler gets the column value as a struct (engine python: a dict). A "
-        "record whose value cannot be decoded goes to the dead-letter topic.",
+        "record whose value cannot be decoded goes to the dead-letter topic. With debezium values are "
+        "changes of a database's rows, as Debezium's connectors write them in JSON.",
     )
     schema: str | None = _schema(
         "schema",
         "The schema of the values. For json in Spark's notation (carrier STRING, delay DOUBLE NOT NULL), for "
-        "avro an Avro schema, for protobuf a descriptor set in base64.",
+        "debezium that of the table's rows in the same, for avro an Avro schema, for protobuf a descriptor "
+        "set in base64.",
     )
     schema_file: str | None = spec(
         "schemaFile",
@@ -180,8 +186,15 @@ class ValueSchema:
         "timestampUnit",
         fields.text(choices=["seconds", "milliseconds", "microseconds", "nanoseconds"]),
         "For json, what a number in a field of type TIMESTAMP counts since 1970-01-01 00:00 UTC. Without it, "
-        "times are text.",
-        only_with=(OnlyWith("format", ("json",)),),
+        "times are text. For debezium the same for TIMESTAMP_NTZ, where the values have no schema of Kafka "
+        "Connect around them.",
+        only_with=(OnlyWith("format", ("json", "debezium")),),
+    )
+    source: str | None = _schema(
+        "source",
+        "For debezium, the fields of a change's source that the handler gets beside the row, in Spark's "
+        "notation, such as lsn BIGINT. Each has an underscore before its name.",
+        OnlyWith("format", ("debezium",)),
     )
 
 
@@ -209,6 +222,8 @@ def value_faults(value: ValueSchema, registry: _WithSubject | None) -> Iterator[
         if not given:
             yield "schema", _NO_SCHEMA
         return
+    if value.format == "debezium":
+        yield "registry", _NO_REGISTRY
     if value.format == "avro" and given:
         yield given[0], _WRITERS
     fixed = bool(given or value.reader_schema)
