@@ -111,6 +111,13 @@ class Bench:
         self.answer(send, m.SyncGroupResponse(assignment=encode_assignment(partitions)))
         return send
 
+    def keep_place(self, code: int = 0) -> Any:
+        """A static member that was too late with poll() asks whether another process has its place."""
+        send = self.take(m.HeartbeatRequest)
+        assert send.lane is Lane.GROUP
+        self.answer(send, m.HeartbeatResponse(error_code=code))
+        return send
+
     def settle(self, *numbers: int, generation: int = 1) -> None:
         self.subscribe()
         self.join(generation)
@@ -694,6 +701,7 @@ def test_a_return_within_the_process_is_one_generation() -> None:
     bench.poll(bench.now + 10_000)
     bench.member.caller_polls(bench.now)
     bench.tell()
+    bench.keep_place()
     bench.join(1, member_id="m-2")
     bench.sync(*tps(0))
     bench.tell()

@@ -79,6 +79,7 @@ def test_poll_too_late_again_and_again_names_what_would_do() -> None:
     bench.settle(0)
     for gap, generation in ((12_000, 1), (17_000, 1), (11_000, 1)):
         exceed(bench, gap)
+        bench.keep_place()
         bench.join(generation, member_id=f"m-{gap}")
         bench.sync(*tps(0))
         bench.tell()

@@ -278,6 +278,7 @@ def test_topics_that_changed_within_the_process() -> None:
     bench.member.subscribe(["t", "u"], bench.now)
     bench.member.caller_polls(bench.now)
     bench.tell()
+    bench.keep_place()
     bench.join(1, member_id="m-2")
     bench.sync(*tps(0))
     bench.tell()

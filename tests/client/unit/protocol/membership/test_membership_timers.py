@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
+from slackwater.kafka.errors import FencedInstanceIdError
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol.assignors import (
     CooperativeStickyAssignor,
@@ -102,7 +104,48 @@ def test_max_poll_interval(static: bool, caplog: pytest.LogCaptureFixture) -> No
     assert bench.poll(left + 500_000) == []
     bench.member.caller_polls(bench.now)
     assert bench.tell() == [(NoticeKind.LOST, tps(0))]
+    if static:
+        assert bench.keep_place().request.member_id == "m-1"
     assert bench.take(m.JoinGroupRequest).request.member_id == ""
+
+
+def late_again(**settings: Any) -> Bench:
+    """A static member that polls again after max.poll.interval.ms."""
+    bench = Bench(max_poll_interval_ms=10_000, heartbeat_interval_ms=1_000_000, **settings)
+    bench.settle(0)
+    bench.member.caller_leaves(bench.now)
+    bench.poll(bench.now + 10_000)
+    bench.member.caller_polls(bench.now)
+    bench.tell()
+    return bench
+
+
+@pytest.mark.parametrize("code", [0, E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION, E.REBALANCE_IN_PROGRESS])
+def test_a_late_member_joins_where_nobody_has_its_place(code: int) -> None:
+    bench = late_again()
+    assert bench.keep_place(code).request.generation_id == 1
+    assert bench.take(m.JoinGroupRequest).request.member_id == ""
+
+
+def test_a_late_member_does_not_displace_the_process_that_has_its_place() -> None:
+    bench = late_again()
+    bench.keep_place(E.FENCED_INSTANCE_ID)
+    assert isinstance(bench.member.error, FencedInstanceIdError)
+    assert bench.poll(bench.now + 100_000) == []
+
+
+def test_a_late_member_asks_again_where_it_was_not_answered() -> None:
+    bench = late_again()
+    bench.keep_place(E.NOT_COORDINATOR)
+    assert bench.member.coordinator_lost
+    assert bench.poll() == []
+    bench.now = bench.wake_at
+    bench.member.on_failure(bench.take(m.HeartbeatRequest), bench.now)
+    assert bench.poll() == []
+    bench.now = bench.wake_at
+    bench.keep_place()
+    bench.take(m.JoinGroupRequest)
+    assert bench.member.leave() == ""
 
 
 # -- the rebalance: a Join and a Sync have limits of their own ---------------------------------------

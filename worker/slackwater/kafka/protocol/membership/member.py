@@ -78,6 +78,9 @@ class Membership:
         """The group's protocol type at the broker, if it has refused a Join; "": not known."""
         self.coordinator_lost = False
         """Set when the coordinator has to be looked up again; the owner clears it."""
+        self._place: tuple[int, str] | None = None
+        """The generation and member.id of a static member that has not called poll() in time, until it knows
+        that no other process has its place."""
         self.departed_member_id = ""
         """Set when a dynamic member gave up: the owner sends LeaveGroup for it, and clears it."""
         self.diagnostics = Diagnostics(config)
@@ -226,6 +229,7 @@ class Membership:
 
     def leave(self) -> str:
         """Ends the membership. Returns the member.id to send a LeaveGroup for, empty if there is none."""
+        self._place = None
         return self._machine.leave()
 
     def leave_request(
@@ -327,6 +331,8 @@ class Membership:
         self.diagnostics.poll_late(self.config.instance_id or self.member_id or self.config.name, now_ms)
         if self.config.instance_id is None:
             self.departed_member_id = self.member_id
+        elif self.in_group:
+            self._place = (self.generation, self.member_id)
         self._machine.reset("max.poll.interval.ms was exceeded", now_ms, drop_id=True)
 
     def _request_expired(self, now_ms: int) -> None:
@@ -344,7 +350,7 @@ class Membership:
 
     def _next_group_request(self, now_ms: int) -> Send | None:
         if self.state is State.JOINING:
-            return self._exchange.join(now_ms)
+            return self._exchange.join(now_ms) if self._place is None else self._ask_for_place(*self._place)
         return self._exchange.sync(now_ms) if self.state is State.SYNCING else None
 
     def _send(self, request: Request[Any], timeout_ms: int) -> Send:
@@ -354,6 +360,13 @@ class Membership:
         self._beat_sent_at = now_ms
         request = requests.heartbeat_request(self.config, self.generation, self.member_id)
         return self._send(request, self.config.heartbeat_timeout_ms)
+
+    def _ask_for_place(self, generation: int, member_id: str) -> Send:
+        """A heartbeat with the former identity: a Join without one would displace a process that has come
+        since, and that a broker only defends against a known member.id (FENCED_INSTANCE_ID)."""
+        self.timers.diagnose_at = NEVER_MS
+        request = requests.heartbeat_request(self.config, generation, member_id)
+        return Send(request, Lane.GROUP, self.config.heartbeat_timeout_ms, self.identity)
 
     def _ask_who_is_missing(self, now_ms: int) -> Send:
         """Asks the coordinator for the group's members while a Join is parked for long.
@@ -385,7 +398,9 @@ class Membership:
         if self.state in (State.OUT, State.DEAD):
             return
         self.on_throttle(type(send.request), getattr(response, "throttle_time_ms", 0), send.lane, now_ms)
-        if isinstance(response, m.HeartbeatResponse):
+        if isinstance(response, m.HeartbeatResponse) and send.lane is Lane.GROUP:
+            self._on_place(send, response.error_code, now_ms)
+        elif isinstance(response, m.HeartbeatResponse):
             self._on_heartbeat(send, response.error_code, now_ms)
         elif isinstance(response, m.DescribeGroupsResponse):
             self._on_described(response, now_ms)
@@ -477,6 +492,14 @@ class Membership:
             self._on_group_rebalances(now_ms)
         elif code:
             self._on_error(send, code, now_ms)
+
+    def _on_place(self, send: Send, code: int, now_ms: int) -> None:
+        """The answer to a heartbeat with the former identity: only a fenced one must not join."""
+        action = action_for(type(send.request), code) if code else None
+        if action in (Action.RETRY, Action.FIND_COORDINATOR, Action.FENCED, Action.FATAL):
+            self._on_error(send, code, now_ms)
+        else:
+            self._place = None
 
     def _on_described(self, response: m.DescribeGroupsResponse, now_ms: int) -> None:
         if self.state is State.STABLE and self._machine.delayed_reason:
