@@ -11,7 +11,6 @@ from unittest.mock import patch
 from slackwater.kafka.consumer.offsets.committer import Committer
 from slackwater.kafka.consumer.offsets.group_offsets import CommitOrder, GroupOffsets
 from slackwater.kafka.errors import KafkaError
-from slackwater.kafka.protocol.actions import Action
 from slackwater.kafka.protocol.assignors.balanced_plan import share_out
 from slackwater.kafka.protocol.assignors.base import GroupAssignment, GroupSubscription
 from slackwater.kafka.protocol.assignors.sticky import CooperativeStickyAssignor
@@ -20,13 +19,11 @@ from slackwater.kafka.protocol.consumer_membership.member import ConsumerMembers
 from slackwater.kafka.protocol.membership import join_sync
 from slackwater.kafka.protocol.membership.member import Membership
 from slackwater.kafka.protocol.membership.notices import NoticeQueue
-from slackwater.kafka.protocol.membership.requests import MemberIdentity
 from slackwater.kafka.protocol.membership.state_machine import StateMachine
 from slackwater.kafka.protocol.membership.states import Event
 from slackwater.kafka.protocol.membership.timers import Timers
 from slackwater.kafka.protocol.subscription import PartitionState, Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from slackwater.kafka.wire.errors import ErrorCode
 
 Patch = Callable[[], contextlib.AbstractContextManager[Any]]
 
@@ -156,17 +153,9 @@ def nobody_watches_where_nobody_leads() -> contextlib.AbstractContextManager[Any
     return patch.object(join_sync, "watch_of", lambda *rest: None)
 
 
-def a_replaced_member_takes_its_place_back() -> contextlib.AbstractContextManager[Any]:
-    """A classic member that a commit does not know joins, in the place of the one that has replaced it."""
-    plain = Membership.on_commit_error
-
-    def refused(self: Membership, code: int, identity: MemberIdentity, now_ms: int) -> None:
-        if code == ErrorCode.UNKNOWN_MEMBER_ID and identity == self.identity and self.error is None:
-            self._on_member_error(Action.REJOIN_DROPPING_ID, code, now_ms)
-        else:
-            plain(self, code, identity, now_ms)
-
-    return patch.object(Membership, "on_commit_error", refused)
+def a_removed_member_takes_its_place_back() -> contextlib.AbstractContextManager[Any]:
+    """A classic member that joins again does not ask first whether another process has its place."""
+    return patch.object(Membership, "_remember_place", lambda self: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +204,6 @@ RULES = (
         protocol="consumer",
     ),
     Rule(nobody_watches_where_nobody_leads, ("does not settle",), ("grow",), first=79, protocol="mixed"),
-    Rule(a_replaced_member_takes_its_place_back, ("fence",), first=24, protocol="mixed"),
+    Rule(a_removed_member_takes_its_place_back, ("fence",), first=104_363),
     Rule(a_start_position_is_one_too_far, ("record lost", "committed goes back", "delivery")),
 )

@@ -70,6 +70,8 @@ class Coordination:
         self.committer: Committer | None = None
         """Who sent the OffsetCommit that is being handled."""
         self.moves = 0
+        self.removed_at: dict[str, float] = {}
+        """When an administrator last removed an instance id."""
         self._nobody = self._new()
         self._nobody.unload()
         self._timer: asyncio.TimerHandle | None = None
@@ -134,6 +136,7 @@ class Coordination:
         """An administrator removes a static member."""
         if self.active is not None:
             self._story.tell("admin", f"removes {instance}")
+            self.removed_at[instance] = self._loop.time()
             member = m.LeaveGroupRequestMember(member_id="", group_instance_id=instance, reason="admin")
             self.active.handle(
                 m.LeaveGroupRequest(group_id="g", members=[member]),

@@ -247,7 +247,9 @@ class Site:
         before = self.loop.time() - self._ended_at.get(pod.slot.name, -math.inf) < 1
         if not (later or beside or before) and self.coordination.moves < 3:
             self.checks.fail("fence", f"{pod.name} was fenced, and there is no other {pod.slot.instance}")
-        if not later and self.coordination.moves < 2:
+        # Of two that were both removed, the broker knows neither: either may be the first to join again.
+        both_removed = self.coordination.removed_at.get(pod.slot.instance, -math.inf) > pod.born_at
+        if not (later or both_removed) and self.coordination.moves < 2:
             group = self.coordination.described() or {"members": []}
             ids = {member["member_id"] for member in group["members"]}
             older = [other for other in self.live_pods() if other.had_place_before(pod)]

@@ -207,6 +207,9 @@ class Face:
             member = self.core.group.membership
             now = max(self.core.group.now_ms(), member.timers.retry_at)
             (join,), _ = member.poll(now)
+            if isinstance(join.request, m.HeartbeatRequest):  # it was removed
+                member.on_response(join, m.HeartbeatResponse(error_code=E.UNKNOWN_MEMBER_ID), now)
+                (join,), _ = member.poll(now)
             assert (join.request.member_id, join.request.group_instance_id) == ("", "i")
             described_member = m.DescribeGroupsResponseMember(
                 member_id="old", group_instance_id="i", member_assignment=encode_assignment(partitions)

@@ -112,7 +112,7 @@ class Bench:
         return send
 
     def keep_place(self, code: int = 0) -> Any:
-        """A static member that was too late with poll() asks whether another process has its place."""
+        """A static member that was too late with poll(), or removed, asks whether another has its place."""
         send = self.take(m.HeartbeatRequest)
         assert send.lane is Lane.GROUP
         self.answer(send, m.HeartbeatResponse(error_code=code))
@@ -369,6 +369,7 @@ def test_heartbeats_go_on_while_a_sync_is_parked() -> None:
     bench.beat(E.UNKNOWN_MEMBER_ID)
     assert bench.state() is State.JOINING
     bench.now += 100
+    bench.keep_place(E.UNKNOWN_MEMBER_ID)
     assert bench.take(m.JoinGroupRequest).request.member_id == ""
 
 
@@ -514,6 +515,7 @@ def test_unknown_member_drops_the_id_and_loses_the_partitions() -> None:
     bench.beat(E.UNKNOWN_MEMBER_ID)
     assert bench.tell() == [(NoticeKind.LOST, tps(0, 1))]
     bench.now += 100
+    bench.keep_place(E.UNKNOWN_MEMBER_ID)
     request = bench.take(m.JoinGroupRequest).request
     assert (request.member_id, request.group_instance_id) == ("", "i-0")
 

@@ -110,6 +110,7 @@ def test_a_removal_is_explained() -> None:
     # The Join after it may meet the same code; that is no removal more.
     bench.tell()
     bench.now += 1_000
+    bench.keep_place(E.UNKNOWN_MEMBER_ID)
     bench.answer(bench.take(m.JoinGroupRequest), m.JoinGroupResponse(error_code=E.UNKNOWN_MEMBER_ID))
     assert len(bench.member.diagnostics.findings) == 1
 
@@ -151,6 +152,7 @@ def test_a_failed_commit_can_say_why() -> None:
     assert "somebody removed it" in bench.member.diagnostics.why_out
     bench.tell()
     bench.now += 1_000
+    bench.keep_place(E.UNKNOWN_MEMBER_ID)
     bench.join(2)
     assert bench.member.diagnostics.why_out == ""
 

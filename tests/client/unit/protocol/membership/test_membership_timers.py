@@ -127,8 +127,17 @@ def test_a_late_member_joins_where_nobody_has_its_place(code: int) -> None:
     assert bench.take(m.JoinGroupRequest).request.member_id == ""
 
 
-def test_a_late_member_does_not_displace_the_process_that_has_its_place() -> None:
-    bench = late_again()
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_member_that_comes_back_does_not_displace_the_process_that_has_its_place(removed: bool) -> None:
+    if removed:
+        bench = Bench()
+        bench.settle(0)
+        bench.poll()
+        bench.beat(E.UNKNOWN_MEMBER_ID)
+        bench.tell()
+        bench.now += 1_000
+    else:
+        bench = late_again()
     bench.keep_place(E.FENCED_INSTANCE_ID)
     assert isinstance(bench.member.error, FencedInstanceIdError)
     assert bench.poll(bench.now + 100_000) == []

@@ -79,8 +79,8 @@ class Membership:
         self.coordinator_lost = False
         """Set when the coordinator has to be looked up again; the owner clears it."""
         self._place: tuple[int, str] | None = None
-        """The generation and member.id of a static member that has not called poll() in time, until it knows
-        that no other process has its place."""
+        """The generation and member.id that a static member has had, until it knows that no other process has
+        its place."""
         self.departed_member_id = ""
         """Set when a dynamic member gave up: the owner sends LeaveGroup for it, and clears it."""
         self.diagnostics = Diagnostics(config)
@@ -331,8 +331,7 @@ class Membership:
         self.diagnostics.poll_late(self.config.instance_id or self.member_id or self.config.name, now_ms)
         if self.config.instance_id is None:
             self.departed_member_id = self.member_id
-        elif self.in_group:
-            self._place = (self.generation, self.member_id)
+        self._remember_place()
         self._machine.reset("max.poll.interval.ms was exceeded", now_ms, drop_id=True)
 
     def _request_expired(self, now_ms: int) -> None:
@@ -360,6 +359,10 @@ class Membership:
         self._beat_sent_at = now_ms
         request = requests.heartbeat_request(self.config, self.generation, self.member_id)
         return self._send(request, self.config.heartbeat_timeout_ms)
+
+    def _remember_place(self) -> None:
+        if self.config.instance_id is not None and self.in_group:
+            self._place = (self.generation, self.member_id)
 
     def _ask_for_place(self, generation: int, member_id: str) -> Send:
         """A heartbeat with the former identity: a Join without one would displace a process that has come
@@ -564,6 +567,7 @@ class Membership:
             self._machine.reset(f"the broker answered {name}", now_ms, drop_id=False)
         elif action is Action.REJOIN_DROPPING_ID:
             self._report_removal(name, now_ms)
+            self._remember_place()
             self.timers.back_off(now_ms)
             self._machine.reset(f"the broker answered {name}", now_ms, drop_id=True)
         elif action is Action.FENCED:
