@@ -78,6 +78,7 @@ def test_every_rule_holds_for_ten_thousand_seeds(protocol: str) -> None:
         pytest.param(1692, "consumer", id="a topic grows when a static member returns"),
         pytest.param(2139, "consumer", id="a topic is assigned that was just left"),
         pytest.param(284, "mixed", id="a fenced member's commit is refused for another reason"),
+        pytest.param(100808, "mixed", id="a member is closed before its first heartbeat is sent"),
     ],
 )
 def test_every_rule_holds_for_seeds_that_once_failed(seed: int, protocol: str) -> None:

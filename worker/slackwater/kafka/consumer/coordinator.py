@@ -91,6 +91,7 @@ class ConsumerCoordinator:
         self._wake = asyncio.Event()
         self._changed: asyncio.Future[None] = self._loop.create_future()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._exchanges: set[asyncio.Task[None]] = set()
         self._group_task: asyncio.Task[None] | None = None
         self._planning = False
         self._driver: asyncio.Task[None] | None = None
@@ -187,6 +188,8 @@ class ConsumerCoordinator:
         if send.lane is Lane.GROUP:
             stale, self._group_task = self._group_task, None
         task = self._spawn(self._exchange(send, stale))
+        self._exchanges.add(task)
+        task.add_done_callback(self._exchanges.discard)
         if send.lane is Lane.GROUP:
             self._group_task = task
 
@@ -290,8 +293,9 @@ class ConsumerCoordinator:
         """Ends the membership; ``tell``: the coordinator is told, instead of its session's end. A static
         member of the consumer protocol says that it will be back, where ``tell`` is False."""
         member_id = self.membership.leave()
-        if self._group_task is not None:
-            self._group_task.cancel()
+        # What still waits for a connection would join the group after its end.
+        for task in self._exchanges:
+            task.cancel()
         if member_id and (tell or self.membership.returns):
             await self._leave(member_id, reason, timeout_ms, for_good=tell)
 
