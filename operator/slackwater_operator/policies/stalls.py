@@ -6,7 +6,7 @@ Nothing is judged during a rebalance, or from unknown values. All times begin an
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from slackwater.kafka.structs import TopicPartition
@@ -146,11 +146,8 @@ class StallWatch:
         return Stall(STUCK, tuple(sorted(partitions)), members, reason)
 
     def _unassigned(self) -> Stall | None:
-        partitions = [
-            partition
-            for partition, track in self._tracks.items()
-            if track.free_since_ms is not None and self._now_ms - track.free_since_ms >= UNASSIGNED_AFTER_MS
-        ]
+        free = {partition: track.free_since_ms for partition, track in self._tracks.items()}
+        partitions = self._lasting(free, UNASSIGNED_AFTER_MS)
         if not partitions:
             return None
         reason = (
@@ -160,12 +157,17 @@ class StallWatch:
         )
         return Stall(UNASSIGNED, tuple(sorted(partitions)), (), reason)
 
-    def _hot(self) -> Stall | None:
-        partitions = [
+    def _lasting(self, since_ms: Mapping[TopicPartition, int | None], after_ms: int) -> list[TopicPartition]:
+        """The partitions for which something has held for ``after_ms`` at least."""
+        return [
             partition
-            for partition, track in self._tracks.items()
-            if track.hot_since_ms is not None and self._now_ms - track.hot_since_ms >= HOT_AFTER_MS
+            for partition, since in since_ms.items()
+            if since is not None and self._now_ms - since >= after_ms
         ]
+
+    def _hot(self) -> Stall | None:
+        hot = {partition: track.hot_since_ms for partition, track in self._tracks.items()}
+        partitions = self._lasting(hot, HOT_AFTER_MS)
         if not partitions:
             return None
         reason = (

@@ -33,7 +33,7 @@ class LogReader:
         self, config: WorkerConfig, topic_ids: Mapping[str, str], *, decoded: bool, tasks: int
     ) -> None:
         self._ids = topic_ids
-        self._decoded, self._tasks = decoded and bool(config.value or config.key), tasks
+        self._decoded, self._tasks = decoded and bool(config.decoded), tasks
         self._options = {
             "kafka.bootstrap.servers": config.bootstrap_servers,
             "kafka.client.id": "slackwater-backfill",
@@ -94,8 +94,7 @@ def security_of(security: SecurityConfig) -> dict[str, str]:
 def _decoder_options(config: WorkerConfig) -> dict[str, str]:
     from slackwater.fields import file_document
 
-    decoded = {"value": config.value, "key": config.key}
-    sections = [_flat(name, file_document(given)) for name, given in decoded.items() if given is not None]
+    sections = [_flat(column, file_document(given)) for column, given in config.decoded.items()]
     return dict(itertools.chain(*sections))
 
 

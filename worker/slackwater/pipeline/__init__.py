@@ -67,7 +67,7 @@ def make_engine(
 
 def _decoder_factories(config: WorkerConfig) -> dict[str, Callable[[], ValueDecoder]]:
     """Makes the decoders of ``value`` and ``key``, by column; a column that is left out stays bytes."""
-    decoded = {name: given for name, given in (("value", config.value), ("key", config.key)) if given}
+    decoded = config.decoded
     if not decoded:
         return {}
     from slackwater.pipeline.values import make_decoder

@@ -86,6 +86,10 @@ class WriteMode:
         """Of rows that are added up, the columns of the key and the aggregates."""
         return rows.select([name for name in rows.column_names if name in {*self.key, *self.aggregates}])
 
+    def added(self, rows: pa.Table) -> pa.Table:
+        """Of fitted rows, those that can be in the table, with its columns: without those that delete."""
+        return changes.upserts(rows) if self.deletes else rows
+
     def refuse_counts_of_places(self) -> None:
         """Raises ConfigError for a count that is called topic, partition or offset: until the batch is
         committed, they say which partition a row is of."""
@@ -128,6 +132,19 @@ def reduced_rows(mode: WriteMode, rows: pa.Table) -> pa.Table:
     all rows: one that does not fit the table is an error, also if another one replaces it.
     """
     return aggregates.summed(mode.written(rows), mode.key, mode.aggregates) if mode.adds_up else rows
+
+
+def fitted_rows(mode: WriteMode, rows: pa.Table, fit: Callable[[pa.Table], pa.Table]) -> pa.Table:
+    """``fit`` of reduced rows, which makes them rows of the table. Raises RecordsError, which names no record
+    where a row is a sum."""
+    if mode.deletes:
+        return changes.beside(rows, fit)
+    try:
+        return fit(rows)
+    except RecordsError as exc:
+        if mode.adds_up:
+            raise RecordsError(str(exc)) from None
+        raise
 
 
 def last_rows(rows: pa.Table, key: Sequence[str], version: str = "") -> pa.Table:

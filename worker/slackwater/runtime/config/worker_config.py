@@ -233,6 +233,12 @@ class WorkerConfig(PipelineConfig, DeliveryConfig):
         return TopicPattern(self.topic_pattern).matches(name)
 
     @property
+    def decoded(self) -> dict[str, ValueConfig]:
+        """The columns that are decoded, each with how."""
+        columns = {"value": self.value, "key": self.key}
+        return {column: given for column, given in columns.items() if given is not None}
+
+    @property
     def by_record(self) -> bool:
         """Whether each row of the handler carries the position of its record."""
         return self.lineage == "record"
@@ -305,9 +311,8 @@ def _check_together(config: WorkerConfig) -> None:
     _check_sink_topic(config)
     for name, problem in pipeline_faults(config, decodes=config.value is not None):
         raise FieldError(name.replace("max_age_ms", "maxAgeMs"), problem)
-    for path, decoded in (("value", config.value), ("key", config.key)):
-        if decoded is not None:
-            check_value(decoded, path)
+    for column, decoded in config.decoded.items():
+        check_value(decoded, column)
     if config.handler_timeout_ms >= config.max_poll_interval_ms:
         raise FieldError(
             "handlerTimeoutMs",

@@ -117,13 +117,13 @@ def test_a_consumer_is_not_stuck_when_something_happened_meanwhile(between: Kafk
 def test_a_partition_that_nobody_has_is_not_stuck_but_unassigned() -> None:
     free = kafka_snapshot((900, 100), (5, 5), group("Stable", (T1,)))
     moving = replace(free, group=group("PreparingRebalance", (T1,)))
-    found = stalls((0, free), (10 * MINUTE, free))
-    assert [(stall.kind, stall.partitions) for stall in found] == [(UNASSIGNED, (T0,))]
+    reported = stalls((0, free), (10 * MINUTE, free))
+    assert [(stall.kind, stall.partitions) for stall in reported] == [(UNASSIGNED, (T0,))]
     unread = replace(free, positions={T1: 5})
     assert UNASSIGNED in kinds((0, unread), (5 * MINUTE, unread), (10 * MINUTE, unread))
     for between in (free, moving, kafka_snapshot((900, 100), (5, 5))):
-        seen = kinds((0, free), (MINUTE, between), (10 * MINUTE - 1, free))
-        assert UNASSIGNED not in seen
+        so_far = kinds((0, free), (MINUTE, between), (10 * MINUTE - 1, free))
+        assert UNASSIGNED not in so_far
         assert (UNASSIGNED in kinds((0, free), (MINUTE, between), (10 * MINUTE, free))) == (between is free)
 
 

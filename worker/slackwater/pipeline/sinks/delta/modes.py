@@ -56,7 +56,7 @@ def write(
 def check(mode: WriteMode, table: MarkedDeltaTable, typed: pa.Table, fitted: pa.Table) -> None:
     """Raises RecordsError where the table does not take the rows, or what ``table`` raises."""
     if not mode.adds_up:
-        table.check(changes.upserts(fitted) if mode.deletes else fitted)
+        table.check(mode.added(fitted))
         return
     for rows in (typed, fitted):  # a row that alone breaks a rule is named
         table.check_merged(rows, mode.key, _assignments(mode, table, rows))

@@ -41,11 +41,11 @@ from slackwater.pipeline.sinks.delta.types import (
     partition_texts,
     with_delta_types,
 )
-from slackwater.pipeline.sinks.modes import WriteMode, check_key_types, reduced_rows, typed_rows
+from slackwater.pipeline.sinks.modes import WriteMode, check_key_types, fitted_rows, reduced_rows, typed_rows
 from slackwater.pipeline.sinks.partition_values import check_path, check_texts, groups
 from slackwater.pipeline.sinks.table_schema import check_not_null, fit, without_rules
 from slackwater.pipeline.sinks.table_sink import TableSink
-from slackwater.runtime.errors import ConfigError, RecordsError
+from slackwater.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -152,15 +152,7 @@ class DeltaTarget:
         def to_table(rows: pa.Table) -> pa.Table:
             return fit(rows, columns, new_columns=new_columns)
 
-        if self.mode.deletes:
-            rows = changes.beside(staged.prepared, to_table)
-        else:
-            try:
-                rows = to_table(staged.prepared)
-            except RecordsError as exc:
-                if self.mode.adds_up:  # the error is of a sum, and so of no single record
-                    raise RecordsError(str(exc)) from None
-                raise
+        rows = fitted_rows(self.mode, staged.prepared, to_table)
         if kept is None or self.mode.adds_up:
             return rows
         computed = [field.name for field in kept if generated(field) and field.name not in staged.names]
@@ -170,16 +162,14 @@ class DeltaTarget:
                 f"{self.place.address} where it updates rows: give it in the handler, or use append",
                 field="sink.mode",
             )
-        written = changes.upserts(rows) if self.mode.deletes else rows
-        check_not_null(written, kept, "NOT NULL in the table")
+        check_not_null(self.mode.added(rows), kept, "NOT NULL in the table")
         return rows.drop_columns(computed)
 
     def check(self, staged: StagedRows, fitted: pa.Table) -> None:
         modes.check(self.mode, self.table, staged.rows, fitted)
 
     def create(self, rows: pa.Table) -> bool:
-        if self.mode.deletes:
-            rows = rows.drop_columns(changes.OP)
+        rows = self.mode.added(rows)
         if not rows.num_columns or not {*self.by, *self.mode.key} <= set(rows.column_names):
             return False
         self.table.create(rows.schema, self.by)

@@ -55,15 +55,15 @@ def files_with(
     import pyarrow as pa
 
     wanted = [*key, version] if version in table.schema().column_names else list(key)
-    found = []
+    files = []
     for task in table.scan(row_filter=condition).plan_files():
         columns = read(table.metadata, table, task, wanted)
         typed = columns.cast(
             pa.schema([(name, rows.schema.field(name).type) for name in columns.column_names])
         )
         if pa.compute.any(has_key(typed, rows, key), min_count=0).as_py():
-            found.append(KeyedFile(task, typed))
-    return found
+            files.append(KeyedFile(task, typed))
+    return files
 
 
 def read(
@@ -85,8 +85,8 @@ def has_key(rows: pa.Table, of: pa.Table, key: Sequence[str]) -> pa.Array:
 
     places = pa.array(range(rows.num_rows), pa.int64())
     numbered = rows.select(key).append_column("slackwater place", places)
-    found = numbered.join(of.select(key), list(key), join_type="left semi").column("slackwater place")
-    return pc.is_in(places, found.combine_chunks())
+    common = numbered.join(of.select(key), list(key), join_type="left semi").column("slackwater place")
+    return pc.is_in(places, common.combine_chunks())
 
 
 def without_outdated(

@@ -29,10 +29,17 @@ from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
 from slackwater.pipeline.sinks.iceberg.notes import IcebergNotes
 from slackwater.pipeline.sinks.iceberg.table import DataFiles, MarkedIcebergTable
 from slackwater.pipeline.sinks.iceberg.types import iceberg_schema, with_iceberg_types
-from slackwater.pipeline.sinks.modes import WriteMode, check_key_types, last_rows, reduced_rows, typed_rows
+from slackwater.pipeline.sinks.modes import (
+    WriteMode,
+    check_key_types,
+    fitted_rows,
+    last_rows,
+    reduced_rows,
+    typed_rows,
+)
 from slackwater.pipeline.sinks.table_schema import check_case, check_not_null, fit
 from slackwater.pipeline.sinks.table_sink import TableSink
-from slackwater.runtime.errors import ConfigError, RecordsError
+from slackwater.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,22 +133,14 @@ class IcebergTarget:
         def to_table(rows: pa.Table) -> pa.Table:
             return fit(rows, kept, new_columns=self._new_columns)
 
-        rows = reduced_rows(self.mode, staged.rows)
-        if self.mode.deletes:
-            rows = changes.beside(rows, to_table)
-        else:
-            try:
-                rows = to_table(rows)
-            except RecordsError as exc:
-                if self.mode.adds_up:  # the error is of a sum, and so of no single record
-                    raise RecordsError(str(exc)) from None
-                raise
+        rows = fitted_rows(self.mode, reduced_rows(self.mode, staged.rows), to_table)
         check_case(list(rows.schema), "Iceberg's readers do")
         check_key_types(rows.schema, self.mode.key)
         changes.check_version_type(rows.schema, self.mode.version)
         if self.table.exists:
-            written = changes.upserts(rows) if self.mode.deletes else rows
-            check_not_null(written, self.table.existing.schema().as_arrow(), "required in the table")
+            check_not_null(
+                self.mode.added(rows), self.table.existing.schema().as_arrow(), "required in the table"
+            )
         if kept is None and rows.num_rows:
             partitions.spec_of(iceberg_schema(rows.schema), by)
         if self.table.exists and staged.prepared != self.table.version:
@@ -153,8 +152,7 @@ class IcebergTarget:
         """Nothing: :meth:`fitted` checks all that a table demands."""
 
     def create(self, rows: pa.Table) -> bool:
-        if self.mode.deletes:
-            rows = rows.drop_columns(changes.OP)
+        rows = self.mode.added(rows)
         needed = {*(by.column for by in self.by), *self.mode.key}
         if not rows.num_columns or not needed <= set(rows.column_names):
             return False

@@ -12,7 +12,6 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline.sinks import changes
 from slackwater.pipeline.sinks.aggregates import combined
 from slackwater.pipeline.sinks.iceberg import keyed, marks, partitions
 from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
@@ -207,16 +206,16 @@ class MarkedIcebergTable:
         import pyarrow.compute as pc
 
         table, change = self.existing, self._change()
-        if added := self._added(changes.upserts(rows) if mode.deletes else rows):
+        if added := self._added(mode.added(rows)):
             with change.update_schema() as update:
                 update.union_by_name(added)
-        found: list[keyed.KeyedFile] = []
+        with_keys: list[keyed.KeyedFile] = []
         if rows.num_rows:
             condition = keyed.where(rows, mode.key)
-            found = keyed.files_with(table, rows, mode.key, condition, mode.version)
-            rows = keyed.without_outdated(rows, found, mode.key, mode.version)
+            with_keys = keyed.files_with(table, rows, mode.key, condition, mode.version)
+            rows = keyed.without_outdated(rows, with_keys, mode.key, mode.version)
         metadata, replaced, new = change.table_metadata, [], []
-        for file in found:
+        for file in with_keys:
             goes = keyed.has_key(file.columns, rows, mode.key)
             if not pc.any(goes, min_count=0).as_py():
                 continue
@@ -228,9 +227,9 @@ class MarkedIcebergTable:
             new += files.write(metadata, table.io, left)
             replaced.append(file.task.file)
         if mode.adds_up:
-            for file in found:
+            for file in with_keys:
                 rows = rows.filter(pc.invert(keyed.has_key(rows, file.columns, mode.key)))
-        new += files.write(metadata, table.io, changes.upserts(rows) if mode.deletes else rows)
+        new += files.write(metadata, table.io, mode.added(rows))
         if not replaced:
             with self._snapshot(change, commit).merge_append() as append:
                 for written in new:
