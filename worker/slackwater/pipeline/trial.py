@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline.sinks.growth import Growth
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.delivery.batch import (
     DeliveryBatch,
@@ -180,7 +181,7 @@ class _Memory:
 
     def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> _Kept:
         """Keeps the rows. Raises RecordsError where they fit no table, or not the given schema."""
-        return _Kept(rows, fit(rows, self._schema))
+        return _Kept(rows, fit(rows, self._schema, growth=Growth(widens=False)))
 
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         return 0

@@ -125,3 +125,18 @@ def test_a_table_with_another_type_is_refused_before_it_is_written_to(table: Tab
 def test_a_schema_that_cannot_be_read_names_the_position(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"sink\.schema.*at position 9: 'TXT' is no type"):
         Table("parquet", tmp_path).sink("carrier TXT")
+
+
+def test_a_table_that_can_grow_to_what_is_declared_is_taken(table: Table) -> None:
+    kind = pa.struct([("a", pa.int32()), ("z", pa.string())])
+    put(table.sink(), rows([0], delay=pa.array([1], pa.int32()), s=pa.array([{"a": 1}], kind)), 0)
+    widened = "delay BIGINT, s STRUCT<a: BIGINT, b: STRING>"
+    if table.format == "delta":
+        with pytest.raises(ConfigError, match="declares delay as int64, and the table has it as int32"):
+            table.sink(widened).probe()
+        widened = "delay INT, s STRUCT<a: INT, b: STRING>"
+    sink = table.sink(widened)
+    assert sink.probe()
+    most = 2**31 - 1 if table.format == "delta" else 2**40
+    put(sink, rows([1], delay=pa.array([most]), s=pa.array([{"a": most, "b": "x"}])), 1)
+    assert max(marks(table.sink(widened)).values()) == 2

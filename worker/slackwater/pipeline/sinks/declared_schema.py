@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from slackwater.pipeline.sinks.growth import Growth, takes
 from slackwater.pipeline.sinks.table_schema import check_not_null, fit, retyped, without_rules
 from slackwater.runtime.errors import ConfigError, RecordsError
 from slackwater.runtime.interfaces import Range, Sink, Staged
@@ -16,7 +17,12 @@ if TYPE_CHECKING:
 
 
 class TypedSink(Sink, Protocol):
-    """A sink that tells the types of its table."""
+    """A sink that tells the types of its table.
+
+    ``growth``: how a column grows that cannot hold a value; None: it does not.
+    """
+
+    growth: Growth | None
 
     def types_of(self, declared: pa.Table) -> tuple[pa.Schema, pa.Schema] | None:
         """The columns of ``declared``, which has no rows, as the table would have them, and the columns that
@@ -71,19 +77,22 @@ class DeclaredSchemaSink:
         except RecordsError as exc:
             raise ConfigError(str(exc), field="sink.schema") from None
         if types is not None:
-            _compare(*types)
+            _compare(*types, self._sink.growth)
         self._checked = True
 
 
-def _compare(declared: pa.Schema, table: pa.Schema) -> None:
-    """Raises ConfigError for a column whose types differ."""
+def _compare(declared: pa.Schema, table: pa.Schema, growth: Growth | None) -> None:
+    """Raises ConfigError for a column of the table that neither holds what is declared nor grows to."""
     wanted, kept = (retyped(schema.empty_table(), lambda leaf: leaf).schema for schema in (declared, table))
     for field in wanted:
         at = kept.get_field_index(field.name)
-        if at >= 0 and kept.field(at).type != field.type:
+        if at < 0:
+            continue
+        has = kept.field(at).type
+        if not takes(has if growth is None else growth.grown(has, field.type), field.type):
             raise ConfigError(
-                f"declares {field.name} as {field.type}, and the table has it as {kept.field(at).type}; "
-                "declare that type, or write to another table",
+                f"declares {field.name} as {field.type}, and the table has it as {has}; declare that type, "
+                "or write to another table",
                 field="sink.schema",
             )
 

@@ -1,6 +1,7 @@
-"""A table's schema: taken from its first rows and then kept, so that a column never changes its type.
+"""A table's schema: taken from its first rows and then kept, so that a column never changes what it holds.
 
-A value that does not fit its column is an error of its record, never a file that others cannot read.
+A value that does not fit its column makes the column grow, where the table's format can, or is an error of
+its record, never a file that others cannot read.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from slackwater.pipeline.sinks.growth import MOST_FIELDS, Growth, count_fields
 from slackwater.runtime.errors import RecordsError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
 
@@ -21,7 +23,12 @@ MOST_COLUMNS = 1000
 
 
 def fit(
-    rows: pa.Table, kept: pa.Schema | None, *, new_columns: bool = True, declared: bool = False
+    rows: pa.Table,
+    kept: pa.Schema | None,
+    *,
+    new_columns: bool = True,
+    growth: Growth | None = None,
+    declared: bool = False,
 ) -> pa.Table:
     """``rows`` with the columns and types of the table.
 
@@ -30,10 +37,12 @@ def fit(
             out. Encodings are removed: of a dictionary column the type of its values is kept.
         kept: the table's schema; None: there is no table yet, and ``rows`` make its schema.
         new_columns: whether ``rows`` may have columns that ``kept`` lacks.
+        growth: with ``new_columns``, how a column grows that cannot hold a value; None: it does not.
         declared: whether ``kept`` is what `sink.schema` declares; for messages.
 
     Returns:
-        The columns of ``kept`` in their order, null where ``rows`` lack one, then the new ones.
+        The columns of ``kept`` in their order, null where ``rows`` lack one, then the new ones. Those that
+        have grown have another type than in ``kept``.
 
     Raises:
         RecordsError: a value cannot be held by its column without loss, a name is there twice, or there is a
@@ -57,10 +66,13 @@ def fit(
         raise RecordsError(
             f"the rows would give the table {len(kept) + len(added)} columns; it may have {MOST_COLUMNS}"
         )
-    present = set(rows.column_names)
-    columns = [_held(rows, field) if field.name in present else pa.nulls(count, field.type) for field in kept]
+    present, growth = set(rows.column_names), growth if new_columns else None
+    columns = [
+        _held(rows, field, growth) if field.name in present else pa.nulls(count, field.type) for field in kept
+    ]
+    fields = [field.with_type(column.type) for field, column in zip(kept, columns, strict=True)]
     columns += [rows.column(field.name) for field in added]
-    return pa.table(columns, schema=pa.schema([*kept, *added]))
+    return pa.table(columns, schema=pa.schema([*fields, *added]))
 
 
 def retyped(rows: pa.Table, leaf: Callable[[pa.DataType], pa.DataType | None]) -> pa.Table:
@@ -245,8 +257,11 @@ def _numbers(mask: pa.ChunkedArray) -> list[int]:
     return numbers
 
 
-def _held(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    """The column with the type of ``field``. Raises RecordsError if a value would become another one."""
+def _held(rows: pa.Table, field: pa.Field, growth: Growth | None) -> pa.ChunkedArray:
+    """The column with the type of ``field``, or the one to which it grows where it cannot hold a value.
+    Raises RecordsError if a value would become another one."""
+    import pyarrow as pa
+
     column = rows.column(field.name)
     if column.type == field.type:
         return column
@@ -254,7 +269,16 @@ def _held(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
         f"the column {field.name} of the table is {field.type}, and rows have {column.type} values that it "
         "cannot hold"
     )
-    return _converted(rows, column, partial(_without_loss, kind=field.type), problem)
+    grown = field.type if growth is None else growth.grown(field.type, column.type)
+    if grown != field.type:
+        try:
+            return _without_loss(column, field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            if count_fields(grown) > MOST_FIELDS:
+                raise RecordsError(
+                    f"{problem}: with them it would have more than {MOST_FIELDS} fields"
+                ) from None
+    return _converted(rows, column, partial(_without_loss, kind=grown), problem)
 
 
 def _converted(

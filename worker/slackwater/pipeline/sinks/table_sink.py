@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from slackwater.kafka.structs import TopicPartition
+    from slackwater.pipeline.sinks.growth import Growth
     from slackwater.pipeline.sinks.modes import WriteMode
     from slackwater.runtime.interfaces import Range
 
@@ -71,6 +72,7 @@ class TargetTable(Protocol):
 
     Attributes:
         setting: of the configuration that names the table.
+        growth: how a column grows that cannot hold a value; None: it does not.
         tries: how often a batch is committed anew because other commits come first.
         longest_wait_s: the longest time before another try; 0: none.
         advice: what to do if other commits always come first.
@@ -78,6 +80,7 @@ class TargetTable(Protocol):
 
     setting: str
     mode: WriteMode
+    growth: Growth | None
     tries: int
     longest_wait_s: float
     advice: str
@@ -132,6 +135,7 @@ class TableSink:
     def __init__(self, group_id: str, target: TargetTable) -> None:
         self._target, self._table, self._place = target, target.table, target.place
         self._marks = GroupMarks(group_id, target.place.address, target.setting)
+        self.growth = target.growth
         self._suspects = False
         """Whether the table has refused rows since a batch was published."""
 

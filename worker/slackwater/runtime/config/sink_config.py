@@ -186,8 +186,9 @@ class SinkConfig:
     new_columns: str = spec(
         "newColumns",
         fields.text(choices=["add", "reject"]),
-        "What happens when the handler's rows have columns that the output does not have yet: add adds the "
-        "columns. With reject, the records of such rows go to the dead-letter topic.",
+        "What happens when the handler's rows have columns that the output does not have yet, fields within "
+        "them, or values that need a wider type: add changes the output, where its format can. With reject, "
+        "the records of such rows go to the dead-letter topic.",
         default="add",
         only_with=(OnlyWith("format", (*FILES, *TABLES)),),
     )

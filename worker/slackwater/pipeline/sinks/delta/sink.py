@@ -41,6 +41,7 @@ from slackwater.pipeline.sinks.delta.types import (
     partition_texts,
     with_delta_types,
 )
+from slackwater.pipeline.sinks.growth import Growth
 from slackwater.pipeline.sinks.modes import WriteMode, check_key_types, fitted_rows, reduced_rows, typed_rows
 from slackwater.pipeline.sinks.partition_values import check_path, check_texts, groups
 from slackwater.pipeline.sinks.table_schema import check_not_null, fit, without_rules
@@ -110,6 +111,9 @@ class DeltaTarget:
     ) -> None:
         self._group_id, self.place, self.mode, self.by = group_id, store, mode, by
         self.table, self._new_columns = MarkedDeltaTable(store), new_columns
+        # deltalake 1.6 neither reads nor writes a table with the feature typeWidening, and its merge refuses
+        # fields in values of maps.
+        self.growth = Growth(widens=False, in_maps=not mode.key) if new_columns and not mode.adds_up else None
         self._deleted = (
             DeletedKeys(store, DeltaNotes(store), mode.deleted_for_ms) if mode.deleted_for_ms else None
         )
@@ -134,7 +138,7 @@ class DeltaTarget:
         if staged.prepared is None:
             staged.prepared = reduced_rows(self.mode, staged.rows)
         rows = self._held(staged, kept)
-        check_names(list(rows.schema), () if kept is None else kept.names)
+        check_names(list(rows.schema), [] if kept is None else list(kept))
         if kept is None and rows.num_rows:
             check_partition_columns(rows.schema, by)
         check_key_types(rows.schema, self.mode.key)
@@ -150,7 +154,7 @@ class DeltaTarget:
         new_columns = self._new_columns and self.table.takes_columns
 
         def to_table(rows: pa.Table) -> pa.Table:
-            return fit(rows, columns, new_columns=new_columns)
+            return fit(rows, columns, new_columns=new_columns, growth=self.growth)
 
         rows = fitted_rows(self.mode, staged.prepared, to_table)
         if kept is None or self.mode.adds_up:

@@ -17,6 +17,7 @@ from slackwater.pipeline.sinks.delta.constraints import GIVEN, NUMBER, check_rul
 from slackwater.pipeline.sinks.delta.log import TransactionLog
 from slackwater.pipeline.sinks.delta.marks import FORGETS, forgets
 from slackwater.pipeline.sinks.delta.store import DeltaStore
+from slackwater.pipeline.sinks.growth import takes
 from slackwater.runtime.errors import SinkError
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ class MarkedDeltaTable:
         before = table.version()
         if rows is not None and rows.num_rows:
             # deltalake refuses to merge the schema of a table with column mapping, even with its own.
-            is_wider = not set(rows.column_names) <= set(table.schema().to_arrow().names)
+            is_wider = self._is_wider(rows.schema)
             write_deltalake(table, rows, mode="append", schema_mode="merge" if is_wider else None, **options)
         else:
             table.create_write_transaction([], "append", table.schema(), self.partitioning, **options)
@@ -223,7 +224,7 @@ class MarkedDeltaTable:
             _same(key),
             source_alias=SOURCE,
             target_alias=TARGET,
-            merge_schema=not set(columns) <= set(names),
+            merge_schema=self._is_wider(rows.select(columns).schema),
             # With the least and greatest keys, which it reads from all rows beforehand, files are left out.
             streamed_exec=False,
             # deltalake 1.6 does not see that two commits have added the same key, if that is a timestamp
@@ -258,6 +259,11 @@ class MarkedDeltaTable:
             return 0
         self._committed(before, versions, batch)
         return int(metrics["num_deleted_rows"] or 0)
+
+    def _is_wider(self, schema: pa.Schema) -> bool:
+        """Whether fitted rows with ``schema`` have columns, or fields within them, that the table lacks."""
+        kept = {field.name: field.type for field in self.schema or ()}
+        return not all(field.name in kept and takes(kept[field.name], field.type) for field in schema)
 
     def _existing(self) -> DeltaTable:
         assert self._table is not None, "to be created first"

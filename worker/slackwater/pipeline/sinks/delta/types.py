@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -39,25 +39,28 @@ def _delta_type(kind: pa.DataType) -> pa.DataType | None:
     return common_type(kind) or (kind if any(is_held(kind) for is_held in held) else None)
 
 
-def check_names(fields: Sequence[pa.Field], kept: Collection[str] = ()) -> None:
+def check_names(fields: Sequence[pa.Field], kept: Iterable[pa.Field] = ()) -> None:
     """Checks names of columns, and of fields within them. ``kept``: columns that the table has.
 
     Raises RecordsError for names that differ only in case, or have characters that Delta does not allow.
     """
     check_case(fields, "Delta Lake does")
+    _check_characters(fields, kept)
+
+
+def _check_characters(fields: Iterable[pa.Field], kept: Iterable[pa.Field]) -> None:
+    of_kept = {field.name: field for field in kept}
     for field in fields:
-        if field.name not in kept:
-            _check_characters(field)
+        if field.name not in of_kept and (not field.name or _BAD_CHARACTERS.search(field.name)):
+            raise RecordsError(
+                f"a Delta table cannot have a column {field.name!r}: a name has at least one character, and "
+                "none of space , ; { } ( ) = tab and line feed; rename it in the handler"
+            )
+        _check_characters(_within(field), _within(of_kept[field.name]) if field.name in of_kept else ())
 
 
-def _check_characters(field: pa.Field) -> None:
-    if not field.name or _BAD_CHARACTERS.search(field.name):
-        raise RecordsError(
-            f"a Delta table cannot have a column {field.name!r}: a name has at least one character, and none "
-            "of space , ; { } ( ) = tab and line feed; rename it in the handler"
-        )
-    for at in range(field.type.num_fields):
-        _check_characters(field.type.field(at))
+def _within(field: pa.Field) -> list[pa.Field]:
+    return [field.type.field(at) for at in range(field.type.num_fields)]
 
 
 def check_partition_columns(schema: pa.Schema, by: Sequence[str]) -> None:

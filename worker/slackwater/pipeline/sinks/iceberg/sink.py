@@ -24,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 from slackwater import extras
 from slackwater.pipeline.sinks import changes
 from slackwater.pipeline.sinks.deleted_keys import DeletedKeys
+from slackwater.pipeline.sinks.growth import Growth
 from slackwater.pipeline.sinks.iceberg import partitions
 from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
 from slackwater.pipeline.sinks.iceberg.notes import IcebergNotes
@@ -110,6 +111,7 @@ class IcebergTarget:
     ) -> None:
         self._group_id, self.place, self.by, self._new_columns = group_id, catalog, by, new_columns
         self.table = MarkedIcebergTable(catalog)
+        self.growth = Growth() if new_columns and not mode.adds_up else None
         self.mode, self.tries, self.longest_wait_s = mode, _TRIES, _LONGEST_WAIT_S
         kept_ms = mode.deleted_for_ms
         self._deleted = DeletedKeys(catalog, IcebergNotes(catalog), kept_ms) if kept_ms else None
@@ -131,7 +133,7 @@ class IcebergTarget:
             staged.refuse_missing([column for column, _ in by if column.split(".")[0] not in staged.names])
 
         def to_table(rows: pa.Table) -> pa.Table:
-            return fit(rows, kept, new_columns=self._new_columns)
+            return fit(rows, kept, new_columns=self._new_columns, growth=self.growth)
 
         rows = fitted_rows(self.mode, reduced_rows(self.mode, staged.rows), to_table)
         check_case(list(rows.schema), "Iceberg's readers do")

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.sinks.aggregates import combined
+from slackwater.pipeline.sinks.growth import Growth, takes
 from slackwater.pipeline.sinks.iceberg import keyed, marks, partitions
 from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
 from slackwater.pipeline.sinks.iceberg.types import arrow_schema, iceberg_schema
@@ -179,11 +180,9 @@ class MarkedIcebergTable:
                 raise
 
     def append(self, files: DataFiles, group: str, ends: Mapping[MarkKey, int], commit: str) -> None:
-        """One commit: the rows of ``files``, if there are any, new columns, and the marks."""
+        """One commit: the rows of ``files``, if there are any, the table's growth, and the marks."""
         change = self._change()
-        if added := self._added(files.rows):
-            with change.update_schema() as update:
-                update.union_by_name(added)
+        self._grow(change, files.rows.schema)
         written = files.written(change.table_metadata, self.existing.io)
         with self._snapshot(change, commit).merge_append() as append:
             for file in written:
@@ -200,15 +199,13 @@ class MarkedIcebergTable:
         commit: str,
     ) -> None:
         """One commit: each of ``rows`` takes the place of those with the same key, deletes them, or is added
-        up with them; new columns and the marks. ``rows`` have each key once. Files are written as those of
-        ``files``. Raises SinkError for a sum that its column cannot hold."""
+        up with them; the table's growth and the marks. ``rows`` have each key once. Files are written as
+        those of ``files``. Raises SinkError for a sum that its column cannot hold."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         table, change = self.existing, self._change()
-        if added := self._added(mode.added(rows)):
-            with change.update_schema() as update:
-                update.union_by_name(added)
+        self._grow(change, mode.added(rows).schema)
         with_keys: list[keyed.KeyedFile] = []
         if rows.num_rows:
             condition = keyed.where(rows, mode.key)
@@ -284,12 +281,26 @@ class MarkedIcebergTable:
         table.metadata = table.metadata.model_copy(update=known)
         return table.transaction()
 
-    def _added(self, rows: pa.Table) -> pa.Schema | None:
+    def _grow(self, change: Transaction, schema: pa.Schema) -> None:
+        """Gives the table what it lacks for fitted rows with ``schema``: columns, fields and wider types.
+        What is required stays so."""
         import pyarrow as pa
 
-        names = {field.name for field in self.existing.schema().fields}
-        added = [field for field in rows.schema if field.name not in names]
-        return pa.schema(added) if added else None
+        kept = {field.name: field.type for field in self.schema or ()}
+        wider = [
+            field for field in schema if field.name not in kept or not takes(kept[field.name], field.type)
+        ]
+        if not wider:
+            return
+        exact = {field.name: field for field in self.existing.schema().as_arrow()}
+        made = [
+            exact[field.name].with_type(Growth().grown(exact[field.name].type, field.type))
+            if field.name in exact
+            else field
+            for field in wider
+        ]
+        with change.update_schema() as update:
+            update.union_by_name(pa.schema(made))
 
     def _snapshot(self, change: Transaction, commit: str) -> UpdateSnapshot:
         return change.update_snapshot(snapshot_properties={COMMIT: commit})

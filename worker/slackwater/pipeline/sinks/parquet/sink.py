@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from slackwater.pipeline.sinks.growth import Growth
 from slackwater.pipeline.sinks.marks import GroupMarks, MarkKey, by_partition, ends_of, lowered
 from slackwater.pipeline.sinks.parquet.commit_log import CommitLog, LogError
 from slackwater.pipeline.sinks.parquet.files import Commit, left_behind, place_of, staged_name
@@ -82,6 +83,7 @@ class ParquetSink:
     ) -> None:
         self._name = file_stem(group_id)
         self._by, self._new_columns = tuple(partition_by), new_columns
+        self.growth = Growth() if new_columns else None
         self._files = _files(path, options or {}, self._name)
         self._log = CommitLog(self._files.log)
         self._group = GroupMarks(group_id, self._files.address, "sink.path")
@@ -199,7 +201,7 @@ class ParquetSink:
 
         schema = self._log.state.schema
         kept = _schema(schema) if schema else None
-        fitted = fit(rows, kept, new_columns=self._new_columns)
+        fitted = fit(rows, kept, new_columns=self._new_columns, growth=self.growth)
         text = schema if kept == fitted.schema else _text(fitted.schema)
         for name in self._by:
             at = rows.schema.get_field_index(name)

@@ -7,6 +7,7 @@ before they write.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.sinks.changes import OP, key_texts, version_numbers
@@ -67,7 +68,8 @@ class PostgresDeletedKeys:
         """The rows with the columns that the statements need. Raises RecordsError."""
         rows = batch.rows.append_column(KEY, key_texts(batch.rows, self._mode.key))
         rows = rows.append_column(VERSION, version_numbers(batch.rows, self._mode.version))
-        return Fitted(rows, {**batch.types, KEY: "text", VERSION: "numeric"}, batch.added)
+        types = {**batch.types, KEY: "text", VERSION: "numeric"}
+        return replace(batch, rows=rows, types=types)
 
     def lock(self, *, deletes: bool) -> sql.Composed:
         """The statement that waits for other batches of the table. ``deletes``: whether this one does."""

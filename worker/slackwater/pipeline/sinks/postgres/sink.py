@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.sinks.changes import OP, check_version_type
+from slackwater.pipeline.sinks.growth import Growth
 from slackwater.pipeline.sinks.marks import GroupMarks, MarkKey, lowered
 from slackwater.pipeline.sinks.modes import WriteMode
 from slackwater.pipeline.sinks.postgres.connection import Database
@@ -81,6 +83,7 @@ class PostgresSink:
         self._name = TableName.of(table)
         self._mode = WriteMode.of(mode, key, aggregates, version, deleted_for_ms)
         self._new_columns = new_columns
+        self.growth = Growth(dates=True) if new_columns and not self._mode.adds_up else None
         self._group = GroupMarks(group_id, str(self._name), "sink.table")
         self._marks = Marks(self._name, group_id)
         self._database = Database(options or {}, f"slackwater {group_id}")
@@ -135,7 +138,7 @@ class PostgresSink:
         batch = self._fitted(staged)
         self._create_own(cursor)
         self._marks.claim(cursor, staged.ranges, uuid.uuid4().hex)
-        if batch.added:
+        if batch.changed:
             self._writer.change(cursor, batch, exists=self._target is not None)
         if refused := self._writer.refused(cursor, batch):
             # Rows that are added up are of several records each.
@@ -150,7 +153,7 @@ class PostgresSink:
         what, by = f"write to {self._name}", uuid.uuid4().hex
         for _ in range(_TRIES):
             batch = self._fitted(staged)
-            lacks = not (self._has_marks and self._has_deleted) or bool(batch.added)
+            lacks = not (self._has_marks and self._has_deleted) or bool(batch.changed)
             try:
                 if lacks:
                     self._database.run(what, partial(self._change, batch=batch))
@@ -186,10 +189,11 @@ class PostgresSink:
         return True
 
     def _change(self, cursor: psycopg.Cursor[Any], batch: Fitted) -> bool:
-        """Creates the tables, or adds columns, unless another process has changed the table meanwhile."""
+        """Creates the tables, or adds and widens columns, unless another process has changed the table
+        meanwhile."""
         cursor.execute(_LOCK, (f"slackwater {self._name.schema}",))
         self._create_own(cursor)
-        if batch.added and Target.read(cursor, self._name) == self._target:
+        if batch.changed and Target.read(cursor, self._name) == self._target:
             self._writer.change(cursor, batch, exists=self._target is not None)
         return True
 
@@ -304,15 +308,22 @@ class PostgresSink:
         import pyarrow as pa
 
         if not staged.rows.num_rows:
-            return Fitted(pa.table({}), {}, ())
+            return Fitted(pa.table({}), {})
         if staged.prepared is None:
             rows = prepared(self._mode, staged.rows)
             deletes = rows.column(OP) if self._mode.deletes else None
             staged.prepared = plain(rows.drop_columns(OP) if self._mode.deletes else rows), deletes
         given, deletes = staged.prepared
-        batch = fitted(given, self._target, new_columns=self._new_columns, whole=self._mode.replaces)
+        batch = fitted(
+            given,
+            self._target,
+            new_columns=self._new_columns,
+            growth=self.growth,
+            whole=self._mode.replaces,
+        )
         if deletes is None:
             return batch
         check_version_type(batch.rows.schema, self._mode.version)
-        batch = Fitted(batch.rows.append_column(OP, deletes), {**batch.types, OP: "boolean"}, batch.added)
+        with_op = batch.rows.append_column(OP, deletes)
+        batch = replace(batch, rows=with_op, types={**batch.types, OP: "boolean"})
         return batch if self._deleted is None else self._deleted.with_texts(batch)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline.sinks.postgres.types import JSON, Column, ScalarRows, sql_type
+from slackwater.pipeline.sinks.postgres.types import JSON, Column, ScalarRows, sql_type, wider_sql_type
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
@@ -17,10 +17,15 @@ if TYPE_CHECKING:
     from psycopg import sql
     from psycopg.sql import SQL
 
+    from slackwater.pipeline.sinks.growth import Growth
+
 MARKS = "slackwater_marks"
 """The name of the table with the marks, in the schema of the target."""
 DELETED = "slackwater_deleted"
 """The name of the table with the deleted keys, beside it."""
+MOST_REWRITTEN_BYTES = 1 << 30
+"""The largest table in which a column is widened where PostgreSQL writes the table anew for it, with a lock
+on which its readers wait."""
 MOST_NAME_BYTES = 63
 """PostgreSQL cuts longer names off."""
 _RELATION = """
@@ -32,7 +37,7 @@ _COLUMNS = """
 select a.attname, format_type(a.atttypid, a.atttypmod), coalesce(e.typname, b.typname),
     case when t.typtype = 'd' then t.typtypmod else a.atttypmod end,
     e.oid is not null, a.atthasdef and a.attgenerated = '' or a.attidentity <> '',
-    a.attgenerated <> '' or a.attidentity = 'a'
+    a.attgenerated <> '' or a.attidentity = 'a', t.typtype = 'd'
 from pg_attribute a
 join pg_type t on t.oid = a.atttypid
 join pg_type b on b.oid = case when t.typtype = 'd' then t.typbasetype else t.oid end
@@ -112,11 +117,17 @@ def name_problem(name: str) -> str:
 @dataclass(frozen=True)
 class Fitted:
     """Rows as they are to be written. ``types``: the SQL type of each of their columns. ``added``: those of
-    them that the table lacks."""
+    them that the table lacks. ``widened``: those whose type in the table is too narrow."""
 
     rows: pa.Table
     types: dict[str, str]
-    added: tuple[str, ...]
+    added: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The columns for which the table is to be changed."""
+        return self.added + self.widened
 
 
 @dataclass(frozen=True)
@@ -154,11 +165,14 @@ class Target:
         return cls(oid, columns, is_plain and not indexes, keys - deferrable)
 
 
-def fitted(plain: ScalarRows, target: Target | None, *, new_columns: bool, whole: bool) -> Fitted:
+def fitted(
+    plain: ScalarRows, target: Target | None, *, new_columns: bool, growth: Growth | None, whole: bool
+) -> Fitted:
     """The rows with the columns and types of ``target``; None: the table is to be created.
 
-    ``whole``: the rows replace others, so that a column which they lack is null. Otherwise it is left out, as
-    are in both cases columns that PostgreSQL fills. Raises RecordsError.
+    ``new_columns``, ``growth``: as in :func:`~slackwater.pipeline.sinks.table_schema.fit`. ``whole``: the
+    rows replace others, so that a column which they lack is null. Otherwise it is left out, as are in both
+    cases columns that PostgreSQL fills. Raises RecordsError.
     """
     import pyarrow as pa
 
@@ -173,13 +187,10 @@ def fitted(plain: ScalarRows, target: Target | None, *, new_columns: bool, whole
             f"the column {wrong[0]} of the table is {columns[wrong[0]].type}, and rows have values that are "
             "structs, maps or nested lists"
         )
-    kept = None
-    if target is not None:
-        writable = [column for column in target.columns if not column.is_computed]
-        kept = pa.schema(
-            [(column.name, column.held(given.get(column.name, pa.null()))) for column in writable]
-        )
-    rows = fit(plain.rows, kept, new_columns=new_columns)
+    writable = [column for column in columns.values() if not column.is_computed]
+    held = {column.name: column.held(given.get(column.name, pa.null())) for column in writable}
+    kept = None if target is None else pa.schema(list(held.items()))
+    rows = fit(plain.rows, kept, new_columns=new_columns, growth=growth)
     unwanted = [
         name
         for name in rows.column_names
@@ -190,15 +201,27 @@ def fitted(plain: ScalarRows, target: Target | None, *, new_columns: bool, whole
     for name in added:
         if problem := name_problem(name):
             raise RecordsError(f"a table cannot have the column {name[:80]!r}, which {problem}")
+    widened = tuple(
+        field.name for field in rows.schema if field.name in columns and field.type != held[field.name]
+    )
+    for name in widened:
+        if columns[name].is_domain:
+            raise RecordsError(
+                f"the column {name} of the table is of the domain {columns[name].type}, and a row has a "
+                f"value that needs {wider_sql_type(rows.schema.field(name).type)}: give it that type by "
+                "ALTER TABLE"
+            )
     types = {
-        field.name: columns[field.name].type
+        field.name: wider_sql_type(field.type)
+        if field.name in widened
+        else columns[field.name].type
         if field.name in columns
         else JSON
         if field.name in plain.json
         else sql_type(field.type)
         for field in rows.schema
     }
-    return Fitted(rows, types, added)
+    return Fitted(rows, types, added, widened)
 
 
 def create(cursor: psycopg.Cursor[Any], name: TableName, types: dict[str, str], key: Sequence[str]) -> None:
@@ -218,18 +241,31 @@ def create(cursor: psycopg.Cursor[Any], name: TableName, types: dict[str, str], 
     cursor.execute(sql.SQL("create table {} ({})").format(name.sql, sql.SQL(", ").join(parts)))
 
 
-def add_columns(cursor: psycopg.Cursor[Any], name: TableName, types: dict[str, str]) -> None:
-    """Adds columns, without values."""
+def alter(cursor: psycopg.Cursor[Any], name: TableName, fitted: Fitted) -> None:
+    """Adds columns, without values, and widens others. Raises RecordsError for a table that is too large to
+    be written anew."""
     from psycopg import sql
 
-    parts = [
-        sql.SQL("add column {} {}").format(
+    made = {
+        column: sql.SQL("{} {} {}{}").format(
+            sql.SQL("add column" if column in fitted.added else "alter column"),
             sql.Identifier(column),
-            sql.SQL(kind),
+            sql.SQL("" if column in fitted.added else "type "),
+            sql.SQL(fitted.types[column]),
         )
-        for column, kind in types.items()
-    ]
-    cursor.execute(sql.SQL("alter table {} {}").format(name.sql, sql.SQL(", ").join(parts)))
+        for column in fitted.changed
+    }
+    rewriting = [column for column in fitted.widened if not fitted.types[column].startswith("numeric")]
+    if rewriting:
+        row = cursor.execute(sql.SQL("select pg_table_size({})").format(name.sql.as_string())).fetchone()
+        if row and row[0] > MOST_REWRITTEN_BYTES:
+            column = rewriting[0]
+            raise RecordsError(
+                f"a row has a value that needs {fitted.types[column]} in the column {column} of {name}, and "
+                f"PostgreSQL would write the table anew for it ({row[0] >> 20} MiB) while others wait: when "
+                f"it suits, run alter table {name} {made[column].as_string()}"
+            )
+    cursor.execute(sql.SQL("alter table {} {}").format(name.sql, sql.SQL(", ").join(made.values())))
 
 
 def identifiers(names: Sequence[str]) -> sql.Composed:

@@ -109,6 +109,16 @@ def sql_type(kind: pa.DataType) -> str:
     }.get(kind, "text")
 
 
+def wider_sql_type(kind: pa.DataType) -> str:
+    """The type of a column that has grown to ``kind``."""
+    import pyarrow as pa
+
+    if pa.types.is_list(kind):
+        return f"{wider_sql_type(kind.value_type)}[]"
+    is_decimal = pa.types.is_decimal(kind)
+    return f"numeric({kind.precision},{kind.scale})" if is_decimal else sql_type(kind)
+
+
 @dataclass(frozen=True)
 class Column:
     """A column of a table that is there.
@@ -116,7 +126,7 @@ class Column:
     ``type``: as SQL has it. ``base``: the name of its type in ``pg_type``, without domain; of an array that
     of its elements. ``modifier``: ``atttypmod``. ``is_array``; ``is_filled``: it has a default or is an
     identity, so that PostgreSQL fills it where rows have no such column. ``is_computed``: rows must not have
-    it.
+    it. ``is_domain``: its type is one, with rules of its own.
     """
 
     name: str
@@ -126,6 +136,7 @@ class Column:
     is_array: bool
     is_filled: bool
     is_computed: bool
+    is_domain: bool
 
     @property
     def is_json(self) -> bool:

@@ -4,15 +4,15 @@ there."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.sinks.changes import OP, upserts
 from slackwater.pipeline.sinks.modes import WriteMode
 from slackwater.pipeline.sinks.postgres.deleted import KEY, VERSION, PostgresDeletedKeys
-from slackwater.pipeline.sinks.postgres.errors import is_of_records, records_error
+from slackwater.pipeline.sinks.postgres.errors import CANNOT_WIDEN, is_of_records, records_error
 from slackwater.pipeline.sinks.postgres.modes import ORDER, statements
-from slackwater.pipeline.sinks.postgres.table import Fitted, TableName, add_columns, create, identifiers
+from slackwater.pipeline.sinks.postgres.table import Fitted, TableName, alter, create, identifiers
 from slackwater.runtime.errors import RecordsError
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ class TableWriter:
         self._name, self._mode, self._deleted = name, mode, deleted
 
     def change(self, cursor: psycopg.Cursor[Any], fitted: Fitted, *, exists: bool) -> None:
-        """Creates the table, or adds the columns that it lacks."""
-        types = {name: fitted.types[name] for name in fitted.added}
-        with self._records_at_fault():
+        """Creates the table, or adds columns and widens others."""
+        with self._records_at_fault(CANNOT_WIDEN if fitted.widened else ()):
             if exists:
-                add_columns(cursor, self._name, types)
+                alter(cursor, self._name, fitted)
             else:
+                types = {name: fitted.types[name] for name in fitted.added}
                 create(cursor, self._name, types, self._mode.key)
 
     def copy(self, cursor: psycopg.Cursor[Any], fitted: Fitted) -> None:
@@ -61,7 +61,7 @@ class TableWriter:
                 _temporary(), sql.SQL(", ").join(columns)
             )
         )
-        self._copy(cursor, Fitted(rows, types, ()), _temporary(), rows.column_names)
+        self._copy(cursor, Fitted(rows, types), _temporary(), rows.column_names)
 
     def take_over(self, cursor: psycopg.Cursor[Any], fitted: Fitted) -> None:
         """Writes what is in the temporary table to the target."""
@@ -84,7 +84,7 @@ class TableWriter:
         pieces = [(0, fitted.rows.num_rows)]
         while pieces:
             start, stop = pieces.pop()
-            piece = Fitted(fitted.rows.slice(start, stop - start), fitted.types, ())
+            piece = Fitted(fitted.rows.slice(start, stop - start), fitted.types)
             cursor.execute("savepoint slackwater_piece")
             try:
                 self.copy_aside(cursor, piece)
@@ -121,13 +121,14 @@ class TableWriter:
                 copy.write(piece)
 
     @contextlib.contextmanager
-    def _records_at_fault(self) -> Iterator[None]:
+    def _records_at_fault(self, states: Collection[str] = ()) -> Iterator[None]:
+        """``states``: further SQLSTATEs with which the records are at fault."""
         import psycopg
 
         try:
             yield
         except psycopg.Error as exc:
-            if is_of_records(exc):
+            if is_of_records(exc) or exc.sqlstate in states:
                 raise records_error(str(self._name), exc) from None
             raise
 
