@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.sinks.growth import Growth
+from slackwater.pipeline.growth import Growth
 from slackwater.pipeline.sinks.table_schema import fit
 from slackwater.runtime.delivery.batch import (
     DeliveryBatch,

@@ -11,8 +11,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from slackwater.pipeline.values import avro_schema, make_decoder
-from slackwater.pipeline.values.avro import AvroDecoder
+from slackwater.pipeline.values import ValueDecoder, avro_schema, make_decoder
 from slackwater.runtime.config.value_config import RegistryConfig, ValueConfig
 from slackwater.runtime.errors import ConfigError
 from tests.support.registry import framed, registry
@@ -34,13 +33,11 @@ def written(schema: dict[str, Any], row: dict[str, Any]) -> bytes:
     return stream.getvalue()
 
 
-def make(**options: Any) -> AvroDecoder:
-    made = make_decoder(ValueConfig("avro", **options), timeout_ms=5_000, start_timeout_ms=5_000)
-    assert isinstance(made, AvroDecoder)
-    return made
+def make(**options: Any) -> ValueDecoder:
+    return make_decoder(ValueConfig("avro", **options), timeout_ms=5_000, start_timeout_ms=5_000)
 
 
-def decode(decoder: AvroDecoder, *values: bytes | None) -> tuple[list[Any], dict[int, str]]:
+def decode(decoder: ValueDecoder, *values: bytes | None) -> tuple[list[Any], dict[int, str]]:
     array, rejected = decoder.decode(pa.array(values, pa.binary()))
     array.validate(full=True)
     assert array.type == decoder.type
@@ -283,18 +280,6 @@ def test_a_batch_may_have_many_writers_and_what_cannot_be_read_is_named() -> Non
         assert decode(decoder, *values)[0] == rows
         assert len(server.requests) == requests
         decoder.close()
-
-
-def test_the_readers_schema_is_that_of_the_start() -> None:
-    first, second = record(("a", "int")), record(("a", "int"), ("b", ["null", "int"]))
-    with registry() as server:
-        server.register("v", json.dumps(first))
-        decoder = make(registry=RegistryConfig((server.url,), subject="v"))
-        two = server.register("v", json.dumps(second))
-        assert decode(decoder, framed(two, written(second, {"a": 1, "b": 2}))) == ([{"a": 1}], {})
-        pinned = make(registry=RegistryConfig((server.url,), subject="v", version="1"))
-        latest = make(registry=RegistryConfig((server.url,), subject="v"))
-        assert (pinned.type.num_fields, latest.type.num_fields) == (1, 2)
 
 
 def test_schemas_that_refer_to_others() -> None:

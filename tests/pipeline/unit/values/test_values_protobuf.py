@@ -12,8 +12,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.message_factory import GetMessageClass
 from grpc_tools import protoc
 
-from slackwater.pipeline.values import make_decoder
-from slackwater.pipeline.values.protobuf import ProtobufDecoder
+from slackwater.pipeline.values import ValueDecoder, make_decoder
 from slackwater.pipeline.values.protobuf_schema import pool_of
 from slackwater.runtime.config.value_config import RegistryConfig, ValueConfig
 from slackwater.runtime.errors import ConfigError
@@ -77,17 +76,15 @@ def message(files: list[FileDescriptorProto], name: str = "air.Flight") -> Any:
     return GetMessageClass(pool_of(files).FindMessageTypeByName(name))
 
 
-def make(**options: Any) -> ProtobufDecoder:
-    made = make_decoder(ValueConfig("protobuf", **options), timeout_ms=5_000, start_timeout_ms=5_000)
-    assert isinstance(made, ProtobufDecoder)
-    return made
+def make(**options: Any) -> ValueDecoder:
+    return make_decoder(ValueConfig("protobuf", **options), timeout_ms=5_000, start_timeout_ms=5_000)
 
 
 def inline(files: list[FileDescriptorProto]) -> str:
     return base64.b64encode(FileDescriptorSet(file=files).SerializeToString()).decode()
 
 
-def decode(decoder: ProtobufDecoder, *values: bytes | None) -> tuple[list[Any], dict[int, str]]:
+def decode(decoder: ValueDecoder, *values: bytes | None) -> tuple[list[Any], dict[int, str]]:
     array, rejected = decoder.decode(pa.array(values, pa.binary()))
     array.validate(full=True)
     assert array.type == decoder.type
@@ -219,6 +216,7 @@ def test_schemas_of_the_registry(files: list[FileDescriptorProto], tmp_path: Pat
         ]
         rows, rejected = decode(decoder, *values)
         assert [row and (row["carrier"], row["number"]) for row in rows] == [("UA", 7)] * 3 + [None] * 9
+        assert rows[2]["added"] == "x", "the latest schema is followed"
         assert {at: reason.removeprefix("Protobuf value: ") for at, reason in rejected.items()} == {
             4: "is a message air.Other, not air.Flight",
             5: "the schema has no message with the indexes [9]",

@@ -57,6 +57,7 @@ def _make(column: str, config: ValueConfig) -> ValueDecoder:
             timeout_ms=REGISTRY_TIMEOUT_MS,
             start_timeout_ms=REGISTRY_TIMEOUT_MS,
             column=column,
+            follows=False,
         )
     except ConfigError as exc:
         raise OptionError(exc.field or f"{column}.format", f"cannot be used: {exc.problem}") from None

@@ -105,9 +105,10 @@ class DecodingEngine:
                 chunks.append(decoded)
                 reasons = {first + row: reason for row, reason in rejected.items()} | reasons
                 first += len(chunk)
-            column = pa.chunked_array(chunks, decoder.type)
+            of_type = decoder.type  # a later chunk may have brought fields
+            column = pa.chunked_array([chunk.cast(of_type) for chunk in chunks], of_type)
             at = table.schema.get_field_index(name)
-            typed = typed.set_column(at, pa.field(name, decoder.type), column)
+            typed = typed.set_column(at, pa.field(name, of_type), column)
         if not reasons:
             return self._engine.transform(typed, batch)
         rows = sorted(reasons)

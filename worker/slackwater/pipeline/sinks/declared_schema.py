@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from slackwater.pipeline.sinks.growth import Growth, takes
+from slackwater.pipeline.growth import Growth, takes
 from slackwater.pipeline.sinks.table_schema import check_not_null, fit, retyped, without_rules
 from slackwater.runtime.errors import ConfigError, RecordsError
 from slackwater.runtime.interfaces import Range, Sink, Staged

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from slackwater.pipeline.sinks.growth import MOST_FIELDS, Growth, count_fields
+from slackwater.pipeline.growth import MOST_FIELDS, Growth, count_fields
 from slackwater.runtime.errors import RecordsError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from slackwater.kafka.structs import TopicPartition
-    from slackwater.pipeline.sinks.growth import Growth
+    from slackwater.pipeline.growth import Growth
     from slackwater.pipeline.sinks.modes import WriteMode
     from slackwater.runtime.interfaces import Range
 

@@ -7,8 +7,10 @@ pickled; a decoder cannot, because it may hold connections: make one in each pro
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from slackwater.runtime.config.value_config import LATEST
 from slackwater.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,8 +24,10 @@ __all__ = ["ValueDecoder", "decode", "make_decoder"]
 class ValueDecoder(Protocol):
     """Decodes values of one format. Used by one thread at a time."""
 
-    type: pa.StructType
-    """Of the decoded values. All fields are nullable, because a null value is a null struct."""
+    @property
+    def type(self) -> pa.StructType:
+        """Of the decoded values. All fields are nullable, because a null value is a null struct. It may get
+        more fields, and wider types, with each call of :meth:`decode`."""
 
     def decode(self, values: pa.BinaryArray) -> tuple[pa.StructArray, Mapping[int, str]]:
         """The decoded values, and for each row that cannot be decoded the reason in one line.
@@ -38,14 +42,20 @@ class ValueDecoder(Protocol):
 
 
 def make_decoder(
-    config: ValueConfig, *, timeout_ms: float, start_timeout_ms: float, column: str = "value"
+    config: ValueConfig,
+    *,
+    timeout_ms: float,
+    start_timeout_ms: float,
+    column: str = "value",
+    follows: bool = True,
 ) -> ValueDecoder:
     """The decoder that ``config`` describes, ready for use.
 
     ``timeout_ms``: how long one call of ``decode`` waits for the registry; ``start_timeout_ms``: how long
-    this call does; ``column``: ``value``, or ``key`` for keys. Raises ``ConfigError`` that names the field
-    for a schema that cannot be used or a package that is missing, and ``StartError`` where the registry does
-    not answer.
+    this call does; ``column``: ``value``, or ``key`` for keys; ``follows``: whether the latest version of a
+    subject's schema is followed while values are decoded, or the one of now stays. Raises ``ConfigError``
+    that names the field for a schema that cannot be used or a package that is missing, and ``StartError``
+    where the registry does not answer.
     """
     registry = None
     if config.registry is not None:
@@ -53,7 +63,7 @@ def make_decoder(
 
         registry = Registry(config.registry, timeout_ms=timeout_ms)
     try:
-        return _make(config, registry, start_timeout_ms, column)
+        return _make(config, registry, start_timeout_ms, column, follows=follows)
     except BaseException as exc:
         if registry is not None:
             registry.close()
@@ -72,10 +82,19 @@ def decode(
 
 
 def _make(
-    config: ValueConfig, registry: Registry | None, start_timeout_ms: float, column: str
+    config: ValueConfig, registry: Registry | None, start_timeout_ms: float, column: str, *, follows: bool
 ) -> ValueDecoder:
-    if registry is not None:
-        registry.begin(start_timeout_ms, starting=True)
+    if registry is None or config.registry is None:
+        return _of_format(config, registry, column)
+    registry.begin(start_timeout_ms, starting=True)
+    if not follows or not config.registry.subject or config.registry.version != LATEST:
+        return _of_format(config, registry, column)
+    from slackwater.pipeline.values.registry.following import FollowingDecoder
+
+    return FollowingDecoder(partial(_of_format, config, registry, column), registry)
+
+
+def _of_format(config: ValueConfig, registry: Registry | None, column: str) -> ValueDecoder:
     if config.format == "debezium":
         from slackwater.pipeline.values.debezium import debezium_decoder
 

@@ -87,7 +87,7 @@ def registry_version() -> Any:
         "version",
         fields.Kind(kind.schema, kind.parse, _version),
         "The version of the subject's schema, as text. With latest, a worker takes the one that is the "
-        "latest when it starts.",
+        "latest when it starts, and later ones that add fields or widen types.",
         default=LATEST,
     )
 

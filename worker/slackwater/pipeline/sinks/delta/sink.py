@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from slackwater import extras
+from slackwater.pipeline.growth import Growth
 from slackwater.pipeline.sinks import changes
 from slackwater.pipeline.sinks.deleted_keys import DeletedKeys
 from slackwater.pipeline.sinks.delta import modes
@@ -41,7 +42,6 @@ from slackwater.pipeline.sinks.delta.types import (
     partition_texts,
     with_delta_types,
 )
-from slackwater.pipeline.sinks.growth import Growth
 from slackwater.pipeline.sinks.modes import WriteMode, check_key_types, fitted_rows, reduced_rows, typed_rows
 from slackwater.pipeline.sinks.partition_values import check_path, check_texts, groups
 from slackwater.pipeline.sinks.table_schema import check_not_null, fit, without_rules

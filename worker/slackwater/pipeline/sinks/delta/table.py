@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slackwater.pipeline.growth import takes
 from slackwater.pipeline.sinks.delta.constraints import GIVEN, NUMBER, check_rules, not_null, quoted, rules_of
 from slackwater.pipeline.sinks.delta.log import TransactionLog
 from slackwater.pipeline.sinks.delta.marks import FORGETS, forgets
 from slackwater.pipeline.sinks.delta.store import DeltaStore
-from slackwater.pipeline.sinks.growth import takes
 from slackwater.runtime.errors import SinkError
 
 if TYPE_CHECKING:

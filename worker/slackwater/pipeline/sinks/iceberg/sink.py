@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from slackwater import extras
+from slackwater.pipeline.growth import Growth
 from slackwater.pipeline.sinks import changes
 from slackwater.pipeline.sinks.deleted_keys import DeletedKeys
-from slackwater.pipeline.sinks.growth import Growth
 from slackwater.pipeline.sinks.iceberg import partitions
 from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
 from slackwater.pipeline.sinks.iceberg.notes import IcebergNotes

@@ -12,8 +12,8 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from slackwater.pipeline.growth import Growth, takes
 from slackwater.pipeline.sinks.aggregates import combined
-from slackwater.pipeline.sinks.growth import Growth, takes
 from slackwater.pipeline.sinks.iceberg import keyed, marks, partitions
 from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
 from slackwater.pipeline.sinks.iceberg.types import arrow_schema, iceberg_schema

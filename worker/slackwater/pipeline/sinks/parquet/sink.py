@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from slackwater.pipeline.sinks.growth import Growth
+from slackwater.pipeline.growth import Growth
 from slackwater.pipeline.sinks.marks import GroupMarks, MarkKey, by_partition, ends_of, lowered
 from slackwater.pipeline.sinks.parquet.commit_log import CommitLog, LogError
 from slackwater.pipeline.sinks.parquet.files import Commit, left_behind, place_of, staged_name

@@ -22,8 +22,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from slackwater.pipeline.growth import Growth
 from slackwater.pipeline.sinks.changes import OP, check_version_type
-from slackwater.pipeline.sinks.growth import Growth
 from slackwater.pipeline.sinks.marks import GroupMarks, MarkKey, lowered
 from slackwater.pipeline.sinks.modes import WriteMode
 from slackwater.pipeline.sinks.postgres.connection import Database

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from psycopg import sql
     from psycopg.sql import SQL
 
-    from slackwater.pipeline.sinks.growth import Growth
+    from slackwater.pipeline.growth import Growth
 
 MARKS = "slackwater_marks"
 """The name of the table with the marks, in the schema of the target."""
