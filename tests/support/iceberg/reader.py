@@ -113,7 +113,7 @@ class IcebergFiles:
         return [
             {
                 **dict.fromkeys(names.values()),
-                **{names[number]: value for number, value in zip(ids, row.values(), strict=True)},
+                **{names[id_]: value for id_, value in zip(ids, row.values(), strict=True) if id_ in names},
             }
             for row in content.read().to_pylist()
         ]

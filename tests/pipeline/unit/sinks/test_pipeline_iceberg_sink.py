@@ -371,6 +371,51 @@ def test_the_schema_is_kept_and_new_columns_are_added(lake: Catalog) -> None:
     assert by_offset == {0: (1, None), 1: (2, None), 2: (None, "UA"), 3: (3, "AA")}
 
 
+@pytest.mark.parametrize("mode", [{}, {"mode": "changes", "key": ["id"]}], ids=["append", "changes"])
+def test_columns_and_partitions_that_others_change_are_followed(lake: Catalog, mode: dict[str, Any]) -> None:
+    """Also by a worker that starts then, with the settings by which the table was made."""
+
+    def given(at: int) -> pa.Table:
+        at_ms = pa.array([datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)])
+        return rows([at], id=pa.array([at]), time=at_ms, carrier=pa.array([f"{at}"]), gate=pa.array(["B4"]))
+
+    def settings() -> TableSink:
+        return lake.sink(partition_by=["day(time)"], **mode)
+
+    running = settings()
+    at = put(running, given(0), 0)
+    with lake.other().update_schema() as schema:
+        schema.rename_column("time", "departs").rename_column("carrier", "airline").delete_column("gate")
+    for sink in (running, settings()):
+        at = put(sink, given(at), at)
+    with lake.other().update_spec() as spec:
+        spec.remove_field("time_day").add_field("departs", "hour", "departs_hour").add_identity("airline")
+    for sink in (running, settings()):
+        at = put(sink, given(at), at)
+    table = lake.read()
+    assert sorted(table.columns) == [
+        "airline", "departs", "gate", "id", "offset", "partition", "topic"
+    ]  # fmt: skip
+    assert sorted(row["airline"] for row in table.rows()) == [f"{n}" for n in range(5)]
+    assert {file.spec_id for file in (task.file for task in lake.other().scan().plan_files())} == {0, 1}
+    if not mode:
+        assert running.rewind({A: (OLD, 1)}) == 4
+    with pytest.raises(ConfigError, match="is partitioned by hour.departs., airline"):
+        lake.sink(partition_by=["carrier"]).marks([A])
+
+
+def test_a_key_that_others_rename_is_named(lake: Catalog) -> None:
+    sink = lake.sink(mode="changes", key=["id"], version="v")
+    columns = {"id": pa.array([1]), "v": pa.array([1])}
+    put(sink, rows([0], **columns), 0)
+    for name, setting in (("v", "version"), ("id", "key")):
+        with lake.other().update_schema() as schema:
+            schema.rename_column(name, f"{name}2")
+        with pytest.raises(ConfigError) as caught:
+            put(sink, rows([1], **columns), 1)
+        assert caught.value.field == f"sink.{setting}"
+
+
 def test_a_value_that_does_not_fit_a_column_of_the_batch_before_is_found_when_it_is_staged(
     lake: Catalog,
 ) -> None:

@@ -45,6 +45,9 @@ class MarkedTable(Protocol):
     def partitioning(self) -> Sequence[object]:
         """The columns by which it is partitioned; empty where there is no table."""
 
+    def was_partitioned(self, by: Sequence[object]) -> bool:
+        """Whether it is partitioned ``by`` that, or was before others have changed it."""
+
     def refresh(self) -> None:
         """Reads it. Raises SinkError, ConfigError."""
 
@@ -268,7 +271,7 @@ class TableSink:
         """Raises ConfigError also where the table is not as the settings say."""
         self._table.refresh()
         by, has, address = self._target.by, self._table.partitioning, self._place.address
-        if self._table.exists and by and list(has) != list(by):
+        if self._table.exists and by and not self._table.was_partitioned(by):
             raise ConfigError(
                 f"names {', '.join(map(str, by))}, and the table {address} is partitioned by "
                 f"{', '.join(map(str, has)) or 'no column'}: name the same, or change {self._target.setting}",

@@ -98,6 +98,10 @@ class MarkedDeltaTable:
         """None of them where there is no table."""
         return [] if self._table is None else self._table.metadata().partition_columns
 
+    def was_partitioned(self, by: Sequence[object]) -> bool:
+        """Whether it is: nobody can change that."""
+        return self.partitioning == list(by)
+
     def removed_by(self, commit: str) -> int | None:
         """How many rows the commit with that id has removed, if the last :meth:`refresh` has met it."""
         infos = [] if self._log is None else [info for info in self._log.commits if info.get(BATCH) == commit]

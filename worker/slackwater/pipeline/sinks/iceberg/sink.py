@@ -41,6 +41,7 @@ from slackwater.pipeline.sinks.modes import (
 from slackwater.pipeline.sinks.table_schema import check_case, check_not_null, fit
 from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.errors import ConfigError
+from slackwater.runtime.interfaces import PLACE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,13 +130,16 @@ class IcebergTarget:
     def fitted(self, staged: StagedRows) -> pa.Table:
         self._tried, kept = self.table.version, self.table.schema
         by = self.by if kept is None else self.table.partitioning
+        renamed = self._renamed(staged.names)
+        names = {renamed.get(name, name) for name in staged.names}
         if not (self.mode.deletes and changes.only_deletes(staged.rows)):
-            staged.refuse_missing([column for column, _ in by if column.split(".")[0] not in staged.names])
+            staged.refuse_missing([column for column, _ in by if column.split(".")[0] not in names])
+        given = staged.rows.rename_columns([renamed.get(name, name) for name in staged.rows.column_names])
 
         def to_table(rows: pa.Table) -> pa.Table:
             return fit(rows, kept, new_columns=self._new_columns, growth=self.growth)
 
-        rows = fitted_rows(self.mode, reduced_rows(self.mode, staged.rows), to_table)
+        rows = fitted_rows(self.mode, reduced_rows(self.mode, given), to_table)
         check_case(list(rows.schema), "Iceberg's readers do")
         check_key_types(rows.schema, self.mode.key)
         changes.check_version_type(rows.schema, self.mode.version)
@@ -149,6 +153,24 @@ class IcebergTarget:
             partitions.check(self.table.existing.metadata, rows)
             staged.prepared = self.table.version
         return rows
+
+    def _renamed(self, given: Sequence[str]) -> dict[str, str]:
+        """The names that columns of the rows, which have those ``given``, have in the table, where others
+        have renamed them. The position keeps its names. Raises ConfigError for a column by which rows are
+        found."""
+        renamed = {
+            name: to
+            for name, to in self.table.renamed.items()
+            if name not in PLACE_COLUMNS and to not in given
+        }
+        for name, setting in [*((name, "key") for name in self.mode.key), (self.mode.version, "version")]:
+            if name in renamed:
+                raise ConfigError(
+                    f"names {name}, which is {renamed[name]} in the table {self.place.address} now: give it "
+                    "that name in the handler and here, or rename it back",
+                    field=f"sink.{setting}",
+                )
+        return renamed
 
     def check(self, staged: StagedRows, fitted: pa.Table) -> None:
         """Nothing: :meth:`fitted` checks all that a table demands."""

@@ -89,6 +89,8 @@ class MarkedIcebergTable:
         self._catalog = catalog
         self._table: Table | None = None
         self.marks: Mapping[str, Mapping[MarkKey, int]] = {}
+        self._renamed: tuple[object, Mapping[str, str]] = None, {}
+        """Of which schema, and :attr:`renamed`."""
         self._refused: list[Any] = []
         """What pyiceberg calls snapshot producers, of the last commit if it failed."""
 
@@ -119,6 +121,33 @@ class MarkedIcebergTable:
         return (
             [] if self._table is None else partitions.partitioning(self._table.schema(), self._table.spec())
         )
+
+    def was_partitioned(self, by: Sequence[object]) -> bool:
+        """Whether it is partitioned ``by`` that, or was before others have evolved it or renamed columns."""
+        metadata = self.existing.metadata
+        return any(
+            partitions.partitioning(schema, spec) == list(by)
+            for spec in metadata.partition_specs
+            for schema in metadata.schemas
+        )
+
+    @property
+    def renamed(self) -> Mapping[str, str]:
+        """The columns that others have renamed, with their names of now."""
+        if self._table is None:
+            return {}
+        metadata = self._table.metadata
+        if self._renamed[0] != (metadata.table_uuid, metadata.current_schema_id):
+            now = {field.field_id: field.name for field in self._table.schema().fields}
+            before = {
+                field.name: now[field.field_id]
+                for schema in metadata.schemas
+                for field in schema.fields
+                if field.field_id in now
+            }
+            renamed = {name: later for name, later in before.items() if name not in now.values()}
+            self._renamed = (metadata.table_uuid, metadata.current_schema_id), renamed
+        return self._renamed[1]
 
     def refresh(self) -> None:
         """Reads what the table is now. Raises SinkError, ConfigError."""
