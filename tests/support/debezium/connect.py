@@ -18,7 +18,7 @@ def jars() -> Path:
     """The folder with the jars (60 MB), fetched the first time. Raises KafkaUnavailable without Maven."""
     pom = Path(__file__).with_name("pom.xml")
     return made_once(
-        CACHE / f"debezium-{VERSION}" / "libs",
+        CACHE / f"debezium-{VERSION}-avro" / "libs",
         lambda target: fetch_jars(
             pom,
             target,
@@ -38,16 +38,43 @@ class DebeziumConnect:
         server: with ``wal_level`` logical.
         database: its name.
         schemas: whether each key and value has Connect's schema around it.
+        registry: the address of Apicurio's API for Confluent's clients: keys and values are Avro. Empty: they
+            are JSON.
     """
 
     def __init__(
-        self, folder: Path, bootstrap: str, server: PostgresServer, database: str, *, schemas: bool
+        self,
+        folder: Path,
+        bootstrap: str,
+        server: PostgresServer,
+        database: str,
+        *,
+        schemas: bool = False,
+        registry: str = "",
     ) -> None:
-        converter, flag = "org.apache.kafka.connect.json.JsonConverter", str(schemas).lower()
+        converter = {
+            "": "org.apache.kafka.connect.json.JsonConverter",
+            "schemas.enable": str(schemas).lower(),
+        }
+        if registry:
+            converter = {
+                "": "io.apicurio.registry.utils.converter.AvroConverter",
+                "apicurio.registry.url": registry.replace("ccompat/v7", "registry/v2"),
+                "apicurio.registry.auto-register": "true",
+                "apicurio.registry.as-confluent": "true",
+                "apicurio.registry.use-id": "contentId",
+                "apicurio.registry.headers.enabled": "false",
+                "apicurio.registry.artifact-resolver-strategy": (
+                    "io.apicurio.registry.serde.strategy.TopicIdStrategy"
+                ),
+            }
         worker = {
             "bootstrap.servers": bootstrap,
-            **{f"{part}.converter": converter for part in ("key", "value")},
-            **{f"{part}.converter.schemas.enable": flag for part in ("key", "value")},
+            **{
+                f"{part}.converter.{name}".rstrip("."): value
+                for part in ("key", "value")
+                for name, value in converter.items()
+            },
             "offset.storage.file.filename": folder / "offsets",
             "listeners": "http://127.0.0.1:0",
             "plugin.discovery": "only_scan",

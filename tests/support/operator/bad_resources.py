@@ -207,9 +207,9 @@ REFUSED = [
     Bad("values with an empty schema", _value(schema=""), f"{_VALUE}.schema", "at least 1 chars"),
     Bad("values with two schemas", _value(schemaFile="/app/schema"), f"{_VALUE}.schemaFile",
         "cannot be combined with schema"),
-    Bad("a registry for Debezium's JSON", {"spec/pipeline/value": {
-        "format": "debezium", "schema": "a INT", "registry": {"url": "http://r:8081"}}},
-        f"{_VALUE}.registry", "is not for debezium"),
+    Bad("a unit for Debezium's Avro", {"spec/pipeline/value": {"format": "debezium",
+        "timestampUnit": "seconds", "registry": {"url": "http://r:8081", "subject": "s"}}},
+        f"{_VALUE}.timestampUnit", "is for changes in JSON"),
     Bad("a reader's schema for JSON", _value(readerSchema="{}"), f"{_VALUE}.readerSchema", "format avro"),
     Bad("a message for JSON", _value(message="air.Flight"), f"{_VALUE}.message", "format protobuf"),
     Bad("a message that is no name", _value(format="protobuf", message="air/Flight"), f"{_VALUE}.message",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from slackwater.pipeline import make_engine, make_sink
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.handler_output import checked_output
 from slackwater.runtime.interfaces import Range
+from tests.support.apicurio import ApicurioServer
 from tests.support.debezium.connect import PREFIX, DebeziumConnect
 from tests.support.devbroker import DevBroker
 from tests.support.postgres import PostgresDatabase, PostgresServer
@@ -87,42 +90,47 @@ def write(rng: random.Random, source: PostgresDatabase, columns: dict[str, Any])
         source.execute("; ".join(statements[start : start + 10]))
 
 
-def follow(consumer: KafkaConsumer, config: WorkerConfig, ends: list[int]) -> None:
-    """Writes batches until the last row has come. ``ends``: the next offset."""
-    engine: Any = make_engine(config)
-    sink = make_sink(config)
-    engine.start()
-    tp = TopicPartition(TOPIC, 0)
-    mark = sink.marks([tp]).get(tp, {}).get("id")
-    done = False
+class Follower:
+    """Writes what ``consumer`` reads, as a worker with ``config`` does."""
 
-    def batch() -> bool:
-        nonlocal mark, done
-        table = consumer.poll_arrow(timeout_ms=500)
+    def __init__(self, consumer: KafkaConsumer, config: WorkerConfig) -> None:
+        self._consumer, self._sink = consumer, make_sink(config)
+        self.engine: Any = make_engine(config)
+        self.engine.start()
+        self._mark: int | None = None
+        self._tp = TopicPartition(TOPIC, 0)
+        consumer.assign([self._tp])
+        consumer.seek_to_beginning()
+        self._sink.marks([self._tp])
+
+    def until(self, key: int) -> None:
+        """Until the row with this key has come."""
+        wait_until(lambda: key in self._batch(), "the last row", HANG_S)
+
+    def _batch(self) -> list[int]:
+        table = self._consumer.poll_arrow(timeout_ms=500)
         if not table.num_rows:
-            return done
-        output = checked_output(engine.transform(table), {tp: table.to_batches()[0]})
+            return []
+        output = checked_output(self.engine.transform(table), {self._tp: table.to_batches()[0]})
         assert not output.dead
         end = table["offset"][-1].as_py() + 1
-        sink.stage(output.rows, {tp: Range("id", ends[0], end, mark)}).publish()
-        ends[0] = mark = end
-        done = END in output.rows["id"].to_pylist()
-        return done
-
-    wait_until(batch, "the last row", HANG_S)
-    engine.close()
+        self._sink.stage(output.rows, {self._tp: Range("id", self._mark or 0, end, self._mark)}).publish()
+        self._mark = end
+        return list(output.rows["id"].to_pylist())
 
 
 def rows_of(database: PostgresDatabase, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
     texts = [f'"{name}"::numeric' if name == "fee" else f'"{name}"' for name in columns]
-    texts = ['"j"::jsonb' if name == '"j"' else '"u"::text' if name == '"u"' else name for name in texts]
+    casts = {'"j"': '"j"::jsonb', '"u"': '"u"::text', '"big"': '"big"::numeric'}
+    texts = [casts.get(name, name) for name in texts]
     return database.rows(f"select {', '.join(texts)} from items order by id")
 
 
-@pytest.mark.parametrize("schemas", [True, False], ids=["with schemas", "without"])
-def test_a_table_is_its_source(tmp_path: Path, schemas: bool) -> None:
-    columns = COLUMNS | (WITH_SCHEMAS if schemas else {})
-    rng = random.Random(3)
+@contextmanager
+def followed(
+    folder: Path, columns: dict[str, Any], value: dict[str, Any], key: dict[str, Any], **converter: Any
+) -> Iterator[tuple[PostgresDatabase, PostgresDatabase, Follower]]:
+    """A source with rows, a target, and what follows the one in the other."""
     with (
         PostgresServer(settings={"wal_level": "logical"}) as server,
         DevBroker() as broker,
@@ -131,32 +139,66 @@ def test_a_table_is_its_source(tmp_path: Path, schemas: bool) -> None:
     ):
         declared = ", ".join(f'"{name}" {kinds[0]}' for name, kinds in columns.items())
         source.execute(f"create table items ({declared})")
-        write(rng, source, columns)
-        with DebeziumConnect(tmp_path, broker.bootstrap, server, source.name, schemas=schemas):
+        write(random.Random(3), source, columns)
+        with DebeziumConnect(folder, broker.bootstrap, server, source.name, **converter):
             with KafkaAdmin(broker.bootstrap) as admin:
                 wait_until(lambda: TOPIC in admin.list_topics(), "the topic", HANG_S, every_s=0.2)
-            write(rng, source, columns)
-            source.execute(f"insert into items (id, name) values ({END}, 'last')")
-            value = {
-                "format": "debezium",
-                "schema": ", ".join(f"{name} {kinds[1]}" for name, kinds in columns.items()),
-                "source": "lsn BIGINT",
-            } | ({} if schemas else {"timestampUnit": "microseconds"})
             config = parse(
                 {
                     "groupId": "g", "topics": [TOPIC], "bootstrapServers": broker.bootstrap,
-                    "engine": "arrow", "value": value, "deadLetterTopic": "dlq",
-                    "key": {"format": "debezium", "schema": "id BIGINT NOT NULL"},
+                    "engine": "arrow", "deadLetterTopic": "dlq",
+                    "value": {"format": "debezium", "source": "lsn BIGINT", **value},
+                    "key": {"format": "debezium", **key},
                     "sink": {
                         "format": "postgres", "table": "public.items", "mode": "changes", "key": ["id"],
                         "version": "_lsn", "options": target.options(),
                     },
                 }
             )  # fmt: skip
-            consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, max_poll_records=50)
-            with consumer:
-                consumer.assign([TopicPartition(TOPIC, 0)])
-                consumer.seek_to_beginning()
-                follow(consumer, config, [0])
+            with KafkaConsumer(bootstrap_servers=broker.bootstrap, max_poll_records=50) as consumer:
+                follower = Follower(consumer, config)
+                yield source, target, follower
+                follower.engine.close()
+
+
+@pytest.mark.parametrize("schemas", [True, False], ids=["with schemas", "without"])
+def test_a_table_is_its_source(tmp_path: Path, schemas: bool) -> None:
+    columns = COLUMNS | (WITH_SCHEMAS if schemas else {})
+    value = {"schema": ", ".join(f"{name} {kinds[1]}" for name, kinds in columns.items())}
+    value |= {} if schemas else {"timestampUnit": "microseconds"}
+    key = {"schema": "id BIGINT NOT NULL"}
+    with followed(tmp_path, columns, value, key, schemas=schemas) as (source, target, follower):
+        write(random.Random(4), source, columns)
+        source.execute(f"insert into items (id, name) values ({END}, 'last')")
+        follower.until(END)
         assert rows_of(target, columns) == rows_of(source, columns)
         assert len(rows_of(target, columns)) > 10
+
+
+@pytest.mark.parts("registry")
+def test_a_table_gets_the_columns_of_its_source_by_avro(tmp_path: Path) -> None:
+    """Also those that come, go and change while it is followed: no schema is declared."""
+    columns = COLUMNS | WITH_SCHEMAS
+    with ApicurioServer() as registry:
+        value, key = (
+            {"registry": {"url": registry.url, "subject": f"{TOPIC}-{part}"}} for part in ("value", "key")
+        )
+        with followed(tmp_path, columns, value, key, registry=registry.url) as (source, target, follower):
+            source.execute(f"insert into items (id, name) values ({END}, 'last')")
+            follower.until(END)
+            assert rows_of(target, columns) == rows_of(source, columns)
+            source.execute(
+                "alter table items add column note text, drop column name, drop column fee, "
+                "alter column s type bigint"
+            )
+            left = {name: kinds for name, kinds in columns.items() if name not in ("name", "fee")}
+            write(random.Random(4), source, left)
+            source.execute(
+                f"update items set note = 'new', s = {2**40} where id < 10",
+                f"insert into items (id, note) values ({END + 1}, 'last')",
+            )
+            follower.until(END + 1)
+            left["note"] = ("text", "STRING")
+            assert rows_of(target, left) == rows_of(source, left)
+            assert target.rows("select count(*) from items where note = 'new'")[0][0] > 3
+            assert target.rows(f"select name from items where id = {END + 1}") == [(None,)]

@@ -12,7 +12,7 @@ import pytest
 
 from slackwater import columns
 from slackwater.pipeline.values import make_decoder
-from slackwater.pipeline.values.debezium import DebeziumDecoder
+from slackwater.pipeline.values.debezium.json import DebeziumJsonDecoder
 from slackwater.runtime.config.value_config import ValueConfig
 from slackwater.runtime.errors import ConfigError
 from slackwater.testing import record, run
@@ -58,15 +58,15 @@ def connect(payload: Any, row: list[Any]) -> bytes:
     return json.dumps({"schema": schema, "payload": payload}, separators=(",", ":")).encode()
 
 
-def decoder(schema: str = ROW, column: str = "value", **settings: Any) -> DebeziumDecoder:
+def decoder(schema: str = ROW, column: str = "value", **settings: Any) -> DebeziumJsonDecoder:
     made = make_decoder(
         ValueConfig("debezium", schema=schema, **settings), timeout_ms=1, start_timeout_ms=1, column=column
     )
-    assert isinstance(made, DebeziumDecoder)
+    assert isinstance(made, DebeziumJsonDecoder)
     return made
 
 
-def decode(made: DebeziumDecoder, *values: Any) -> tuple[list[Any], dict[int, str]]:
+def decode(made: DebeziumJsonDecoder, *values: Any) -> tuple[list[Any], dict[int, str]]:
     texts = [json.dumps(value).encode() if isinstance(value, dict) else value for value in values]
     array, rejected = made.decode(pa.array(texts, pa.binary()))
     array.validate(full=True)

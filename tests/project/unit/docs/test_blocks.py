@@ -115,7 +115,7 @@ def merged(fragment: dict[str, Any]) -> dict[str, Any]:
     group = yaml.safe_load(GROUP)
     spec = group["spec"]
     for key, value in fragment.get("spec", fragment).items():
-        if key in ("sink", "value"):
+        if key in ("sink", "key", "value"):
             spec["pipeline"][key] = value
         elif key == "pipeline":
             spec["pipeline"].update(value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from slackwater.runtime.config.value_config import LATEST
 from slackwater.runtime.errors import ConfigError
@@ -94,11 +94,18 @@ def _make(
     return FollowingDecoder(partial(_of_format, config, registry, column), registry)
 
 
-def _of_format(config: ValueConfig, registry: Registry | None, column: str) -> ValueDecoder:
+def _of_format(
+    config: ValueConfig, registry: Registry | None, column: str, before: Any = None
+) -> ValueDecoder:
+    """``before``: the decoder that this one follows; None: there is none."""
     if config.format == "debezium":
-        from slackwater.pipeline.values.debezium import debezium_decoder
+        if registry is not None:
+            from slackwater.pipeline.values.debezium import avro
 
-        return debezium_decoder(config, column)
+            return avro.avro_decoder(config, registry, column, before)
+        from slackwater.pipeline.values.debezium import json
+
+        return json.json_decoder(config, column)
     if config.format == "json":
         from slackwater.pipeline.values.json import json_decoder
 

@@ -28,9 +28,8 @@ _WRITERS = (
     "cannot be combined with registry, which has the schemas of the values; for what the handler sees, set "
     "readerSchema"
 )
-_NO_REGISTRY = (
-    "is not for debezium, which is read as JSON; remove it, or set format to avro and use a handler"
-)
+_NO_UNIT = "is for changes in JSON, and with registry they are Avro, whose schema says it; remove it"
+_NO_AVRO = "!(self.format in ['avro', 'debezium'])"
 _TWO_SOURCES = "cannot be combined with a schema; remove one of them"
 _NO_SUBJECT = (
     "is missing; name the subject whose schema the handler sees, or set schema, with format avro readerSchema"
@@ -131,10 +130,12 @@ class ValueSchema:
     RULES: ClassVar[list[Rule]] = [
         Rule("!has(self.schema) || !has(self.schemaFile)", _ONE_SCHEMA, ".schemaFile"),
         Rule("has(self.registry) || has(self.schema) || has(self.schemaFile)", _NO_SCHEMA, ".schema"),
-        Rule("self.format != 'avro' || !has(self.registry) || !has(self.schema)", _WRITERS, ".schema"),
-        Rule("self.format != 'debezium' || !has(self.registry)", _NO_REGISTRY, ".registry"),
+        Rule(f"{_NO_AVRO} || !has(self.registry) || !has(self.schema)", _WRITERS, ".schema"),
+        Rule(f"{_NO_AVRO} || !has(self.registry) || !has(self.schemaFile)", _WRITERS, ".schemaFile"),
         Rule(
-            "self.format != 'avro' || !has(self.registry) || !has(self.schemaFile)", _WRITERS, ".schemaFile"
+            "self.format != 'debezium' || !has(self.registry) || !has(self.timestampUnit)",
+            _NO_UNIT,
+            ".timestampUnit",
         ),
         Rule(
             "!has(self.registry) || !has(self.registry.subject) || "
@@ -155,13 +156,14 @@ class ValueSchema:
         fields.text(choices=["json", "avro", "protobuf", "debezium"]),
         "The format of the values. The handler gets the column value as a struct (engine python: a dict). A "
         "record whose value cannot be decoded goes to the dead-letter topic. With debezium values are "
-        "changes of a database's rows, as Debezium's connectors write them in JSON.",
+        "changes of a database's rows, as Debezium's connectors write them in JSON or, with registry, in "
+        "Avro.",
     )
     schema: str | None = _schema(
         "schema",
         "The schema of the values. For json in Spark's notation (carrier STRING, delay DOUBLE NOT NULL), for "
-        "debezium that of the table's rows in the same, for avro an Avro schema, for protobuf a descriptor "
-        "set in base64.",
+        "debezium without registry that of the table's rows in the same, for avro an Avro schema, for "
+        "protobuf a descriptor set in base64.",
     )
     schema_file: str | None = spec(
         "schemaFile",
@@ -222,9 +224,9 @@ def value_faults(value: ValueSchema, registry: _WithSubject | None) -> Iterator[
         if not given:
             yield "schema", _NO_SCHEMA
         return
-    if value.format == "debezium":
-        yield "registry", _NO_REGISTRY
-    if value.format == "avro" and given:
+    if value.format == "debezium" and value.timestamp_unit:
+        yield "timestampUnit", _NO_UNIT
+    if value.format in ("avro", "debezium") and given:
         yield given[0], _WRITERS
     fixed = bool(given or value.reader_schema)
     if fixed and registry.subject:

@@ -42,10 +42,10 @@ class FollowingDecoder:
     one stays until the worker starts again, since the handler may read what is missing.
     """
 
-    def __init__(self, make: Callable[[], Decoder], registry: Registry) -> None:
-        """Raises what ``make`` raises."""
+    def __init__(self, make: Callable[[Decoder | None], Decoder], registry: Registry) -> None:
+        """``make``: gets the present decoder, if there is one. Raises what it raises."""
         self._make, self._registry = make, registry
-        self._decoder = make()
+        self._decoder = make(None)
         self._seen: set[bytes | None] = set()
 
     @property
@@ -66,7 +66,7 @@ class FollowingDecoder:
 
     def _follow(self) -> None:
         try:
-            latest = self._make()
+            latest = self._make(self._decoder)
         except ConfigError as exc:
             if exc.field != "value.registry.subject":
                 raise
