@@ -404,16 +404,25 @@ def test_columns_and_partitions_that_others_change_are_followed(lake: Catalog, m
         lake.sink(partition_by=["carrier"]).marks([A])
 
 
-def test_a_key_that_others_rename_is_named(lake: Catalog) -> None:
-    sink = lake.sink(mode="changes", key=["id"], version="v")
-    columns = {"id": pa.array([1]), "v": pa.array([1])}
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("key", {"mode": "upsert", "key": ["id"]}),
+        ("version", {"mode": "changes", "key": ["other"], "version": "id"}),
+        ("aggregates", {"mode": "merge", "key": ["other"], "aggregates": {"id": "sum"}}),
+    ],
+)
+def test_a_column_of_the_settings_that_others_rename_is_named(
+    lake: Catalog, name: str, settings: dict[str, Any]
+) -> None:
+    sink = lake.sink(**settings)
+    columns = {"id": pa.array([1]), "other": pa.array([1])}
     put(sink, rows([0], **columns), 0)
-    for name, setting in (("v", "version"), ("id", "key")):
-        with lake.other().update_schema() as schema:
-            schema.rename_column(name, f"{name}2")
-        with pytest.raises(ConfigError) as caught:
-            put(sink, rows([1], **columns), 1)
-        assert caught.value.field == f"sink.{setting}"
+    with lake.other().update_schema() as schema:
+        schema.rename_column("id", "number")
+    with pytest.raises(ConfigError, match="names id") as caught:
+        put(sink, rows([1], **columns), 1)
+    assert caught.value.field == f"sink.{name}"
 
 
 def test_a_value_that_does_not_fit_a_column_of_the_batch_before_is_found_when_it_is_staged(

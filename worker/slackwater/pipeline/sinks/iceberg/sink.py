@@ -156,14 +156,15 @@ class IcebergTarget:
 
     def _renamed(self, given: Sequence[str]) -> dict[str, str]:
         """The names that columns of the rows, which have those ``given``, have in the table, where others
-        have renamed them. The position keeps its names. Raises ConfigError for a column by which rows are
-        found."""
+        have renamed them. The position keeps its names. Raises ConfigError for a column that the settings
+        name."""
         renamed = {
             name: to
             for name, to in self.table.renamed.items()
             if name not in PLACE_COLUMNS and to not in given
         }
-        for name, setting in [*((name, "key") for name in self.mode.key), (self.mode.version, "version")]:
+        named = {"key": self.mode.key, "version": [self.mode.version], "aggregates": self.mode.aggregates}
+        for name, setting in ((name, setting) for setting, names in named.items() for name in names):
             if name in renamed:
                 raise ConfigError(
                     f"names {name}, which is {renamed[name]} in the table {self.place.address} now: give it "

@@ -54,6 +54,11 @@ select i.indisunique and i.indimmediate and i.indisvalid and i.indpred is null a
 from pg_index i where i.indrelid = %s and (i.indisunique or i.indisexclusion)
 """
 
+_SIZE = """
+select greatest(pg_table_size(oid), (select sum(pg_table_size(relid))::bigint from pg_partition_tree(oid)))
+from (select {}::regclass oid) t
+"""
+
 
 @dataclass(frozen=True)
 class TableName:
@@ -257,7 +262,7 @@ def alter(cursor: psycopg.Cursor[Any], name: TableName, fitted: Fitted) -> None:
     }
     rewriting = [column for column in fitted.widened if not fitted.types[column].startswith("numeric")]
     if rewriting:
-        row = cursor.execute(sql.SQL("select pg_table_size({})").format(name.sql.as_string())).fetchone()
+        row = cursor.execute(sql.SQL(_SIZE).format(name.sql.as_string())).fetchone()
         if row and row[0] > MOST_REWRITTEN_BYTES:
             column = rewriting[0]
             raise RecordsError(

@@ -1,0 +1,122 @@
+"""Runs the ways one after the other and prints a row for each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.changes.load import SCHEMA, fill, result
+from benchmarks.changes.tables import Target, target
+from benchmarks.pipeline.ours import ROOT, config, worker
+from benchmarks.pipeline.processes import Watch
+from tests.support.kafka import LONG_LIVED, KafkaCluster
+
+OURS = ("delta", "iceberg", "postgres")
+STREAMING = ("streaming", "streaming-dv")
+HEAD = (
+    f"{'':<14}{'changes/s':>10} {'CPU s/100k':>11} {'RSS MB':>7} {'batches':>8} {'ms p50':>7} {'ms max':>7}"
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One way. ``batches``: the times of all but the first, in ms."""
+
+    changes: int
+    seconds: float
+    cpu_s: float
+    most_mb: float
+    batches: Sequence[float]
+
+    def row(self, name: str) -> str:
+        times = sorted(self.batches)
+        return (
+            f"{name:<14}{self.changes / self.seconds:>10,.0f} {self.cpu_s / self.changes * 1e5:>11.1f} "
+            f"{self.most_mb:>7.0f} {len(times) + 1:>8} {times[len(times) // 2]:>7.0f} {times[-1]:>7.0f}"
+        )
+
+
+def ours(bootstrap: str, total: int, size: int, folder: Path, table: Target) -> Outcome:
+    """A worker that applies the topic's changes to the table."""
+    settings = config(
+        bootstrap, "changes", f"g-{uuid.uuid4().hex[:6]}", folder,
+        engine="arrow",
+        value={"format": "json", "schema": SCHEMA},
+        properties={"max.poll.records": str(size), "auto.offset.reset": "earliest"},
+        sink={**table.sink, "mode": "changes", "key": ["id"], "version": "version"},
+    )  # fmt: skip
+    with worker(settings, folder) as running:
+        batches = running.wait(lambda done: sum(batch.records for batch in done) >= total)
+        time.sleep(0.3)  # the next sample of the CPU time
+        began, ended = batches[0].began, batches[-1].ended
+        cpu_s, most_mb = running.watch.cpu_s(began, ended), running.watch.most_mb
+    times = [(batch.ended - batch.began) * 1000 for batch in batches[1:]]
+    return Outcome(total, ended - began, cpu_s, most_mb, times)
+
+
+def streaming(name: str, bootstrap: str, total: int, size: int, folder: Path, table: Target) -> Outcome:
+    """Structured Streaming, the same."""
+    vectors = "vectors" if name == "streaming-dv" else "none"
+    arguments = [bootstrap, "changes", table.sink["path"], str(size), vectors]
+    with (folder / "streaming.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.changes.streaming", *arguments],
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True,
+        )  # fmt: skip
+        watch = Watch(process.pid)
+        out, _ = process.communicate()
+        watch.stop()
+    if process.returncode:
+        raise RuntimeError(f"Structured Streaming failed:\n{(folder / 'streaming.log').read_text()[-3000:]}")
+    report = json.loads(out.splitlines()[-1])
+    began, ended = report["began"], report["ended"]
+    times = [ms for _, ms in report["batches"][1:]]
+    return Outcome(total, ended - began, watch.cpu_s(began, ended), watch.most_mb, times)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs it with these arguments. Returns the exit code."""
+    names = [*STREAMING, *OURS]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.changes")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the table at first")
+    parser.add_argument("--changes", type=int, default=200_000)
+    parser.add_argument("--batch", type=int, default=20_000, help="the most changes of a batch")
+    parser.add_argument("--only", default=",".join(names), help=f"some of: {', '.join(names)}")
+    parser.add_argument("--latest", action="store_true", help="at the latest 2 %% of the keys")
+    options = parser.parse_args(arguments)
+    chosen = options.only.split(",")
+    if unknown := set(chosen) - set(names):
+        parser.error(f"there is no {min(unknown)}; there are {', '.join(names)}")
+    expected = result(options.rows, options.changes, latest=options.latest)
+    with KafkaCluster(java_options=LONG_LIVED) as cluster:
+        fill(cluster.bootstrap, "changes", options.rows, options.changes, latest=options.latest)
+        print(HEAD, flush=True)
+        for name in chosen:
+            with (
+                tempfile.TemporaryDirectory(prefix="bench-changes-") as scratch,
+                target(name, Path(scratch), options.rows) as table,
+            ):
+                given = cluster.bootstrap, options.changes, options.batch, Path(scratch), table
+                outcome = ours(*given) if name in OURS else streaming(name, *given)
+                if name != "streaming-dv":  # deltalake reads no deletion vectors
+                    _check(table, expected)
+                print(outcome.row(name), flush=True)
+    return 0
+
+
+def _check(table: Target, expected: set[tuple[int, int]]) -> None:
+    """Raises RuntimeError where the table is not what the changes make."""
+    found = table.found()
+    rows = set(zip(found["id"].to_pylist(), found["version"].to_pylist(), strict=True))
+    if rows != expected or found.num_rows != len(expected):
+        raise RuntimeError(
+            f"the table has {found.num_rows} rows in place of {len(expected)}, {len(rows ^ expected)} differ"
+        )
