@@ -108,6 +108,47 @@ def test_json_schema() -> None:
     )
 
 
+def test_json_schemas_are_put_together() -> None:
+    """Objects by allOf, of which one requires what another has, and references to other documents."""
+    address = {
+        "$id": "https://shop/address.json",
+        "type": "object",
+        "properties": {"city": {"$ref": "#/$defs/name"}, "zip": {"$ref": "base.json#/$defs/code"}},
+        "$defs": {"name": {"type": "string"}},
+    }
+    base = {
+        "$id": "https://shop/base.json",
+        "type": "object",
+        "properties": {"id": {"type": "integer"}},
+        "$defs": {"code": {"type": "integer"}},
+    }
+    customer = {
+        "$id": "https://shop/customer.json",
+        "type": "object",
+        "required": ["id"],
+        "allOf": [
+            {"$ref": "base.json"},
+            {"type": "object", "properties": {"home": {"$ref": "address"}, "name": {"type": "string"}}},
+            {"required": ["name"]},
+        ],
+        "properties": {"vip": {"allOf": [{"type": "boolean"}, {"description": "pays more"}]}},
+    }
+    with registry() as server:
+        for name, schema in (("base", base), ("address", address)):
+            references = [] if name == "base" else [{"name": "b", "subject": "base", "version": 1}]
+            server.register(name, json.dumps(schema), "JSON", references)
+        given = [{"name": name, "subject": name, "version": 1} for name in ("base", "address")]
+        server.register("v", json.dumps(customer), "JSON", given)
+        value = ValueConfig("json", registry=RegistryConfig((server.url,), subject="v"))
+        made = make_decoder(value, timeout_ms=1_000, start_timeout_ms=1_000).type
+    home = pa.struct([field("city", pa.string()), field("zip", pa.int64())])
+    names = {"vip": pa.bool_(), "id": pa.int64(), "home": home, "name": pa.string()}
+    assert made == pa.struct([field(name, kind) for name, kind in names.items()])
+    texts = [(name, json.dumps(schema)) for name, schema in (("base", base), ("address", address))]
+    needed = [of.name for of in json_schema.struct_of(json.dumps(customer), texts) if not of.nullable]
+    assert needed == ["id", "name"]
+
+
 def doubling(levels: int) -> str:
     """A schema with 2 ** levels fields."""
     inner = {
@@ -132,7 +173,15 @@ def doubling(levels: int) -> str:
             '{"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "number"}]}}}',
             "a/anyOf: only",
         ),
-        ('{"properties": {"a": {"$ref": "other.json"}}}', "leads out of the document"),
+        ('{"properties": {"a": {"$ref": "other.json"}}}', "a schema that is not registered as one"),
+        ('{"properties": {"a": {"$ref": "#anchor"}}}', "is not supported"),
+        ('{"allOf": [{"type": "string"}, {"properties": {"a": {"type": "string"}}}]}', "only objects with"),
+        (
+            '{"allOf": [{"properties": {"a": {"enum": ["x"]}}}, {"properties": {"a": {"type": "number"}}}]}',
+            "the property a has two types",
+        ),
+        ('{"allOf": [{"description": "nothing"}]}', "at #: has no type"),
+        ('{"allOf": 7}', "at #/allOf: must be an array"),
         ('{"properties": {"a": {"$ref": "#/none"}}}', "leads nowhere"),
         ('{"properties": {"a": {"$ref": "#"}}}', "nested more than 32 deep, or without end"),
         ('{"properties": {"a": {"enum": [1, 2]}}}', "at #/properties/a: has no type"),

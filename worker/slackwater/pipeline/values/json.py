@@ -37,7 +37,7 @@ def json_decoder(config: ValueConfig, registry: Registry | None) -> JsonDecoder:
     assert registry is not None  # the configuration's check
     registered = registry.subject_schema("JSON")
     try:
-        return JsonDecoder(struct_of(registered.text), registry, config.timestamp_unit)
+        return JsonDecoder(struct_of(registered.text, registered.references), registry, config.timestamp_unit)
     except ddl.SchemaTextError as exc:
         raise ConfigError(
             f"{registered.name} cannot be used: {exc}", field="value.registry.subject"
