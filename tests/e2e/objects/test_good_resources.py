@@ -306,7 +306,8 @@ def test_defaults_are_filled_in(control_plane: ControlPlane, home: str) -> None:
     assert spec["kafka"]["security"] == {"protocol": "PLAINTEXT"}
     assert spec["pipeline"]["sink"] == {
         "format": "parquet", "path": "/data/flights", "options": {}, "partitionBy": [], "newColumns": "add",
-        "mode": "append", "key": [], "aggregates": {}, "maxAge": "0s", "targetFileSize": "64Mi",
+        "schemaChanges": [], "mode": "append", "key": [], "aggregates": {}, "maxAge": "0s",
+        "targetFileSize": "64Mi",
     }  # fmt: skip
     assert spec["scaling"]["idleAfter"] == "5m"
     assert (spec["suspend"], spec["deletionPolicy"]) == (False, "Retain")

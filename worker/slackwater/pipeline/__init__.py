@@ -152,7 +152,7 @@ def make_sink(config: WorkerConfig, engine: AnyEngine | None = None) -> Sink:
 def _table(config: WorkerConfig) -> TypedSink:
     """The sink of a format whose tables have a schema."""
     sink = config.sink
-    new_columns = sink.new_columns == "add"
+    new_columns, makes_optional = sink.new_columns == "add", "makeOptional" in sink.schema_changes
     if sink.format == "delta":
         from slackwater.pipeline.sinks.delta.sink import delta_sink
 
@@ -182,6 +182,7 @@ def _table(config: WorkerConfig) -> TypedSink:
             deleted_for_ms=sink.deleted_for_ms,
             partition_by=sink.partition_by,
             new_columns=new_columns,
+            makes_optional=makes_optional,
         )
     if sink.format == "postgres":
         from slackwater.pipeline.sinks.postgres.sink import PostgresSink
@@ -196,6 +197,7 @@ def _table(config: WorkerConfig) -> TypedSink:
             version=sink.version,
             deleted_for_ms=sink.deleted_for_ms,
             new_columns=new_columns,
+            makes_optional=makes_optional,
         )
     from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 

@@ -151,6 +151,10 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**SPARK, "spec/pipeline/sink": {**ORC, "sparkFormat": "csv"}},
     ),
     "spec.pipeline.sink.newColumns": (NONE, {"spec/pipeline/sink/newColumns": "reject"}),
+    "spec.pipeline.sink.schemaChanges": (
+        {"spec/pipeline/sink": {"format": "iceberg", "table": "a.b"}},
+        {"spec/pipeline/sink": {"format": "iceberg", "table": "a.b", "schemaChanges": ["makeOptional"]}},
+    ),
     "spec.pipeline.sink.schema": (NONE, {"spec/pipeline/sink/schema": "carrier STRING"}),
     "spec.pipeline.sink.maxAge": (NONE, {"spec/pipeline/sink/maxAge": "1m"}),
     "spec.pipeline.sink.targetFileSize": (

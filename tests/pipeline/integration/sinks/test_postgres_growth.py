@@ -110,3 +110,26 @@ def test_rows_are_found_by_a_key_that_was_widened(database: PostgresDatabase) ->
     at = put(sink, late.append_column("_op", operations), at)
     put(sink, rows([at, at + 1], id=pa.array([3, 1], pa.int32()), v=pa.array([8, 7], pa.int32())), at)
     assert sorted(database.rows("select id, v from t")) == [(1, 2**40), (2, 1), (2**40, 5)]
+
+
+@pytest.mark.parametrize("mode", [{}, {"mode": "changes", "key": ["id"]}], ids=["append", "changes"])
+def test_a_required_column_is_made_optional_where_that_is_allowed(
+    database: PostgresDatabase, mode: dict[str, Any]
+) -> None:
+    created(database, "id int primary key, c int not null, d int not null default 7, e text not null")
+    strict, sink = made(database, **mode), made(database, **mode, makes_optional=True)
+    at = put(strict, rows([0], id=pa.array([1]), c=pa.array([1]), e=pa.array(["x"])), 0)
+    if mode:  # a row that deletes has no other columns
+        at = put(sink, rows([at], id=pa.array([1]), _op=pa.array(["delete"])), at)
+        assert required(database) == {"c", "d", "e", "id"}
+    given = rows([at, at + 1], id=pa.array([2, 3]), c=pa.array([None, 1], pa.int32()))
+    with pytest.raises(RecordsError, match="null value in column"):
+        put(strict, given, at)
+    put(sink, given, at)
+    assert required(database) == {"d", "id"}
+    assert (2, None, None) in database.rows("select id, c, e from t")
+
+
+def required(database: PostgresDatabase) -> set[str]:
+    query = "select attname from pg_attribute where attrelid = 't'::regclass and attnum > 0 and attnotnull"
+    return {name for (name,) in database.rows(query)}

@@ -21,6 +21,8 @@ from tests.support.iceberg.catalogs import Catalog, sql_catalog
 from tests.support.sink_growth import GrowthCases, KeyedGrowthCases
 from tests.support.sinks import put, rows
 
+AB = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+
 
 class TestDelta(KeyedGrowthCases):
     widens = False
@@ -72,6 +74,13 @@ class TestIceberg(KeyedGrowthCases):
         }
         assert required == {"n": True, "c.a": True, "c.b": False}
         assert self.values("n") == [1, 2**40]
+        lacking = rows([2, 3], c=pa.array([{"a": None, "b": 1}, None], AB), n=pa.array([None, 1], pa.int64()))
+        with pytest.raises(RecordsError, match="must not be null"):
+            put(sink, lacking, 2)
+        put(self.made(makes_optional=True), lacking, 2)
+        fields = self.lake.other().schema()
+        assert not any(fields.find_field(name).required for name in ("n", "c.a", "c.b"))
+        assert self.values("n") == [1, 2**40, None, 1]
 
 
 class TestParquet(GrowthCases):

@@ -208,6 +208,24 @@ def check_not_null(rows: pa.Table, schema: pa.Schema, rule: str) -> None:
                 raise RecordsError(next(iter(refused.values())), reasons(rows, refused))
 
 
+def lacking_paths(rows: pa.Table, schema: pa.Schema) -> list[str]:
+    """The columns of ``schema`` that must not be null, and the fields within, for which a row has no value,
+    as paths (``s.x``). Columns that ``rows`` lack are not looked at."""
+    paths: set[str] = set()
+    for field in schema:
+        if field.name in rows.column_names:
+            _add_lacking(rows.column(field.name).combine_chunks(), field, field.name, paths)
+    return sorted(paths)
+
+
+def _add_lacking(values: pa.Array, field: pa.Field, path: str, paths: set[str]) -> None:
+    if not field.nullable and values.null_count:
+        paths.add(path)
+    if _forbids_null(field.type):
+        for _, part, inner in _parts_of(values.drop_null(), field.type):
+            _add_lacking(part, inner, f"{path}.{inner.name}", paths)
+
+
 def _lacking(values: pa.Array, field: pa.Field, path: str) -> dict[int, str]:
     """The numbers of the ``values`` that have null where ``field`` forbids it, each with the path of the
     field that does."""

@@ -192,6 +192,15 @@ class SinkConfig:
         default="add",
         only_with=(OnlyWith("format", (*FILES, *TABLES)),),
     )
+    schema_changes: tuple[str, ...] = spec(
+        "schemaChanges",
+        fields.text_list(fields.text(choices=["makeOptional"]), at_most=1),
+        "Changes of the output that only its owner can want. makeOptional: a column, or a field within one, "
+        "that must not be null becomes optional where a row has no value for it. Without it, the record of "
+        "such a row goes to the dead-letter topic.",
+        default=[],
+        only_with=(OnlyWith("format", ("iceberg", "postgres")),),
+    )
     mode: str = spec(
         "mode",
         fields.text(choices=MODES),

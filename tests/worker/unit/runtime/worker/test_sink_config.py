@@ -25,6 +25,7 @@ FIELDS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "sparkFormat": ({"sparkFormat": "orc"}, {"spark"}),
     "partitionBy": ({"partitionBy": ["a"]}, {"parquet", "delta", "iceberg", "spark"}),
     "newColumns": ({"newColumns": "reject"}, WITH_COLUMNS),
+    "schemaChanges": ({"schemaChanges": ["makeOptional"]}, {"iceberg", "postgres"}),
     "schema": ({"schema": "a INT"}, WITH_COLUMNS),
     "mode": ({"mode": "upsert", "key": ["a"]}, {"delta", "iceberg", "postgres"}),
 }

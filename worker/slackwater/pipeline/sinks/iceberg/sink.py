@@ -38,7 +38,7 @@ from slackwater.pipeline.sinks.modes import (
     reduced_rows,
     typed_rows,
 )
-from slackwater.pipeline.sinks.table_schema import check_case, check_not_null, fit
+from slackwater.pipeline.sinks.table_schema import check_case, check_not_null, fit, lacking_paths
 from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.errors import ConfigError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
@@ -69,6 +69,7 @@ def iceberg_sink(
     deleted_for_ms: int = 0,
     partition_by: Sequence[str] = (),
     new_columns: bool = True,
+    makes_optional: bool = False,
 ) -> TableSink:
     """Writes to an Iceberg table, which the first batch creates.
 
@@ -84,6 +85,7 @@ def iceberg_sink(
         deleted_for_ms: with ``version``, how long the versions of deleted keys are remembered; 0: not at all.
         partition_by: columns, and transforms such as ``day(ts)``; empty: those that the table has, or none.
         new_columns: whether columns that the table lacks are added to it.
+        makes_optional: whether what is required in it becomes optional where a row has no value for it.
 
     Raises ConfigError for a name or an option that cannot be used, and where pyiceberg is not installed.
     """
@@ -92,7 +94,10 @@ def iceberg_sink(
     by, catalog = partitions.parsed(partition_by), IcebergCatalog(table, options or {})
     chosen = WriteMode.of(mode, key, aggregates, version, deleted_for_ms)
     chosen.refuse_counts_of_places()
-    return TableSink(group_id, IcebergTarget(group_id, catalog, chosen, by, new_columns=new_columns))
+    target = IcebergTarget(
+        group_id, catalog, chosen, by, new_columns=new_columns, makes_optional=makes_optional
+    )
+    return TableSink(group_id, target)
 
 
 class IcebergTarget:
@@ -109,9 +114,10 @@ class IcebergTarget:
         by: list[partitions.By],
         *,
         new_columns: bool,
+        makes_optional: bool,
     ) -> None:
         self._group_id, self.place, self.by, self._new_columns = group_id, catalog, by, new_columns
-        self.table = MarkedIcebergTable(catalog)
+        self.table, self._makes_optional = MarkedIcebergTable(catalog), makes_optional
         self.growth = Growth() if new_columns and not mode.adds_up else None
         self.mode, self.tries, self.longest_wait_s = mode, _TRIES, _LONGEST_WAIT_S
         kept_ms = mode.deleted_for_ms
@@ -144,9 +150,11 @@ class IcebergTarget:
         check_key_types(rows.schema, self.mode.key)
         changes.check_version_type(rows.schema, self.mode.version)
         if self.table.exists:
-            check_not_null(
-                self.mode.added(rows), self.table.existing.schema().as_arrow(), "required in the table"
-            )
+            added, required = self.mode.added(rows), self.table.existing.schema().as_arrow()
+            if self._makes_optional:
+                self.table.made_optional = lacking_paths(added, required)
+            else:
+                check_not_null(added, required, "required in the table")
         if kept is None and rows.num_rows:
             partitions.spec_of(iceberg_schema(rows.schema), by)
         if self.table.exists and staged.prepared != self.table.version:

@@ -89,6 +89,8 @@ class MarkedIcebergTable:
         self._catalog = catalog
         self._table: Table | None = None
         self.marks: Mapping[str, Mapping[MarkKey, int]] = {}
+        self.made_optional: Sequence[str] = ()
+        """The columns, and fields within, that are made optional by the next commit of rows."""
         self._renamed: tuple[object, Mapping[str, str]] = None, {}
         """Of which schema, and :attr:`renamed`."""
         self._refused: list[Any] = []
@@ -312,14 +314,14 @@ class MarkedIcebergTable:
 
     def _grow(self, change: Transaction, schema: pa.Schema) -> None:
         """Gives the table what it lacks for fitted rows with ``schema``: columns, fields and wider types.
-        What is required stays so."""
+        What is required stays so, but for what is :attr:`made_optional`."""
         import pyarrow as pa
 
         kept = {field.name: field.type for field in self.schema or ()}
         wider = [
             field for field in schema if field.name not in kept or not takes(kept[field.name], field.type)
         ]
-        if not wider:
+        if not wider and not self.made_optional:
             return
         exact = {field.name: field for field in self.existing.schema().as_arrow()}
         made = [
@@ -329,7 +331,10 @@ class MarkedIcebergTable:
             for field in wider
         ]
         with change.update_schema() as update:
-            update.union_by_name(pa.schema(made))
+            if made:
+                update.union_by_name(pa.schema(made))
+            for path in self.made_optional:
+                update.make_column_optional(path)
 
     def _snapshot(self, change: Transaction, commit: str) -> UpdateSnapshot:
         return change.update_snapshot(snapshot_properties={COMMIT: commit})

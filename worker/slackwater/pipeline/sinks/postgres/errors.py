@@ -18,9 +18,10 @@ exceptions and assertions of triggers."""
 _OF_RECORDS_TOO = {"42701", "54000", "54011"}
 """A column with the name of a system column; a value that is too long for its row or index; too many
 columns."""
-CANNOT_WIDEN = {"0A000", "42P16", "42809", "42501"}
-"""With which PostgreSQL refuses to change a column's type: a view, a rule, a trigger, a policy or a generated
-column uses it; the table is partitioned by it, or inherits it; it is no table; it belongs to another user."""
+CANNOT_ALTER = {"0A000", "42P16", "42809", "42501"}
+"""With which PostgreSQL refuses to change a column that is there: a view, a rule, a trigger, a policy or a
+generated column uses it; the table is partitioned by it, or inherits it, or has it in its primary key; it is
+no table; it belongs to another user."""
 _OWN = re.compile(r"(?!72|XX)[6-9I-Z]")
 """How the classes begin that the SQL standard leaves to users: a trigger may raise them (RAISE ... USING
 ERRCODE). Two of them are PostgreSQL's: snapshot failure and internal error."""

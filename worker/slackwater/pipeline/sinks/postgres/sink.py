@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.growth import Growth
-from slackwater.pipeline.sinks.changes import OP, check_version_type
+from slackwater.pipeline.sinks.changes import OP, check_version_type, upserts
 from slackwater.pipeline.sinks.marks import GroupMarks, MarkKey, lowered
 from slackwater.pipeline.sinks.modes import WriteMode
 from slackwater.pipeline.sinks.postgres.connection import Database
@@ -63,6 +63,8 @@ class PostgresSink:
         version: for changes, the column that says which of two rows is newer; empty: the later one.
         deleted_for_ms: with ``version``, how long the versions of deleted keys are remembered; 0: not at all.
         new_columns: whether columns that the table lacks are added to it.
+        makes_optional: whether a column that must not be null becomes optional where a row has no value for
+            it.
 
     Raises ConfigError for a name or an option that cannot be used, and where psycopg is not installed.
     """
@@ -79,10 +81,11 @@ class PostgresSink:
         version: str = "",
         deleted_for_ms: int = 0,
         new_columns: bool = True,
+        makes_optional: bool = False,
     ) -> None:
         self._name = TableName.of(table)
         self._mode = WriteMode.of(mode, key, aggregates, version, deleted_for_ms)
-        self._new_columns = new_columns
+        self._new_columns, self._makes_optional = new_columns, makes_optional
         self.growth = Growth(dates=True) if new_columns and not self._mode.adds_up else None
         self._group = GroupMarks(group_id, str(self._name), "sink.table")
         self._marks = Marks(self._name, group_id)
@@ -138,7 +141,7 @@ class PostgresSink:
         batch = self._fitted(staged)
         self._create_own(cursor)
         self._marks.claim(cursor, staged.ranges, uuid.uuid4().hex)
-        if batch.changed:
+        if batch.changes:
             self._writer.change(cursor, batch, exists=self._target is not None)
         if refused := self._writer.refused(cursor, batch):
             # Rows that are added up are of several records each.
@@ -153,7 +156,7 @@ class PostgresSink:
         what, by = f"write to {self._name}", uuid.uuid4().hex
         for _ in range(_TRIES):
             batch = self._fitted(staged)
-            lacks = not (self._has_marks and self._has_deleted) or bool(batch.changed)
+            lacks = not (self._has_marks and self._has_deleted) or batch.changes
             try:
                 if lacks:
                     self._database.run(what, partial(self._change, batch=batch))
@@ -189,11 +192,10 @@ class PostgresSink:
         return True
 
     def _change(self, cursor: psycopg.Cursor[Any], batch: Fitted) -> bool:
-        """Creates the tables, or adds and widens columns, unless another process has changed the table
-        meanwhile."""
+        """Creates the tables, or changes columns, unless another process has changed the table meanwhile."""
         cursor.execute(_LOCK, (f"slackwater {self._name.schema}",))
         self._create_own(cursor)
-        if batch.changed and Target.read(cursor, self._name) == self._target:
+        if batch.changes and Target.read(cursor, self._name) == self._target:
             self._writer.change(cursor, batch, exists=self._target is not None)
         return True
 
@@ -321,6 +323,9 @@ class PostgresSink:
             growth=self.growth,
             whole=self._mode.replaces,
         )
+        if self._makes_optional and self._target is not None:
+            added = batch.rows if deletes is None else upserts(batch.rows.append_column(OP, deletes))
+            batch = replace(batch, made_optional=tuple(self._target.lacking(added)))
         if deletes is None:
             return batch
         check_version_type(batch.rows.schema, self._mode.version)

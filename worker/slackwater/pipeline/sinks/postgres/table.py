@@ -37,7 +37,7 @@ _COLUMNS = """
 select a.attname, format_type(a.atttypid, a.atttypmod), coalesce(e.typname, b.typname),
     case when t.typtype = 'd' then t.typtypmod else a.atttypmod end,
     e.oid is not null, a.atthasdef and a.attgenerated = '' or a.attidentity <> '',
-    a.attgenerated <> '' or a.attidentity = 'a', t.typtype = 'd'
+    a.attgenerated <> '' or a.attidentity = 'a', t.typtype = 'd', a.attnotnull
 from pg_attribute a
 join pg_type t on t.oid = a.atttypid
 join pg_type b on b.oid = case when t.typtype = 'd' then t.typbasetype else t.oid end
@@ -122,17 +122,19 @@ def name_problem(name: str) -> str:
 @dataclass(frozen=True)
 class Fitted:
     """Rows as they are to be written. ``types``: the SQL type of each of their columns. ``added``: those of
-    them that the table lacks. ``widened``: those whose type in the table is too narrow."""
+    them that the table lacks. ``widened``: those whose type in the table is too narrow. ``made_optional``:
+    columns of the table that must not be null, and for which a row has no value."""
 
     rows: pa.Table
     types: dict[str, str]
     added: tuple[str, ...] = ()
     widened: tuple[str, ...] = ()
+    made_optional: tuple[str, ...] = ()
 
     @property
-    def changed(self) -> tuple[str, ...]:
-        """The columns for which the table is to be changed."""
-        return self.added + self.widened
+    def changes(self) -> bool:
+        """Whether the table is to be changed."""
+        return bool(self.added or self.widened or self.made_optional)
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,19 @@ class Target:
     columns: tuple[Column, ...]
     takes_copy: bool
     keys: frozenset[frozenset[str]]
+
+    def lacking(self, rows: pa.Table) -> list[str]:
+        """The columns that must not be null, and that neither PostgreSQL fills nor all ``rows`` do."""
+        if not rows.num_rows:
+            return []
+        names = set(rows.column_names)
+        return [
+            column.name
+            for column in self.columns
+            if column.is_required
+            and not column.is_computed
+            and (rows.column(column.name).null_count if column.name in names else not column.is_filled)
+        ]
 
     @classmethod
     def read(cls, cursor: psycopg.Cursor[Any], name: TableName) -> Target | None:
@@ -247,8 +262,8 @@ def create(cursor: psycopg.Cursor[Any], name: TableName, types: dict[str, str], 
 
 
 def alter(cursor: psycopg.Cursor[Any], name: TableName, fitted: Fitted) -> None:
-    """Adds columns, without values, and widens others. Raises RecordsError for a table that is too large to
-    be written anew."""
+    """Adds columns, without values, widens others, and makes some optional. Raises RecordsError for a table
+    that is too large to be written anew."""
     from psycopg import sql
 
     made = {
@@ -258,7 +273,7 @@ def alter(cursor: psycopg.Cursor[Any], name: TableName, fitted: Fitted) -> None:
             sql.SQL("" if column in fitted.added else "type "),
             sql.SQL(fitted.types[column]),
         )
-        for column in fitted.changed
+        for column in fitted.added + fitted.widened
     }
     rewriting = [column for column in fitted.widened if not fitted.types[column].startswith("numeric")]
     if rewriting:
@@ -270,7 +285,13 @@ def alter(cursor: psycopg.Cursor[Any], name: TableName, fitted: Fitted) -> None:
                 f"PostgreSQL would write the table anew for it ({row[0] >> 20} MiB) while others wait: when "
                 f"it suits, run alter table {name} {made[column].as_string()}"
             )
-    cursor.execute(sql.SQL("alter table {} {}").format(name.sql, sql.SQL(", ").join(made.values())))
+    optional = [
+        sql.SQL("alter column {} drop not null").format(sql.Identifier(column))
+        for column in fitted.made_optional
+    ]
+    cursor.execute(
+        sql.SQL("alter table {} {}").format(name.sql, sql.SQL(", ").join([*made.values(), *optional]))
+    )
 
 
 def identifiers(names: Sequence[str]) -> sql.Composed:

@@ -126,7 +126,7 @@ class Column:
     ``type``: as SQL has it. ``base``: the name of its type in ``pg_type``, without domain; of an array that
     of its elements. ``modifier``: ``atttypmod``. ``is_array``; ``is_filled``: it has a default or is an
     identity, so that PostgreSQL fills it where rows have no such column. ``is_computed``: rows must not have
-    it. ``is_domain``: its type is one, with rules of its own.
+    it. ``is_domain``: its type is one, with rules of its own. ``is_required``: it must not be null.
     """
 
     name: str
@@ -137,6 +137,7 @@ class Column:
     is_filled: bool
     is_computed: bool
     is_domain: bool
+    is_required: bool
 
     @property
     def is_json(self) -> bool:

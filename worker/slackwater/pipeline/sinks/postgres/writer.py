@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slackwater.pipeline.sinks.changes import OP, upserts
 from slackwater.pipeline.sinks.modes import WriteMode
 from slackwater.pipeline.sinks.postgres.deleted import KEY, VERSION, PostgresDeletedKeys
-from slackwater.pipeline.sinks.postgres.errors import CANNOT_WIDEN, is_of_records, records_error
+from slackwater.pipeline.sinks.postgres.errors import CANNOT_ALTER, is_of_records, records_error
 from slackwater.pipeline.sinks.postgres.modes import ORDER, statements
 from slackwater.pipeline.sinks.postgres.table import Fitted, TableName, alter, create, identifiers
 from slackwater.runtime.errors import RecordsError
@@ -32,8 +32,8 @@ class TableWriter:
         self._name, self._mode, self._deleted = name, mode, deleted
 
     def change(self, cursor: psycopg.Cursor[Any], fitted: Fitted, *, exists: bool) -> None:
-        """Creates the table, or adds columns and widens others."""
-        with self._records_at_fault(CANNOT_WIDEN if fitted.widened else ()):
+        """Creates the table, or changes its columns."""
+        with self._records_at_fault(CANNOT_ALTER if fitted.widened or fitted.made_optional else ()):
             if exists:
                 alter(cursor, self._name, fitted)
             else:
