@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -15,8 +12,8 @@ from pathlib import Path
 
 from benchmarks.changes.load import SCHEMA, fill, result
 from benchmarks.changes.tables import Target, target
-from benchmarks.pipeline.ours import ROOT, config, worker
-from benchmarks.pipeline.processes import Watch
+from benchmarks.pipeline.ours import config, worker
+from benchmarks.pipeline.processes import report_of
 from tests.support.kafka import LONG_LIVED, KafkaCluster
 
 OURS = ("delta", "iceberg", "postgres")
@@ -66,17 +63,7 @@ def streaming(name: str, bootstrap: str, total: int, size: int, folder: Path, ta
     """Structured Streaming, the same."""
     vectors = "vectors" if name == "streaming-dv" else "none"
     arguments = [bootstrap, "changes", table.sink["path"], str(size), vectors]
-    with (folder / "streaming.log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.changes.streaming", *arguments],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True,
-        )  # fmt: skip
-        watch = Watch(process.pid)
-        out, _ = process.communicate()
-        watch.stop()
-    if process.returncode:
-        raise RuntimeError(f"Structured Streaming failed:\n{(folder / 'streaming.log').read_text()[-3000:]}")
-    report = json.loads(out.splitlines()[-1])
+    report, watch = report_of("benchmarks.changes.streaming", arguments, folder)
     began, ended = report["began"], report["ended"]
     times = [ms for _, ms in report["batches"][1:]]
     return Outcome(total, ended - began, watch.cpu_s(began, ended), watch.most_mb, times)

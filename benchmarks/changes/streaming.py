@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.changes.load import COLUMNS, SCHEMA
+from benchmarks.pipeline.streaming import batches_of
 from tests.support.spark import delta_conf, kafka_source_jars
 
 if TYPE_CHECKING:
@@ -85,13 +86,7 @@ def query(bootstrap: str, topic: str, path: str, per_trigger: int, vectors: bool
         .start()
     )
     running.awaitTermination()
-    ended = time.time()
-    batches = [
-        (progress["numInputRows"], progress["durationMs"]["triggerExecution"])
-        for progress in map(dict, running.recentProgress)
-        if progress["numInputRows"]
-    ]
-    return {"began": began, "ended": ended, "batches": batches}
+    return {"began": began, "ended": time.time(), "batches": batches_of(running)}
 
 
 if __name__ == "__main__":

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from bisect import bisect_right
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
+from typing import Any
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -42,6 +47,23 @@ class Watch:
             processes = tree(self._pid)
             self._samples.append((time.time(), sum(cpu for cpu, _ in processes)))
             self.most_mb = max(self.most_mb, sum(mb for _, mb in processes))
+
+
+def report_of(module: str, arguments: Sequence[str], folder: Path) -> tuple[dict[str, Any], Watch]:
+    """Runs ``module`` in a process of its own. Returns the JSON of its last line, and what was sampled.
+    Raises RuntimeError with what it has logged, which is in ``folder``."""
+    log_file = folder / "process.log"
+    with log_file.open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=log, text=True,
+        )  # fmt: skip
+        watch = Watch(process.pid)
+        out, _ = process.communicate()
+        watch.stop()
+    if process.returncode:
+        raise RuntimeError(f"{module} failed:\n{log_file.read_text()[-3000:]}")
+    return json.loads(out.splitlines()[-1]), watch
 
 
 def tree(pid: int) -> list[tuple[float, float]]:

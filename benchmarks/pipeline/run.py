@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -20,8 +17,8 @@ import pyarrow.dataset as ds
 
 from benchmarks.pipeline.handlers import COLUMNS
 from benchmarks.pipeline.load import create, fill, values
-from benchmarks.pipeline.ours import ROOT, Batch, config, worker
-from benchmarks.pipeline.processes import Watch
+from benchmarks.pipeline.ours import Batch, config, worker
+from benchmarks.pipeline.processes import report_of
 from slackwater.kafka import KafkaProducer
 from tests.support.kafka import LONG_LIVED, KafkaCluster
 
@@ -118,17 +115,8 @@ def _check(folder: Path, total: int) -> None:
 
 def streaming_bulk(bootstrap: str, topic: str, total: int, folder: Path, per_trigger: int = 0) -> Outcome:
     """Structured Streaming reads the whole topic."""
-    command = [sys.executable, "-m", "benchmarks.pipeline.streaming", bootstrap, topic, str(folder)]
-    with (folder / "streaming.log").open("w") as log:
-        process = subprocess.Popen(
-            [*command, str(per_trigger)], cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True
-        )
-        watch = Watch(process.pid)
-        out, _ = process.communicate()
-        watch.stop()
-    if process.returncode:
-        raise RuntimeError(f"Structured Streaming failed:\n{(folder / 'streaming.log').read_text()[-3000:]}")
-    report = json.loads(out.splitlines()[-1])
+    arguments = [bootstrap, topic, str(folder), str(per_trigger)]
+    report, watch = report_of("benchmarks.pipeline.streaming", arguments, folder)
     _check(folder, total)
     seconds, cpu_s = report["ended"] - report["began"], watch.cpu_s(report["began"], report["ended"])
     return Outcome(total, seconds, cpu_s, watch.most_mb, report["batches"], {})

@@ -18,6 +18,7 @@ from tests.support.spark import kafka_source_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def session() -> SparkSession:
@@ -55,13 +56,16 @@ def query(bootstrap: str, topic: str, folder: Path, per_trigger: int) -> dict[st
     began = time.time()
     running = writer.start(str(folder / "out"), checkpointLocation=str(folder / "checkpoint"))
     running.awaitTermination()
-    ended = time.time()
-    batches = [
+    return {"began": began, "ended": time.time(), "batches": batches_of(running)}
+
+
+def batches_of(running: StreamingQuery) -> list[tuple[int, float]]:
+    """Rows and ms of each batch that had some."""
+    return [
         (progress["numInputRows"], progress["durationMs"]["triggerExecution"])
         for progress in map(dict, running.recentProgress)
         if progress["numInputRows"]
     ]
-    return {"began": began, "ended": ended, "batches": batches}
 
 
 if __name__ == "__main__":

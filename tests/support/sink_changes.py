@@ -6,7 +6,7 @@ import datetime
 import decimal
 import random
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pytest
 from slackwater.pipeline.sinks import deleted_keys
 from slackwater.runtime.errors import HandlerError, RecordsError
 from slackwater.runtime.interfaces import Range, Sink
-from tests.support.sinks import OLD, A, B, marks, put, rows
+from tests.support.sinks import OLD, A, B, TableCases, marks, put, rows
 
 HOUR_MS = 3_600_000
 REMEMBERS: dict[str, Any] = {"version": "version", "deleted_for_ms": HOUR_MS}
@@ -38,16 +38,8 @@ def changes(*given: tuple[Any, ...], start: int = 0, partition: int = 0) -> pa.T
     return rows(range(start, start + len(given)), partition, **columns)
 
 
-class ChangesCases(ABC):
+class ChangesCases(TableCases):
     """To be subclassed for a sink."""
-
-    @pytest.fixture(autouse=True)
-    def use(self, request: pytest.FixtureRequest) -> None:
-        """Prepares an empty place for a table."""
-        self.prepare(request)
-
-    @abstractmethod
-    def prepare(self, request: pytest.FixtureRequest) -> None: ...
 
     @abstractmethod
     def made(self, **settings: Any) -> Sink:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 
 from slackwater.runtime.errors import RecordsError
 from slackwater.runtime.interfaces import Range, Sink
-from tests.support.sinks import OLD, A, B, put, rows
+from tests.support.sinks import OLD, A, B, TableCases, put, rows
 
 A_STRUCT, AB_STRUCT = (
     pa.struct([("a", pa.int32())]),
@@ -51,18 +51,10 @@ WIDER: dict[str, tuple[pa.DataType, Any, pa.DataType, Any, str]] = {
 """A column's type and value, the type and value of later rows, and the column's type then."""
 
 
-class GrowthCases(ABC):
+class GrowthCases(TableCases):
     """To be subclassed for a sink. ``widens``: whether its format has wider types for columns."""
 
     widens = True
-
-    @pytest.fixture(autouse=True)
-    def use(self, request: pytest.FixtureRequest) -> None:
-        """Prepares an empty place for a table."""
-        self.prepare(request)
-
-    @abstractmethod
-    def prepare(self, request: pytest.FixtureRequest) -> None: ...
 
     @abstractmethod
     def made(self, **settings: Any) -> Sink:

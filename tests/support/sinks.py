@@ -7,6 +7,7 @@ import decimal
 import math
 import random
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -34,6 +35,18 @@ MODES: dict[str, dict[str, Any]] = {
     },
 }
 """Modes of sinks that have them, each with its settings."""
+
+
+class TableCases(ABC):
+    """Tests of a sink, each with a table of its own."""
+
+    @pytest.fixture(autouse=True)
+    def use(self, request: pytest.FixtureRequest) -> None:
+        """Prepares an empty place for a table."""
+        self.prepare(request)
+
+    @abstractmethod
+    def prepare(self, request: pytest.FixtureRequest) -> None: ...
 
 
 def rows(offsets: Sequence[int], partition: int = 0, **columns: Any) -> pa.Table:
