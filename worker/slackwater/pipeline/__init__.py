@@ -142,11 +142,13 @@ def make_sink(config: WorkerConfig, engine: AnyEngine | None = None) -> Sink:
 
         return spark_sink(config, partial(_session_of, engine))
     table = _table(config)
-    if not config.sink.schema:
+    if not sink.schema:
         return table
     from slackwater.pipeline.sinks.declared_schema import DeclaredSchemaSink
+    from slackwater.pipeline.sinks.modes import WriteMode
 
-    return DeclaredSchemaSink(table, config.sink.schema, new_columns=config.sink.new_columns == "add")
+    mode = WriteMode.of(sink.mode, sink.key, sink.aggregates, sink.version, sink.deleted_for_ms)
+    return DeclaredSchemaSink(table, sink.schema, new_columns=sink.new_columns == "add", mode=mode)
 
 
 def _table(config: WorkerConfig) -> TypedSink:

@@ -56,6 +56,14 @@ def marked(rows: pa.Table, key: Sequence[str], version: str) -> pa.Table:
     return rows.append_column(OP, deletes)
 
 
+def told(rows: pa.Table) -> pa.Table:
+    """The rows of :func:`marked` with the operations as a handler gives them."""
+    import pyarrow.compute as pc
+
+    operations = pc.if_else(rows.column(OP), DELETE, UPSERT)
+    return rows.set_column(rows.column_names.index(OP), OP, operations)
+
+
 def beside(rows: pa.Table, fit: Callable[[pa.Table], pa.Table]) -> pa.Table:
     """``fit`` of the rows without the column ``_op``, and that column."""
     return fit(rows.drop_columns(OP)).append_column(OP, rows.column(OP))

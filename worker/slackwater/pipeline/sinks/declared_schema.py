@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from slackwater.pipeline.growth import Growth, takes
+from slackwater.pipeline.sinks import changes
+from slackwater.pipeline.sinks.modes import WriteMode, fitted_rows
 from slackwater.pipeline.sinks.table_schema import check_not_null, fit, retyped, without_rules
 from slackwater.runtime.errors import ConfigError, RecordsError
 from slackwater.runtime.interfaces import Range, Sink, Staged
@@ -37,12 +39,13 @@ class DeclaredSchemaSink:
         sink: the table.
         schema: Spark's notation. The place columns are added where it lacks them.
         new_columns: whether rows may have columns that are not declared.
+        mode: what rows do to the table.
 
     Raises ConfigError for a schema that cannot be read; the message says where.
     """
 
-    def __init__(self, sink: TypedSink, schema: str, *, new_columns: bool) -> None:
-        self._sink, self._new_columns = sink, new_columns
+    def __init__(self, sink: TypedSink, schema: str, *, new_columns: bool, mode: WriteMode) -> None:
+        self._sink, self._new_columns, self._mode = sink, new_columns, mode
         self._declared = declared_columns(schema)
         self._checked = False
 
@@ -54,9 +57,15 @@ class DeclaredSchemaSink:
     def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> Staged:
         """Stages the rows with the declared columns; those that they lack are null. Raises RecordsError."""
         columns = without_rules(self._declared)
-        fitted = fit(rows, columns, new_columns=self._new_columns, declared=True)
-        check_not_null(fitted, self._declared, "NOT NULL in sink.schema")
-        return self._sink.stage(fitted, ranges)
+
+        def to_declared(given: pa.Table) -> pa.Table:
+            return fit(given, columns, new_columns=self._new_columns, declared=True)
+
+        if self._mode.deletes:
+            rows = changes.marked(rows, self._mode.key, self._mode.version)
+        fitted = fitted_rows(self._mode, rows, to_declared)
+        check_not_null(self._mode.added(fitted), self._declared, "NOT NULL in sink.schema")
+        return self._sink.stage(changes.told(fitted) if self._mode.deletes else fitted, ranges)
 
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         """As the sink's."""

@@ -278,10 +278,9 @@ class SinkConfig:
         "first batch on; topic, partition and offset are added if they are missing. Columns that the rows "
         "lack are null; a record whose value does not fit goes to the dead-letter topic. newColumns applies "
         "to other columns. A table that has another type for a column fails the preflight. Without it, the "
-        "first rows make the columns. Not for modes changes and merge, and not for formats custom, kafka and "
-        "spark.",
+        "first rows make the columns. Not for mode merge, and not for formats custom, kafka and spark.",
         absent="",
-        only_with=(OnlyWith("format", (*FILES, *TABLES)), OnlyWith("mode", ("append", "upsert"))),
+        only_with=(OnlyWith("format", (*FILES, *TABLES)), OnlyWith("mode", ("append", "upsert", "changes"))),
     )
     max_age_ms: int = spec(
         "maxAge",
