@@ -56,8 +56,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for missing in needed & parts.MISSING.keys():
             item.add_marker(pytest.mark.skip(parts.MISSING[missing]))
         for mark in item.iter_markers("not_on"):
-            if parts.broker_of(item) == mark.args[0]:
-                item.add_marker(pytest.mark.skip(mark.args[1]))
+            if parts.broker_of(item) in mark.args:
+                item.add_marker(pytest.mark.skip(mark.kwargs["why"]))
         if needed - parts.OF_PYTHON:
             item.add_marker("verify")
         if item.get_closest_marker("xdist_group") is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 GROUP_CONFIG = {
     "group.initial.rebalance.delay.ms": "150",
     "group.consumer.assignment.interval.ms": "100",
@@ -16,3 +18,5 @@ BROKERS = {
     "devbroker": "devbroker",
 }
 """The name of a broker in a test's id -> its fixture in tests/conftest.py."""
+CONSUMER_PROTOCOL = pytest.mark.not_on("kafka-3.9", "kafka-2.8", why="it came with Kafka 4.0")
+"""The mark of a test that needs it."""

@@ -33,6 +33,7 @@ from slackwater.kafka.producer import KafkaProducer
 from slackwater.kafka.structs import TopicPartition
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.kafka.brokers import CONSUMER_PROTOCOL
 from tests.support.peers.peer_process import knowing
 from tests.support.waiting import wait_until
 
@@ -128,6 +129,10 @@ def test_the_cluster_is_described(admin: KafkaAdmin, broker: Broker) -> None:
     cluster = admin.describe_cluster()
     assert {f"{b.host}:{b.port}" for b in cluster.brokers} == {broker.bootstrap}
     assert cluster.cluster_id
+
+
+@CONSUMER_PROTOCOL
+def test_features_are_described(admin: KafkaAdmin) -> None:
     assert admin.describe_features()["group.version"] == 1
 
 

@@ -61,8 +61,9 @@ def test_a_recreated_topic_is_read_from_its_beginning(
         assert said.startswith(f"{tp}: the topic was deleted and created again; it was read to offset 50")
 
 
-@pytest.mark.not_on("kafka-3.9", "OffsetCommit v9 names topics, and takes the offset for the new one")
-@pytest.mark.not_on("kafka-2.8", "as 3.9")
+@pytest.mark.not_on(
+    "kafka-3.9", "kafka-2.8", why="OffsetCommit v9 names topics, and takes the offset for the new one"
+)
 def test_an_offset_of_a_deleted_topic_is_not_committed_for_the_new_one(broker: Any) -> None:
     """Else the group's next consumer would pass over as many records of the new topic."""
     topic, group = make_topic(broker.bootstrap, 1, 100), unique("g")

@@ -63,7 +63,7 @@ def test_an_offset_in_an_open_transaction_is_waited_for(kafka: KafkaCluster, com
     reader.close()
 
 
-@pytest.mark.not_on("kafka-2.8", "it holds the refused offset for one of an open transaction")
+@pytest.mark.not_on("kafka-2.8", why="it holds the refused offset for one of an open transaction")
 def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(broker: Any) -> None:
     """The limit counts UTF-16 units: two for a character beyond the Basic Multilingual Plane."""
     topic, group = make_topic(broker.bootstrap, 4), unique("g")

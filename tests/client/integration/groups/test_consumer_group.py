@@ -27,10 +27,11 @@ from tests.client.integration.groups.consumer_harness import (
     unique,
     whole,
 )
+from tests.support.kafka.brokers import CONSUMER_PROTOCOL
 from tests.support.waiting import WAIT_S, wait_until
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=CONSUMER_PROTOCOL)])
 def test_a_member_joins_reads_commits_and_continues(broker: Any, protocol: str) -> None:
     topic, group = make_topic(broker.bootstrap, 3, 300), unique("g")
     made = options(broker.bootstrap, group, group_protocol=protocol)

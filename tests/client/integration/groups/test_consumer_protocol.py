@@ -29,8 +29,11 @@ from tests.client.integration.groups.consumer_harness import (
     unique,
     whole,
 )
+from tests.support.kafka.brokers import CONSUMER_PROTOCOL
 from tests.support.waiting import WAIT_S, wait_until
 from tests.support.wire.rawclient import RawClient, create_topic
+
+pytestmark = CONSUMER_PROTOCOL
 
 
 def options(bootstrap: str, group: str, **more: Any) -> dict[str, Any]:

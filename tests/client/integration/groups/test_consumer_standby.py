@@ -32,6 +32,7 @@ from tests.client.integration.groups.consumer_harness import (
     shared,
     unique,
 )
+from tests.support.kafka.brokers import CONSUMER_PROTOCOL
 from tests.support.waiting import WAIT_S, wait_until
 
 PARTITIONS = 6
@@ -238,7 +239,9 @@ def one_after_the_other(old: Holder, new: Successor, generation: int) -> float:
 # -- the takeover ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("protocol", "count"), [("classic", 5), ("consumer", 3)])
+@pytest.mark.parametrize(
+    ("protocol", "count"), [("classic", 5), pytest.param("consumer", 3, marks=CONSUMER_PROTOCOL)]
+)
 def test_takeovers_in_a_row_under_a_steady_flow(
     broker: Any, record_property: Any, protocol: str, count: int
 ) -> None:

@@ -21,6 +21,7 @@ from slackwater.kafka.records import _parser_py
 from slackwater.kafka.records.compression import CODECS, compress
 from tests.client.integration.groups.consumer_harness import LONGER_THAN_A_TEST_MS
 from tests.support.devbroker import DevBroker
+from tests.support.kafka.brokers import CONSUMER_PROTOCOL
 from tests.support.records.parsing import batch
 from tests.support.waiting import wait_until
 from tests.support.wire.rawclient import RawClient
@@ -228,6 +229,7 @@ def test_the_gate_holds_the_join_until_it_is_opened(site: DeliverySite) -> None:
     assert worker.terminate() == 0
 
 
+@CONSUMER_PROTOCOL
 def test_a_worker_that_is_told_to_leaves_the_group_at_its_end(site: DeliverySite) -> None:
     for path, members in (("/join", ["w-0"]), ("/leave", [])):
         worker = site.worker(groupProtocol="Consumer", properties={})
