@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import pytest
@@ -33,13 +34,28 @@ def test_it_grows_to_what_fits_the_time_at_most_fourfold_a_batch(size: BatchSize
     assert limits[-1] == pytest.approx(100_000, rel=0.01)
 
 
-@pytest.mark.parametrize(("fixed_ms", "per_record_ms"), [(2_500, 0.01), (0, 2), (0, 5_000)])
-def test_time_makes_no_batch_smaller_than_the_first(
-    size: BatchSize, fixed_ms: float, per_record_ms: float
-) -> None:
-    """On a busy machine a batch may take longer than the target whatever its size: a smaller one would not
-    help, and each would be followed by one that is smaller still."""
-    assert settle(size, fixed_ms, per_record_ms) == [FIRST_RECORDS] * 12
+@pytest.mark.parametrize("per_record_ms", [2, 5_000])
+def test_time_makes_no_batch_smaller_than_the_first(size: BatchSize, per_record_ms: float) -> None:
+    """But for one of half the size, after which it is known that smaller ones are shorter."""
+    assert settle(size, 0, per_record_ms) == [FIRST_RECORDS, FIRST_RECORDS // 2, *[FIRST_RECORDS] * 10]
+
+
+def test_a_batch_that_is_long_whatever_its_size_grows(size: BatchSize) -> None:
+    """As where a table's files are written anew with each: a smaller one would be hardly shorter, and each of
+    the records would cost more. They get half of the target on top."""
+    assert settle(size, fixed_ms=2_500, per_record_ms=0.01)[-1] == pytest.approx(50_000, rel=0.01)
+    assert settle(size, fixed_ms=100, per_record_ms=0.01)[-1] == pytest.approx(90_000, rel=0.01)
+    assert settle(size, fixed_ms=2_500, per_record_ms=1)[-1] == FIRST_RECORDS
+
+
+def test_it_stays_near_where_times_vary(size: BatchSize) -> None:
+    rng, records = random.Random(1), 0
+    for number in range(200):
+        of_records_ms = size.records * 0.01
+        assert number < 10 or of_records_ms < 3 * TARGET_MS
+        records += size.records
+        size.committed(size.records, 0, rng.uniform(0.8, 1.25) * (2_500 + of_records_ms))
+    assert 20_000 < records / 200 < 120_000
 
 
 def test_it_falls_again_when_batches_take_longer(size: BatchSize) -> None:
