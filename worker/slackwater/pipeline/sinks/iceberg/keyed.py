@@ -23,10 +23,12 @@ _MOST_LISTED = 200
 
 @dataclass(frozen=True)
 class KeyedFile:
-    """A data file: its columns of the key, and the version, if there is one."""
+    """A data file: its columns of the key, and the version, if there is one; and which of its rows have a key
+    of the batch."""
 
     task: FileScanTask
     columns: pa.Table
+    matches: pa.Array
 
 
 def where(rows: pa.Table, key: Sequence[str]) -> BooleanExpression:
@@ -61,8 +63,9 @@ def files_with(
         typed = columns.cast(
             pa.schema([(name, rows.schema.field(name).type) for name in columns.column_names])
         )
-        if pa.compute.any(has_key(typed, rows, key), min_count=0).as_py():
-            files.append(KeyedFile(task, typed))
+        matches = has_key(typed, rows, key)
+        if pa.compute.any(matches, min_count=0).as_py():
+            files.append(KeyedFile(task, typed, matches))
     return files
 
 
@@ -96,7 +99,9 @@ def without_outdated(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    versioned = [file.columns for file in files if version in file.columns.column_names]
+    versioned = [
+        file.columns.filter(file.matches) for file in files if version in file.columns.column_names
+    ]
     if not version or not versioned:
         return rows
     there = pa.concat_tables(versioned).group_by(list(key)).aggregate([(version, "max")])
@@ -104,5 +109,5 @@ def without_outdated(
     places = pa.array(range(rows.num_rows), pa.int64())
     numbered = rows.select([*key, version]).append_column("slackwater place", places)
     both = numbered.join(greatest, list(key), join_type="left outer").sort_by("slackwater place")
-    is_older = pc.less(both.column(version), both.column("slackwater version"))
-    return rows.filter(pc.invert(pc.fill_null(is_older, False)))
+    is_older = pc.fill_null(pc.less(both.column(version), both.column("slackwater version")), False)
+    return rows.filter(pc.invert(is_older)) if pc.any(is_older).as_py() else rows

@@ -244,10 +244,10 @@ class MarkedIcebergTable:
         if rows.num_rows:
             condition = keyed.where(rows, mode.key)
             with_keys = keyed.files_with(table, rows, mode.key, condition, mode.version)
-            rows = keyed.without_outdated(rows, with_keys, mode.key, mode.version)
+        given, rows = rows, keyed.without_outdated(rows, with_keys, mode.key, mode.version)
         metadata, replaced, new = change.table_metadata, [], []
         for file in with_keys:
-            goes = keyed.has_key(file.columns, rows, mode.key)
+            goes = file.matches if rows is given else keyed.has_key(file.columns, rows, mode.key)
             if not pc.any(goes, min_count=0).as_py():
                 continue
             kept = keyed.read(metadata, table, file.task)
