@@ -99,9 +99,7 @@ def without_outdated(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    versioned = [
-        file.columns.filter(file.matches) for file in files if version in file.columns.column_names
-    ]
+    versioned = [file.columns.filter(file.matches) for file in files if version in file.columns.column_names]
     if not version or not versioned:
         return rows
     there = pa.concat_tables(versioned).group_by(list(key)).aggregate([(version, "max")])
