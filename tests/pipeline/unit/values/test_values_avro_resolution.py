@@ -207,4 +207,4 @@ def test_a_writer_of_the_registry_gets_the_readers_logical_types() -> None:
         ]
         assert decode(decoder, *values) == ([{"a": value}] * 2, {})
         assert decoder._by_id is not None
-        assert decoder._by_id.get(same)[0] == decoder._reader
+        assert decoder._by_id.get(same)[0] == decoder.reader

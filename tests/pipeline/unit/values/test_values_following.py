@@ -18,7 +18,12 @@ from tests.support.registry import RegistryServer, registry
 
 OPTIONAL = {"type": ["null", "string"], "default": None}
 ONE = [{"name": "a", "type": "int"}]
-TWO = [{"name": "a", "type": "long"}, {"name": "b", **OPTIONAL}]
+TWO = [
+    {"name": "a", "type": "long"},
+    {"name": "b", **OPTIONAL},
+    {"name": "c", "type": {"type": "record", "name": "C", "fields": [{"name": "x", "type": "int"}]}},
+]
+"""The second has a field without a default, which is forward compatible alone."""
 
 
 @pytest.fixture
@@ -58,13 +63,19 @@ def test_a_later_schema_with_more_fields_is_taken_when_a_value_names_it(server: 
     asked = len(server.requests)
     assert decoded(decoder, written(first, one, {"a": 2})) == [{"a": 2}]
     assert len(server.requests) == asked, "nothing new is named"
-    later = written(second, two, {"a": 2**40, "b": "x"})
+    later = written(second, two, {"a": 2**40, "b": "x", "c": {"x": 1}})
     assert decoded(decoder, written(first, one, {"a": 3}), later) == [
-        {"a": 3, "b": None},
-        {"a": 2**40, "b": "x"},
+        {"a": 3, "b": None, "c": None},
+        {"a": 2**40, "b": "x", "c": {"x": 1}},
     ]
+    three = avro(*TWO, {"name": "d", "type": "int"})
+    last = written(server.register("s", three), three, {"a": 5, "b": None, "c": {"x": 2}, "d": 7})
+    nothing = {"b": None, "c": None, "d": None}
+    assert decoded(decoder, last, written(first, one, {"a": 6}))[1] == {"a": 6, **nothing}
     for stays in (fixed, numbered):
-        array, _ = decode(stays, "value", pa.array([written(second, two, {"a": 4, "b": "x"})], pa.binary()))
+        array, _ = decode(
+            stays, "value", pa.array([written(second, two, {"a": 4, "b": "x", "c": {"x": 1}})], pa.binary())
+        )
         assert array.type.names == ["a"]
 
 
@@ -98,6 +109,7 @@ def test_json_schemas_are_followed_and_a_registry_that_is_away_is_waited_for(ser
     header = b"\0" + first.to_bytes(4, "big")
     assert decoded(decoder, header + b'{"a": 1}') == [{"a": 1}]
     schema["properties"]["b"] = {"type": "object", "properties": {"c": {"type": "string"}}}
+    schema["required"] = ["b"]
     second = server.register("s", json.dumps(schema), "JSON")
     value = b"\0" + second.to_bytes(4, "big") + b'{"a": 2, "b": {"c": "x"}}'
     server.status = 500
@@ -105,7 +117,11 @@ def test_json_schemas_are_followed_and_a_registry_that_is_away_is_waited_for(ser
         decoded(decoder, value)
     server.status = None
     assert decoded(decoder, header + b'{"a": 1}') == [{"a": 1}]
-    assert decoded(decoder, value) == [{"a": 2, "b": {"c": "x"}}]
+    assert decoded(decoder, value, header + b'{"a": 3}') == [{"a": 2, "b": {"c": "x"}}, {"a": 3, "b": None}]
+    schema["properties"]["d"] = {"type": "string"}
+    third = server.register("s", json.dumps(schema), "JSON").to_bytes(4, "big")
+    last = b"\0" + third + b'{"b": {}, "d": "x"}'
+    assert decoded(decoder, last, header + b'{"a": 3}')[1] == {"a": 3, "b": None, "d": None}
 
 
 def test_a_subject_that_is_gone_leaves_the_schema_as_it_is(server: RegistryServer) -> None:

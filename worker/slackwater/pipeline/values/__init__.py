@@ -109,11 +109,11 @@ def _of_format(
     if config.format == "json":
         from slackwater.pipeline.values.json import json_decoder
 
-        return json_decoder(config, registry)
+        return json_decoder(config, registry, before)
     if config.format == "avro":
         from slackwater.pipeline.values.avro import avro_decoder
 
-        return avro_decoder(config, registry)
+        return avro_decoder(config, registry, before)
     from slackwater.pipeline.values.protobuf import protobuf_decoder
 
     return protobuf_decoder(config, registry)

@@ -30,8 +30,12 @@ _MOST_DIGITS = 76
 _EXACT = decimal.Context(prec=_MOST_DIGITS)
 
 
-def avro_decoder(config: ValueConfig, registry: Registry | None) -> AvroDecoder:
-    """Raises ConfigError that names the field, and what the registry's calls raise."""
+def avro_decoder(
+    config: ValueConfig, registry: Registry | None, before: AvroDecoder | None = None
+) -> AvroDecoder:
+    """``before``: the decoder that this one follows. Fields that it lacks are null in values of earlier
+    schemas, also where the schema has no default. Raises ConfigError that names the field, and what the
+    registry's calls raise."""
     if problem := extras.AVRO.problem("avro"):
         raise ConfigError(problem, field="value.format")
     written = None
@@ -43,6 +47,8 @@ def avro_decoder(config: ValueConfig, registry: Registry | None) -> AvroDecoder:
         registered = registry.subject_schema("AVRO")
         field = "value.registry.subject"
         reader = _parsed(registered.text, field, registered.references)
+        if before is not None:
+            _make_added_optional(reader, before.reader)
     else:
         reader, field = written, "value.schema"
     try:
@@ -68,7 +74,7 @@ class AvroDecoder:
         """Raises :class:`SchemaTextError` for a reader's schema that makes no columns."""
         from fastavro import schemaless_reader
 
-        self._read, self._reader, self._registry = schemaless_reader, reader, registry
+        self._read, self.reader, self._registry = schemaless_reader, reader, registry
         self.type, self._convert = avro_schema.arrow_type(reader)
         if written is not reader:
             convert_defaults(reader)
@@ -98,7 +104,7 @@ class AvroDecoder:
         stream = io.BytesIO(value)
         stream.seek(start)
         try:
-            made = self._read(stream, written, self._reader)
+            made = self._read(stream, written, self.reader)
             if stream.tell() == len(value):
                 return self._convert(made) if self._convert is not None else made
             problem = f"{len(value) - stream.tell()} bytes follow the record"
@@ -115,12 +121,26 @@ class AvroDecoder:
 
     def _as_read(self, written: Any) -> Any:
         """A writer's schema with the logical types by which its values are read."""
-        return _with_limited_decimals(with_logical_types(written, self._reader))
+        return _with_limited_decimals(with_logical_types(written, self.reader))
 
     def close(self) -> None:
         """Closes the connections to the registry."""
         if self._registry is not None:
             self._registry.close()
+
+
+def _make_added_optional(reader: Any, before: Any) -> None:
+    """Lets the fields that records of ``before`` lack, or have a default for, be null in other values."""
+    earlier = avro_schema.names_of(before)
+    for name, schema in avro_schema.names_of(reader).items():
+        if name not in earlier:
+            continue
+        needed = {field["name"] for field in earlier[name].get("fields", ()) if "default" not in field}
+        for field in schema.get("fields", ()):
+            if field["name"] not in needed and "default" not in field:
+                branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
+                field["type"] = ["null", *(branch for branch in branches if branch != "null")]
+                field["default"] = None
 
 
 def _with_limited_decimals(schema: Any) -> Any:

@@ -12,7 +12,7 @@ from slackwater.pipeline.values.json_blocks import MAX_BLOCK_BYTES, BlockReader,
 from slackwater.pipeline.values.json_rows import ValueRejectedError, row_reader
 from slackwater.pipeline.values.registry.wire import payloads
 from slackwater.pipeline.values.settings import schema_text
-from slackwater.pipeline.values.types import array_of, nullable
+from slackwater.pipeline.values.types import array_of, nullable, with_added_nullable
 from slackwater.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,8 +24,11 @@ BLOCKS = (8192, 256)
 read more than four times."""
 
 
-def json_decoder(config: ValueConfig, registry: Registry | None) -> JsonDecoder:
-    """Raises ConfigError for a schema that cannot be used, and what the registry's calls raise."""
+def json_decoder(
+    config: ValueConfig, registry: Registry | None, before: JsonDecoder | None = None
+) -> JsonDecoder:
+    """``before``: the decoder that this one follows. Fields that it lacks may be missing in values of earlier
+    schemas. Raises ConfigError for a schema that cannot be used, and what the registry's calls raise."""
     if config.schema is not None or config.schema_file is not None:
         text, field = schema_text(config)
         try:
@@ -37,7 +40,10 @@ def json_decoder(config: ValueConfig, registry: Registry | None) -> JsonDecoder:
     assert registry is not None  # the configuration's check
     registered = registry.subject_schema("JSON")
     try:
-        return JsonDecoder(struct_of(registered.text, registered.references), registry, config.timestamp_unit)
+        type_ = struct_of(registered.text, registered.references)
+        if before is not None:
+            type_ = with_added_nullable(type_, before.declared)
+        return JsonDecoder(type_, registry, config.timestamp_unit)
     except ddl.SchemaTextError as exc:
         raise ConfigError(
             f"{registered.name} cannot be used: {exc}", field="value.registry.subject"
@@ -51,7 +57,7 @@ class JsonDecoder:
     def __init__(
         self, type_: pa.StructType, registry: Registry | None = None, unit: str | None = None
     ) -> None:
-        self.type: pa.StructType = nullable(type_)
+        self.declared, self.type = type_, nullable(type_)
         self._registry = registry
         self._blocks, self._row = BlockReader(type_, unit), row_reader(type_, unit)
 

@@ -40,6 +40,25 @@ def nullable(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
+def with_added_nullable(type_: pa.DataType, before: pa.DataType) -> pa.DataType:
+    """``type_``, whose fields that ``before`` lacks, or allows to be null, may be null."""
+    if pa.types.is_struct(type_) and pa.types.is_struct(before):
+        fields = []
+        for field in type_:
+            at = before.get_field_index(field.name)
+            if at < 0:
+                fields.append(field.with_nullable(True))
+            else:
+                known = before.field(at)
+                kind = with_added_nullable(field.type, known.type)
+                fields.append(pa.field(field.name, kind, field.nullable or known.nullable))
+        return pa.struct(fields)
+    if pa.types.is_list(type_) and pa.types.is_list(before):
+        item = type_.value_field
+        return pa.list_(item.with_type(with_added_nullable(item.type, before.value_type)))
+    return type_
+
+
 def decimals_of(type_: pa.DataType) -> list[pa.DataType]:
     """The types of decimals in ``type_``."""
     if pa.types.is_decimal(type_):
