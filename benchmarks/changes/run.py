@@ -101,9 +101,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _check(table: Target, expected: set[tuple[int, int]]) -> None:
     """Raises RuntimeError where the table is not what the changes make."""
-    found = table.found()
-    rows = set(zip(found["id"].to_pylist(), found["version"].to_pylist(), strict=True))
-    if rows != expected or found.num_rows != len(expected):
+    content = table.content()
+    rows = set(zip(content["id"].to_pylist(), content["version"].to_pylist(), strict=True))
+    if rows != expected or content.num_rows != len(expected):
         raise RuntimeError(
-            f"the table has {found.num_rows} rows in place of {len(expected)}, {len(rows ^ expected)} differ"
+            f"the table has {content.num_rows} rows in place of {len(expected)}; "
+            f"{len(rows ^ expected)} differ"
         )

@@ -17,7 +17,7 @@ class Target(Protocol):
 
     sink: dict[str, Any]
 
-    def found(self) -> pa.Table:
+    def content(self) -> pa.Table:
         """Its columns id and version."""
 
 
@@ -32,7 +32,7 @@ class DeltaTarget:
         for part in seeds(rows):
             write_deltalake(self._path, part, mode="append")
 
-    def found(self) -> pa.Table:
+    def content(self) -> pa.Table:
         from deltalake import DeltaTable
 
         return DeltaTable(self._path).to_pyarrow_table(columns=["id", "version"])
@@ -51,7 +51,7 @@ class IcebergTarget:
         for part in seeds(rows):
             self._catalog.create_table_if_not_exists("lake.t", part.schema).append(part)
 
-    def found(self) -> pa.Table:
+    def content(self) -> pa.Table:
         return self._catalog.load_table("lake.t").scan(selected_fields=("id", "version")).to_arrow()
 
 
@@ -73,7 +73,7 @@ class PostgresTarget:
             connection.commit()
         database.execute("analyze t")
 
-    def found(self) -> pa.Table:
+    def content(self) -> pa.Table:
         ids, versions = zip(*self._database.rows("select id, version from t"), strict=True)
         return pa.table({"id": ids, "version": versions})
 

@@ -81,9 +81,20 @@ class Growth:
         return pa.decimal128(digits, kept.scale) if digits > kept.precision else kept
 
 
+def fields_within(kind: pa.DataType) -> list[pa.Field]:
+    """The fields of ``kind``; none if it is not nested."""
+    return [kind.field(at) for at in range(kind.num_fields)]
+
+
 def count_fields(kind: pa.DataType) -> int:
     """The fields within ``kind``, at all depths."""
-    return sum(1 + count_fields(kind.field(at).type) for at in range(kind.num_fields))
+    return sum(1 + count_fields(field.type) for field in fields_within(kind))
+
+
+def lacked_by(table: pa.Schema, rows: pa.Schema) -> list[pa.Field]:
+    """The columns of ``rows``, which were fitted to a table, that it lacks, or has with less."""
+    kept = {field.name: field.type for field in table}
+    return [field for field in rows if field.name not in kept or not takes(kept[field.name], field.type)]
 
 
 def takes(kept: pa.DataType, declared: pa.DataType) -> bool:

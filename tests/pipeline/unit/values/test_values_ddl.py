@@ -173,7 +173,7 @@ def doubling(levels: int) -> str:
             '{"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "number"}]}}}',
             "a/anyOf: only",
         ),
-        ('{"properties": {"a": {"$ref": "other.json"}}}', "a schema that is not registered as one"),
+        ('{"properties": {"a": {"$ref": "other.json"}}}', "a schema that is not among its references"),
         ('{"properties": {"a": {"$ref": "#anchor"}}}', "is not supported"),
         ('{"allOf": [{"type": "string"}, {"properties": {"a": {"type": "string"}}}]}', "only objects with"),
         (

@@ -152,10 +152,11 @@ def test_what_is_no_row_is_rejected_by_record(server: RegistryServer) -> None:
 
 
 def test_columns_of_the_source_come_and_go(server: RegistryServer) -> None:
-    first = envelope(ROW[:3])
+    kind = {"name": "kind", "type": ["string", "null"], "default": "gold"}
+    first = envelope([*ROW[:3], kind])
     one = server.register("s", json.dumps(first))
     decoder = made(server)
-    row = {name: ANN[name] for name in ("id", "price", "fee")}
+    row = {name: ANN[name] for name in ("id", "price", "fee")} | {"kind": "silver"}
     assert decoded(decoder, written(one, first, "c", after=row))[0][0]["fee"] == ANN["fee"]
     second = envelope([*ROW[:2], column("name", "string")])
     two = server.register("s", json.dumps(second))
@@ -166,7 +167,7 @@ def test_columns_of_the_source_come_and_go(server: RegistryServer) -> None:
     assert rejected == {}
     own = {"_lsn": 7}
     assert rows == [
-        {**later, "fee": None, **own, "_op": "upsert"},
+        {**later, "fee": None, "kind": None, **own, "_op": "upsert"},
         {**row, "name": None, **own, "_op": "delete"},
     ]
 

@@ -56,7 +56,7 @@ def marked(rows: pa.Table, key: Sequence[str], version: str) -> pa.Table:
     return rows.append_column(OP, deletes)
 
 
-def told(rows: pa.Table) -> pa.Table:
+def with_operations(rows: pa.Table) -> pa.Table:
     """The rows of :func:`marked` with the operations as a handler gives them."""
     import pyarrow.compute as pc
 

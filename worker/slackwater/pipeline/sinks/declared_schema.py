@@ -65,7 +65,9 @@ class DeclaredSchemaSink:
             rows = changes.marked(rows, self._mode.key, self._mode.version)
         fitted = fitted_rows(self._mode, rows, to_declared)
         check_not_null(self._mode.added(fitted), self._declared, "NOT NULL in sink.schema")
-        return self._sink.stage(changes.told(fitted) if self._mode.deletes else fitted, ranges)
+        if self._mode.deletes:
+            fitted = changes.with_operations(fitted)
+        return self._sink.stage(fitted, ranges)
 
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         """As the sink's."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from slackwater.pipeline.growth import MOST_FIELDS, Growth, count_fields
+from slackwater.pipeline.growth import MOST_FIELDS, Growth, count_fields, fields_within
 from slackwater.runtime.errors import RecordsError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
 
@@ -137,7 +137,7 @@ def check_case(fields: Sequence[pa.Field], who: str) -> None:
                 f"the rows have {name}, and there is {other}: {who} not tell upper from lower case; "
                 "rename it in the handler"
             )
-        check_case([field.type.field(at) for at in range(field.type.num_fields)], who)
+        check_case(fields_within(field.type), who)
 
 
 def _retyped(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType | None]) -> pa.DataType | None:
@@ -246,8 +246,7 @@ def _forbids_null(kind: pa.DataType) -> bool:
 
     if pa.types.is_map(kind):
         return not kind.item_field.nullable or _forbids_null(kind.item_type) or _forbids_null(kind.key_type)
-    inner = [kind.field(at) for at in range(kind.num_fields)]
-    return any(not field.nullable or _forbids_null(field.type) for field in inner)
+    return any(not field.nullable or _forbids_null(field.type) for field in fields_within(kind))
 
 
 def _parts_of(values: pa.Array, kind: pa.DataType) -> Iterator[tuple[Sequence[int], pa.Array, pa.Field]]:

@@ -138,9 +138,7 @@ def _make_added_optional(reader: Any, before: Any) -> None:
         needed = {field["name"] for field in earlier[name].get("fields", ()) if "default" not in field}
         for field in schema.get("fields", ()):
             if field["name"] not in needed and "default" not in field:
-                branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
-                field["type"] = ["null", *(branch for branch in branches if branch != "null")]
-                field["default"] = None
+                field.update(avro_schema.optional(field))
 
 
 def _with_limited_decimals(schema: Any) -> Any:

@@ -68,6 +68,12 @@ def names_of(schema: Any, named: Names = {}) -> dict[str, Any]:  # noqa: B006  (
     return names
 
 
+def optional(field: Any) -> Any:
+    """A field that is null where a writer lacks it."""
+    branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
+    return {**field, "type": ["null", *(branch for branch in branches if branch != "null")], "default": None}
+
+
 class _Sizes:
     """The fewest bytes that a value of each type takes."""
 

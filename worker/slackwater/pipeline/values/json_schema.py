@@ -188,7 +188,7 @@ def _referred(reference: Any, at: str, document: _Document) -> tuple[Any, str, _
         known = [document.others[name] for name in names if name in document.others]
         if not known:
             raise SchemaTextError(
-                f"at {at}: the reference {base[:100]!r} leads to a schema that is not registered as one"
+                f"at {at}: the reference {base[:100]!r} leads to a schema that is not among its references"
             )
         root = known[0]
     if pointer and not pointer.startswith("/"):

@@ -29,7 +29,7 @@ _WRITERS = (
     "readerSchema"
 )
 _NO_UNIT = "is for changes in JSON, and with registry they are Avro, whose schema says it; remove it"
-_NO_AVRO = "!(self.format in ['avro', 'debezium'])"
+_NOT_AVRO = "!(self.format in ['avro', 'debezium'])"
 _TWO_SOURCES = "cannot be combined with a schema; remove one of them"
 _NO_SUBJECT = (
     "is missing; name the subject whose schema the handler sees, or set schema, with format avro readerSchema"
@@ -130,8 +130,8 @@ class ValueSchema:
     RULES: ClassVar[list[Rule]] = [
         Rule("!has(self.schema) || !has(self.schemaFile)", _ONE_SCHEMA, ".schemaFile"),
         Rule("has(self.registry) || has(self.schema) || has(self.schemaFile)", _NO_SCHEMA, ".schema"),
-        Rule(f"{_NO_AVRO} || !has(self.registry) || !has(self.schema)", _WRITERS, ".schema"),
-        Rule(f"{_NO_AVRO} || !has(self.registry) || !has(self.schemaFile)", _WRITERS, ".schemaFile"),
+        Rule(f"{_NOT_AVRO} || !has(self.registry) || !has(self.schema)", _WRITERS, ".schema"),
+        Rule(f"{_NOT_AVRO} || !has(self.registry) || !has(self.schemaFile)", _WRITERS, ".schemaFile"),
         Rule(
             "self.format != 'debezium' || !has(self.registry) || !has(self.timestampUnit)",
             _NO_UNIT,

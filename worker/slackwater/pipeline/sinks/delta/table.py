@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline.growth import takes
+from slackwater.pipeline.growth import lacked_by
 from slackwater.pipeline.sinks.delta.constraints import GIVEN, NUMBER, check_rules, not_null, quoted, rules_of
 from slackwater.pipeline.sinks.delta.log import TransactionLog
 from slackwater.pipeline.sinks.delta.marks import FORGETS, forgets
@@ -266,8 +266,8 @@ class MarkedDeltaTable:
 
     def _is_wider(self, schema: pa.Schema) -> bool:
         """Whether fitted rows with ``schema`` have columns, or fields within them, that the table lacks."""
-        kept = {field.name: field.type for field in self.schema or ()}
-        return not all(field.name in kept and takes(kept[field.name], field.type) for field in schema)
+        assert self.schema is not None, "to be created first"
+        return bool(lacked_by(self.schema, schema))
 
     def _existing(self) -> DeltaTable:
         assert self._table is not None, "to be created first"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 from uuid import UUID
 
+from slackwater.pipeline.growth import fields_within
 from slackwater.pipeline.sinks.partition_values import NULL_FOLDER
 from slackwater.pipeline.sinks.table_schema import check_case, common_type, retyped
 from slackwater.runtime.errors import HandlerError, RecordsError
@@ -56,11 +57,8 @@ def _check_characters(fields: Iterable[pa.Field], kept: Iterable[pa.Field]) -> N
                 f"a Delta table cannot have a column {field.name!r}: a name has at least one character, and "
                 "none of space , ; { } ( ) = tab and line feed; rename it in the handler"
             )
-        _check_characters(_within(field), _within(of_kept[field.name]) if field.name in of_kept else ())
-
-
-def _within(field: pa.Field) -> list[pa.Field]:
-    return [field.type.field(at) for at in range(field.type.num_fields)]
+        inner = fields_within(of_kept[field.name].type) if field.name in of_kept else ()
+        _check_characters(fields_within(field.type), inner)
 
 
 def check_partition_columns(schema: pa.Schema, by: Sequence[str]) -> None:

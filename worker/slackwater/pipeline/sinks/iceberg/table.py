@@ -12,7 +12,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline.growth import Growth, takes
+from slackwater.pipeline.growth import Growth, lacked_by
 from slackwater.pipeline.sinks.aggregates import combined
 from slackwater.pipeline.sinks.iceberg import keyed, marks, partitions
 from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
@@ -320,10 +320,8 @@ class MarkedIcebergTable:
         What is required stays so, but for what is :attr:`made_optional`."""
         import pyarrow as pa
 
-        kept = {field.name: field.type for field in self.schema or ()}
-        wider = [
-            field for field in schema if field.name not in kept or not takes(kept[field.name], field.type)
-        ]
+        assert self.schema is not None, "to be created first"
+        wider = lacked_by(self.schema, schema)
         if not wider and not self.made_optional:
             return
         exact = {field.name: field for field in self.existing.schema().as_arrow()}

@@ -67,7 +67,8 @@ def avro_decoder(
         schema = json.loads(registered.text)
         row = schema if is_key else _row(schema)
         if not is_key:
-            row["fields"] = _with_dropped([*map(_optional, row["fields"])], before)
+            # The source may drop any: also one with a default is null then.
+            row["fields"] = _with_dropped([*map(avro_schema.optional, row["fields"])], before)
             schema = _envelope(schema, source)
         reader = _as_read(schema)
         decoder = AvroDecoder(avro_schema.parse(json.dumps(reader), registered.references), registry=registry)
@@ -186,19 +187,12 @@ def _row(envelope: Any) -> Any:
     """The record of a row in an envelope's schema. Raises ValueError."""
     fields = envelope.get("fields") if isinstance(envelope, dict) else None
     by_name = {field["name"]: field["type"] for field in fields or []}
-    if not {"before", "after", "op", "source"} <= by_name.keys():
+    if not by_name.keys() >= set(_ENVELOPE):
         raise ValueError("it is not that of Debezium's envelope: it lacks before, after, op or source")
     for branch in by_name["before"] if isinstance(by_name["before"], list) else [by_name["before"]]:
         if isinstance(branch, dict) and branch.get("type") == "record":
             return branch
     raise ValueError("its field before has no record")
-
-
-def _optional(field: Any) -> Any:
-    """A field of a row that may be null: the source may drop it."""
-    if isinstance(field["type"], list):
-        return field
-    return {**field, "type": ["null", field["type"]], "default": None}
 
 
 def _with_dropped(fields: list[Any], before: DebeziumAvroDecoder | None) -> list[Any]:

@@ -79,8 +79,8 @@ class FollowingDecoder:
             self._decoder = latest
         else:
             log.warning(
-                "the subject's latest schema lacks fields of the one that this worker has begun with, or has "
-                "other types: it is used when the worker starts again"
+                "the subject's latest schema lacks fields of the one that this worker uses, or has other "
+                "types for them: it is used when the worker starts again"
             )
 
     def close(self) -> None:
