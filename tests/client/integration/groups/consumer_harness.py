@@ -139,7 +139,7 @@ class Member:
     @property
     def stable(self) -> bool:
         """Whether it is in the group and has been told its partitions."""
-        return self.consumer.membership().state == "stable"
+        return self.consumer.membership().state == "stable" and not self.consumer._core.notices
 
     @property
     def generation(self) -> int:
