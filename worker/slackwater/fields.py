@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 T = TypeVar("T")
@@ -588,13 +589,13 @@ def text_list(item: Kind, *, at_least: int = 0, at_most: int = 100) -> Kind:
     return Kind(schema, parse)
 
 
-def text_map(*, rules: Sequence[Rule] = ()) -> Kind:
+def text_map(*, rules: Sequence[Rule] = (), at_most: int = MAX_ENTRIES) -> Kind:
     """A mapping of strings to strings; `rules` are for the CRD. In the file, numbers and true/false are taken
     as they are written."""
     schema: Schema = {
         "type": "object",
         "additionalProperties": {"type": "string", "maxLength": MAX_TEXT},
-        "maxProperties": MAX_ENTRIES,
+        "maxProperties": at_most,
     }
     if rules:
         schema["x-kubernetes-validations"] = [rule.schema() for rule in rules]
@@ -602,8 +603,8 @@ def text_map(*, rules: Sequence[Rule] = ()) -> Kind:
     def parse(value: object, path: str) -> dict[str, str]:
         if not isinstance(value, Mapping):
             raise FieldError(path, f"must be a mapping of strings, but is {describe(value)}")
-        if len(value) > MAX_ENTRIES:
-            raise FieldError(path, f"has {len(value)} entries; the limit is {MAX_ENTRIES}")
+        if len(value) > at_most:
+            raise FieldError(path, f"has {len(value)} entries; the limit is {at_most}")
         return {str(key): _string(item, f"{path}[{key}]") for key, item in value.items()}
 
     return Kind(schema, parse, _as_text)
@@ -652,13 +653,15 @@ def object_sequence(cls: type[Any], *, at_most: int) -> Kind:
         "x-kubernetes-list-type": "atomic",
     }
 
-    def parse(value: object, path: str) -> tuple[Any, ...]:
+    def parse(value: object, path: str, *, in_file: bool = False) -> tuple[Any, ...]:
         return tuple(
-            parse_object(cls, item, f"{path}[{index}]")
+            parse_object(cls, item, f"{path}[{index}]", in_file=in_file)
             for index, item in enumerate(_objects(value, path, at_most))
         )
 
-    return Kind(schema, parse)
+    return Kind(
+        schema, parse, partial(parse, in_file=True), lambda items: [file_document(item) for item in items]
+    )
 
 
 def _objects(value: object, path: str, at_most: int) -> Sequence[object]:

@@ -28,7 +28,7 @@ class Source:
     Attributes:
         manifest: the resource as it was read.
         folder: the folder of its file: where spec.pipeline.handlerPath starts.
-        current: the folder where spec.pipeline.sink.path starts.
+        current: the folder where the paths of sinks start.
     """
 
     manifest: Manifest
@@ -50,13 +50,14 @@ class Source:
 
     @property
     def sink_path(self) -> str:
-        """The sink's path: a URL as it is, anything else from the current folder; "" where it has none."""
-        path = self.group.spec.pipeline.sink.path
-        return (
-            path
-            if not path or re.match(r"[a-z][a-z0-9+.-]*:", path)
-            else str((self.current / path).resolve())
-        )
+        """The path of spec.pipeline.sink, resolved; "" where it has none."""
+        return self.resolved(self.group.spec.pipeline.sink.path)
+
+    def resolved(self, path: str) -> str:
+        """A sink's path: a URL and "" as they are, anything else from the current folder."""
+        if not path or re.match(r"[a-z][a-z0-9+.-]*:", path):
+            return path
+        return str((self.current / path).resolve())
 
     def rolled_by(self, rollout: Mapping[str, Any]) -> Source:
         """A copy with other fields of spec.rollout."""
@@ -93,8 +94,9 @@ class Source:
         kept = {name: given[name] for name in ("name", "labels", "annotations") if given.get(name)}
         pipeline = made["spec"]["pipeline"]
         pipeline["handlerPath"] = self.handler_path
-        if self.sink_path:
-            pipeline["sink"] = {**pipeline["sink"], "path": self.sink_path}
+        for holder in (pipeline, *(pipeline.get("routes") or ())):
+            if holder["sink"].get("path"):
+                holder["sink"]["path"] = self.resolved(holder["sink"]["path"])
         for column in ("value", "key"):
             value = pipeline.get(column) or {}
             if value.get("schemaFile"):

@@ -28,7 +28,7 @@ def worker_document(file: Path, secrets: Path | None) -> dict[str, Any]:
     group = source.group
     read_secrets(group, secrets)
     document = worker_config(
-        group, handler_path=source.handler_path, sink_path=source.sink_path, join_gate_ms=0
+        group, handler_path=source.handler_path, resolved=source.resolved, join_gate_ms=0
     )
     section = security_section(group.spec.kafka.security, str(secrets), by_secret=True)
     return {**document, "security": section} if section else document

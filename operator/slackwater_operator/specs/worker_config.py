@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from slackwater.fields import FieldError, file_document
+from slackwater.runtime.config.pipeline_config import sinks_of, with_paths
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, Registry, Security
 from slackwater_operator.api.v1alpha1.spec.prometheus import PrometheusSecurity
 from slackwater_operator.model import names
@@ -53,7 +54,7 @@ def worker_config(
     group: ConsumerGroup,
     *,
     handler_path: Sequence[str],
-    sink_path: str,
+    resolved: Callable[[str], str] | None = None,
     join_gate_ms: int,
     health_host: str = "127.0.0.1",
     health_port: int = 0,
@@ -64,7 +65,7 @@ def worker_config(
     Args:
         group: the resource.
         handler_path: the folders that contain the handler, resolved.
-        sink_path: the sink's path, resolved; "" where it has a table.
+        resolved: resolves the path of a sink; None: all are absolute.
         join_gate_ms: how long a warm new worker waits for permission to join.
         health_host: the address that the health endpoint listens on.
         health_port: its port; 0 for a free one.
@@ -72,9 +73,9 @@ def worker_config(
     """
     kafka, given = group.spec.kafka, group.spec.pipeline
     # The image is no part of the file: with its default it is left out.
-    pipeline = replace(
-        given, image="", handler_path=tuple(handler_path), sink=replace(given.sink, path=sink_path)
-    )
+    pipeline = replace(given, image="", handler_path=tuple(handler_path))
+    if resolved is not None:
+        pipeline = with_paths(pipeline, resolved)
     document: dict[str, Any] = {
         "groupId": group.group_id,
         **_topics(group),
@@ -182,13 +183,13 @@ def pod_config(group: ConsumerGroup) -> dict[str, Any]:
         FieldError: a path is relative.
     """
     pipeline = group.spec.pipeline
-    path = pipeline.sink.path
-    if path and not path.startswith("/") and "://" not in path:
-        raise FieldError(
-            "spec.pipeline.sink.path",
-            f"{path!r} is relative, which means nothing in a pod; give an absolute path on a "
-            "volume that spec.template mounts",
-        )
+    for name, sink in sinks_of(pipeline).items():
+        if sink.path and not sink.path.startswith("/") and "://" not in sink.path:
+            raise FieldError(
+                f"spec.pipeline.{name}.path",
+                f"{sink.path!r} is relative, which means nothing in a pod; give an absolute path on a "
+                "volume that spec.template mounts",
+            )
     for index, folder in enumerate(pipeline.handler_path):
         if not folder.startswith("/"):
             raise FieldError(
@@ -206,7 +207,6 @@ def pod_config(group: ConsumerGroup) -> dict[str, Any]:
     document = worker_config(
         group,
         handler_path=pipeline.handler_path,
-        sink_path=path,
         join_gate_ms=JOIN_GATE_MS,
         health_host="::",  # all addresses: probes use the pod's, kubectl port-forward uses loopback
         health_port=names.PORT,

@@ -179,6 +179,12 @@ GOOD: dict[str, dict[str, Any]] = {
         "spec/pipeline/sink": {"path": "s3://lake/flights", "options": {"AWS_REGION": "eu-central-1"}}
     },
     "a table in a folder": {"spec/pipeline/sink/format": "delta"},
+    "several tables": {
+        "spec/pipeline/routes": [
+            {"when": f"kind = {kind!r}", "sink": {"format": "iceberg", "table": f"lake.{kind}"}}
+            for kind in ("order", "refund", "parcel")
+        ]
+    },
     "a table in a bucket": {
         "spec/pipeline/sink": {
             "format": "delta",

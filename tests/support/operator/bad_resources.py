@@ -93,6 +93,10 @@ def _policies(*policies: dict[str, Any]) -> dict[str, Any]:
     return {"spec/scaling/behavior": {"scaleUp": {"policies": list(policies)}}}
 
 
+def _route(condition: str = "kind = 'a'", **sink: Any) -> dict[str, Any]:
+    return {"spec/pipeline/routes": [{"when": condition, "sink": sink}]}
+
+
 def _sink(**fields: Any) -> dict[str, Any]:
     return {"spec/pipeline/sink": {"path": "/data/flights", **fields}}
 
@@ -156,6 +160,7 @@ _POLICY = {"type": "Pods", "value": 2, "period": "1m"}
 _SCHEDULE = "spec.scaling.schedules[0]"
 _PIPELINE = "spec.pipeline"
 _SINK = f"{_PIPELINE}.sink"
+_ROUTE = f"{_PIPELINE}.routes[0]"
 _VALUE = f"{_PIPELINE}.value"
 _REGISTRY = f"{_VALUE}.registry"
 
@@ -374,6 +379,26 @@ REFUSED = [
         f"{_PIPELINE}.lineage", "is not for sink.mode upsert"),
     Bad("rows of whole batches that wait", {**_sink(maxAge="1m"), "spec/pipeline/lineage": "batch"},
         f"{_SINK}.maxAge", "does not apply to lineage batch"),
+    Bad("tables that no row can name", _sink(format="delta", tables={}), f"{_SINK}.tables",
+        "requires a column in table or path"),
+    Bad("tables of a topic", {"spec/pipeline/sink": {"format": "kafka", "topic": "t", "tables": {}}},
+        f"{_SINK}.tables", "requires format parquet, delta, iceberg or postgres"),
+    Bad("rows of whole batches in several tables",
+        {**_route(format="delta", path="/data/a"), "spec/pipeline/lineage": "batch"},
+        f"{_PIPELINE}.routes", "requires lineage record"),
+    Bad("a table that rows of whole batches name",
+        {**_sink(format="delta", path="/data/{kind}", tables={}), "spec/pipeline/lineage": "batch"},
+        f"{_SINK}.tables", "requires lineage record"),
+    Bad("an age of its own for a route", _route(format="delta", path="/data/a", maxAge="1m"),
+        f"{_ROUTE}.sink.maxAge", "is of all tables together"),
+    Bad("a route to a format of Spark", _route(format="spark", sparkFormat="csv"), f"{_PIPELINE}.routes",
+        "requires engine spark", f"{_ROUTE}.sink.format"),
+    Bad("a route to a Delta table without a path", _route(format="delta"), f"{_ROUTE}.sink.path",
+        "is required with format parquet or delta"),
+    Bad("a route without a condition", {"spec/pipeline/routes": [{"sink": {"path": "/data/a"}}]},
+        f"{_ROUTE}.when", "Required value"),
+    Bad("a credential in a route", _route(format="delta", path="s3://a/b", options={"AWS_SECRET_KEY": "x"}),
+        f"{_ROUTE}.sink.options", "from a Secret (spec.template)", f"{_ROUTE}.sink.options[AWS_SECRET_KEY]"),
     Bad("a declared schema of a topic",
         {"spec/pipeline/sink": {"format": "kafka", "topic": "t", "schema": "a INT"}},
         f"{_SINK}.schema", "requires format parquet, delta, iceberg or postgres"),
@@ -602,6 +627,14 @@ UNREADABLE = [
         "spec.topicPattern", "2000 are the limit; use fewer and smaller counts"),
     Bad("a pattern that takes the dead letters in", {"spec/topics": GONE, "spec/topicPattern": "flights.*"},
         "spec.topicPattern", "dead letters would be consumed again; narrow"),
+    Bad("a condition that is not closed", _route("kind = 'a", path="/data/a"), f"{_ROUTE}.when",
+        "at position 8: the text is not closed"),
+    Bad("two sinks of one table", _route(path="/data/flights/"), f"{_ROUTE}.sink",
+        "names the same place as another sink"),
+    Bad("a route to a topic that is read", _route(format="kafka", topic="flights"), f"{_ROUTE}.sink.topic",
+        "would consume its own output"),
+    Bad("a pattern that RE2 does not have", _sink(path="/data/{a}", tables={"allow": "(?=a)"}),
+        f"{_SINK}.tables.allow", "is not a regular expression"),
     Bad("a cron expression for the 99th minute", _schedule(start="99 8 * * *"), f"{_SCHEDULE}.start",
         "such as \"0 8 * * MON-FRI\""),
     Bad("a window on the 31st of February", _schedule(start="0 8 31 2 *"), f"{_SCHEDULE}.start",
@@ -660,6 +693,8 @@ UNREADABLE = [
 
 NOT_FOR_PODS = [
     Bad("a sink in a relative folder", {"spec/pipeline/sink/path": "out/flights"}, f"{_PIPELINE}.sink.path",
+        "give an absolute path on a volume"),
+    Bad("a route to a relative folder", _route(path="out"), f"{_ROUTE}.sink.path",
         "give an absolute path on a volume"),
     Bad("a relative folder for the handler", {"spec/pipeline/handlerPath": ["src"]},
         f"{_PIPELINE}.handlerPath[0]", "absolute path in the image"),

@@ -31,9 +31,13 @@ class WorkersOfTable:
         """How many rows there are of each (partition, offset)."""
         raise NotImplementedError
 
+    def settings(self, site: DeliverySite) -> dict[str, Any]:
+        """What a worker's file has of the table."""
+        return {"sink": self.sink(site)}
+
     def test_workers_that_die_leave_each_record_once_in_the_table(self, site: DeliverySite) -> None:
         site.produce(400, bad_every=10)
-        site.die_and_finish("publish", sink=self.sink(site))
+        site.die_and_finish("publish", **self.settings(site))
         assert self.places(site) == site.good_places()
         assert Counter(site.letters()) == Counter(site.bad())
 
@@ -41,13 +45,13 @@ class WorkersOfTable:
     def test_rows_are_written_again_after_a_rewind(self, site: DeliverySite) -> None:
         site.produce(400)
         for _ in range(2):
-            worker = site.worker(sink=self.sink(site))
+            worker = site.worker(**self.settings(site))
             site.until_committed(why=site.why)
             assert worker.terminate() == 0
             site.remove_members("w-0")
             assert self.places(site) == site.good_places()
             file = site.folder / "rewind.yaml"
-            file.write_text(json.dumps(site.config(sink=self.sink(site))))
+            file.write_text(json.dumps(site.config(**self.settings(site))))
             command = [sys.executable, "-m", "slackwater", "rewind", "--config", str(file)]
             done = subprocess.run(
                 [*command, f"{site.topic}:2:60"], capture_output=True, text=True, check=True

@@ -16,6 +16,7 @@ from slackwater.backfill.report import BackfillCounts, BackfillReport, Plan, Pro
 from slackwater.backfill.slices import DEFAULT_MOST, BackfillBatchSize, Work
 from slackwater.backfill.state import BackfillState, group_of
 from slackwater.clock import SYSTEM_CLOCK
+from slackwater.runtime.config.sink_config import place_of
 from slackwater.runtime.delivery.calls import sink_errors
 from slackwater.tools import clients
 from slackwater.tools.marks import has_marks, marks_in
@@ -77,7 +78,7 @@ def backfill(
         partitions = {name: topic.partitions for name, topic in sorted(topics.items())}
         ranges = bounds.resolve(consumer, partitions, options.begins, options.ends)
         digest = bounds.digest_of(options.begins, options.ends)
-        name = options.name or bounds.digest_of(options.begins, options.ends, *target.place_of(config.sink))
+        name = options.name or bounds.digest_of(options.begins, options.ends, *place_of(config.sink))
         group = group_of(config.group_id, name)
         state = BackfillState(
             lambda name: _sink(config, name, cluster),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from slackwater.runtime.config.sink_config import place_of
 from slackwater.runtime.config.worker_config import dump, parse
 from slackwater.runtime.errors import ConfigError
 
@@ -33,6 +34,12 @@ def config_for(config: WorkerConfig, *, sink: list[str], handler: str = "") -> W
     Raises:
         ConfigError: the new configuration is not valid.
     """
+    if config.routes or config.sink.tables is not None:
+        raise ConfigError(
+            "a backfill writes to one table: give it a configuration without routes and sink.tables, whose "
+            "handler returns that table's rows",
+            field="routes" if config.routes else "sink.tables",
+        )
     document = dump(config)
     if handler:
         document["handler"] = handler
@@ -92,11 +99,6 @@ def same_target(first: SinkConfig, second: SinkConfig) -> bool:
     """Whether both write to the same table. Options are not compared: they may lead elsewhere, or only log in
     differently."""
     return place_of(first) == place_of(second)
-
-
-def place_of(sink: SinkConfig) -> tuple[str, ...]:
-    """What tells tables apart."""
-    return sink.format, sink.path, sink.table, sink.topic, sink.spark_format, sink.implementation
 
 
 def check_overlap(

@@ -7,10 +7,13 @@ returning worker joins its group first, and loads them in :meth:`Engine.start`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from slackwater.extras import SPARK
+from slackwater.runtime.config.pipeline_config import sinks_of
+from slackwater.runtime.config.sink_config import place_of
 from slackwater.runtime.errors import ConfigError
 from slackwater.tracing.spans import NO_TRACING, Tracing
 
@@ -20,7 +23,9 @@ if TYPE_CHECKING:
     from slackwater.pipeline.engines.arrow import ArrowEngine
     from slackwater.pipeline.engines.spark import SparkEngine
     from slackwater.pipeline.sinks.declared_schema import TypedSink
+    from slackwater.pipeline.sinks.routes import Destination
     from slackwater.pipeline.values import ValueDecoder
+    from slackwater.runtime.config.sink_config import SinkConfig
     from slackwater.runtime.config.worker_config import WorkerConfig
     from slackwater.runtime.interfaces import AnyEngine, Sink
 
@@ -113,17 +118,76 @@ def _table_engine(
         keeps_rows=for_sink
         and config.sink.format == "spark"
         and config.by_record
-        and not config.sink.max_age_ms,
+        and not config.sink.max_age_ms
+        and not config.routes,
         tracing=tracing,
     )
 
 
 def make_sink(config: WorkerConfig, engine: AnyEngine | None = None) -> Sink:
-    """The sink that ``config.sink`` names. ``engine``: the worker's, for format spark, which writes in its
+    """The sink that ``config`` describes. ``engine``: the worker's, for format spark, which writes in its
     session; None: rows cannot be written with this format.
 
     Raises SinkError for a path that it cannot write to, ConfigError for what cannot be used.
     """
+    if not config.routes and config.sink.tables is None:
+        return _sink(config, engine)
+    from slackwater.conditions import Condition
+    from slackwater.pipeline.sinks.routes import Route, RoutedSink
+
+    owners: dict[tuple[str, ...], str] = {}
+    tables = {
+        path: _destination(config, path, sink, engine, owners) for path, sink in sinks_of(config).items()
+    }
+    routes = [
+        Route(
+            Condition(route.when), tables[f"routes[{number}].sink"], route.continue_, f"routes[{number}].when"
+        )
+        for number, route in enumerate(config.routes)
+    ]
+    return RoutedSink(routes, tables["sink"])
+
+
+def _destination(
+    config: WorkerConfig,
+    path: str,
+    sink: SinkConfig,
+    engine: AnyEngine | None,
+    owners: dict[tuple[str, ...], str],
+) -> Destination:
+    """Where the rows go that ``sink`` is for; ``path``: of its section. ``owners``: the sections that have
+    tables, by their places."""
+    from slackwater.pipeline.sinks.routes import FixedTable, NamedTables, Table, columns_needed
+
+    def named(name: str) -> SinkConfig:
+        return replace(sink, path=name) if sink.path else replace(sink, table=name)
+
+    def owner(name: str) -> str:
+        has = owners.setdefault(place_of(named(name)), path)
+        return "" if has == path else has
+
+    def make(name: str) -> Sink:
+        return _sink(replace(config, sink=named(name), routes=()), engine)
+
+    if sink.tables is None:
+        owners[place_of(sink)] = path
+        made = partial(_sink, replace(config, sink=sink, routes=()), engine)
+        return FixedTable(Table(path, made, columns_needed(sink)))
+    from slackwater.kafka.topic_pattern import TopicPattern
+
+    return NamedTables(
+        path,
+        sink.path or sink.table,
+        make,
+        columns_needed(sink),
+        owner=owner,
+        allow=TopicPattern(sink.tables.allow),
+        limit=sink.tables.limit,
+    )
+
+
+def _sink(config: WorkerConfig, engine: AnyEngine | None) -> Sink:
+    """The sink that ``config.sink`` names."""
     sink = config.sink
     if sink.format == "custom":
         from slackwater.pipeline.sinks.custom.sink import CustomSink

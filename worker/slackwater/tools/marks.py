@@ -16,7 +16,10 @@ UNMARKED = ("kafka", "spark")
 
 
 def has_marks(config: WorkerConfig) -> bool:
-    """Whether the group's sink keeps marks; of a ``custom`` one only the sink knows."""
+    """Whether the marks of the group's table say how far it is; of a ``custom`` sink only that knows. Of
+    several tables they do not: a table without rows of a batch has none."""
+    if config.routes or config.sink.tables is not None:
+        return False
     return config.sink.format not in UNMARKED or bool(table_path(config))
 
 
@@ -36,7 +39,8 @@ def marks_of(config: WorkerConfig) -> tuple[dict[TopicPartition, int | None], di
 
     if not has_marks(config):
         raise ConfigError(
-            f"a sink of format {config.sink.format} has no marks; begin where the group has committed",
+            f"the marks of the sink ({config.sink.format}) do not tell how far the group is; begin where the "
+            "group has committed",
             field="sink.format",
         )
     topics = topics_of(config)

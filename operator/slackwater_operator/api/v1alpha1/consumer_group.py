@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from slackwater import fields
 from slackwater.fields import FieldError, Rule, required, spec
 from slackwater.kafka.protocol.assignors import JAVA_NAMES
-from slackwater.runtime.config.pipeline_config import DeliveryConfig, pipeline_faults
+from slackwater.runtime.config.pipeline_config import DeliveryConfig, pipeline_faults, sinks_of
 from slackwater.runtime.config.worker_config import BACKFILL
 from slackwater.tracing.settings import TelemetryConfig
 from slackwater_operator.api.v1alpha1 import validation, yaml_file as yamlfile
@@ -397,25 +397,28 @@ def _check_topics(wanted: ConsumerGroupSpec) -> None:
             "spec.pipeline.deadLetterTopic",
             f"{letters!r} is one of spec.topics, so dead letters would be consumed again; name another topic",
         )
-    sink = wanted.pipeline.sink
-    output = sink.topic if "bootstrap.servers" not in sink.options else ""
-    if output and output in wanted.topics:
-        raise FieldError(
-            "spec.pipeline.sink.topic",
-            f"{output!r} is one of spec.topics, so the group would consume its own output; name another "
-            "topic",
-        )
-    if output and output == letters:
-        raise FieldError(
-            "spec.pipeline.sink.topic", f"{output!r} is also the dead-letter topic; name another topic"
-        )
+    outputs = {
+        f"spec.pipeline.{path}.topic": sink.topic
+        for path, sink in sinks_of(wanted.pipeline).items()
+        if sink.topic and "bootstrap.servers" not in sink.options
+    }
+    for field, output in outputs.items():
+        if output in wanted.topics:
+            raise FieldError(
+                field,
+                f"{output!r} is one of spec.topics, so the group would consume its own output; name another "
+                "topic",
+            )
+        if output == letters:
+            raise FieldError(field, f"{output!r} is also the dead-letter topic; name another topic")
     if wanted.topic_pattern:
-        validation.check_pattern(wanted.topic_pattern, letters or "", output)
+        validation.check_pattern(wanted.topic_pattern, letters or "", outputs)
 
 
 def _check_pipeline(wanted: ConsumerGroupSpec) -> None:
     pipeline = wanted.pipeline
-    check_sink(pipeline.sink)
+    for path, sink in sinks_of(pipeline).items():
+        check_sink(sink, f"spec.pipeline.{path}")
     for name, problem in pipeline_faults(pipeline, decodes=pipeline.value is not None):
         raise FieldError(f"spec.pipeline.{name.replace('max_age_ms', 'maxAge')}", problem)
     for column, value in pipeline.decoded.items():

@@ -144,9 +144,14 @@ def whole_pattern(pattern: str) -> str:
     return rf"(?:{pattern})\Z"
 
 
-def check_pattern(pattern: str, dead_letter_topic: str, output_topic: str) -> None:
-    """Refuses a topicPattern that RE2 cannot compile, or that matches the dead-letter topic or the sink's
+def check_pattern(pattern: str, dead_letter_topic: str, output_topics: Mapping[str, str]) -> None:
+    """Refuses a topicPattern that RE2 cannot compile, or that matches the dead-letter topic or a sink's
     topic.
+
+    Args:
+        pattern: the expression.
+        dead_letter_topic: "" where there is none.
+        output_topics: the sinks' topics, by their paths in the resource.
 
     Raises:
         FieldError: names the field.
@@ -163,12 +168,13 @@ def check_pattern(pattern: str, dead_letter_topic: str, output_topic: str) -> No
             f"matches spec.pipeline.deadLetterTopic ({dead_letter_topic}), so dead letters would be "
             "consumed again; narrow the pattern or rename that topic",
         )
-    if output_topic and compiled.matches(output_topic):
-        raise FieldError(
-            "spec.topicPattern",
-            f"matches spec.pipeline.sink.topic ({output_topic}), so the group would consume its own output; "
-            "narrow the pattern or rename that topic",
-        )
+    for path, topic in output_topics.items():
+        if compiled.matches(topic):
+            raise FieldError(
+                "spec.topicPattern",
+                f"matches {path} ({topic}), so the group would consume its own output; narrow the pattern or "
+                "rename that topic",
+            )
 
 
 def check_schedule(start: str, time_zone: str, path: str) -> None:

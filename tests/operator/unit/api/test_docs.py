@@ -6,7 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from slackwater import fields
+from slackwater.runtime.config.pipeline_config import RouteConfig
 from slackwater_operator.api.v1alpha1 import consumer_group as resources
 
 
@@ -54,11 +57,12 @@ def test_every_field_is_in_the_page() -> None:
     assert missing == []
 
 
-def test_every_field_of_a_schedule_is_in_the_page() -> None:
+@pytest.mark.parametrize(("what", "declared"), [("schedule", resources.Schedule), ("route", RouteConfig)])
+def test_every_field_of_an_entry_is_in_the_page(what: str, declared: type) -> None:
     page = (Path(__file__).parents[4] / "docs" / "reference" / "consumergroup.md").read_text(encoding="utf-8")
-    table = page[page.index("| field of a schedule") :].split("\n\n")[0]
+    table = page[page.index(f"| field of a {what}") :].split("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [
-        declared.name for _, declared in fields.declared_fields(resources.Schedule)
+        field.name for _, field in fields.declared_fields(declared)
     ]
 
 

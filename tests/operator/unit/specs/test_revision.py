@@ -33,6 +33,9 @@ CHANGES = {**UPSERT, "mode": "changes"}
 MERGE = {**UPSERT, "mode": "merge", "aggregates": {"n": "count"}}
 TRACES: dict[str, Any] = {"spec/telemetry/traces": {}}
 NONE: dict[str, Any] = {}
+_BY_NAME = {"format": "delta", "path": "/data/{kind}", "tables": {}}
+BY_NAME = {"spec/pipeline/sink": _BY_NAME}
+ROUTES = {"spec/pipeline/routes": [{"when": "kind = 'a'", "sink": {"format": "delta", "path": "/data/a"}}]}
 JSON = {"format": "json", "schema": "a INT"}
 
 
@@ -121,6 +124,15 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.pipeline.sink.table": (ICEBERG, {"spec/pipeline/sink": {**_ICEBERG, "table": "lake.more"}}),
     "spec.pipeline.sink.options": (DELTA, {**DELTA, "spec/pipeline/sink/options": {"AWS_REGION": "eu"}}),
     "spec.pipeline.sink.partitionBy": (NONE, {"spec/pipeline/sink/partitionBy": ["day"]}),
+    "spec.pipeline.sink.tables.allow": (
+        BY_NAME,
+        {"spec/pipeline/sink": {**_BY_NAME, "tables": {"allow": "a|b"}}},
+    ),
+    "spec.pipeline.sink.tables.limit": (
+        BY_NAME,
+        {"spec/pipeline/sink": {**_BY_NAME, "tables": {"limit": 3}}},
+    ),
+    "spec.pipeline.routes": (NONE, ROUTES),
     "spec.pipeline.sink.mode": ({"spec/pipeline/sink": POSTGRES}, {"spec/pipeline/sink": UPSERT}),
     "spec.pipeline.sink.version": (
         {"spec/pipeline/sink": CHANGES},

@@ -45,7 +45,7 @@ def flights() -> list[bytes]:
 def config(site: GroupSite) -> dict[str, Any]:
     """The example's, for the site's topic and files, with a shorter interval."""
     document = worker_config(
-        load(EXAMPLE / "airports.yaml"), handler_path=[str(EXAMPLE.parent)], sink_path="", join_gate_ms=0
+        load(EXAMPLE / "airports.yaml"), handler_path=[str(EXAMPLE.parent)], join_gate_ms=0
     )
     kept = {name: document[name] for name in ("handler", "handlerPath", "engine", "value")}
     assert document["refreshEveryMs"] == 600_000

@@ -20,6 +20,7 @@ from tests.support.workers.tables import WorkersOfKeyedTable
 EXAMPLES = Path(__file__).parents[4] / "examples"
 
 
+@pytest.mark.long
 class TestDelta(WorkersOfKeyedTable):
     def sink(self, site: DeliverySite, **more: Any) -> dict[str, object]:
         by = [] if more else ["partition"]

@@ -20,6 +20,7 @@ def sink(site: DeliverySite, **options: str) -> dict[str, object]:
     return {"format": "iceberg", "table": TABLE, "options": {**place, **options}, "partitionBy": by}
 
 
+@pytest.mark.long
 class TestIceberg(WorkersOfTable):
     def sink(self, site: DeliverySite, **more: Any) -> dict[str, object]:
         return sink(site)

@@ -29,12 +29,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy.orm import Session
 
 from examples.flights.sqlite import SqliteSink
+from slackwater.conditions import Condition
 from slackwater.pipeline.sinks.delta import sink as delta
 from slackwater.pipeline.sinks.delta.log import TransactionLog
 from slackwater.pipeline.sinks.parquet import commit_log
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from slackwater.pipeline.sinks.parquet.store import Objects
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
+from slackwater.pipeline.sinks.routes import FixedTable, Route, RoutedSink, Table
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.interfaces import Sink
@@ -207,6 +209,31 @@ class TestParquet(StoppedSink):
 
     def trace(self) -> object:
         return sorted(path for path in self.folder.rglob("*") if path.is_file())
+
+
+class TestRoutedTables(TestParquet):
+    """Every second record's rows are in a Delta table, the others in files."""
+
+    calls = (*TestParquet.calls, *LOG_CALLS, (deltalake, "write_deltalake"), (DeltaTable, "delete"))
+    turns, fenced, swept = 40, 15, 12
+
+    def sink(self, group_id: str = "g") -> Sink:
+        files = FixedTable(Table("sink", lambda: super(TestRoutedTables, self).sink(group_id)))
+        path = str(self.folder.with_suffix(".delta"))
+        table = FixedTable(Table("routes[0].sink", lambda: delta.delta_sink(group_id, path)))
+        odd = Condition("offset in (1, 3, 5, 7, 9, 11)")
+        return RoutedSink([Route(odd, table, False, "routes[0].when")], files)
+
+    def stored(self) -> Counter[tuple[int, int]]:
+        table = self.folder.with_suffix(".delta")
+        odd = DeltaFolder(table).places() if table.exists() else Counter()
+        even = super().stored() if self.folder.exists() else Counter()
+        assert all(offset % 2 for _, offset in odd)
+        assert not any(offset % 2 for _, offset in even)
+        return odd + even
+
+    def trace(self) -> object:
+        return sorted(path for path in self.scratch.rglob("*") if path.is_file())
 
 
 class TestParquetInAStore(StoppedSink):

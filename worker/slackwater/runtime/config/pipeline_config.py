@@ -3,16 +3,18 @@ worker's file has of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
 
 from slackwater import fields
+from slackwater.conditions import MAX_CHARACTERS, Condition, ConditionTextError
 from slackwater.fields import Rule, required, spec
-from slackwater.runtime.config.sink_config import SinkConfig
+from slackwater.runtime.config.sink_config import FILES, TABLES, SinkConfig, place_of
 
 _HANDLER = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 _PLAIN = r"\S(.*\S)?"
+MAX_ROUTES = 10
 
 _SPARK_ELSEWHERE = "requires engine spark; remove it, or set engine to spark"
 _SPARK_SINK = "spark requires engine spark; set engine to spark, or choose another format"
@@ -24,6 +26,9 @@ _NO_HANDLER = (
     "is missing; set it, or set engine to arrow and value, whose columns are written then without a handler"
 )
 _BATCH_OR_AGE = "does not apply to lineage batch, whose batches are written one by one; remove it"
+_BATCH_OR_ROUTES = "requires lineage record: without their positions rows cannot be told apart; remove it"
+_AGE_OF_ROUTE = "is of all tables together; set it in sink"
+_SAME_TABLE = "names the same place as another sink of the group; name another one"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +52,36 @@ class SparkConfig:
         "How long a worker waits for its Spark session; after that it exits. Spark starts in some seconds on "
         "an idle machine.",
         default="2m",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouteConfig:
+    """Which rows are written to another table than the others."""
+
+    RULES: ClassVar[list[Rule]] = [
+        Rule("duration(self.sink.maxAge) == duration('0s')", _AGE_OF_ROUTE, ".sink.maxAge"),
+    ]
+
+    when: str = required(
+        "when",
+        fields.text(max_length=MAX_CHARACTERS),
+        "The condition, in a part of SQL: kind = 'order' and amount > 10. It compares columns, and fields "
+        "within them (source.table), with texts, numbers, TRUE and FALSE by =, <>, <, <=, >, >=, IN, LIKE "
+        "and IS NULL, joined by AND, OR and NOT. The column topic has the name of the record's topic. A "
+        "column that the rows lack is null.",
+    )
+    sink: SinkConfig = required(
+        "sink",
+        fields.nested(SinkConfig),
+        "Where these rows are written: the fields of pipeline.sink. "
+        "Without options it has those of pipeline.sink, if the format is the same.",
+    )
+    continue_: bool = spec(
+        "continue",
+        fields.flag(),
+        "Whether the rows are offered to the routes that follow, and to pipeline.sink, too.",
+        default=False,
     )
 
 
@@ -79,6 +114,14 @@ class PipelineConfig:
             "self.lineage != 'batch' || duration(self.sink.maxAge) == duration('0s')",
             _BATCH_OR_AGE,
             ".sink.maxAge",
+        ),
+        Rule("self.lineage != 'batch' || !has(self.routes)", _BATCH_OR_ROUTES, ".routes"),
+        Rule("self.lineage != 'batch' || !has(self.sink.tables)", _BATCH_OR_ROUTES, ".sink.tables"),
+        Rule(
+            "self.engine == 'spark' || !has(self.routes) || "
+            "self.routes.all(route, route.sink.format != 'spark')",
+            _SPARK_SINK,
+            ".routes",
         ),
     ]
 
@@ -129,6 +172,14 @@ class PipelineConfig:
         always=True,
     )
     sink: SinkConfig = required("sink", fields.nested(SinkConfig), "Where the handler's rows are written.")
+    routes: tuple[RouteConfig, ...] = spec(
+        "routes",
+        fields.object_sequence(RouteConfig, at_most=MAX_ROUTES),
+        "Rows for other tables than that of sink: each row is written to the sink of the first route whose "
+        "condition it meets, and to pipeline.sink if it meets none. The tables are committed one after "
+        "another; after a crash each continues where it was.",
+        absent=(),
+    )
     concurrency: int = spec(
         "concurrency",
         fields.whole(minimum=1, maximum=10_000),
@@ -151,10 +202,33 @@ class PipelineConfig:
     )
 
 
+def sinks_of(pipeline: PipelineConfig) -> dict[str, SinkConfig]:
+    """The sinks, each with its path below the pipeline's, and with the options that it has."""
+    sinks = {"sink": pipeline.sink}
+    for number, route in enumerate(pipeline.routes):
+        inherits = route.sink.format == pipeline.sink.format and not route.sink.options
+        options = pipeline.sink.options if inherits else route.sink.options
+        sinks[f"routes[{number}].sink"] = replace(route.sink, options=options)
+    return sinks
+
+
+P = TypeVar("P", bound=PipelineConfig)
+
+
+def with_paths(pipeline: P, resolved: Callable[[str], str]) -> P:
+    """``pipeline`` with the sinks' paths ``resolved``."""
+
+    def changed(sink: SinkConfig) -> SinkConfig:
+        return replace(sink, path=resolved(sink.path))
+
+    routes = tuple(replace(route, sink=changed(route.sink)) for route in pipeline.routes)
+    return replace(pipeline, sink=changed(pipeline.sink), routes=routes)
+
+
 def handler_of(pipeline: PipelineConfig) -> str:
     """The handler, as MODULE:FUNCTION, also of a pipeline that has none of its own."""
-    own = "changes" if pipeline.sink.mode == "changes" else "rows"
-    return pipeline.handler or f"slackwater.columns:{own}"
+    modes = {sink.mode for sink in sinks_of(pipeline).values()}
+    return pipeline.handler or f"slackwater.columns:{'changes' if 'changes' in modes else 'rows'}"
 
 
 def pipeline_faults(pipeline: PipelineConfig, *, decodes: bool) -> Iterator[tuple[str, str]]:
@@ -164,12 +238,29 @@ def pipeline_faults(pipeline: PipelineConfig, *, decodes: bool) -> Iterator[tupl
         yield "handler", _NO_HANDLER
     if pipeline.engine != "spark" and (pipeline.spark.remote or pipeline.spark.conf):
         yield "spark", _SPARK_ELSEWHERE
-    if pipeline.engine != "spark" and pipeline.sink.format == "spark":
-        yield "sink.format", _SPARK_SINK
+    places = []
+    for path, sink in sinks_of(pipeline).items():
+        if pipeline.engine != "spark" and sink.format == "spark":
+            yield f"{path}.format", _SPARK_SINK
+        if path != "sink" and sink.max_age_ms:
+            yield f"{path}.max_age_ms", _AGE_OF_ROUTE
+        options = {} if sink.format in (*FILES, *TABLES) else sink.options
+        if (place := (place_of(sink), options)) in places:
+            yield path, _SAME_TABLE
+        places.append(place)
     if pipeline.lineage == "batch" and pipeline.sink.mode in ("upsert", "changes"):
         yield "lineage", _BATCH_OR_PLACES
     if pipeline.lineage == "batch" and pipeline.sink.max_age_ms:
         yield "sink.max_age_ms", _BATCH_OR_AGE
+    if pipeline.lineage == "batch" and pipeline.routes:
+        yield "routes", _BATCH_OR_ROUTES
+    if pipeline.lineage == "batch" and pipeline.sink.tables is not None:
+        yield "sink.tables", _BATCH_OR_ROUTES
+    for number, route in enumerate(pipeline.routes):
+        try:
+            Condition(route.when)
+        except ConditionTextError as exc:
+            yield f"routes[{number}].when", str(exc)
 
 
 @dataclass(frozen=True, kw_only=True)

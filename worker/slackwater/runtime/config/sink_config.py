@@ -68,7 +68,29 @@ _PARTITION_NOT_IN_KEY = "has a column that key lacks, which mode merge needs; ad
 _VERSION_IN_KEY = (
     "is in key, too, so that no two rows with the same key differ in it; remove it from one of them"
 )
+_NO_COLUMN = "requires a column in table or path, such as lake.{kind}; name one, or remove tables"
 _AGGREGATE_IN_KEY = "has a column that key has, too; remove it from one of them"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablesConfig:
+    """Tables that rows name."""
+
+    allow: str = spec(
+        "allow",
+        fields.text(max_length=1024, example="orders|customers|item_[a-z]+", in_file_too=True),
+        "A regular expression (RE2) that a value must match as a whole to be a part of a table's name. A "
+        "value with a dot, a slash, a blank or a control character never is. Defaults to up to 63 "
+        "letters, digits and underscores.",
+        default=r"[A-Za-z0-9_]{1,63}",
+    )
+    limit: int = spec(
+        "limit",
+        fields.whole(minimum=1, maximum=1_000),
+        "The most tables that a worker writes to. Records whose rows name more go to the dead-letter topic. "
+        "Each table takes memory, and a commit of its own.",
+        default=20,
+    )
 
 
 @dataclass(frozen=True)
@@ -103,6 +125,12 @@ class SinkConfig:
             "self.mode != 'merge' || self.partitionBy.all(name, name in self.key)",
             _PARTITION_NOT_IN_KEY,
             ".partitionBy",
+        ),
+        Rule(
+            r"!has(self.tables) || (has(self.table) && self.table.matches(r'\{[^{}]+\}')) || "
+            r"(has(self.path) && self.path.matches(r'\{[^{}]+\}'))",
+            _NO_COLUMN,
+            ".tables",
         ),
         Rule(
             "self.targetFileSize == '64Mi' || duration(self.maxAge) > duration('0s')",
@@ -146,9 +174,17 @@ class SinkConfig:
         absent="",
         only_with=(OnlyWith("format", TABLES, required=True),),
     )
+    tables: TablesConfig | None = spec(
+        "tables",
+        fields.nested(TablesConfig),
+        "Rows name their table: {column} in table, or in path, is replaced by the row's value of that "
+        "column. Without it, braces stand for themselves.",
+        only_with=(OnlyWith("format", (*FILES, *TABLES)),),
+    )
     options: dict[str, str] = spec(
         "options",
         fields.text_map(
+            at_most=50,
             rules=[
                 Rule(
                     f"!self.exists(name, name.matches(r'^{CREDENTIAL}$') && "
@@ -160,7 +196,7 @@ class SinkConfig:
                     f"!self.exists(name, self[name].matches(r'^{URL_WITH_PASSWORD}$'))",
                     f"a URL with a password {IS_CREDENTIAL}",
                 ),
-            ]
+            ],
         ),
         "With formats delta and parquet, options of the object store, such as AWS_REGION or "
         "AWS_ENDPOINT_URL. With format iceberg, properties of the catalog as pyiceberg has them, such as "
@@ -320,6 +356,18 @@ def sink_faults(sink: SinkConfig) -> Iterator[tuple[str, str]]:
         yield "version", _VERSION_IN_KEY
     if sink.mode == "merge" and not set(sink.partition_by) <= set(sink.key):
         yield "partitionBy", _PARTITION_NOT_IN_KEY
+    if sink.tables is None:
+        return
+    if not re.search(r"\{[^{}]+\}", sink.table + sink.path):
+        yield "tables", _NO_COLUMN
+    # Here: most workers have no pattern.
+    from slackwater.kafka.errors import IllegalArgumentError
+    from slackwater.kafka.topic_pattern import TopicPattern
+
+    try:
+        TopicPattern(sink.tables.allow)
+    except IllegalArgumentError as exc:
+        yield "tables.allow", str(exc)
 
 
 def waits_for_size_alone(sink: SinkConfig) -> bool:
@@ -327,9 +375,14 @@ def waits_for_size_alone(sink: SinkConfig) -> bool:
     return not sink.max_age_ms and sink.target_file_bytes != SinkConfig().target_file_bytes
 
 
-def check_sink(sink: SinkConfig) -> None:
-    """Refuses fields of the file that do not fit the others. Raises FieldError."""
+def place_of(sink: SinkConfig) -> tuple[str, ...]:
+    """What tells apart where sinks write, beside their options."""
+    return sink.format, sink.path.rstrip("/"), sink.table, sink.topic, sink.spark_format, sink.implementation
+
+
+def check_sink(sink: SinkConfig, path: str = "sink") -> None:
+    """Refuses fields of the file that do not fit the others; ``path``: of the sink. Raises FieldError."""
     for name, problem in sink_faults(sink):
-        raise FieldError(f"sink.{name}", problem)
+        raise FieldError(f"{path}.{name}", problem)
     if waits_for_size_alone(sink):
-        raise FieldError("sink.targetFileBytes", "requires sink.maxAgeMs: how long rows may wait for others")
+        raise FieldError(f"{path}.targetFileBytes", f"requires {path}.maxAgeMs: how long rows may wait")

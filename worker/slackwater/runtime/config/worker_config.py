@@ -30,8 +30,9 @@ from slackwater.runtime.config.pipeline_config import (
     PipelineConfig,
     handler_of,
     pipeline_faults,
+    sinks_of,
 )
-from slackwater.runtime.config.sink_config import check_sink
+from slackwater.runtime.config.sink_config import SinkConfig, check_sink
 from slackwater.runtime.config.value_config import ValueConfig, check_value
 from slackwater.runtime.errors import ConfigError
 from slackwater.tracing.settings import TelemetryConfig
@@ -307,8 +308,9 @@ def _check_together(config: WorkerConfig) -> None:
         )
     _check_topics(config)
     _check_security(config.security)
-    check_sink(config.sink)
-    _check_sink_topic(config)
+    for path, sink in sinks_of(config).items():
+        check_sink(sink, path)
+        _check_sink_topic(config, sink, path)
     for name, problem in pipeline_faults(config, decodes=config.value is not None):
         raise FieldError(name.replace("max_age_ms", "maxAgeMs"), problem)
     for column, decoded in config.decoded.items():
@@ -321,12 +323,12 @@ def _check_together(config: WorkerConfig) -> None:
         )
 
 
-def _check_sink_topic(config: WorkerConfig) -> None:
+def _check_sink_topic(config: WorkerConfig, sink: SinkConfig, path: str) -> None:
     """In another cluster the name may be the same; the sink compares the clusters."""
-    topic = config.sink.topic
-    if topic and "bootstrap.servers" not in config.sink.options and config.uses_topic(topic):
+    topic = sink.topic
+    if topic and "bootstrap.servers" not in sink.options and config.uses_topic(topic):
         raise FieldError(
-            "sink.topic",
+            f"{path}.topic",
             f"{topic} is also a topic that the group reads, or its dead-letter topic; choose another topic",
         )
 

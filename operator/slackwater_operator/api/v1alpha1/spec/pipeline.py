@@ -139,14 +139,17 @@ class Pipeline(PipelineConfig):
         return {column: given for column, given in columns.items() if given is not None}
 
 
-def check_sink(sink: SinkConfig) -> None:
-    """Refuses what the CEL rules refuse of the resource's section: also credentials among the options, which
-    the worker's file may have.
+def check_sink(sink: SinkConfig, path: str = "spec.pipeline.sink") -> None:
+    """Refuses what the CEL rules refuse of a section of the resource: also credentials among the options,
+    which the worker's file may have.
+
+    Args:
+        sink: the section.
+        path: its path in the resource.
 
     Raises:
         FieldError: names the field.
     """
-    path = "spec.pipeline.sink"
     for name, problem in sink_faults(sink):
         raise FieldError(f"{path}.{name}", problem)
     if waits_for_size_alone(sink):

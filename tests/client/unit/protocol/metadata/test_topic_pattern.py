@@ -24,7 +24,7 @@ def test_a_pattern_that_backtracks_elsewhere_takes_linear_time(pattern: str) -> 
     subscription = Subscription()
     subscription.subscribe_pattern(re.compile(pattern))
     assert not subscription.match([LONG])
-    check_pattern(pattern, dead_letter_topic=LONG, output_topic=LONG)
+    check_pattern(pattern, dead_letter_topic=LONG, output_topics={"sink": LONG})
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_what_cannot_be_matched_is_refused_with_the_reason(pattern: Any, reason:
 @pytest.mark.parametrize("pattern", ["a)(?:b", "(a", "a\\", "[^a]{1000}"])
 def test_a_resource_is_told_which_field_it_is(pattern: str) -> None:
     with pytest.raises(FieldError, match=r"spec\.topicPattern"):
-        check_pattern(pattern, "", "")
+        check_pattern(pattern, "", {})

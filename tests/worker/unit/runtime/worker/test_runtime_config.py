@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slackwater.runtime.config.pipeline_config import sinks_of
 from slackwater.runtime.config.sink_config import SinkConfig
 from slackwater.runtime.config.worker_config import (
     TakeoverConfig,
@@ -114,6 +115,29 @@ def test_an_iceberg_sink_has_a_table() -> None:
     assert parse(dump(config)) == config
     assert dump(config)["sink"] == ICEBERG
     assert "hush" not in repr(config)
+
+
+def test_routes_have_sinks_with_the_options_of_the_other_if_the_format_is_the_same() -> None:
+    routes = [
+        {"when": "kind = 'a'", "sink": {"format": "iceberg", "table": "lake.a"}},
+        {
+            "when": "kind = 'b'",
+            "sink": {**DELTA, "path": "s3://lake/{kind}", "tables": {"limit": 3}},
+            "continue": True,
+        },
+    ]
+    config = parse({**SMALL, "sink": ICEBERG, "routes": routes})
+    assert [(route.when, route.continue_) for route in config.routes] == [
+        ("kind = 'a'", False),
+        ("kind = 'b'", True),
+    ]
+    assert {path: sink.options for path, sink in sinks_of(config).items()} == {
+        "sink": ICEBERG["options"],
+        "routes[0].sink": ICEBERG["options"],
+        "routes[1].sink": DELTA["options"],
+    }
+    assert parse(dump(config)) == config
+    assert dump(config)["routes"][0] == routes[0]
 
 
 def test_a_postgres_sink_has_a_table_a_mode_a_key_and_aggregates() -> None:

@@ -1,0 +1,211 @@
+"""Rows of one batch in several tables. What all sinks with marks do: `TestRoutedTables` in
+test_sink_contract.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from slackwater.pipeline import make_sink
+from slackwater.runtime.config.worker_config import parse
+from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
+from slackwater.runtime.interfaces import Range, Sink, SinkFencedError
+from tests.support.delta import DeltaFolder
+from tests.support.sinks import OLD, A, rows
+
+
+def delta(folder: Path, name: str, **fields: Any) -> dict[str, Any]:
+    return {"format": "delta", "path": str(folder / name), **fields}
+
+
+def route(when: str, sink: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"when": when, "sink": sink, **fields}
+
+
+def sink_of(default: dict[str, Any], *routes: dict[str, Any]) -> Sink:
+    document = {
+        "groupId": "g",
+        "bootstrapServers": "localhost:1",
+        "topics": ["flights"],
+        "engine": "arrow",
+        "handler": "m:f",
+        "sink": default,
+        "routes": list(routes),
+    }
+    return make_sink(parse(document))
+
+
+def kinds(names: Sequence[str | None], first: int = 0, **more: Any) -> pa.Table:
+    """A row for each kind."""
+    return rows(range(first, first + len(names)), kind=pa.array(names, pa.string()), **more)
+
+
+def put(sink: Sink, table: pa.Table, mark: int | None = None) -> None:
+    start = table["offset"][0].as_py()
+    sink.stage(table, {A: Range(OLD, start, start + table.num_rows, start or mark)}).publish()
+
+
+def offsets(folder: Path, name: str) -> list[int]:
+    if not (folder / name).exists():
+        return []
+    return sorted(offset for _, offset in DeltaFolder(folder / name).places().elements())
+
+
+def test_a_row_goes_to_the_first_route_whose_condition_it_meets(tmp_path: Path) -> None:
+    sink = sink_of(
+        delta(tmp_path, "rest"),
+        route("kind = 'a'", delta(tmp_path, "a")),
+        route("kind in ('a', 'b')", delta(tmp_path, "ab")),
+    )
+    put(sink, kinds(["a", "b", "c", None]))
+    assert [offsets(tmp_path, name) for name in ("a", "ab", "rest")] == [[0], [1], [2, 3]]
+
+
+def test_a_route_that_continues_offers_its_rows_to_those_that_follow(tmp_path: Path) -> None:
+    sink = sink_of(
+        delta(tmp_path, "rest"),
+        route("kind is not null", delta(tmp_path, "all"), **{"continue": True}),
+        route("kind = 'a'", delta(tmp_path, "a")),
+    )
+    put(sink, kinds(["a", "b", None]))
+    assert [offsets(tmp_path, name) for name in ("all", "a", "rest")] == [[0, 1], [0], [1, 2]]
+
+
+def test_a_table_gets_the_columns_that_its_rows_have_values_in(tmp_path: Path) -> None:
+    """But those that its settings name, and declares, also without."""
+    key = {"mode": "upsert", "key": ["kind", "id"], "schema": "kind STRING, id INT, note STRING"}
+    sink = sink_of(delta(tmp_path, "rest"), route("kind = 'a'", delta(tmp_path, "a", **key)))
+    put(sink, kinds(["a", "b"], id=pa.array([7, None], pa.int32()), gate=pa.array([None, "B4"])))
+    assert list(DeltaFolder(tmp_path / "a").columns) == ["kind", "id", "note", "topic", "partition", "offset"]
+    assert list(DeltaFolder(tmp_path / "rest").columns) == ["topic", "partition", "offset", "kind", "gate"]
+
+
+def test_a_table_without_rows_makes_no_commit_and_the_first_batch_moves_all_marks(tmp_path: Path) -> None:
+    """So whoever has read the marks before is refused, also by a table that gets no rows."""
+    settings = delta(tmp_path, "rest"), route("kind = 'a'", delta(tmp_path, "a"))
+    first = sink_of(*settings)
+    put(first, kinds(["a", "b"]))
+    before = DeltaTable(tmp_path / "a").version()
+    for start in (2, 4, 6):
+        put(first, kinds(["b", "b"], start))
+    assert DeltaTable(tmp_path / "a").version() == before
+    assert first.marks([A]) == {A: {OLD: 2}}, "as far as each is known to be"
+
+    former = sink_of(*settings)
+    former.marks([A])
+    late = former.stage(kinds(["a", "a"], 8), {A: Range(OLD, 8, 10, 2)})
+    successor = sink_of(*settings)
+    successor.marks([A])
+    successor.stage(kinds(["b", "b"], 8), {A: Range(OLD, 8, 10, 2)}).publish()
+    with pytest.raises(SinkFencedError):
+        late.publish()
+    assert offsets(tmp_path, "a") == [0]
+    assert offsets(tmp_path, "rest") == [1, *range(2, 10)]
+
+
+def test_a_batch_that_is_begun_again_continues_in_each_table_where_it_was(tmp_path: Path) -> None:
+    """The second table cannot be written at first."""
+    settings = delta(tmp_path, "rest"), route("kind = 'a'", delta(tmp_path, "a"))
+    staged = sink_of(*settings).stage(kinds(["a", "b", "a"]), {A: Range(OLD, 0, 3, None)})
+    (tmp_path / "rest").write_text("in the way")
+    with pytest.raises(SinkError):
+        staged.publish()
+    assert offsets(tmp_path, "a") == [0, 2]
+    (tmp_path / "rest").unlink()
+    again = sink_of(*settings)
+    assert again.marks([A]) == {A: {}}, "one of them has none"
+    put(again, kinds(["a", "b", "a", "a", "b"]))
+    assert [offsets(tmp_path, name) for name in ("a", "rest")] == [[0, 2, 3], [1, 4]]
+
+
+@pytest.mark.parametrize("refusing", ["sink", "route"])
+def test_a_rewind_that_one_table_refuses_changes_none(tmp_path: Path, refusing: str) -> None:
+    keyed, plain = delta(tmp_path, "k", mode="upsert", key=["kind"]), delta(tmp_path, "p")
+    default, other = (keyed, plain) if refusing == "sink" else (plain, keyed)
+    sink = sink_of(default, route("kind = 'a'", other))
+    put(sink, kinds(["a", "b"]))
+    with pytest.raises(SinkError, match="in mode upsert"):
+        sink.rewind({A: (OLD, 0)})
+    assert len(offsets(tmp_path, "p")) == len(offsets(tmp_path, "k")) == 1
+
+
+def test_an_error_names_the_section_and_the_condition(tmp_path: Path) -> None:
+    one = route("kind > 3", delta(tmp_path, "a", partitionBy=["day"]))
+    with pytest.raises(ConfigError) as caught:
+        put(sink_of(delta(tmp_path, "rest"), one), kinds(["a"]))
+    assert caught.value.field == "routes[0].when"
+    put(sink_of(delta(tmp_path, "a")), kinds(["a"]))
+    with pytest.raises(ConfigError) as caught:
+        sink_of(delta(tmp_path, "rest"), one).probe()
+    assert caught.value.field == "routes[0].sink.partitionBy"
+
+
+class TestNamedTables:
+    """Tables that rows name."""
+
+    def sink(self, folder: Path, *routes: dict[str, Any], **tables: Any) -> Sink:
+        return sink_of(delta(folder, "{kind}", tables=tables), *routes)
+
+    def test_rows_name_their_table(self, tmp_path: Path) -> None:
+        sink = self.sink(tmp_path)
+        put(sink, kinds(["a", "b", "a"]))
+        before = DeltaTable(tmp_path / "a").version()
+        put(sink, kinds(["b"], 3))
+        assert [offsets(tmp_path, name) for name in ("a", "b")] == [[0, 2], [1, 3]]
+        assert DeltaTable(tmp_path / "a").version() == before, "without rows it makes no commit"
+        assert sink.marks([A]) == {}, "rows may name others yet"
+        again = self.sink(tmp_path)
+        put(again, kinds(["a", "b", "a", "b", "c"]))
+        assert [offsets(tmp_path, name) for name in "abc"] == [[0, 2], [1, 3], [4]]
+
+    def test_names_of_two_columns(self, tmp_path: Path) -> None:
+        sink = sink_of(delta(tmp_path, "{kind}_{day}", tables={}))
+        put(sink, kinds(["a", "a_1", "a"], day=pa.array([1, 1, 2])))
+        assert [offsets(tmp_path, name) for name in ("a_1", "a_1_1", "a_2")] == [[0], [1], [2]]
+
+    def test_the_same_name_by_other_values_is_the_same_table(self, tmp_path: Path) -> None:
+        sink = sink_of(delta(tmp_path, "{kind}_{n}", tables={}))
+        put(sink, kinds(["a_1", "a"], n=["1", "1_1"]))
+        assert offsets(tmp_path, "a_1_1") == [0, 1]
+
+    @pytest.mark.parametrize("value", ["../x", "a/b", "a.b", ".", "a b", "", None, "x" * 64, "{kind}", "a\0"])
+    def test_a_value_that_names_no_table_is_its_records_fault_alone(
+        self, tmp_path: Path, value: str | None
+    ) -> None:
+        sink = self.sink(tmp_path)
+        with pytest.raises(RecordsError, match=r"which names no table \(sink.tables.allow\)") as caught:
+            put(sink, kinds(["a", value]))
+        assert list(caught.value.reasons) == [("flights", 0, 1)]
+        assert not list(tmp_path.iterdir())
+
+    def test_only_what_is_allowed_and_within_the_limit_names_tables(self, tmp_path: Path) -> None:
+        sink = self.sink(tmp_path, allow="a|b[0-9]", limit=2)
+        with pytest.raises(RecordsError) as caught:
+            put(sink, kinds(["a", "b", "b1", "b12"]))
+        assert list(caught.value.reasons) == [("flights", 0, 1), ("flights", 0, 3)]
+        with pytest.raises(RecordsError, match=r"the limit \(sink.tables.limit\)") as caught:
+            put(sink, kinds(["a", "b1", "b2", "b3", "b2"]))
+        assert {offset for _, _, offset in caught.value.reasons} == {2, 3, 4}
+        put(sink, kinds(["a", "b1"]))
+
+    def test_a_route_takes_no_row_that_names_no_table(self, tmp_path: Path) -> None:
+        named = route("kind is not null", delta(tmp_path, "{kind}", tables={"allow": "a"}))
+        put(sink_of(delta(tmp_path, "rest"), named), kinds(["a", "b", None]))
+        assert [offsets(tmp_path, name) for name in ("a", "rest")] == [[0], [1, 2]]
+
+    def test_the_table_of_another_section_is_none_that_rows_may_name(self, tmp_path: Path) -> None:
+        """Each would take the other's marks for its own, and leave rows out."""
+        sink = self.sink(tmp_path, route("kind = 'x'", delta(tmp_path, "a")))
+        with pytest.raises(RecordsError, match=r"is the table of routes\[0\].sink") as caught:
+            put(sink, kinds(["a", "b"]))
+        assert list(caught.value.reasons) == [("flights", 0, 0)]
+
+    def test_a_rewind_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError) as caught:
+            self.sink(tmp_path).rewind({})
+        assert caught.value.field == "sink.tables"
