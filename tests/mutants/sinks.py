@@ -8,7 +8,25 @@ _SINKS = "worker/slackwater/pipeline/sinks"
 _UNIT = "tests/pipeline/unit/sinks"
 _CONTRACT = f"{_UNIT}/test_sink_contract.py"
 
+_ROUTES = f"{_SINKS}/routes.py"
+
 FAULTS = (
+    Fault(
+        "first-batch-leaves-the-marks-of-tables-without-rows",
+        _ROUTES,
+        "            if tp in self._unmoved or (",
+        "            if (",
+        (
+            f"{_UNIT}/test_routes.py::test_a_table_without_rows_makes_no_commit_and_the_first_batch_moves_all_marks",
+        ),
+    ),
+    Fault(
+        "table-gets-the-rows-that-it-has",
+        _ROUTES,
+        'pc.greater_equal(rows["offset"], span.start)',
+        'pc.greater_equal(rows["offset"], 0)',
+        (f"{_UNIT}/test_routes.py::test_a_batch_that_is_begun_again_continues_in_each_table_where_it_was",),
+    ),
     Fault(
         "first-mark-of-a-partition-is-not-compared",
         f"{_SINKS}/marks.py",

@@ -9,6 +9,15 @@ _UNIT = "tests/pipeline/unit/values"
 
 FAULTS = (
     Fault(
+        "kind-that-comes-later-is-not-looked-for",
+        "worker/slackwater/pipeline/values/registry/kinds.py",
+        "        self._look_for(set(records.values()) - self._of_record.keys())\n",
+        "",
+        (
+            "tests/pipeline/unit/values/test_values_kinds.py::test_a_kind_whose_subject_comes_later_is_decoded_from_then_on",
+        ),
+    ),
+    Fault(
         "offset-of-a-time-zone-has-the-wrong-sign",
         f"{_VALUES}/json_rows.py",
         'return -minutes if zone[0] == "-" else minutes',

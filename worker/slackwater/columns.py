@@ -56,12 +56,21 @@ def changes(batch: pa.Table) -> pa.Table:
 
     Returns:
         Also the column ``_op``: ``delete`` where the record has no value, else ``upsert``. Where the value
-        has that field, as one of format ``debezium``, it says so itself, and a record without a value has no
-        row: the one before it has deleted the row.
+        has that field, or its kinds have, as with format ``debezium``, it says so itself, and a record
+        without a value has no row: the one before it has deleted the row.
     """
     import pyarrow.compute as pc
 
-    gone, kind = batch["value"].is_null(), batch["value"].type
-    if any(field.name == "_op" for field in getattr(kind, "fields", [])):
+    gone = batch["value"].is_null()
+    if _says_operation(batch["value"].type):
         return rows(batch.filter(pc.invert(gone)))
     return rows(batch).append_column("_op", pc.if_else(gone, "delete", "upsert"))
+
+
+def _says_operation(kind: pa.DataType) -> bool:
+    """Whether a value, or each kind of values, has the field ``_op``."""
+    fields = getattr(kind, "fields", [])
+    return any(
+        field.name == "_op" or any(inner.name == "_op" for inner in getattr(field.type, "fields", []))
+        for field in fields
+    )

@@ -589,12 +589,12 @@ def text_list(item: Kind, *, at_least: int = 0, at_most: int = 100) -> Kind:
     return Kind(schema, parse)
 
 
-def text_map(*, rules: Sequence[Rule] = (), at_most: int = MAX_ENTRIES) -> Kind:
-    """A mapping of strings to strings; `rules` are for the CRD. In the file, numbers and true/false are taken
-    as they are written."""
+def text_map(*, rules: Sequence[Rule] = (), at_most: int = MAX_ENTRIES, longest: int = MAX_TEXT) -> Kind:
+    """A mapping of strings to strings, of up to `longest` characters; `rules` are for the CRD. In the file,
+    numbers and true/false are taken as they are written."""
     schema: Schema = {
         "type": "object",
-        "additionalProperties": {"type": "string", "maxLength": MAX_TEXT},
+        "additionalProperties": {"type": "string", "maxLength": longest},
         "maxProperties": at_most,
     }
     if rules:
@@ -605,7 +605,11 @@ def text_map(*, rules: Sequence[Rule] = (), at_most: int = MAX_ENTRIES) -> Kind:
             raise FieldError(path, f"must be a mapping of strings, but is {describe(value)}")
         if len(value) > at_most:
             raise FieldError(path, f"has {len(value)} entries; the limit is {at_most}")
-        return {str(key): _string(item, f"{path}[{key}]") for key, item in value.items()}
+        texts = {str(key): _string(item, f"{path}[{key}]") for key, item in value.items()}
+        for key, text in texts.items():
+            if len(text) > longest:
+                raise FieldError(f"{path}[{key}]", f"has {len(text)} characters; the limit is {longest}")
+        return texts
 
     return Kind(schema, parse, _as_text)
 

@@ -107,11 +107,13 @@ def _membership(group: ConsumerGroup) -> dict[str, Any]:
     return {"properties": {**times, **given}}
 
 
-def _registry(registry: Registry, folder: str) -> dict[str, str]:
+def _registry(registry: Registry, folder: str) -> dict[str, Any]:
     folder = f"{names.CONFIG_FOLDER}/{folder}"
-    section = {"url": registry.url}
+    section: dict[str, Any] = {"url": registry.url}
     if registry.subject:
         section |= {"subject": registry.subject, "version": registry.version}
+    if registry.subjects:
+        section |= {"subjects": registry.subjects, "version": registry.version}
     if registry.credentials_secret:
         section |= {"usernameFile": f"{folder}/{USERNAME}", "passwordFile": f"{folder}/{PASSWORD}"}
     if registry.ca_secret:

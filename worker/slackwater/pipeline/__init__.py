@@ -141,7 +141,11 @@ def make_sink(config: WorkerConfig, engine: AnyEngine | None = None) -> Sink:
     }
     routes = [
         Route(
-            Condition(route.when), tables[f"routes[{number}].sink"], route.continue_, f"routes[{number}].when"
+            f"routes[{number}]",
+            Condition(route.when) if route.when else None,
+            tables[f"routes[{number}].sink"],
+            route.fields_of,
+            route.continue_,
         )
         for number, route in enumerate(config.routes)
     ]

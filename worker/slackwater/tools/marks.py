@@ -38,10 +38,12 @@ def marks_of(config: WorkerConfig) -> tuple[dict[TopicPartition, int | None], di
     from slackwater.pipeline import make_sink
 
     if not has_marks(config):
+        several = "routes" if config.routes else "sink.tables" if config.sink.tables is not None else ""
+        unmarked = f"a sink of format {config.sink.format} has no marks"
+        reason = "the marks of several tables do not tell how far the group is" if several else unmarked
         raise ConfigError(
-            f"the marks of the sink ({config.sink.format}) do not tell how far the group is; begin where the "
-            "group has committed",
-            field="sink.format",
+            f"{reason}; begin where the group has committed",
+            field=several or "sink.format",
         )
     topics = topics_of(config)
     partitions = [tp for topic in topics.values() for tp in topic.partitions]

@@ -45,6 +45,12 @@ def registered(**changes: Any) -> dict[str, Any]:
     return {"spec/pipeline/value": {"format": "avro", "registry": registry}}
 
 
+def kinds(**subjects: str) -> dict[str, Any]:
+    """A group with values of several kinds."""
+    registry = {"url": "https://registry:8081", "subjects": subjects}
+    return {"spec/pipeline/value": {"format": "avro", "registry": registry}}
+
+
 RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.groupId": (NONE, {"spec/groupId": "other"}),
     "spec.kafka.bootstrapServers": (NONE, {"spec/kafka/bootstrapServers": "other:9092"}),
@@ -119,6 +125,7 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "clientCertificateSecret": "mine",
         }.items()
     },
+    "spec.pipeline.value.registry.subjects": (kinds(order="orders"), kinds(order="orders-v2")),
     "spec.pipeline.sink.format": (NONE, DELTA),
     "spec.pipeline.sink.path": (NONE, {"spec/pipeline/sink/path": "/data/more"}),
     "spec.pipeline.sink.table": (ICEBERG, {"spec/pipeline/sink": {**_ICEBERG, "table": "lake.more"}}),

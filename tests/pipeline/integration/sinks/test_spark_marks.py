@@ -87,6 +87,11 @@ def test_what_has_no_marks_is_refused(devbroker: DevBroker, topic: str, tmp_path
     with pytest.raises(ConfigError, match="a sink of format kafka has no marks"):
         marks(file)
     table = {"format": "parquet", "path": str(tmp_path / "table")}
+    other = {"when": "x = 1", "sink": {"format": "parquet", "path": str(tmp_path / "other")}}
+    file.write_text(yaml.safe_dump({**document, "sink": table, "routes": [other]}))
+    with pytest.raises(ConfigError, match="of several tables") as caught:
+        marks(file)
+    assert caught.value.field == "routes"
     file.write_text(yaml.safe_dump({**document, "topics": ["no-such-topic"], "sink": table}))
     with pytest.raises(StartError, match="there is no topic no-such-topic"):
         marks(file)

@@ -85,6 +85,28 @@ def test_a_table_gets_the_columns_that_its_rows_have_values_in(tmp_path: Path) -
     assert list(DeltaFolder(tmp_path / "rest").columns) == ["topic", "partition", "offset", "kind", "gate"]
 
 
+def test_the_fields_of_a_column_are_the_tables_columns(tmp_path: Path) -> None:
+    """A kind of values, whose fields may have types of their own."""
+    by_kind = pa.array([{"id": 1, "n": 2}, None, {"id": None, "n": 3}]), pa.array([None, {"id": "x"}, None])
+    given = rows(range(3), order=by_kind[0], parcel=by_kind[1])
+    sink = sink_of(
+        delta(tmp_path, "rest"),
+        route("order.n > 2", delta(tmp_path, "large"), fieldsOf="order", **{"continue": True}),
+        {"fieldsOf": "order", "sink": delta(tmp_path, "orders", mode="changes", key=["n"])},
+        {"fieldsOf": "parcel", "sink": delta(tmp_path, "{id}", tables={})},
+    )
+    put(sink, given)
+    assert [offsets(tmp_path, name) for name in ("large", "orders", "x", "rest")] == [[2], [0, 2], [1], []]
+    assert DeltaFolder(tmp_path / "orders").columns.keys() == {"topic", "partition", "offset", "id", "n"}
+    assert [row["id"] for row in DeltaFolder(tmp_path / "x").rows()] == ["x"]
+    for wrong in ("carrier", "struct"):
+        place = pa.array([{"topic": "a"}])
+        one = sink_of(delta(tmp_path, "r"), {"fieldsOf": wrong, "sink": delta(tmp_path, "w")})
+        with pytest.raises(ConfigError) as caught:
+            put(one, rows([0], carrier=pa.array(["a"]), struct=place))
+        assert caught.value.field == "routes[0].fieldsOf"
+
+
 def test_a_table_without_rows_makes_no_commit_and_the_first_batch_moves_all_marks(tmp_path: Path) -> None:
     """So whoever has read the marks before is refused, also by a table that gets no rows."""
     settings = delta(tmp_path, "rest"), route("kind = 'a'", delta(tmp_path, "a"))

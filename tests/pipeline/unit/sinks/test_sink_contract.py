@@ -222,7 +222,7 @@ class TestRoutedTables(TestParquet):
         path = str(self.folder.with_suffix(".delta"))
         table = FixedTable(Table("routes[0].sink", lambda: delta.delta_sink(group_id, path)))
         odd = Condition("offset in (1, 3, 5, 7, 9, 11)")
-        return RoutedSink([Route(odd, table, False, "routes[0].when")], files)
+        return RoutedSink([Route("routes[0]", odd, table)], files)
 
     def stored(self) -> Counter[tuple[int, int]]:
         table = self.folder.with_suffix(".delta")

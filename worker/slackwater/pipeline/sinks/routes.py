@@ -326,13 +326,48 @@ class NamedTables:
 
 
 class Route(NamedTuple):
-    """Rows that meet a condition go to a destination. ``goes_on``: they are offered to later routes, too.
-    ``setting``: of the configuration that has the condition, for messages."""
+    """Rows that meet ``condition`` (None: all), and have a value of the column ``fields_of``, go to a
+    destination, which gets the fields of that column ("": all columns). ``goes_on``: they are offered to
+    later routes, too. ``path``: of its section in the configuration."""
 
-    condition: Condition
+    path: str
+    condition: Condition | None
     destination: Destination
-    goes_on: bool
-    setting: str
+    fields_of: str = ""
+    goes_on: bool = False
+
+    def meets(self, rows: pa.Table) -> pa.ChunkedArray | pa.Array:
+        """For each row whether it is for this route. Raises ConfigError."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        try:
+            met = pa.repeat(True, rows.num_rows) if self.condition is None else self.condition.of(rows)
+        except ConditionTypeError as exc:
+            raise ConfigError(str(exc), field=f"{self.path}.when") from None
+        if not self.fields_of:
+            return met
+        at = rows.schema.get_field_index(self.fields_of)
+        return pc.and_(met, rows.column(at).is_valid()) if at >= 0 else pa.repeat(False, rows.num_rows)
+
+    def columns(self, rows: pa.Table) -> pa.Table:
+        """Rows of this route as its destination gets them. Raises ConfigError."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not self.fields_of or self.fields_of not in rows.column_names:
+            return rows
+        column = rows.column(self.fields_of)
+        inner = list(column.type) if pa.types.is_struct(column.type) else None
+        taken = [field.name for field in inner or () if field.name in PLACE_COLUMNS]
+        if inner is None or taken:
+            has = f"has a field {taken[0]}, which is a column of each row" if taken else "is no struct"
+            raise ConfigError(
+                f"the column {self.fields_of} {has}: name another, or set a handler",
+                field=f"{self.path}.fieldsOf",
+            )
+        columns = {name: rows.column(name) for name in PLACE_COLUMNS}
+        return pa.table(columns | {field.name: pc.struct_field(column, field.name) for field in inner})
 
 
 class RoutedSink:
@@ -414,16 +449,15 @@ class RoutedSink:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        left = pa.repeat(pa.scalar(True), rows.num_rows)  # whether a row has no table yet
+        left = pa.repeat(True, rows.num_rows)  # whether a row has no table yet
         for route in self._routes:
-            try:
-                meets = route.condition.of(rows)
-            except ConditionTypeError as exc:
-                raise ConfigError(str(exc), field=route.setting) from None
-            taken = pc.and_(left, meets)
-            if (takes := route.destination.takes(rows)) is not None:
-                taken = pc.and_(taken, takes)
-            yield from route.destination.divided(rows.filter(taken))
+            taken = pc.and_(left, route.meets(rows))
+            own = route.columns(rows.filter(taken))
+            if (takes := route.destination.takes(own)) is not None:
+                numbers = pc.indices_nonzero(taken).filter(takes)
+                taken = pc.is_in(pa.array(range(rows.num_rows), pa.uint64()), value_set=numbers)
+                own = own.filter(takes)
+            yield from route.destination.divided(own)
             if not route.goes_on:
                 left = pc.and_not(left, taken)
         rows = rows.filter(left)

@@ -87,11 +87,24 @@ def _make(
     if registry is None or config.registry is None:
         return _of_format(config, registry, column)
     registry.begin(start_timeout_ms, starting=True)
-    if not follows or not config.registry.subject or config.registry.version != LATEST:
-        return _of_format(config, registry, column)
-    from slackwater.pipeline.values.registry.following import FollowingDecoder
+    given = config.registry
 
-    return FollowingDecoder(partial(_of_format, config, registry, column), registry)
+    def one(by: Registry) -> ValueDecoder:
+        if not follows or not (given.subject or given.subjects) or given.version != LATEST:
+            return _of_format(config, by, column)
+        from slackwater.pipeline.values.registry.following import FollowingDecoder
+
+        return FollowingDecoder(partial(_of_format, config, by, column), by)
+
+    if given.subjects:
+        from slackwater.pipeline.values.registry.kinds import kinds_decoder
+
+        return kinds_decoder(given, registry, one)
+    if config.format == "avro" and given.subject:
+        from slackwater.pipeline.values.registry.kinds import union_decoder
+
+        return union_decoder(registry, one) or one(registry)
+    return one(registry)
 
 
 def _of_format(

@@ -47,6 +47,8 @@ def avro_decoder(
         registered = registry.subject_schema("AVRO")
         field = "value.registry.subject"
         reader = _parsed(registered.text, field, registered.references)
+        if registry.record:
+            reader = avro_schema.named(reader, registry.record)
         if before is not None:
             _make_added_optional(reader, before.reader)
     else:

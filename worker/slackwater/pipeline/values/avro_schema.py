@@ -68,6 +68,12 @@ def names_of(schema: Any, named: Names = {}) -> dict[str, Any]:  # noqa: B006  (
     return names
 
 
+def named(schema: Any, name: str) -> Any:
+    """The named type of a parsed schema, parsed."""
+    names = names_of(schema)
+    return {**names[name], "__fastavro_parsed": True, "__named_schemas": names}
+
+
 def optional(field: Any) -> Any:
     """A field that is null where a writer lacks it."""
     branches = field["type"] if isinstance(field["type"], list) else [field["type"]]

@@ -14,7 +14,7 @@ from slackwater.runtime.config.sink_config import FILES, TABLES, SinkConfig, pla
 
 _HANDLER = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 _PLAIN = r"\S(.*\S)?"
-MAX_ROUTES = 10
+MAX_ROUTES = 40
 
 _SPARK_ELSEWHERE = "requires engine spark; remove it, or set engine to spark"
 _SPARK_SINK = "spark requires engine spark; set engine to spark, or choose another format"
@@ -28,6 +28,7 @@ _NO_HANDLER = (
 _BATCH_OR_AGE = "does not apply to lineage batch, whose batches are written one by one; remove it"
 _BATCH_OR_ROUTES = "requires lineage record: without their positions rows cannot be told apart; remove it"
 _AGE_OF_ROUTE = "is of all tables together; set it in sink"
+_NO_CONDITION = "is missing; set it, or fieldsOf"
 _SAME_TABLE = "names the same place as another sink of the group; name another one"
 
 
@@ -61,21 +62,31 @@ class RouteConfig:
 
     RULES: ClassVar[list[Rule]] = [
         Rule("duration(self.sink.maxAge) == duration('0s')", _AGE_OF_ROUTE, ".sink.maxAge"),
+        Rule("has(self.when) || has(self.fieldsOf)", _NO_CONDITION, ".when"),
     ]
 
-    when: str = required(
+    when: str = spec(
         "when",
         fields.text(max_length=MAX_CHARACTERS),
-        "The condition, in a part of SQL: kind = 'order' and amount > 10. It compares columns, and fields "
-        "within them (source.table), with texts, numbers, TRUE and FALSE by =, <>, <, <=, >, >=, IN, LIKE "
-        "and IS NULL, joined by AND, OR and NOT. The column topic has the name of the record's topic. A "
-        "column that the rows lack is null.",
+        "The condition, in a part of SQL: kind = 'order' and amount > 10. Required without fieldsOf. It "
+        "compares columns, and fields within them (source.table), with texts, numbers, TRUE and "
+        "FALSE by =, <>, <, <=, >, >=, IN, LIKE and IS NULL, joined by AND, OR and NOT. The column topic has "
+        "the name of the record's topic. A column that the rows lack is null.",
+        absent="",
     )
     sink: SinkConfig = required(
         "sink",
         fields.nested(SinkConfig),
         "Where these rows are written: the fields of pipeline.sink. "
         "Without options it has those of pipeline.sink, if the format is the same.",
+    )
+    fields_of: str = spec(
+        "fieldsOf",
+        fields.text(pattern=_PLAIN, example="order", max_length=255),
+        "A column that is a struct, such as a kind of values: its fields are the columns of the table, "
+        "beside topic, partition and offset. Rows without a value of it are not taken. Without it, the table "
+        "gets all columns.",
+        absent="",
     )
     continue_: bool = spec(
         "continue",
@@ -257,8 +268,10 @@ def pipeline_faults(pipeline: PipelineConfig, *, decodes: bool) -> Iterator[tupl
     if pipeline.lineage == "batch" and pipeline.sink.tables is not None:
         yield "sink.tables", _BATCH_OR_ROUTES
     for number, route in enumerate(pipeline.routes):
+        if not route.when and not route.fields_of:
+            yield f"routes[{number}].when", _NO_CONDITION
         try:
-            Condition(route.when)
+            _ = Condition(route.when) if route.when else None
         except ConditionTextError as exc:
             yield f"routes[{number}].when", str(exc)
 

@@ -185,6 +185,7 @@ class SinkConfig:
         "options",
         fields.text_map(
             at_most=50,
+            longest=1024,
             rules=[
                 Rule(
                     f"!self.exists(name, name.matches(r'^{CREDENTIAL}$') && "

@@ -5,6 +5,7 @@ Secrets, and by files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -30,6 +31,11 @@ _WRITERS = (
 )
 _NO_UNIT = "is for changes in JSON, and with registry they are Avro, whose schema says it; remove it"
 _NOT_AVRO = "!(self.format in ['avro', 'debezium'])"
+MAX_KINDS = 40
+_KIND = r"[A-Za-z_][A-Za-z0-9_]*"
+_NOT_WITH_SUBJECTS = "cannot be combined with subjects; remove one of them"
+_SUBJECTS_OF_AVRO = "requires format avro or debezium; remove it, or change format"
+_KINDS = "has a kind whose name is not letters, digits and underscores; rename it"
 _TWO_SOURCES = "cannot be combined with a schema; remove one of them"
 _NO_SUBJECT = (
     "is missing; name the subject whose schema the handler sees, or set schema, with format avro readerSchema"
@@ -79,6 +85,18 @@ def registry_subject() -> Any:
     )
 
 
+def registry_subjects() -> Any:
+    """The field `subjects` of a registry."""
+    return spec(
+        "subjects",
+        fields.text_map(at_most=MAX_KINDS, longest=512),
+        "Values of several kinds: by the kind's name, the subject of its schema. The handler gets a struct "
+        "with a field for each kind, of which one is not null. A value's kind is told by the name of its "
+        "record. For formats avro and debezium, in place of subject.",
+        default={},
+    )
+
+
 def registry_version() -> Any:
     """The field `version` of a registry."""
     kind = fields.text(pattern=_VERSION, example="latest or 3", max_length=10)
@@ -101,6 +119,7 @@ class RegistryConfig:
 
     urls: tuple[str, ...] = file_field(fields.Kind({}, _urls, written=",".join), name="url", needed=True)
     subject: str | None = registry_subject()
+    subjects: dict[str, str] = registry_subjects()
     version: str = registry_version()
     username_file: str | None = file_field(filled)
     password_file: str | None = file_field(filled)
@@ -144,10 +163,31 @@ class ValueSchema:
             ".registry.subject",
         ),
         Rule(
-            "!has(self.registry) || has(self.registry.subject) || "
+            "!has(self.registry) || has(self.registry.subject) || self.registry.subjects.size() > 0 || "
             "has(self.schema) || has(self.schemaFile) || has(self.readerSchema)",
             _NO_SUBJECT,
             ".registry.subject",
+        ),
+        Rule(
+            "!has(self.registry) || self.registry.subjects.size() == 0 || !has(self.registry.subject)",
+            _NOT_WITH_SUBJECTS,
+            ".registry.subject",
+        ),
+        Rule(
+            "!has(self.registry) || self.registry.subjects.size() == 0 || "
+            "!(has(self.schema) || has(self.schemaFile) || has(self.readerSchema))",
+            _TWO_SOURCES,
+            ".registry.subjects",
+        ),
+        Rule(
+            f"!({_NOT_AVRO}) || !has(self.registry) || self.registry.subjects.size() == 0",
+            _SUBJECTS_OF_AVRO,
+            ".registry.subjects",
+        ),
+        Rule(
+            f"!has(self.registry) || self.registry.subjects.all(name, name.matches(r'^{_KIND}$'))",
+            _KINDS,
+            ".registry.subjects",
         ),
     ]
 
@@ -212,6 +252,9 @@ class _WithSubject(Protocol):
     @property
     def subject(self) -> str | None: ...
 
+    @property
+    def subjects(self) -> Mapping[str, str]: ...
+
 
 def value_faults(value: ValueSchema, registry: _WithSubject | None) -> Iterator[tuple[str, str]]:
     """The fields that exclude or need each other, as in the CEL rules: the name of each, what is wrong, and
@@ -231,8 +274,17 @@ def value_faults(value: ValueSchema, registry: _WithSubject | None) -> Iterator[
     fixed = bool(given or value.reader_schema)
     if fixed and registry.subject:
         yield "registry.subject", _TWO_SOURCES
-    if not fixed and not registry.subject:
+    if not fixed and not registry.subject and not registry.subjects:
         yield "registry.subject", _NO_SUBJECT
+    if registry.subjects:
+        if registry.subject:
+            yield "registry.subject", _NOT_WITH_SUBJECTS
+        if fixed:
+            yield "registry.subjects", _TWO_SOURCES
+        if value.format not in ("avro", "debezium"):
+            yield "registry.subjects", _SUBJECTS_OF_AVRO
+        if not all(re.fullmatch(_KIND, name) for name in registry.subjects):
+            yield "registry.subjects", _KINDS
 
 
 def read_value(section: Mapping[str, Any], path: str = "value") -> ValueConfig:

@@ -22,6 +22,7 @@ from slackwater.runtime.config.sink_config import (
 from slackwater.runtime.config.value_config import (
     ValueSchema,
     registry_subject,
+    registry_subjects,
     registry_version,
     value_faults,
 )
@@ -55,6 +56,7 @@ class Registry:
         "commas. Without user name and password: see credentialsSecret.",
     )
     subject: str | None = registry_subject()
+    subjects: dict[str, str] = registry_subjects()
     version: str = registry_version()
     credentials_secret: str = spec(
         "credentialsSecret",

@@ -7,11 +7,12 @@ refuses the login ends the worker, because every batch would fail.
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
@@ -42,6 +43,10 @@ class Time(Protocol):
     def sleep(self, seconds: float, /) -> None: ...
 
 
+class NotRegisteredError(ConfigError):
+    """The registry has no such subject, version or schema."""
+
+
 @dataclass(frozen=True)
 class Registered:
     """A schema of the registry. ``name``: for messages. ``references``: what it refers to, all of them, each
@@ -61,6 +66,8 @@ class Registry:
         self._config, self._timeout_ms, self._clock = config, timeout_ms, clock
         self._connections = [RegistryConnection(url, config) for url in config.urls]
         self._query = ""
+        self.record = ""
+        """Of the subject's schema, if that is a union, the record that is meant."""
         self.begin()
 
     def ask_for(self, schema_format: str) -> None:
@@ -97,6 +104,18 @@ class Registry:
                 f"{name} is of type {registered.kind}, and value.format needs {kind}", field=_SUBJECT
             )
         return registered
+
+    def of_subject(self, subject: str) -> Registry:
+        """The same registry, by the same connections, for another subject."""
+        made = copy.copy(self)
+        made._config = replace(self._config, subject=subject)
+        return made
+
+    def of_record(self, record: str) -> Registry:
+        """The same for a record of the subject's union, by its full name."""
+        made = copy.copy(self)
+        made.record = record
+        return made
 
     def close(self) -> None:
         """Closes the connections."""
@@ -140,7 +159,9 @@ class Registry:
             )
         if answer.status == 404:
             if answer.error_code is not None:
-                raise ConfigError(f"{answer.url} has not found it (HTTP 404{answer.said})", field=field)
+                raise NotRegisteredError(
+                    f"{answer.url} has not found it (HTTP 404{answer.said})", field=field
+                )
             raise ConfigError(
                 f"{answer.url} is no schema registry (HTTP 404): correct the path in the url", field=_URL
             )

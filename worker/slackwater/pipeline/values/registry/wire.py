@@ -31,7 +31,7 @@ def schema_id(value: bytes) -> int:
 def message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
     """Which message of a Protobuf schema follows the header, as Confluent's serializer writes it, and where
     the message begins. Raises :class:`WireFormatError`."""
-    count, at = _zigzag(value, HEADER_BYTES)
+    count, at = zigzag(value, HEADER_BYTES)
     if count == 0:
         return (0,), at
     if not 0 < count <= MAX_INDEXES:
@@ -40,12 +40,12 @@ def message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
         )
     indexes = []
     for _ in range(count):
-        index, at = _zigzag(value, at)
+        index, at = zigzag(value, at)
         indexes.append(index)
     return tuple(indexes), at
 
 
-def _zigzag(value: bytes, start: int) -> tuple[int, int]:
+def zigzag(value: bytes, start: int) -> tuple[int, int]:
     """The number at ``start``, and where it ends."""
     number = 0
     for count, at in enumerate(range(start, min(start + 5, len(value)))):
