@@ -8,12 +8,12 @@ _SINKS = "worker/slackwater/pipeline/sinks"
 _UNIT = "tests/pipeline/unit/sinks"
 _CONTRACT = f"{_UNIT}/test_sink_contract.py"
 
-_ROUTES = f"{_SINKS}/routes.py"
+_ROUTED = f"{_SINKS}/routed/table.py"
 
 FAULTS = (
     Fault(
         "first-batch-leaves-the-marks-of-tables-without-rows",
-        _ROUTES,
+        _ROUTED,
         "            if tp in self._unmoved or (",
         "            if (",
         (
@@ -22,7 +22,7 @@ FAULTS = (
     ),
     Fault(
         "table-gets-the-rows-that-it-has",
-        _ROUTES,
+        _ROUTED,
         'pc.greater_equal(rows["offset"], span.start)',
         'pc.greater_equal(rows["offset"], 0)',
         (f"{_UNIT}/test_routes.py::test_a_batch_that_is_begun_again_continues_in_each_table_where_it_was",),

@@ -50,11 +50,12 @@ class Options:
     dead_letters: str = TOPIC
     allow_overlap: bool = False
     dry_run: bool = False
+    route: str = ""
 
 
 def backfill(
     config: WorkerConfig,
-    live: WorkerConfig,
+    group_config: WorkerConfig,
     options: Options,
     report: BackfillReport,
     session: SparkSession | None = None,
@@ -63,13 +64,14 @@ def backfill(
 
     Args:
         config: the group's, with the sink and the handler of the backfill.
-        live: the group's.
+        group_config: the group's.
         options: the command line's.
         report: is told what happens, but for the end.
         session: to use, and to leave open; None: the one that ``config`` says.
 
     Raises WorkerError and KafkaError.
     """
+    live, section = target.one_table(group_config, options.route)
     clients.check_reachable(config)
     topics = topics_of(config)
     ids = {name: topic.id for name, topic in topics.items()}
@@ -81,7 +83,7 @@ def backfill(
         name = options.name or bounds.digest_of(options.begins, options.ends, *place_of(config.sink))
         group = group_of(config.group_id, name)
         state = BackfillState(
-            lambda name: _sink(config, name, cluster),
+            lambda name: _sink(config, name, cluster, group_config, section),
             group,
             digest,
             ids,
@@ -145,14 +147,24 @@ def _place(config: WorkerConfig) -> str:
     return sink.path or sink.table or sink.topic or sink.spark_format or sink.implementation
 
 
-def _sink(config: WorkerConfig, group: str, cluster: BackfillCluster) -> Sink:
+def _sink(
+    config: WorkerConfig,
+    group: str,
+    cluster: BackfillCluster,
+    group_config: WorkerConfig | None = None,
+    section: str = "",
+) -> Sink:
+    """The sink of a group. ``section``: of ``group_config``, whose rows alone it gets; "": it gets all."""
     if config.sink.format == "spark":
         from slackwater.pipeline.sinks.spark import spark_sink
 
         return spark_sink(replace(config, group_id=group), lambda: cluster.spark)
-    from slackwater.pipeline import make_sink
+    from slackwater.pipeline import make_chosen_sink, make_sink
 
-    return make_sink(replace(config, group_id=group))
+    made = make_sink(replace(config, group_id=group))
+    if group_config is None or not section:
+        return made
+    return make_chosen_sink(made, group_config, section)
 
 
 def _has_marks(config: WorkerConfig, cluster: BackfillCluster) -> bool:

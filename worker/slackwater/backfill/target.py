@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from slackwater.runtime.config.pipeline_config import sinks_of
 from slackwater.runtime.config.sink_config import place_of
 from slackwater.runtime.config.worker_config import dump, parse
 from slackwater.runtime.errors import ConfigError
@@ -23,23 +24,59 @@ _LISTS = ("partitionBy", "key")
 _IDEMPOTENT = ("min", "max")
 
 
+DEFAULT_ROUTE = "default"
+"""In place of a route's number: the sink for rows that no route takes."""
+
+
+def one_table(config: WorkerConfig, route: str) -> tuple[WorkerConfig, str]:
+    """A group's configuration with one of its tables alone, and the section that the table has; "": the group
+    has one table.
+
+    Args:
+        config: the group's.
+        route: the number of a route, or :data:`DEFAULT_ROUTE`; "": the group has no routes.
+
+    Raises:
+        ConfigError: there is no such route, none was given of several, or rows name the table.
+    """
+    sinks = sinks_of(config)
+    places = {path: " ".join(filter(None, place_of(sink)[1:])) for path, sink in sinks.items()}
+    given = {DEFAULT_ROUTE: "sink"} | {
+        f"{number}": f"routes[{number}].sink" for number in range(len(sinks) - 1)
+    }
+    if (route or DEFAULT_ROUTE) not in given or (config.routes and not route):
+        tables = ", ".join(f"{name} ({places[path]})" for name, path in given.items())
+        raise ConfigError(
+            f"a backfill writes one table: choose it with --route, one of {tables}", field="routes"
+        )
+    path = given[route or DEFAULT_ROUTE]
+    if sinks[path].tables is not None:
+        raise ConfigError(
+            "rows name their tables, whose marks are not known before: give the backfill a configuration "
+            "without it",
+            field=f"{path}.tables",
+        )
+    if config.routes and sinks[path].format == "spark":
+        raise ConfigError(
+            "executors write format spark, and know no routes: give the backfill a configuration without "
+            "them",
+            field=f"{path}.format",
+        )
+    alone = replace(config, sink=replace(sinks[path], max_age_ms=0), routes=())
+    return alone, path if config.routes else ""
+
+
 def config_for(config: WorkerConfig, *, sink: list[str], handler: str = "") -> WorkerConfig:
     """``config`` with another sink and handler.
 
     Args:
-        config: the group's configuration.
+        config: the group's configuration, with one table.
         sink: a YAML file with a ``sink`` section, or ``KEY=VALUE``s which replace fields of the group's sink.
         handler: ``module:function``; "": the group's.
 
     Raises:
         ConfigError: the new configuration is not valid.
     """
-    if config.routes or config.sink.tables is not None:
-        raise ConfigError(
-            "a backfill writes to one table: give it a configuration without routes and sink.tables, whose "
-            "handler returns that table's rows",
-            field="routes" if config.routes else "sink.tables",
-        )
     document = dump(config)
     if handler:
         document["handler"] = handler

@@ -58,6 +58,13 @@ def register(subparsers: Any) -> None:
         help="where to write instead of spec.sink: a YAML file with the sink, or fields to replace, such as "
         "path=/data/flights-2025; several times for several fields",
     )
+    parser.add_argument(
+        "--route",
+        default="",
+        metavar="N|default",
+        help="of a group with routes, the one whose rows and table it is: 0 for spec.pipeline.routes[0], or "
+        "default for those that no route takes",
+    )
     parser.add_argument("--handler", default="", metavar="MODULE:FUNCTION", help="instead of the group's")
     parser.add_argument("--remote", default=None, metavar="sc://HOST:PORT", help="a Spark Connect server")
     parser.add_argument(
@@ -111,10 +118,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns the exit code. Raises WorkerError with the code of a worker for the same error, KafkaError."""
     from slackwater.backfill.report import BackfillReport, JsonReport, TextReport
     from slackwater.backfill.run import Options, backfill
-    from slackwater.backfill.target import config_for
+    from slackwater.backfill.target import config_for, one_table
 
     live = config_of(arguments)
-    config = config_for(live, sink=arguments.sink, handler=arguments.handler)
+    config = config_for(one_table(live, arguments.route)[0], sink=arguments.sink, handler=arguments.handler)
     if arguments.remote is not None:
         config = replace(config, spark=replace(config.spark, remote=arguments.remote))
     options = Options(
@@ -126,6 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
         dead_letters=arguments.dead_letters,
         allow_overlap=arguments.allow_overlap,
         dry_run=arguments.dry_run,
+        route=arguments.route,
     )
     if arguments.output == "json":
         report: BackfillReport = JsonReport(partial(print, flush=True))

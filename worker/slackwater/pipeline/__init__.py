@@ -6,7 +6,7 @@ returning worker joins its group first, and loads them in :meth:`Engine.start`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from slackwater.pipeline.engines.arrow import ArrowEngine
     from slackwater.pipeline.engines.spark import SparkEngine
     from slackwater.pipeline.sinks.declared_schema import TypedSink
-    from slackwater.pipeline.sinks.routes import Destination
+    from slackwater.pipeline.sinks.routed.destinations import Destination
+    from slackwater.pipeline.sinks.routed.routes import Route
     from slackwater.pipeline.values import ValueDecoder
     from slackwater.runtime.config.sink_config import SinkConfig
     from slackwater.runtime.config.worker_config import WorkerConfig
     from slackwater.runtime.interfaces import AnyEngine, Sink
 
-__all__ = ["make_engine", "make_sink"]
+__all__ = ["make_chosen_sink", "make_engine", "make_sink"]
 
 
 def make_engine(
@@ -132,14 +133,34 @@ def make_sink(config: WorkerConfig, engine: AnyEngine | None = None) -> Sink:
     """
     if not config.routes and config.sink.tables is None:
         return _sink(config, engine)
-    from slackwater.conditions import Condition
-    from slackwater.pipeline.sinks.routes import Route, RoutedSink
+    from slackwater.pipeline.sinks.routed.sink import RoutedSink
 
     owners: dict[tuple[str, ...], str] = {}
     tables = {
         path: _destination(config, path, sink, engine, owners) for path, sink in sinks_of(config).items()
     }
-    routes = [
+    return RoutedSink(_routes(config, tables), tables["sink"])
+
+
+def make_chosen_sink(sink: Sink, config: WorkerConfig, path: str) -> Sink:
+    """``sink``, which gets those rows alone that ``config`` has for the section ``path``, such as
+    ``routes[1].sink``. Raises what :func:`make_sink` raises."""
+    from slackwater.pipeline.sinks.routed.destinations import Elsewhere
+    from slackwater.pipeline.sinks.routed.sink import ChosenTable
+
+    tables: dict[str, Destination] = {
+        other: Elsewhere() if given.tables is None else _destination(config, other, given, None, {})
+        for other, given in sinks_of(config).items()
+    }
+    return ChosenTable(sink, _routes(config, tables), tables["sink"], tables[path])
+
+
+def _routes(config: WorkerConfig, tables: Mapping[str, Destination]) -> list[Route]:
+    """The routes, by the destinations of their sections."""
+    from slackwater.conditions import Condition
+    from slackwater.pipeline.sinks.routed.routes import Route
+
+    return [
         Route(
             f"routes[{number}]",
             Condition(route.when) if route.when else None,
@@ -149,7 +170,6 @@ def make_sink(config: WorkerConfig, engine: AnyEngine | None = None) -> Sink:
         )
         for number, route in enumerate(config.routes)
     ]
-    return RoutedSink(routes, tables["sink"])
 
 
 def _destination(
@@ -161,7 +181,8 @@ def _destination(
 ) -> Destination:
     """Where the rows go that ``sink`` is for; ``path``: of its section. ``owners``: the sections that have
     tables, by their places."""
-    from slackwater.pipeline.sinks.routes import FixedTable, NamedTables, Table, columns_needed
+    from slackwater.pipeline.sinks.routed.destinations import FixedTable, NamedTables
+    from slackwater.pipeline.sinks.routed.table import Table, columns_needed
 
     def named(name: str) -> SinkConfig:
         return replace(sink, path=name) if sink.path else replace(sink, table=name)

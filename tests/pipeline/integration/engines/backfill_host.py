@@ -9,7 +9,7 @@ from slackwater.backfill.bounds import bound_of
 from slackwater.backfill.delivery import BackfillDelivery
 from slackwater.backfill.report import TextReport
 from slackwater.backfill.run import Options, backfill
-from slackwater.backfill.target import config_for
+from slackwater.backfill.target import config_for, one_table
 from slackwater.runtime.config.worker_config import parse
 from tests.pipeline.integration.engines.spark_process import session
 
@@ -40,7 +40,7 @@ def run(
         setattr(BackfillDelivery, f"_{end_after}", _ending(original, after))
     try:
         counts = backfill(
-            config_for(live, sink=list(sink)),
+            config_for(one_table(live, options.get("route", ""))[0], sink=list(sink)),
             live,
             Options([bound_of(text) for text in begins], [bound_of(text) for text in ends], **options),
             TextReport(lines.append),

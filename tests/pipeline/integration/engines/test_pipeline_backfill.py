@@ -110,6 +110,25 @@ def test_engine_arrow_runs_in_the_executors(site: GroupSite, spark: SparkProcess
 
 
 @pytest.mark.long
+def test_a_table_of_several_gets_its_rows_alone(site: GroupSite, spark: SparkProcess) -> None:
+    write(site, range(1, 60))
+    low, other = site.folder / "low", site.folder / "other"
+    config = site.config(
+        engine="arrow",
+        handler="site_handler:arrow",
+        routes=[{"when": "id < 20", "sink": {"format": "parquet", "path": str(low)}}],
+    )
+    assert spark.run(host.run_with, config, ["earliest"], {})[-1].startswith("ConfigError: routes")
+    assert spark.run(host.run_with, config, ["earliest"], {"route": "0"})[-1].startswith("1 batches")
+    assert not site.out.exists()
+    elsewhere = {"route": "default", "sink": [f"path={other}"]}
+    assert spark.run(host.run_with, config, ["earliest"], elsewhere)[-1].startswith("1 batches")
+    for folder, expected in ((low, range(1, 20)), (other, range(20, 60))):
+        site.output.folder = folder
+        assert ids(site) == list(expected)
+
+
+@pytest.mark.long
 def test_a_record_that_ends_a_process_of_sparks_is_a_dead_letter(
     site: GroupSite, spark: SparkProcess
 ) -> None:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from slackwater.pipeline import make_sink
-from slackwater.runtime.config.worker_config import parse
+from slackwater.pipeline import make_chosen_sink, make_sink
+from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, Sink, SinkFencedError
 from tests.support.delta import DeltaFolder
@@ -27,7 +27,7 @@ def route(when: str, sink: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"when": when, "sink": sink, **fields}
 
 
-def sink_of(default: dict[str, Any], *routes: dict[str, Any]) -> Sink:
+def config_of(default: dict[str, Any], *routes: dict[str, Any]) -> WorkerConfig:
     document = {
         "groupId": "g",
         "bootstrapServers": "localhost:1",
@@ -37,7 +37,11 @@ def sink_of(default: dict[str, Any], *routes: dict[str, Any]) -> Sink:
         "sink": default,
         "routes": list(routes),
     }
-    return make_sink(parse(document))
+    return parse(document)
+
+
+def sink_of(default: dict[str, Any], *routes: dict[str, Any]) -> Sink:
+    return make_sink(config_of(default, *routes))
 
 
 def kinds(names: Sequence[str | None], first: int = 0, **more: Any) -> pa.Table:
@@ -102,9 +106,9 @@ def test_the_fields_of_a_column_are_the_tables_columns(tmp_path: Path) -> None:
     for wrong in ("carrier", "struct"):
         place = pa.array([{"topic": "a"}])
         one = sink_of(delta(tmp_path, "r"), {"fieldsOf": wrong, "sink": delta(tmp_path, "w")})
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(RecordsError, match=r"routes\[0\].fieldsOf"):
             put(one, rows([0], carrier=pa.array(["a"]), struct=place))
-        assert caught.value.field == "routes[0].fieldsOf"
+        put(one, rows([0], **{wrong: pa.nulls(1)}))
 
 
 def test_a_table_without_rows_makes_no_commit_and_the_first_batch_moves_all_marks(tmp_path: Path) -> None:
@@ -156,11 +160,31 @@ def test_a_rewind_that_one_table_refuses_changes_none(tmp_path: Path, refusing: 
     assert len(offsets(tmp_path, "p")) == len(offsets(tmp_path, "k")) == 1
 
 
+@pytest.mark.parametrize(
+    ("path", "own"), [("sink", [2]), ("routes[0].sink", [0, 1]), ("routes[2].sink", [1])]
+)
+def test_the_rows_of_one_table_can_be_written_alone(tmp_path: Path, path: str, own: list[int]) -> None:
+    """As a backfill does it: those that other routes take are left out."""
+    config = config_of(
+        delta(tmp_path, "rest"),
+        route("kind in ('a', 'b')", delta(tmp_path, "ab"), **{"continue": True}),
+        route("kind = 'a'", delta(tmp_path, "{kind}", tables={})),
+        route("kind = 'b'", delta(tmp_path, "b")),
+    )
+    alone = config_of(delta(tmp_path, "chosen"))
+    sink = make_chosen_sink(make_sink(alone), config, path)
+    put(sink, kinds(["a", "b", None]))
+    assert offsets(tmp_path, "chosen") == own
+    assert sink.marks([A]) == {A: {OLD: 3}}
+    assert sink.probe() == str(tmp_path / "chosen")
+    assert sink.rewind({A: (OLD, 0)}) == len(own)
+    assert [path.name for path in tmp_path.iterdir()] == ["chosen"]
+
+
 def test_an_error_names_the_section_and_the_condition(tmp_path: Path) -> None:
     one = route("kind > 3", delta(tmp_path, "a", partitionBy=["day"]))
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(RecordsError, match=r"routes\[0\].when: the column kind is string"):
         put(sink_of(delta(tmp_path, "rest"), one), kinds(["a"]))
-    assert caught.value.field == "routes[0].when"
     put(sink_of(delta(tmp_path, "a")), kinds(["a"]))
     with pytest.raises(ConfigError) as caught:
         sink_of(delta(tmp_path, "rest"), one).probe()

@@ -36,7 +36,10 @@ from slackwater.pipeline.sinks.parquet import commit_log
 from slackwater.pipeline.sinks.parquet.sink import ParquetSink
 from slackwater.pipeline.sinks.parquet.store import Objects
 from slackwater.pipeline.sinks.parquet.store_options import StoreAddress
-from slackwater.pipeline.sinks.routes import FixedTable, Route, RoutedSink, Table
+from slackwater.pipeline.sinks.routed.destinations import FixedTable
+from slackwater.pipeline.sinks.routed.routes import Route
+from slackwater.pipeline.sinks.routed.sink import RoutedSink
+from slackwater.pipeline.sinks.routed.table import Table
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.interfaces import Sink

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slackwater.backfill.target import check_overlap, config_for, same_target
+from slackwater.backfill.target import check_overlap, config_for, one_table, same_target
 from slackwater.handler import OffsetRange
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.sink_config import SinkConfig
-from slackwater.runtime.config.worker_config import WorkerConfig, parse
+from slackwater.runtime.config.worker_config import WorkerConfig, dump, parse
 from slackwater.runtime.errors import ConfigError
 
 TP = TopicPartition("orders", 0)
@@ -119,3 +120,31 @@ def test_no_overlap(mode: dict[str, Any], live: dict[TopicPartition, int]) -> No
 
 def test_an_empty_range_overlaps_nothing() -> None:
     check_overlap(SinkConfig("parquet", path="/data"), {TP: OffsetRange(5, 5)}, {TP: 10}, "orders")
+
+
+def test_one_table_of_several_is_chosen() -> None:
+    table = {"format": "delta", "path": "/lake/parcels"}
+    named = {"format": "delta", "path": "/lake/{kind}", "tables": {}}
+    orc = {"format": "spark", "sparkFormat": "orc"}
+    routes = [{"when": "a = 1", "sink": each} for each in (table, named, orc)]
+    several = parse({**dump(config()), "engine": "spark", "routes": routes})
+    alone, path = one_table(several, "0")
+    assert (alone.sink.path, alone.sink.options, alone.routes, path) == (
+        "/lake/parcels",
+        {"region": "eu"},
+        (),
+        "routes[0].sink",
+    )
+    assert one_table(several, "default")[0].sink == replace(config().sink, max_age_ms=0)
+    for route, field in {
+        "": "routes",
+        "3": "routes",
+        "1": "routes[1].sink.tables",
+        "2": "routes[2].sink.format",
+    }.items():
+        with pytest.raises(ConfigError) as caught:
+            one_table(several, route)
+        assert caught.value.field == field
+    assert one_table(config(), "")[1] == ""
+    with pytest.raises(ConfigError, match="choose it with --route, one of default"):
+        one_table(config(), "0")
