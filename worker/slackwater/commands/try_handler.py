@@ -94,10 +94,12 @@ def _output(text: str) -> str:
 
 @dataclass(frozen=True)
 class Tried:
-    """What came out. ``rows``: as a new table holds them. ``read_ms``, ``handler_ms``: how long it took."""
+    """What came out. ``rows``: as a new table holds them. ``tables``: of a group with several, the rows of
+    each, by its name. ``read_ms``, ``handler_ms``: how long it took."""
 
     records: Mapping[TopicPartition, RecordColumns]
     rows: pa.Table
+    tables: Mapping[str, pa.Table]
     letters: list[tuple[TopicPartition, Letter]]
     read_ms: float
     handler_ms: float
@@ -131,7 +133,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(_document(tried)))
     else:
         if arguments.output == "table":
-            _print_rows(tried.rows, most)
+            for name, rows in tried.tables.items():
+                print(f"{name}:")
+                _print_rows(rows, most)
+            if not tried.tables:
+                _print_rows(tried.rows, most)
         else:
             _write(tried.rows, Path(arguments.output))
         _print_summary(tried, most)
@@ -164,7 +170,7 @@ def try_handler(config: WorkerConfig, starts: list[Start], limit: int, progress:
     finally:
         consumer.close()
     read_ms = clock.mono_ms() - began
-    from slackwater.pipeline import make_engine
+    from slackwater.pipeline import make_engine, rows_by_table
     from slackwater.pipeline.trial import Trial
     from slackwater.runtime.startup import warm_up
 
@@ -177,7 +183,10 @@ def try_handler(config: WorkerConfig, starts: list[Start], limit: int, progress:
             engine, config.handler, group_id=config.group_id, instance="try", by_record=config.by_record
         )
         rows, letters = _handle(trial, records, min(FIRST_RECORDS, config.max_poll_records), progress)
-        return Tried(records, rows, letters, read_ms, clock.mono_ms() - began)
+        handler_ms = clock.mono_ms() - began
+        several = config.routes or config.sink.tables is not None
+        tables = rows_by_table(config, rows) if several else {}
+        return Tried(records, rows, tables, letters, read_ms, handler_ms)
     finally:
         engine.close()
 
@@ -294,6 +303,11 @@ def _document(tried: Tried) -> dict[str, Any]:
             "rows": tried.rows.num_rows,
             "deadLetters": len(tried.letters),
             "dropped": tried.dropped,
+            **(
+                {"tables": {name: rows.num_rows for name, rows in tried.tables.items()}}
+                if tried.tables
+                else {}
+            ),
         },
         "ms": {"read": round(tried.read_ms), "handler": round(tried.handler_ms)},
     }

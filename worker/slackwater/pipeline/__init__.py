@@ -18,6 +18,7 @@ from slackwater.runtime.errors import ConfigError
 from slackwater.tracing.spans import NO_TRACING, Tracing
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from slackwater.pipeline.engines.arrow import ArrowEngine
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from slackwater.runtime.config.worker_config import WorkerConfig
     from slackwater.runtime.interfaces import AnyEngine, Sink
 
-__all__ = ["make_chosen_sink", "make_engine", "make_sink"]
+__all__ = ["make_chosen_sink", "make_engine", "make_sink", "rows_by_table"]
 
 
 def make_engine(
@@ -145,14 +146,37 @@ def make_sink(config: WorkerConfig, engine: AnyEngine | None = None) -> Sink:
 def make_chosen_sink(sink: Sink, config: WorkerConfig, path: str) -> Sink:
     """``sink``, which gets those rows alone that ``config`` has for the section ``path``, such as
     ``routes[1].sink``. Raises what :func:`make_sink` raises."""
-    from slackwater.pipeline.sinks.routed.destinations import Elsewhere
     from slackwater.pipeline.sinks.routed.sink import ChosenTable
 
-    tables: dict[str, Destination] = {
-        other: Elsewhere() if given.tables is None else _destination(config, other, given, None, {})
-        for other, given in sinks_of(config).items()
-    }
+    tables = _elsewhere(config)
     return ChosenTable(sink, _routes(config, tables), tables["sink"], tables[path])
+
+
+def rows_by_table(config: WorkerConfig, rows: pa.Table) -> dict[str, pa.Table]:
+    """A handler's rows by the path or the name of the table that they go to, as each gets them; tables
+    without rows are left out. Nothing is written. Raises RecordsError for rows that have no table."""
+    from slackwater.pipeline.sinks.routed.destinations import NamedTables
+    from slackwater.pipeline.sinks.routed.routes import divided
+
+    tables, sinks = _elsewhere(config), sinks_of(config)
+    places = {id(tables[path]): " ".join(filter(None, place_of(sink)[1:])) for path, sink in sinks.items()}
+    found: dict[str, pa.Table] = {}
+    for destination, own in divided(_routes(config, tables), tables["sink"], rows):
+        if isinstance(destination, NamedTables):
+            found |= destination.named(own)
+        else:
+            found[places[id(destination)]] = own
+    return {name: own for name, own in found.items() if own.num_rows}
+
+
+def _elsewhere(config: WorkerConfig) -> dict[str, Destination]:
+    """The destinations by section, none of which is written."""
+    from slackwater.pipeline.sinks.routed.destinations import Elsewhere
+
+    return {
+        path: Elsewhere() if sink.tables is None else _destination(config, path, sink, None, {})
+        for path, sink in sinks_of(config).items()
+    }
 
 
 def _routes(config: WorkerConfig, tables: Mapping[str, Destination]) -> list[Route]:

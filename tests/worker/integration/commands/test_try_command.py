@@ -74,6 +74,26 @@ def test_json_of_a_whole_topic_in_batches_like_a_workers(site: DeliverySite) -> 
     ]
 
 
+def test_rows_of_several_tables_are_shown_by_table(site: DeliverySite) -> None:
+    """Nothing is written, and no table is asked for."""
+    site.produce(8)
+    routes = [{"when": "text = 'v-1'", "sink": {"format": "iceberg", "table": "lake.one"}}]
+    sink = {"format": "delta", "path": "/nowhere/{partition}", "tables": {"allow": "[0-2]"}}
+    done = run_try(site, "--from", f"{site.topic}:1:start", routes=routes, sink=sink)
+    assert done.returncode == 0, done.stderr
+    shown = [line.split()[-1] for line in done.stdout.splitlines() if line.endswith(":") or " v-" in line]
+    assert shown == ["lake.one:", "v-1", "/nowhere/1:", "v-5"]
+    whole = run_try(site, "--from", site.topic, "--output", "json", routes=routes, sink=sink)
+    assert whole.returncode == 4
+    assert "the column partition has the value '3', which names no table (sink.tables.allow)" in whole.stderr
+    sink["tables"] = {}
+    whole = run_try(site, "--from", site.topic, "--output", "json", routes=routes, sink=sink)
+    assert json.loads(whole.stdout)["counts"]["tables"] == {
+        "lake.one": 1,
+        **{f"/nowhere/{number}": 1 if number == 1 else 2 for number in range(PARTITIONS)},
+    }
+
+
 def test_rows_of_whole_batches_have_no_position(site: DeliverySite) -> None:
     site.produce(8, bad_every=4)
     done = run_try(site, "--from", site.topic, lineage="batch")

@@ -141,8 +141,8 @@ class NamedTables:
         given = "no value" if value is None else f"the value {value[:100]!r}"
         return f"the column {name} has {given}, which names no table ({self._path}.tables.allow)"
 
-    def divided(self, rows: pa.Table) -> Iterator[tuple[Table, pa.Table]]:
-        """Each table's rows; all have one. Raises RecordsError for one table too many."""
+    def named(self, rows: pa.Table) -> dict[str, pa.Table]:
+        """Rows that all have a table, by its name. Raises RecordsError."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -155,12 +155,14 @@ class NamedTables:
                 mask = pc.and_(mask, pc.equal(column, part))
             name = self._name(list(combination.values()))
             masks[name] = pc.or_(masks[name], mask) if name in masks else mask
-        self._begin({name: rows.filter(mask) for name, mask in masks.items() if name not in self._tables})
-        for name, mask in masks.items():
-            yield self._tables[name], rows.filter(mask)
+        return {name: rows.filter(mask) for name, mask in masks.items()}
+
+    def divided(self, rows: pa.Table) -> Iterator[tuple[Table, pa.Table]]:
+        """Each table's rows; all have one. Raises RecordsError for one table too many."""
+        named = self.named(rows)
+        self._begin({name: own for name, own in named.items() if name not in self._tables})
         for name, table in list(self._tables.items()):
-            if name not in masks:
-                yield table, rows.slice(0, 0)
+            yield table, named.get(name, rows.slice(0, 0))
 
     def _name(self, parts: Sequence[str]) -> str:
         by_column = dict(zip(self._columns, parts, strict=True))
