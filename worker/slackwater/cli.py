@@ -23,6 +23,7 @@ COMMANDS = {
     "devbroker": "slackwater.devbroker.cli",
     "dlq": "slackwater.commands.dlq",
     "lag": "slackwater.commands.lag",
+    "maintain": "slackwater.commands.maintain",
     "produce": "slackwater.commands.produce",
     "rewind": "slackwater.commands.rewind",
     "tail": "slackwater.commands.tail",

@@ -1,0 +1,42 @@
+"""The maintenance of a group's tables: which of them have any, and what does it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slackwater.runtime.config.pipeline_config import sinks_of
+
+if TYPE_CHECKING:
+    from slackwater.pipeline.sinks.maintenance import TableMaintenance
+    from slackwater.runtime.config.sink_config import SinkConfig
+    from slackwater.runtime.config.worker_config import WorkerConfig
+
+_NONE = {
+    "parquet": "the log of a folder names its files; write larger ones (sink.maxAge), or a Delta table",
+    "postgres": "autovacuum does what is needed",
+    "kafka": "it is a topic",
+    "spark": "Spark writes it; use the means of its format",
+    "custom": "only its sink knows it",
+}
+
+
+def maintenance_of(config: WorkerConfig) -> dict[str, TableMaintenance | str]:
+    """By the name or the path of each of a group's tables what maintains it, or why nothing does.
+
+    Raises ConfigError for a table that cannot be used.
+    """
+    return {sink.path or sink.table or path: _of(sink) for path, sink in sinks_of(config).items()}
+
+
+def _of(sink: SinkConfig) -> TableMaintenance | str:
+    if sink.tables is not None:
+        return "rows name the tables; give a configuration that names each"
+    if sink.format == "delta":
+        from slackwater.pipeline.sinks.delta.maintenance import DeltaMaintenance
+
+        return DeltaMaintenance(sink.path, sink.options)
+    if sink.format == "iceberg":
+        from slackwater.pipeline.sinks.iceberg.maintenance import IcebergMaintenance
+
+        return IcebergMaintenance(sink.table, sink.options)
+    return f"format {sink.format} has no maintenance: {_NONE[sink.format]}"
