@@ -7,11 +7,12 @@ import contextlib
 import datetime
 import random
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slackwater import extras
-from slackwater.pipeline.sinks.iceberg import keyed, partitions
+from slackwater.pipeline.sinks.iceberg import partitions
 from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
 from slackwater.pipeline.sinks.maintenance import TRIES, Maintained, groups_of
 from slackwater.runtime.errors import ConfigError, WorkerError
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 _LONGEST_WAIT_S = 0.5
+_GROUPS_OF_A_COMMIT = 50
+"""Each commit competes with those of the workers."""
 
 
 class IcebergMaintenance:
@@ -62,63 +65,46 @@ class IcebergMaintenance:
                 place = task.file.spec_id, str(task.file.partition)
                 by_partition.setdefault(place, []).append((task, task.file.file_size_in_bytes))
         compacted = written = 0
-        for files in by_partition.values():
-            for group in groups_of(files, target_bytes):
-                count = self._rewrite(group)
-                compacted, written = compacted + (len(group) if count else 0), written + count
+        groups = [group for files in by_partition.values() for group in groups_of(files, target_bytes)]
+        for at in range(0, len(groups), _GROUPS_OF_A_COMMIT):
+            made = [_written(table, group) for group in groups[at : at + _GROUPS_OF_A_COMMIT]]
+            done = self._commit(made, table)
+            compacted += sum(len(each.old) for each in done)
+            written += sum(len(each.new) for each in done)
         return compacted, written
 
-    def _rewrite(self, group: list[FileScanTask]) -> int:
-        """Commits the rows of a group in new files. Returns how many these are; 0: one of the group's files
-        is not part of the table any more, and nothing was committed."""
-        import pyarrow as pa
+    def _commit(self, made: Sequence[_Rewritten], written_to: Table) -> list[_Rewritten]:
+        """Commits new files in the place of old ones, in one commit. Returns those that are in the table:
+        where one of the old files is not part of it any more, the new ones are removed."""
         from pyiceberg.exceptions import CommitFailedException
 
-        table = self._table()
-        schema, spec = table.schema(), table.spec()
-        rows = pa.concat_tables([keyed.read(table.metadata, table, task) for task in group])
-        new = partitions.write(table.metadata, table.io, rows)
-        del rows
-        old, made = {task.file.file_path: task.file for task in group}, {file.file_path for file in new}
+        shape = written_to.schema(), written_to.spec()
+        done: list[_Rewritten] = []
         for _ in range(TRIES):
+            table = self._table()
             now = {task.file.file_path for task in table.scan().plan_files() if not task.delete_files}
-            if made <= now:  # The commit was made, and its answer was lost.
-                return len(new)
-            if not old.keys() <= now or (table.schema(), table.spec()) != (schema, spec):
+            # A commit may have been made whose answer was lost.
+            done = [each for each in made if each.is_in(now)]
+            left = [each for each in made if each.old.keys() <= now]
+            if not left or (table.schema(), table.spec()) != shape:
                 break
-            change = self._change(table, old.values(), new)
+            change = _change(table, left)
             refused, change._snapshot_producers = change._snapshot_producers, []
             try:
                 change.commit_transaction()
-                return len(new)
+                done = left
+                break
             except CommitFailedException:
-                time.sleep(random.uniform(0, _LONGEST_WAIT_S))
-                table = self._table()
-                if not self._has(table, made):
+                if not any(each.is_in(_paths(self._table())) for each in left):
                     for producer in refused:
                         producer._clean_all_uncommitted()
-        if self._has(self._table(), made):
-            return len(new)
-        for file in new:
+                time.sleep(random.uniform(0, _LONGEST_WAIT_S))
+        else:
+            done = [each for each in made if each.is_in(_paths(self._table()))]
+        for file in [file for each in made if each not in done for file in each.new]:
             with contextlib.suppress(Exception):
-                table.io.delete(file.file_path)
-        return 0
-
-    @staticmethod
-    def _has(table: Table, paths: Collection[str]) -> bool:
-        """Whether the table has all of these data files."""
-        return set(paths) <= {task.file.file_path for task in table.scan().plan_files()}
-
-    @staticmethod
-    def _change(table: Table, old: Iterable[DataFile], new: Iterable[DataFile]) -> Transaction:
-        """A transaction, not committed, that has ``new`` files in the place of ``old`` ones."""
-        change = table.transaction()
-        with change.update_snapshot().overwrite() as overwrite:
-            for file in old:
-                overwrite.delete_data_file(file)
-            for file in new:
-                overwrite.append_data_file(file)
-        return change
+                written_to.io.delete(file.file_path)
+        return done
 
     # ---- snapshots
 
@@ -152,6 +138,45 @@ class IcebergMaintenance:
             with contextlib.suppress(FileNotFoundError):
                 after.io.delete(path)
         return len(gone), len(only.paths)
+
+
+@dataclass(frozen=True)
+class _Rewritten:
+    """Data files, by path, whose rows are in new ones."""
+
+    old: Mapping[str, DataFile]
+    new: Sequence[DataFile]
+
+    def is_in(self, paths: Collection[str]) -> bool:
+        """Whether the new files are among those of the table."""
+        return all(file.file_path in paths for file in self.new)
+
+
+def _written(table: Table, group: Sequence[FileScanTask]) -> _Rewritten:
+    """The rows of a group in new files, not committed."""
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    metadata = table.metadata
+    rows = ArrowScan(metadata, table.io, metadata.schema(), AlwaysTrue()).to_table(group)
+    new = partitions.write(metadata, table.io, rows)
+    return _Rewritten({task.file.file_path: task.file for task in group}, new)
+
+
+def _change(table: Table, made: Iterable[_Rewritten]) -> Transaction:
+    """A transaction, not committed, that has the new files in the place of the old ones."""
+    change = table.transaction()
+    with change.update_snapshot().overwrite() as overwrite:
+        for each in made:
+            for file in each.old.values():
+                overwrite.delete_data_file(file)
+            for file in each.new:
+                overwrite.append_data_file(file)
+    return change
+
+
+def _paths(table: Table) -> set[str]:
+    return {task.file.file_path for task in table.scan().plan_files()}
 
 
 class _Files:
