@@ -159,7 +159,7 @@ def rows_by_table(config: WorkerConfig, rows: pa.Table) -> dict[str, pa.Table]:
     from slackwater.pipeline.sinks.routed.routes import divided
 
     tables, sinks = _elsewhere(config), sinks_of(config)
-    places = {id(tables[path]): " ".join(filter(None, place_of(sink)[1:])) for path, sink in sinks.items()}
+    places = {id(tables[path]): _name_of(sink) for path, sink in sinks.items()}
     found: dict[str, pa.Table] = {}
     for destination, own in divided(_routes(config, tables), tables["sink"], rows):
         if isinstance(destination, NamedTables):
@@ -167,6 +167,10 @@ def rows_by_table(config: WorkerConfig, rows: pa.Table) -> dict[str, pa.Table]:
         else:
             found[places[id(destination)]] = own
     return {name: own for name, own in found.items() if own.num_rows}
+
+
+def _name_of(sink: SinkConfig) -> str:
+    return " ".join(filter(None, place_of(sink)[1:]))
 
 
 def _elsewhere(config: WorkerConfig) -> dict[str, Destination]:
@@ -221,7 +225,7 @@ def _destination(
     if sink.tables is None:
         owners[place_of(sink)] = path
         made = partial(_sink, replace(config, sink=sink, routes=()), engine)
-        return FixedTable(Table(path, made, columns_needed(sink)))
+        return FixedTable(Table(_name_of(sink), path, made, columns_needed(sink)))
     from slackwater.kafka.topic_pattern import TopicPattern
 
     return NamedTables(

@@ -186,6 +186,15 @@ class Sink(Protocol):
         """Checks that it can write, leaves nothing visible, and says where. Raises ``SinkError``."""
 
 
+@runtime_checkable
+class SinkOfTables(Sink, Protocol):
+    """A sink of several tables."""
+
+    @property
+    def rows_written(self) -> Mapping[str, int]:
+        """By the name of each table that is known, how many rows this process has written to it."""
+
+
 class Columns(Protocol):
     """One partition's records of a poll; ``slackwater.kafka.RecordColumns`` is one."""
 

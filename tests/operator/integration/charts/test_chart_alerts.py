@@ -132,6 +132,7 @@ def test_every_metric_is_shown_or_has_a_reason_not_to_be() -> None:
         "slackwater_rebalances": "as one worker sees them; the operator knows the cause",
         "slackwater_batches": "throughput is shown in records",
         "slackwater_records_out": "differs from what comes in only by what the handler drops",
+        "slackwater_table_rows": "which tables a group has is its own",
         "slackwater_handler_failures": "ends in a restart, which is shown",
         "slackwater_refreshes": "whether data may be old for a while is the handler's to judge",
         "slackwater_commit_failures": "ends in a rebalance or an abandoned batch",

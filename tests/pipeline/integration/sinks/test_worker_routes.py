@@ -10,7 +10,7 @@ import pytest
 from tests.pipeline.integration.sinks import test_worker_iceberg as iceberg
 from tests.support.delta import DeltaFolder
 from tests.support.iceberg.reader import IcebergFiles
-from tests.support.workers.delivery_site import DeliverySite
+from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
 from tests.support.workers.tables import WorkersOfTable
 
 
@@ -41,6 +41,14 @@ class TestNamedTables(WorkersOfTable):
 
     def places(self, site: DeliverySite) -> Counter[tuple[int, int]]:
         return sum((DeltaFolder(table).places() for table in site.out.iterdir()), Counter())
+
+    def test_the_worker_counts_the_rows_of_each_table(self, site: DeliverySite) -> None:
+        site.produce(40)
+        worker = site.worker(sink=self.sink(site))
+        site.until_committed(why=site.why)
+        tables = [f"{site.out}/p{number}" for number in range(PARTITIONS)]
+        assert [worker.metric("slackwater_table_rows_total", table=table) for table in tables] == [10.0] * 4
+        assert worker.terminate() == 0
 
     def test_rows_are_written_again_after_a_rewind(self, site: DeliverySite) -> None:
         """The names of the tables are not known, so that it is refused: tests/pipeline/unit/sinks."""

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from slackwater.pipeline import make_chosen_sink, make_sink
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
-from slackwater.runtime.interfaces import Range, Sink, SinkFencedError
+from slackwater.runtime.interfaces import Range, Sink, SinkFencedError, SinkOfTables
 from tests.support.delta import DeltaFolder
 from tests.support.sinks import OLD, A, rows
 
@@ -68,6 +68,10 @@ def test_a_row_goes_to_the_first_route_whose_condition_it_meets(tmp_path: Path) 
     )
     put(sink, kinds(["a", "b", "c", None]))
     assert [offsets(tmp_path, name) for name in ("a", "ab", "rest")] == [[0], [1], [2, 3]]
+    assert isinstance(sink, SinkOfTables)
+    assert sink.rows_written == {
+        str(tmp_path / name): rows for name, rows in zip(("a", "ab", "rest"), (1, 1, 2), strict=True)
+    }
 
 
 def test_a_route_that_continues_offers_its_rows_to_those_that_follow(tmp_path: Path) -> None:

@@ -221,9 +221,9 @@ class TestRoutedTables(TestParquet):
     turns, fenced, swept = 40, 15, 12
 
     def sink(self, group_id: str = "g") -> Sink:
-        files = FixedTable(Table("sink", lambda: super(TestRoutedTables, self).sink(group_id)))
+        files = FixedTable(Table("files", "sink", lambda: super(TestRoutedTables, self).sink(group_id)))
         path = str(self.folder.with_suffix(".delta"))
-        table = FixedTable(Table("routes[0].sink", lambda: delta.delta_sink(group_id, path)))
+        table = FixedTable(Table("table", "routes[0].sink", lambda: delta.delta_sink(group_id, path)))
         odd = Condition("offset in (1, 3, 5, 7, 9, 11)")
         return RoutedSink([Route("routes[0]", odd, table)], files)
 

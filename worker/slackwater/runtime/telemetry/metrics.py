@@ -22,6 +22,7 @@ _COUNTERS = {
         ("topic", "partition"),
     ),
     "records_out": ("Rows written by the sink, in batches that were committed.", ("topic", "partition")),
+    "table_rows": ("Rows written by this process to each of a group's several tables.", ("table",)),
     "records_dead": ("Records written to the dead-letter topic.", ("topic", "partition")),
     "records_skipped": (
         "Offsets skipped because the log no longer has their records; cause retention: the log begins later.",

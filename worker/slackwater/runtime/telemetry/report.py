@@ -9,7 +9,7 @@ from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, Skipped
 from slackwater.runtime.delivery.batch import DeliveryBatch
 from slackwater.runtime.delivery.in_flight import InFlight
 from slackwater.runtime.delivery.partition import OwnedPartition
-from slackwater.runtime.interfaces import Columns, Consumer
+from slackwater.runtime.interfaces import Columns, Consumer, SinkOfTables
 from slackwater.runtime.telemetry.takeover_trace import trace_return
 from slackwater.runtime.telemetry.timings import RestartRecord, TakeoverRecord
 from slackwater.runtime.worker_context import WorkerContext
@@ -200,6 +200,7 @@ class WorkerReport:
             metrics.count("records_out", labels, part.rows_out)
             metrics.count("records_dead", labels, part.dead)
             metrics.count("records_rejected", labels, part.rejected)
+        self._count_by_table()
         metrics.count("batches", ("committed",))
         self._context.messaging.processed({tp.topic for tp in parts}, batch.work_ms / 1000)
         for phase, ms in batch.ms.items():
@@ -217,6 +218,13 @@ class WorkerReport:
             ms=batch.ms,
         )
         self._context.events.emit("committed", offsets={str(tp): part.end for tp, part in parts.items()})
+
+    def _count_by_table(self) -> None:
+        sink = self._context.sink
+        if isinstance(sink, SinkOfTables):
+            for table, rows in sink.rows_written.items():
+                before = self._context.metrics.value("table_rows", (table,))
+                self._context.metrics.count("table_rows", (table,), rows - before)
 
     def written(self, partitions: Collection[TopicPartition], at_ms: float) -> None:
         """The sink has rows of ``partitions`` since ``at_ms`` (monotonic clock)."""

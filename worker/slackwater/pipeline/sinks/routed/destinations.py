@@ -175,7 +175,7 @@ class NamedTables:
             if owner := self._owner(name):
                 refused.append((rows, f"the row is for {name}, which is the table of {owner}"))
             elif len(self._tables) < self._limit:
-                self._tables[name] = Table(self._path, partial(self._make, name), self._needed)
+                self._tables[name] = Table(name, self._path, partial(self._make, name), self._needed)
             else:
                 limit = f"{self._limit} tables already, which is the limit ({self._path}.tables.limit)"
                 refused.append((rows, f"the row is for {name}, and the worker writes to {limit}"))

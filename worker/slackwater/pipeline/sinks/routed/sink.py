@@ -92,6 +92,11 @@ class RoutedSink:
         """Checks each table that is known. Returns where they are. Raises SinkError, ConfigError."""
         return ", ".join(table.probe() for table in self._tables()) or "tables that rows name"
 
+    @property
+    def rows_written(self) -> Mapping[str, int]:
+        """By the name of each table that is known, how many rows this process has written to it."""
+        return {table.name: table.rows_written for table in self._tables()}
+
     def published(self, ranges: Mapping[TopicPartition, Range]) -> None:
         """All tables have their rows of ``ranges``."""
         self._known |= {(tp, span.topic_id): span.end for tp, span in ranges.items()}

@@ -25,6 +25,7 @@ class Table:
     """One of the tables, and how far it is known to be.
 
     Args:
+        name: its own.
         path: of its section in the configuration, which errors name.
         make: makes the sink that writes it.
         needed: the columns that keep their types where they have no value; None: all.
@@ -32,8 +33,12 @@ class Table:
     Raises what ``make`` raises.
     """
 
-    def __init__(self, path: str, make: Callable[[], Sink], needed: Collection[str] | None = None) -> None:
-        self._path, self._needed = path, needed
+    def __init__(
+        self, name: str, path: str, make: Callable[[], Sink], needed: Collection[str] | None = None
+    ) -> None:
+        self.name, self._path, self._needed = name, path, needed
+        self.rows_written = 0
+        """By this process."""
         with self._errors():
             self._sink = make()
         self._marks: Marks = {}
@@ -55,7 +60,7 @@ class Table:
             self.read(unread)
         lacking = {tp: left for tp, span in ranges.items() if (left := self._left(tp, span)) is not None}
         rows = _within(rows, ranges, lacking)
-        ours = {(topic, number) for topic, number in _places(rows)}
+        ours = _counts(rows)
         chosen = {
             tp: span
             for tp, span in lacking.items()
@@ -67,7 +72,7 @@ class Table:
             rows = _without_types(rows, self._needed)
         with self._errors():
             staged = self._sink.stage(rows, chosen)
-        return StagedPart(self, staged, chosen)
+        return StagedPart(self, staged, rows, chosen)
 
     def _left(self, tp: TopicPartition, span: Range) -> Range | None:
         """What the table lacks of a range."""
@@ -76,10 +81,11 @@ class Table:
             return Range(span.topic_id, max(span.start, mark or 0), span.end, mark)
         return None
 
-    def publish(self, staged: Staged, spans: Mapping[TopicPartition, Range]) -> None:
-        """Commits what is staged of ``spans``. Raises what the sink raises."""
+    def publish(self, staged: Staged, spans: Mapping[TopicPartition, Range], rows: int) -> None:
+        """Commits what is staged of ``spans``, so many ``rows``. Raises what the sink raises."""
         with self._errors():
             staged.publish()
+        self.rows_written += rows
         for tp, span in spans.items():
             self._marks[tp][span.topic_id] = span.end
             self._unmoved.discard(tp)
@@ -110,8 +116,11 @@ class Table:
 class StagedPart:
     """What is staged for one table."""
 
-    def __init__(self, table: Table, staged: Staged, spans: Mapping[TopicPartition, Range]) -> None:
+    def __init__(
+        self, table: Table, staged: Staged, rows: pa.Table, spans: Mapping[TopicPartition, Range]
+    ) -> None:
         self._table, self._staged, self._spans = table, staged, dict(spans)
+        self._counts = _counts(rows)
 
     def drop(self, partitions: Collection[TopicPartition]) -> bool:
         """Leaves ``partitions`` out. False where nothing is left: then it is discarded."""
@@ -125,7 +134,8 @@ class StagedPart:
 
     def publish(self) -> None:
         """Commits. Raises what the sink raises."""
-        self._table.publish(self._staged, self._spans)
+        rows = sum(self._counts.get((tp.topic, tp.partition), 0) for tp in self._spans)
+        self._table.publish(self._staged, self._spans, rows)
 
     def discard(self) -> None:
         """Removes it."""
@@ -141,10 +151,11 @@ def columns_needed(sink: SinkConfig) -> set[str] | None:
     return {*PLACE_COLUMNS, *sink.key, *sink.aggregates, *named} | ({sink.version} if sink.version else set())
 
 
-def _places(rows: pa.Table) -> Iterator[tuple[str, int]]:
-    """The partitions that rows are of."""
-    columns = rows.select(PLACE_COLUMNS[:2]).group_by(PLACE_COLUMNS[:2]).aggregate([])
-    return zip(*(column.to_pylist() for column in columns.columns), strict=True)
+def _counts(rows: pa.Table) -> dict[tuple[str, int], int]:
+    """How many rows there are of each partition."""
+    counted = rows.select(PLACE_COLUMNS[:2]).group_by(PLACE_COLUMNS[:2]).aggregate([([], "count_all")])
+    columns = (counted.column(name).to_pylist() for name in (*PLACE_COLUMNS[:2], "count_all"))
+    return {(topic, number): count for topic, number, count in zip(*columns, strict=True)}
 
 
 def _within(
