@@ -210,7 +210,7 @@ def _destination(
     """Where the rows go that ``sink`` is for; ``path``: of its section. ``owners``: the sections that have
     tables, by their places."""
     from slackwater.pipeline.sinks.routed.destinations import FixedTable, NamedTables
-    from slackwater.pipeline.sinks.routed.table import Table, columns_needed
+    from slackwater.pipeline.sinks.routed.table import Table, column_rules
 
     def named(name: str) -> SinkConfig:
         return replace(sink, path=name) if sink.path else replace(sink, table=name)
@@ -225,14 +225,14 @@ def _destination(
     if sink.tables is None:
         owners[place_of(sink)] = path
         made = partial(_sink, replace(config, sink=sink, routes=()), engine)
-        return FixedTable(Table(_name_of(sink), path, made, columns_needed(sink)))
+        return FixedTable(Table(_name_of(sink), path, made, column_rules(sink)))
     from slackwater.kafka.topic_pattern import TopicPattern
 
     return NamedTables(
         path,
         sink.path or sink.table,
         make,
-        columns_needed(sink),
+        column_rules(sink),
         owner=owner,
         allow=TopicPattern(sink.tables.allow),
         limit=sink.tables.limit,

@@ -3,6 +3,7 @@ test_sink_contract.py."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,27 @@ def test_a_table_gets_the_columns_that_its_rows_have_values_in(tmp_path: Path) -
     put(sink, kinds(["a", "b"], id=pa.array([7, None], pa.int32()), gate=pa.array([None, "B4"])))
     assert list(DeltaFolder(tmp_path / "a").columns) == ["kind", "id", "note", "topic", "partition", "offset"]
     assert list(DeltaFolder(tmp_path / "rest").columns) == ["topic", "partition", "offset", "kind", "gate"]
+
+
+@pytest.mark.parametrize(
+    ("format_", "mode"),
+    [("parquet", "append"), *itertools.product(("delta", "iceberg"), ("append", "upsert", "merge"))],
+)
+def test_rows_of_other_tables_do_not_make_the_columns_of_one(tmp_path: Path, format_: str, mode: str) -> None:
+    """A table that has had no rows is made by its first ones, also where no columns may be added."""
+    settings = {"format": format_, "path": str(tmp_path / "a"), "newColumns": "reject"}
+    if format_ == "iceberg":
+        options = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/lake"}
+        settings = {**settings, "table": "lake.a", "options": options}
+        del settings["path"]
+    if mode != "append":
+        settings |= {"mode": mode, "key": ["kind"]}
+    if mode == "merge":
+        settings |= {"aggregates": {"n": "sum"}}
+    sink = sink_of(delta(tmp_path, "rest"), route("kind = 'a'", settings))
+    put(sink, kinds(["b", "b"], n=[1, 2], other=[1, 2]))
+    put(sink, kinds(["a"], 2, n=[3], other=pa.nulls(1, pa.int64())))
+    assert sink.rows_written[settings.get("path") or "lake.a"] == 1  # type: ignore[attr-defined]
 
 
 def test_the_fields_of_a_column_are_the_tables_columns(tmp_path: Path) -> None:

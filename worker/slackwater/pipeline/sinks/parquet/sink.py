@@ -202,7 +202,8 @@ class ParquetSink:
         schema = self._log.state.schema
         kept = _schema(schema) if schema else None
         fitted = fit(rows, kept, new_columns=self._new_columns, growth=self.growth)
-        text = schema if kept == fitted.schema else _text(fitted.schema)
+        # A batch without rows and columns does not make the table's.
+        text = schema if kept == fitted.schema or not fitted.num_columns else _text(fitted.schema)
         for name in self._by:
             at = rows.schema.get_field_index(name)
             if name not in fitted.column_names and at >= 0 and pa.types.is_null(rows.schema.types[at]):

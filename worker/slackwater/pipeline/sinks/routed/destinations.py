@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from slackwater.pipeline.sinks.routed.table import Table
+from slackwater.pipeline.sinks.routed.table import ColumnRules, Table
 from slackwater.runtime.errors import RecordsError
 from slackwater.runtime.interfaces import PLACE_COLUMNS, Sink
 
@@ -86,7 +86,7 @@ class NamedTables:
         path: of its section in the configuration.
         template: with ``{column}``s.
         make: makes the sink of the table with a name.
-        needed: as :class:`Table` has it.
+        columns: as :class:`Table` has them.
         owner: of a name, the section that has the table already; "": none has.
         allow: which values may be a part of a name.
         limit: the most tables.
@@ -99,14 +99,14 @@ class NamedTables:
         path: str,
         template: str,
         make: Callable[[str], Sink],
-        needed: Collection[str] | None,
+        columns: ColumnRules | None,
         *,
         owner: Callable[[str], str],
         allow: TopicPattern,
         limit: int,
     ) -> None:
         self._owner = owner
-        self._path, self._template, self._make, self._needed = path, template, make, needed
+        self._path, self._template, self._make, self._rules = path, template, make, columns
         self._allow, self._limit = allow, limit
         self._columns = list(dict.fromkeys(_COLUMN.findall(template)))
         self._tables: dict[str, Table] = {}
@@ -175,7 +175,7 @@ class NamedTables:
             if owner := self._owner(name):
                 refused.append((rows, f"the row is for {name}, which is the table of {owner}"))
             elif len(self._tables) < self._limit:
-                self._tables[name] = Table(name, self._path, partial(self._make, name), self._needed)
+                self._tables[name] = Table(name, self._path, partial(self._make, name), self._rules)
             else:
                 limit = f"{self._limit} tables already, which is the limit ({self._path}.tables.limit)"
                 refused.append((rows, f"the row is for {name}, and the worker writes to {limit}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slackwater.runtime.config.sink_config import FILES, TABLES
 from slackwater.runtime.errors import ConfigError
@@ -28,15 +28,15 @@ class Table:
         name: its own.
         path: of its section in the configuration, which errors name.
         make: makes the sink that writes it.
-        needed: the columns that keep their types where they have no value; None: all.
+        columns: what becomes of columns without any value; None: they stay as they are.
 
     Raises what ``make`` raises.
     """
 
     def __init__(
-        self, name: str, path: str, make: Callable[[], Sink], needed: Collection[str] | None = None
+        self, name: str, path: str, make: Callable[[], Sink], columns: ColumnRules | None = None
     ) -> None:
-        self.name, self._path, self._needed = name, path, needed
+        self.name, self._path, self._columns = name, path, columns
         self.rows_written = 0
         """By this process."""
         with self._errors():
@@ -68,11 +68,11 @@ class Table:
         }
         if not chosen:
             return None
-        if self._needed is not None:
-            rows = _without_types(rows, self._needed)
+        if self._columns is not None:
+            rows = _own(rows, self._columns)
         with self._errors():
             staged = self._sink.stage(rows, chosen)
-        return StagedPart(self, staged, rows, chosen)
+        return StagedPart(self, staged, ours, chosen)
 
     def _left(self, tp: TopicPartition, span: Range) -> Range | None:
         """What the table lacks of a range."""
@@ -117,10 +117,14 @@ class StagedPart:
     """What is staged for one table."""
 
     def __init__(
-        self, table: Table, staged: Staged, rows: pa.Table, spans: Mapping[TopicPartition, Range]
+        self,
+        table: Table,
+        staged: Staged,
+        counts: Mapping[tuple[str, int], int],
+        spans: Mapping[TopicPartition, Range],
     ) -> None:
         self._table, self._staged, self._spans = table, staged, dict(spans)
-        self._counts = _counts(rows)
+        self._counts = counts
 
     def drop(self, partitions: Collection[TopicPartition]) -> bool:
         """Leaves ``partitions`` out. False where nothing is left: then it is discarded."""
@@ -142,13 +146,26 @@ class StagedPart:
         self._staged.discard()
 
 
-def columns_needed(sink: SinkConfig) -> set[str] | None:
-    """The columns that the settings of a table name, and the positions; None: the format has no columns of
-    its own."""
+class ColumnRules(NamedTuple):
+    """What becomes of columns without any value, which are of other tables' rows: they get the type null. A
+    column of that type is added to no table; in one that has it, it is null.
+
+    ``needed``: those that keep their types. ``left_out``: whether they are left out instead, as where rows
+    are added up.
+    """
+
+    needed: frozenset[str]
+    left_out: bool
+
+
+def column_rules(sink: SinkConfig) -> ColumnRules | None:
+    """Those of a table with these settings; None: the format has no columns of its own."""
     if sink.format not in (*FILES, *TABLES):
         return None
     named = {word for by in sink.partition_by for word in (by, *re.findall(r"[^\s(),]+", by))}
-    return {*PLACE_COLUMNS, *sink.key, *sink.aggregates, *named} | ({sink.version} if sink.version else set())
+    version = {sink.version} if sink.version else set()
+    needed = frozenset({*PLACE_COLUMNS, *sink.key, *sink.aggregates, *named, *version})
+    return ColumnRules(needed, left_out=sink.mode == "merge")
 
 
 def _counts(rows: pa.Table) -> dict[tuple[str, int], int]:
@@ -174,14 +191,15 @@ def _within(
     return rows.filter(mask)
 
 
-def _without_types(rows: pa.Table, needed: Collection[str]) -> pa.Table:
-    """The rows, of whose columns those without any value have the type null. They are of other tables' rows,
-    and a column of that type is added to no table; in one that has it, it is null."""
+def _own(rows: pa.Table, rules: ColumnRules) -> pa.Table:
+    """The rows with the columns that are the table's. Without rows there are none: they would make those of a
+    table that is to be created."""
     import pyarrow as pa
 
-    names = rows.column_names
-    columns = [
-        pa.nulls(rows.num_rows) if column.null_count == rows.num_rows and name not in needed else column
-        for name, column in zip(names, rows.columns, strict=True)
-    ]
-    return pa.table(columns, names=names)
+    columns: list[tuple[str, Any]] = []
+    for name, column in zip(rows.column_names, rows.columns, strict=True) if rows.num_rows else ():
+        if name in rules.needed or column.null_count < rows.num_rows:
+            columns.append((name, column))
+        elif not rules.left_out:
+            columns.append((name, pa.nulls(rows.num_rows)))
+    return pa.table([column for _, column in columns], names=[name for name, _ in columns])
