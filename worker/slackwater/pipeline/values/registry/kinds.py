@@ -115,12 +115,6 @@ class KindsDecoder:
         self._asked: dict[str, float] = {}
         """When kinds that are missing were last looked for because of a record's name."""
         self._look()
-        if not self._kinds:
-            raise ConfigError(
-                f"none of the subjects is registered ({', '.join(makes)}): correct them, or start when there "
-                "are values",
-                field="value.registry.subjects",
-            )
 
     def _look_for(self, records: set[str]) -> None:
         """Looks for kinds that are missing, since there are ``records`` of none."""
@@ -176,6 +170,8 @@ class KindsDecoder:
             for at, row in enumerate(rows[name]):
                 places[row] = at
             columns.append(decoded.take(pa.array(places, pa.int64())))
+        if not columns:  # no subject is registered yet
+            return pa.nulls(len(values), self.type), rejected
         mask = pc.or_(values.is_null(), pa.array([row in rejected for row in range(len(values))], pa.bool_()))
         return pa.StructArray.from_arrays(columns, fields=list(self.type), mask=mask), rejected
 
