@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
@@ -28,7 +29,7 @@ from tests.support.sinks import A, B, marks, put, rows
 HALF, RECORDS = 20, 40
 """Of each partition."""
 LARGE = 128 * 1024 * 1024
-DAY_MS = 86_400_000
+DAY_MS, HOUR_MS = 86_400_000, 3_600_000
 stage = partial(sinks.stage, records=RECORDS)
 
 
@@ -124,6 +125,24 @@ def test_an_iceberg_table_is_compacted_by_partition_and_only_what_is_expired_goe
     assert place.files() == 3
     assert place.files(".avro") == lists - (done.removed - 2 * LEAST_FILES)
     assert place.places() == Counter({(0, at): 1 for at in range(2 * LEAST_FILES + 1)})
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_snapshots_expire_by_their_age_wherever_the_machine_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        place = Place(tmp_path, "iceberg")
+        sink = place.sink()
+        for at in range(2):
+            put(sink, rows([at]), at)
+        assert place.maintain(expire_after_ms=HOUR_MS).expired == 0
+        assert place.maintain(expire_after_ms=0).expired == 1
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["another commit first", "the answer is lost"])

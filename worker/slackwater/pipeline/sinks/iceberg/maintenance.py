@@ -79,14 +79,19 @@ class IcebergMaintenance:
         from pyiceberg.exceptions import CommitFailedException
 
         shape = written_to.schema(), written_to.spec()
-        done: list[_Rewritten] = []
-        for _ in range(TRIES):
+        refused: list[Any] = []
+        for left_tries in reversed(range(TRIES + 1)):
             table = self._table()
-            now = {task.file.file_path for task in table.scan().plan_files() if not task.delete_files}
+            tasks = list(table.scan().plan_files())
             # A commit may have been made whose answer was lost.
-            done = [each for each in made if each.is_in(now)]
-            left = [each for each in made if each.old.keys() <= now]
-            if not left or (table.schema(), table.spec()) != shape:
+            done = [each for each in made if each.is_in({task.file.file_path for task in tasks})]
+            if not done:
+                for producer in refused:
+                    producer._clean_all_uncommitted()
+            unchanged = {task.file.file_path for task in tasks if not task.delete_files}
+            left = [each for each in made if each.old.keys() <= unchanged]
+            is_final = done or not left or (table.schema(), table.spec()) != shape
+            if is_final or not left_tries:
                 break
             change = _change(table, left)
             refused, change._snapshot_producers = change._snapshot_producers, []
@@ -95,12 +100,7 @@ class IcebergMaintenance:
                 done = left
                 break
             except CommitFailedException:
-                if not any(each.is_in(_paths(self._table())) for each in left):
-                    for producer in refused:
-                        producer._clean_all_uncommitted()
                 time.sleep(random.uniform(0, _LONGEST_WAIT_S))
-        else:
-            done = [each for each in made if each.is_in(_paths(self._table()))]
         for file in [file for each in made if each not in done for file in each.new]:
             with contextlib.suppress(Exception):
                 written_to.io.delete(file.file_path)
@@ -112,7 +112,8 @@ class IcebergMaintenance:
         """How many snapshots were removed, and how many files that only they had."""
         from pyiceberg.exceptions import CommitFailedException
 
-        limit = datetime.datetime.fromtimestamp(time.time() - after_ms / 1000)
+        # pyiceberg takes a time without a zone for UTC.
+        limit = datetime.datetime.now(datetime.UTC) - datetime.timedelta(milliseconds=after_ms)
         for left in reversed(range(TRIES)):
             table = self._table()
             before = table.metadata.snapshots
@@ -149,7 +150,7 @@ class _Rewritten:
 
     def is_in(self, paths: Collection[str]) -> bool:
         """Whether the new files are among those of the table."""
-        return all(file.file_path in paths for file in self.new)
+        return bool(self.new) and all(file.file_path in paths for file in self.new)
 
 
 def _written(table: Table, group: Sequence[FileScanTask]) -> _Rewritten:
@@ -173,10 +174,6 @@ def _change(table: Table, made: Iterable[_Rewritten]) -> Transaction:
             for file in each.new:
                 overwrite.append_data_file(file)
     return change
-
-
-def _paths(table: Table) -> set[str]:
-    return {task.file.file_path for task in table.scan().plan_files()}
 
 
 class _Files:
