@@ -208,7 +208,7 @@ def differences(folder: Path, source: PostgresDatabase, target: PostgresDatabase
         "stock": IcebergFiles(folder / "catalog.db", "shop.stock").rows(),
         "visits": ds.dataset(folder / "visits", format="parquet").to_table().to_pylist(),
     }
-    found = {}
+    different = {}
     for table in TABLES:
         names = [name for (name,) in source.rows(_COLUMNS.format(table))]
         has = Counter(source.rows(f"select * from {table}"))
@@ -218,10 +218,10 @@ def differences(folder: Path, source: PostgresDatabase, target: PostgresDatabase
             got = Counter(target.rows(f"select {', '.join(names)} from {table}"))
         if has != got:
             missing, extra = has - got, got - has
-            found[table] = (
+            different[table] = (
                 f"missing {missing.total()}: {[*missing][:2]}, extra {extra.total()}: {[*extra][:2]}"
             )
-    return found
+    return different
 
 
 @pytest.mark.long

@@ -47,7 +47,6 @@ class Condition:
     """What rows are to meet. Raises ConditionTextError with the position (from 1)."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
         self._evaluate = _Parser(text).condition()
 
     def of(self, rows: pa.Table) -> pa.ChunkedArray:

@@ -16,7 +16,7 @@ from slackwater.backfill.report import BackfillCounts, BackfillReport, Plan, Pro
 from slackwater.backfill.slices import DEFAULT_MOST, BackfillBatchSize, Work
 from slackwater.backfill.state import BackfillState, group_of
 from slackwater.clock import SYSTEM_CLOCK
-from slackwater.runtime.config.sink_config import place_of
+from slackwater.runtime.config.sink_config import name_of, place_of
 from slackwater.runtime.delivery.calls import sink_errors
 from slackwater.tools import clients
 from slackwater.tools.marks import has_marks, marks_in
@@ -97,7 +97,7 @@ def backfill(
         if not options.allow_overlap and target.same_target(config.sink, live.sink):
             written = _live_marks(live, ids, ranges, cluster)
             target.check_overlap(config.sink, work.left, written, live.group_id)
-        report.plan(Plan(group, config.handler, config.sink.format, _place(config), ranges, positions))
+        report.plan(Plan(group, config.handler, config.sink.format, name_of(config.sink), ranges, positions))
         if options.dry_run or work.done == work.total:
             report.nothing("nothing is written" if options.dry_run else "nothing is left to do")
             return BackfillCounts()
@@ -140,11 +140,6 @@ def _run(
         counts.batches += 1
         report.progress(Progress(work.done, work.total, replace(counts), clock.mono_ms() - began))
     return counts
-
-
-def _place(config: WorkerConfig) -> str:
-    sink = config.sink
-    return sink.path or sink.table or sink.topic or sink.spark_format or sink.implementation
 
 
 def _sink(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from slackwater.runtime.config.pipeline_config import sinks_of
-from slackwater.runtime.config.sink_config import place_of
+from slackwater.runtime.config.sink_config import name_of, place_of
 from slackwater.runtime.config.worker_config import dump, parse
 from slackwater.runtime.errors import ConfigError
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _LISTS = ("partitionBy", "key")
 _IDEMPOTENT = ("min", "max")
-
-
 DEFAULT_ROUTE = "default"
 """In place of a route's number: the sink for rows that no route takes."""
 
@@ -40,12 +38,11 @@ def one_table(config: WorkerConfig, route: str) -> tuple[WorkerConfig, str]:
         ConfigError: there is no such route, none was given of several, or rows name the table.
     """
     sinks = sinks_of(config)
-    places = {path: " ".join(filter(None, place_of(sink)[1:])) for path, sink in sinks.items()}
     given = {DEFAULT_ROUTE: "sink"} | {
         f"{number}": f"routes[{number}].sink" for number in range(len(sinks) - 1)
     }
     if (route or DEFAULT_ROUTE) not in given or (config.routes and not route):
-        tables = ", ".join(f"{name} ({places[path]})" for name, path in given.items())
+        tables = ", ".join(f"{name} ({name_of(sinks[path])})" for name, path in given.items())
         raise ConfigError(
             f"a backfill writes one table: choose it with --route, one of {tables}", field="routes"
         )

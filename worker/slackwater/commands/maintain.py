@@ -1,10 +1,11 @@
-"""``slackwater maintain``: few large files of many small ones, and no history beyond a time, while a group
-writes to its tables. To be run by a CronJob, or by hand."""
+"""``slackwater maintain``: compacts a group's tables and expires their history while the group writes.
+To be run by a CronJob, or by hand."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from typing import Any
 
 from slackwater.fields import FieldError, duration, file_size
@@ -77,13 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
             report["nothing"] = maintenance
         else:
             try:
-                done = maintenance.run(arguments.target_file_size, arguments.expire_after)
-                report |= {
-                    "compacted": done.compacted,
-                    "written": done.written,
-                    "expired": done.expired,
-                    "removed": done.removed,
-                }
+                report |= asdict(maintenance.run(arguments.target_file_size, arguments.expire_after))
             except WorkerError as exc:
                 report["error"] = str(exc)
                 code = code or exc.exit_code

@@ -172,6 +172,7 @@ def try_handler(config: WorkerConfig, starts: list[Start], limit: int, progress:
     read_ms = clock.mono_ms() - began
     from slackwater.pipeline import make_engine, rows_by_table
     from slackwater.pipeline.trial import Trial
+    from slackwater.runtime.config.pipeline_config import several_tables
     from slackwater.runtime.startup import warm_up
 
     engine = make_engine(config)
@@ -184,8 +185,7 @@ def try_handler(config: WorkerConfig, starts: list[Start], limit: int, progress:
         )
         rows, letters = _handle(trial, records, min(FIRST_RECORDS, config.max_poll_records), progress)
         handler_ms = clock.mono_ms() - began
-        several = config.routes or config.sink.tables is not None
-        tables = rows_by_table(config, rows) if several else {}
+        tables = rows_by_table(config, rows) if several_tables(config) else {}
         return Tried(records, rows, tables, letters, read_ms, handler_ms)
     finally:
         engine.close()

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from slackwater.extras import SPARK
-from slackwater.runtime.config.pipeline_config import sinks_of
+from slackwater.runtime.config.pipeline_config import several_tables, sinks_of, table_names
 from slackwater.runtime.config.sink_config import place_of
 from slackwater.runtime.errors import ConfigError
 from slackwater.tracing.spans import NO_TRACING, Tracing
@@ -132,7 +132,7 @@ def make_sink(config: WorkerConfig, engine: AnyEngine | None = None) -> Sink:
 
     Raises SinkError for a path that it cannot write to, ConfigError for what cannot be used.
     """
-    if not config.routes and config.sink.tables is None:
+    if not several_tables(config):
         return _sink(config, engine)
     from slackwater.pipeline.sinks.routed.sink import RoutedSink
 
@@ -158,19 +158,15 @@ def rows_by_table(config: WorkerConfig, rows: pa.Table) -> dict[str, pa.Table]:
     from slackwater.pipeline.sinks.routed.destinations import NamedTables
     from slackwater.pipeline.sinks.routed.routes import divided
 
-    tables, sinks = _elsewhere(config), sinks_of(config)
-    places = {id(tables[path]): _name_of(sink) for path, sink in sinks.items()}
-    found: dict[str, pa.Table] = {}
+    tables = _elsewhere(config)
+    names = {id(tables[path]): name for path, name in table_names(config).items()}
+    by_name: dict[str, pa.Table] = {}
     for destination, own in divided(_routes(config, tables), tables["sink"], rows):
         if isinstance(destination, NamedTables):
-            found |= destination.named(own)
+            by_name |= destination.named(own)
         else:
-            found[places[id(destination)]] = own
-    return {name: own for name, own in found.items() if own.num_rows}
-
-
-def _name_of(sink: SinkConfig) -> str:
-    return " ".join(filter(None, place_of(sink)[1:]))
+            by_name[names[id(destination)]] = own
+    return {name: own for name, own in by_name.items() if own.num_rows}
 
 
 def _elsewhere(config: WorkerConfig) -> dict[str, Destination]:
@@ -225,7 +221,7 @@ def _destination(
     if sink.tables is None:
         owners[place_of(sink)] = path
         made = partial(_sink, replace(config, sink=sink, routes=()), engine)
-        return FixedTable(Table(_name_of(sink), path, made, column_rules(sink)))
+        return FixedTable(Table(table_names(config)[path], path, made, column_rules(sink)))
     from slackwater.kafka.topic_pattern import TopicPattern
 
     return NamedTables(

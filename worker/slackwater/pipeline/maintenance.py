@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slackwater.runtime.config.pipeline_config import sinks_of
+from slackwater.runtime.config.pipeline_config import sinks_of, table_names
 
 if TYPE_CHECKING:
-    from slackwater.pipeline.sinks.maintenance import TableMaintenance
+    from slackwater.pipeline.sinks.compaction import TableMaintenance
     from slackwater.runtime.config.sink_config import SinkConfig
     from slackwater.runtime.config.worker_config import WorkerConfig
 
@@ -25,7 +25,8 @@ def maintenance_of(config: WorkerConfig) -> dict[str, TableMaintenance | str]:
 
     Raises ConfigError for a table that cannot be used.
     """
-    return {sink.path or sink.table or path: _of(sink) for path, sink in sinks_of(config).items()}
+    sinks, names = sinks_of(config), table_names(config)
+    return {names[path]: _of(sink) for path, sink in sinks.items()}
 
 
 def _of(sink: SinkConfig) -> TableMaintenance | str:

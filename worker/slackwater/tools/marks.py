@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.sinks.spark import table_path
+from slackwater.runtime.config.pipeline_config import several_tables
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.errors import ConfigError
 from slackwater.runtime.interfaces import Sink
@@ -18,7 +19,7 @@ UNMARKED = ("kafka", "spark")
 def has_marks(config: WorkerConfig) -> bool:
     """Whether the marks of the group's table say how far it is; of a ``custom`` sink only that knows. Of
     several tables they do not: a table without rows of a batch has none."""
-    if config.routes or config.sink.tables is not None:
+    if several_tables(config):
         return False
     return config.sink.format not in UNMARKED or bool(table_path(config))
 
@@ -38,13 +39,10 @@ def marks_of(config: WorkerConfig) -> tuple[dict[TopicPartition, int | None], di
     from slackwater.pipeline import make_sink
 
     if not has_marks(config):
-        several = "routes" if config.routes else "sink.tables" if config.sink.tables is not None else ""
-        unmarked = f"a sink of format {config.sink.format} has no marks"
-        reason = "the marks of several tables do not tell how far the group is" if several else unmarked
-        raise ConfigError(
-            f"{reason}; begin where the group has committed",
-            field=several or "sink.format",
-        )
+        field, reason = "sink.format", f"a sink of format {config.sink.format} has no marks"
+        if several := several_tables(config):
+            field, reason = several, "the marks of several tables do not tell how far the group is"
+        raise ConfigError(f"{reason}; begin where the group has committed", field=field)
     topics = topics_of(config)
     partitions = [tp for topic in topics.values() for tp in topic.partitions]
     ids = {name: topic.id for name, topic in topics.items()}

@@ -227,7 +227,7 @@ def test_an_address_with_a_password_is_refused_without_it(uri: str) -> None:
 
 def test_an_option_is_checked_in_linear_time() -> None:
     """Longer than the API server lets it be: in quadratic time this takes an hour."""
-    check_sink(SinkConfig(path="s3://bucket/key", options={"uri": "://" + ":" * 1_000_000}))
+    check_sink(SinkConfig(path="s3://bucket/key", options={"uri": "://" + ":" * 1_000_000}), "spec")
 
 
 POSTGRES = {"format": "postgres", "path": None, "table": "public.flights"}

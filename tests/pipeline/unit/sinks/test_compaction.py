@@ -18,7 +18,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from slackwater.cli import main
 from slackwater.pipeline import make_sink
 from slackwater.pipeline.maintenance import maintenance_of
-from slackwater.pipeline.sinks.maintenance import LEAST_FILES, Maintained, groups_of
+from slackwater.pipeline.sinks.compaction import LEAST_FILES, Maintained, groups_of
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.interfaces import Sink, SinkFencedError
 from tests.support import sinks

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from slackwater.pipeline import make_chosen_sink, make_sink
+from slackwater.pipeline import make_chosen_sink, make_sink, rows_by_table
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
 from slackwater.runtime.interfaces import Range, Sink, SinkFencedError, SinkOfTables
@@ -131,10 +131,10 @@ def test_the_fields_of_a_column_are_the_tables_columns(tmp_path: Path) -> None:
     assert [row["id"] for row in DeltaFolder(tmp_path / "x").rows()] == ["x"]
     for wrong in ("carrier", "struct"):
         place = pa.array([{"topic": "a"}])
-        one = sink_of(delta(tmp_path, "r"), {"fieldsOf": wrong, "sink": delta(tmp_path, "w")})
+        refusing = sink_of(delta(tmp_path, "r"), {"fieldsOf": wrong, "sink": delta(tmp_path, "w")})
         with pytest.raises(RecordsError, match=r"routes\[0\].fieldsOf"):
-            put(one, rows([0], carrier=pa.array(["a"]), struct=place))
-        put(one, rows([0], **{wrong: pa.nulls(1)}))
+            put(refusing, rows([0], carrier=pa.array(["a"]), struct=place))
+        put(refusing, rows([0], **{wrong: pa.nulls(1)}))
 
 
 def test_a_table_without_rows_makes_no_commit_and_the_first_batch_moves_all_marks(tmp_path: Path) -> None:
@@ -208,13 +208,26 @@ def test_the_rows_of_one_table_can_be_written_alone(tmp_path: Path, path: str, o
 
 
 def test_an_error_names_the_section_and_the_condition(tmp_path: Path) -> None:
-    one = route("kind > 3", delta(tmp_path, "a", partitionBy=["day"]))
+    wrong = route("kind > 3", delta(tmp_path, "a", partitionBy=["day"]))
     with pytest.raises(RecordsError, match=r"routes\[0\].when: the column kind is string"):
-        put(sink_of(delta(tmp_path, "rest"), one), kinds(["a"]))
+        put(sink_of(delta(tmp_path, "rest"), wrong), kinds(["a"]))
     put(sink_of(delta(tmp_path, "a")), kinds(["a"]))
     with pytest.raises(ConfigError) as caught:
-        sink_of(delta(tmp_path, "rest"), one).probe()
+        sink_of(delta(tmp_path, "rest"), wrong).probe()
     assert caught.value.field == "routes[0].sink.partitionBy"
+
+
+def test_sinks_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    """Those of one's own, which differ in their options."""
+    custom = {"format": "custom", "implementation": "m:write"}
+    config = config_of(
+        {**custom, "options": {"file": "a"}}, route("kind = 'a'", {**custom, "options": {"file": "b"}})
+    )
+    tables = rows_by_table(config, kinds(["a", "b", "b"]))
+    assert {name: rows.num_rows for name, rows in tables.items()} == {
+        "m:write (routes[0].sink)": 1,
+        "m:write (sink)": 2,
+    }
 
 
 class TestNamedTables:
@@ -281,3 +294,7 @@ class TestNamedTables:
         with pytest.raises(ConfigError) as caught:
             self.sink(tmp_path).rewind({})
         assert caught.value.field == "sink.tables"
+        named = route("kind = 'a'", delta(tmp_path, "{kind}", tables={}))
+        with pytest.raises(ConfigError) as caught:
+            sink_of(delta(tmp_path, "rest"), named).rewind({})
+        assert caught.value.field == "routes[0].sink.tables"

@@ -67,8 +67,8 @@ def test_each_value_is_of_the_kind_whose_subject_has_its_record(server: Registry
         b"\0\0\0\0\x63",
         written(text, "string", "x"),
     )
-    one, two, three = {"order": {"id": 1}, "parcel": None}, {"order": {"id": 2}, "parcel": None}, None
-    assert rows == [{"order": None, "parcel": {"id": "p1"}}, one, None, None, two, *[three] * 5]
+    first, second = {"order": {"id": 1}, "parcel": None}, {"order": {"id": 2}, "parcel": None}
+    assert rows == [{"order": None, "parcel": {"id": "p1"}}, first, None, None, second, *[None] * 5]
     assert {at: reason.removeprefix("Avro value: ") for at, reason in rejected.items()} == {
         3: "is Other, and the kinds are shop.Order, shop.Parcel",
         5: "at byte 6: 1 bytes follow the record",
@@ -163,10 +163,10 @@ def test_a_kind_whose_subject_comes_later_is_decoded_from_then_on(server: Regist
     decoder = made(server, subjects={"order": "orders", "parcel": "parcels"})
     assert decoded(decoder, None) == ([None], {}), "none of them is there"
     parcel = server.register("parcels", json.dumps(PARCEL))
-    one = written(parcel, PARCEL, {"id": "p"})
-    assert decoded(decoder, one) == ([{"parcel": {"id": "p"}}], {})
+    value = written(parcel, PARCEL, {"id": "p"})
+    assert decoded(decoder, value) == ([{"parcel": {"id": "p"}}], {})
     order = server.register("orders", json.dumps(ORDER))
-    rows, rejected = decoded(decoder, one, written(order, ORDER, {"id": 1}))
+    rows, rejected = decoded(decoder, value, written(order, ORDER, {"id": 1}))
     assert rejected == {}
     assert rows == [{"order": None, "parcel": {"id": "p"}}, {"order": {"id": 1}, "parcel": None}]
     before = len(server.requests)

@@ -89,7 +89,7 @@ def _make(
     registry.begin(start_timeout_ms, starting=True)
     given = config.registry
 
-    def one(by: Registry) -> ValueDecoder:
+    def decoder_by(by: Registry) -> ValueDecoder:
         if not follows or not (given.subject or given.subjects) or given.version != LATEST:
             return _of_format(config, by, column)
         from slackwater.pipeline.values.registry.following import FollowingDecoder
@@ -99,12 +99,12 @@ def _make(
     if given.subjects:
         from slackwater.pipeline.values.registry.kinds import kinds_decoder
 
-        return kinds_decoder(given, registry, one)
+        return kinds_decoder(given, registry, decoder_by)
     if config.format == "avro" and given.subject:
         from slackwater.pipeline.values.registry.kinds import union_decoder
 
-        return union_decoder(registry, one) or one(registry)
-    return one(registry)
+        return union_decoder(registry, decoder_by) or decoder_by(registry)
+    return decoder_by(registry)
 
 
 def _of_format(

@@ -3,6 +3,7 @@ worker's file has of them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
@@ -10,7 +11,7 @@ from typing import ClassVar, TypeVar
 from slackwater import fields
 from slackwater.conditions import MAX_CHARACTERS, Condition, ConditionTextError
 from slackwater.fields import Rule, required, spec
-from slackwater.runtime.config.sink_config import FILES, TABLES, SinkConfig, place_of
+from slackwater.runtime.config.sink_config import FILES, TABLES, SinkConfig, name_of, place_of
 
 _HANDLER = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 _PLAIN = r"\S(.*\S)?"
@@ -221,6 +222,20 @@ def sinks_of(pipeline: PipelineConfig) -> dict[str, SinkConfig]:
         options = pipeline.sink.options if inherits else route.sink.options
         sinks[f"routes[{number}].sink"] = replace(route.sink, options=options)
     return sinks
+
+
+def several_tables(pipeline: PipelineConfig) -> str:
+    """The field by which rows go to several tables; "": all go to one."""
+    return "routes" if pipeline.routes else "sink.tables" if pipeline.sink.tables is not None else ""
+
+
+def table_names(pipeline: PipelineConfig) -> dict[str, str]:
+    """By section, as of :func:`sinks_of`, what its table is called. Sinks of one's own, and formats of Spark,
+    are called by their sections, too, where there are several."""
+    sinks = sinks_of(pipeline)
+    plain = {path: name_of(sink) for path, sink in sinks.items()}
+    shared = {name for name, count in Counter(plain.values()).items() if count > 1}
+    return {path: f"{name} ({path})" if name in shared else name for path, name in plain.items()}
 
 
 P = TypeVar("P", bound=PipelineConfig)

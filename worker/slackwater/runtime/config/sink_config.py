@@ -381,6 +381,11 @@ def place_of(sink: SinkConfig) -> tuple[str, ...]:
     return sink.format, sink.path.rstrip("/"), sink.table, sink.topic, sink.spark_format, sink.implementation
 
 
+def name_of(sink: SinkConfig) -> str:
+    """What its table or topic is called in messages."""
+    return sink.path or sink.table or sink.topic or sink.spark_format or sink.implementation
+
+
 def check_sink(sink: SinkConfig, path: str = "sink") -> None:
     """Refuses fields of the file that do not fit the others; ``path``: of the sink. Raises FieldError."""
     for name, problem in sink_faults(sink):

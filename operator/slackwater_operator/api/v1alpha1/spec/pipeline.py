@@ -141,7 +141,7 @@ class Pipeline(PipelineConfig):
         return {column: given for column, given in columns.items() if given is not None}
 
 
-def check_sink(sink: SinkConfig, path: str = "spec.pipeline.sink") -> None:
+def check_sink(sink: SinkConfig, path: str) -> None:
     """Refuses what the CEL rules refuse of a section of the resource: also credentials among the options,
     which the worker's file may have.
 

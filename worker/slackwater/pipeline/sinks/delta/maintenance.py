@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from slackwater import extras
+from slackwater.pipeline.sinks.compaction import TRIES, Maintained
 from slackwater.pipeline.sinks.delta.store import DeltaStore
-from slackwater.pipeline.sinks.maintenance import TRIES, Maintained
 from slackwater.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class DeltaMaintenance:
         try:
             table = DeltaTable(self._store.address, storage_options=self._store.options)
         except TableNotFoundError:
-            return Maintained(self._store.address)
+            return Maintained()
         except Exception as exc:
             raise self._store.error("read", exc) from None
         try:
@@ -46,7 +46,7 @@ class DeltaMaintenance:
             table.cleanup_metadata()
         except Exception as exc:
             raise self._store.error("maintain", exc) from None
-        return Maintained(self._store.address, compacted, written, removed=len(removed))
+        return Maintained(compacted, written, removed=len(removed))
 
     def _compacted(self, table: DeltaTable, target_bytes: int) -> tuple[int, int]:
         """How many files have become how many."""

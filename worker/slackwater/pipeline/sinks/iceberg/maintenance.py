@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slackwater import extras
+from slackwater.pipeline.sinks.compaction import TRIES, Maintained, groups_of
 from slackwater.pipeline.sinks.iceberg import partitions
 from slackwater.pipeline.sinks.iceberg.catalog import IcebergCatalog
-from slackwater.pipeline.sinks.maintenance import TRIES, Maintained, groups_of
 from slackwater.runtime.errors import ConfigError, WorkerError
 
 if TYPE_CHECKING:
@@ -39,17 +39,16 @@ class IcebergMaintenance:
         """Writes small files anew, expires snapshots, and removes the files that only those have."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-        address = self._catalog.address
         try:
             compacted, written = self._compact(target_bytes)
             expired, removed = self._expire(expire_after_ms)
         except (NoSuchTableError, NoSuchNamespaceError):
-            return Maintained(address)
+            return Maintained()
         except WorkerError:
             raise
         except Exception as exc:
             raise self._catalog.error("maintain", exc) from None
-        return Maintained(address, compacted, written, expired, removed)
+        return Maintained(compacted, written, expired, removed)
 
     def _table(self) -> Table:
         return self._catalog.connected().load_table(self._catalog.identifier)

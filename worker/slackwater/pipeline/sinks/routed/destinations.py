@@ -38,14 +38,14 @@ class Destination(Protocol):
         and what making a sink raises."""
 
     @property
-    def is_fixed(self) -> bool:
-        """Whether no rows can make it know more tables."""
+    def setting(self) -> str:
+        """That by which rows name its tables, so that not all are known; "": they don't."""
 
 
 class Elsewhere:
     """A destination that takes all rows, and whose table is not written here."""
 
-    is_fixed = True
+    setting = ""
 
     def tables(self) -> Collection[Table]:
         """None."""
@@ -92,8 +92,6 @@ class NamedTables:
         limit: the most tables.
     """
 
-    is_fixed = False
-
     def __init__(
         self,
         path: str,
@@ -105,7 +103,7 @@ class NamedTables:
         allow: TopicPattern,
         limit: int,
     ) -> None:
-        self._owner = owner
+        self._owner, self.setting = owner, f"{path}.tables"
         self._path, self._template, self._make, self._rules = path, template, make, columns
         self._allow, self._limit = allow, limit
         self._columns = list(dict.fromkeys(_COLUMN.findall(template)))
@@ -139,7 +137,7 @@ class NamedTables:
             if not self._is_allowed(value)
         )
         given = "no value" if value is None else f"the value {value[:100]!r}"
-        return f"the column {name} has {given}, which names no table ({self._path}.tables.allow)"
+        return f"the column {name} has {given}, which names no table ({self.setting}.allow)"
 
     def named(self, rows: pa.Table) -> dict[str, pa.Table]:
         """Rows that all have a table, by its name. Raises RecordsError."""
@@ -177,7 +175,7 @@ class NamedTables:
             elif len(self._tables) < self._limit:
                 self._tables[name] = Table(name, self._path, partial(self._make, name), self._rules)
             else:
-                limit = f"{self._limit} tables already, which is the limit ({self._path}.tables.limit)"
+                limit = f"{self._limit} tables already, which is the limit ({self.setting}.limit)"
                 refused.append((rows, f"the row is for {name}, and the worker writes to {limit}"))
         if refused:
             import pyarrow as pa
@@ -198,7 +196,7 @@ class NamedTables:
                 columns.append(column.cast(pa.string()))
             except pa.ArrowException:
                 raise RecordsError(
-                    f"{self._path}.tables: the column {name} is {column.type}, which cannot be a part of a "
+                    f"{self.setting}: the column {name} is {column.type}, which cannot be a part of a "
                     "table's name"
                 ) from None
         return columns

@@ -33,6 +33,8 @@ class RoutedSink:
 
     def __init__(self, routes: Sequence[Route], default: Destination) -> None:
         self._routes, self._default = routes, default
+        self._setting = next(filter(None, (each.setting for each in self._destinations())), "")
+        """By which rows name tables; "": all are known."""
         self._known: dict[tuple[TopicPartition, str], int | None] = {}
         """What the worker knows as the mark, by partition and topic id."""
 
@@ -40,17 +42,17 @@ class RoutedSink:
         """Up to where each of the tables has all rows that it is to have. A table without a mark, or one that
         only rows can name, says nothing about that; then the committed offset does. Raises SinkError,
         ConfigError."""
-        found = [table.read(partitions) for table in self._tables()]
+        by_table = [table.read(partitions) for table in self._tables()]
         for tp, topic_id in list(self._known):
             if tp in partitions:
                 del self._known[tp, topic_id]
-        if not all(destination.is_fixed for destination in self._destinations()):
+        if self._setting:
             return {}
         marks: Marks = {}
         for tp in partitions:
-            of_tables = [each.get(tp, {}) for each in found]
-            common = set.intersection(*(set(each) for each in of_tables))
-            marks[tp] = {topic_id: min(each[topic_id] for each in of_tables) for topic_id in common}
+            of_partition = [each.get(tp, {}) for each in by_table]
+            common = set.intersection(*(set(each) for each in of_partition))
+            marks[tp] = {topic_id: min(each[topic_id] for each in of_partition) for topic_id in common}
             self._known |= {(tp, topic_id): mark for topic_id, mark in marks[tp].items()}
         return marks
 
@@ -78,11 +80,11 @@ class RoutedSink:
         """Rewinds one table after another, if all can be. After a rewind that is stopped in between, each
         table has what it lacks written again, since the committed offset is set back before. Raises
         SinkError, ConfigError."""
-        if not all(destination.is_fixed for destination in self._destinations()):
+        if self._setting:
             raise ConfigError(
                 "the tables that rows have named are not known here, so nothing can be removed from them; "
                 "start the group with other tables, and let it read all records again",
-                field="sink.tables",
+                field=self._setting,
             )
         for table in self._tables():
             table.rewind({})

@@ -79,6 +79,8 @@ class Registry:
         self._limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         self._deadline = self._clock.monotonic() + self._limit_ms / 1000
         self._starting = starting
+        self._subjects: dict[str, Registered] = {}
+        """Schemas that were asked for since, also by copies: a union's for each of its records."""
 
     def schema(self, schema_id: int) -> Registered | None:
         """The schema with this id; None: the registry does not know it.
@@ -97,8 +99,11 @@ class Registry:
         """
         subject, version = self._config.subject or "", self._config.version
         name = f"the schema of subject {subject}, version {version}"
-        answer = self._get(_version_path(subject, version) + self._query)
-        registered = self._registered(name, self._expect(answer, _SUBJECT))
+        registered = self._subjects.get(subject)
+        if registered is None:
+            answer = self._get(_version_path(subject, version) + self._query)
+            registered = self._registered(name, self._expect(answer, _SUBJECT))
+            self._subjects[subject] = registered
         if registered.kind != kind:
             raise ConfigError(
                 f"{name} is of type {registered.kind}, and value.format needs {kind}", field=_SUBJECT

@@ -60,14 +60,14 @@ def kinds_decoder(config: RegistryConfig, registry: Registry, make: MakeDecoder)
 
 def _kind(name: str, registry: Registry, subject: str, make: MakeDecoder) -> ValueKind | None:
     """The kind of a subject's values; None: the subject is not there."""
-    field, one = f"value.registry.subjects[{name}]", registry.of_subject(subject)
+    field, of_kind = f"value.registry.subjects[{name}]", registry.of_subject(subject)
     try:
-        records = _subject_records(one)
+        records = _subject_records(of_kind)
         if len(records) != 1 or not records[0]:
             raise ConfigError(
-                f"the schema of {subject} is no record, whose name tells its values", field=field
+                f"the schema of {subject} is no record, so that no value can be told to be of it", field=field
             )
-        return ValueKind(records[0], make(one))
+        return ValueKind(records[0], make(of_kind))
     except NotRegisteredError as exc:
         log.warning("%s: %s; its values are decoded when it is there", field, exc.problem)
         return None

@@ -1,4 +1,4 @@
-"""What maintenance makes of a table: few large files of many small ones, and no history beyond a time."""
+"""Which files of a table become one, and what the maintenance of a table has done."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ class Maintained:
     """What was done. ``compacted`` files became ``written`` ones; how many snapshots of Iceberg have
     ``expired``, and how many files were ``removed`` that no version has which is kept."""
 
-    table: str
     compacted: int = 0
     written: int = 0
     expired: int = 0
