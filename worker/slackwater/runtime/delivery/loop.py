@@ -544,21 +544,19 @@ class Delivery:
         if rest_ms > 0:
             return min(timeout_ms, rest_ms)
         if self._pace.resting:
-            self._end_rest()
+            self._pace.end()
+            if not self._held:
+                self._resume()
+                self._clock.sleep(self._pace.gather_ms)
         return timeout_ms
 
     def _cut_rest(self) -> None:
-        """Begins the next batch at once, with all that has come: whoever goes on from the last commit is to
-        find no partition that was left alone since the batch before."""
+        """Begins the next batch at once, with what the client has, or what comes first: whoever goes on from
+        the last commit is to find no partition that was left alone since the batch before."""
         if self._pace.resting and self.in_flight.idle and not self._held:
-            self._end_rest()
-            self.step(0)
-
-    def _end_rest(self) -> None:
-        self._pace.end()
-        if not self._held:
+            self._pace.end()
             self._resume()
-            self._clock.sleep(self._pace.gather_ms)
+            self.step(self._pace.gather_ms)
 
     def _resume(self) -> None:
         if self._held or self._pace.resting:

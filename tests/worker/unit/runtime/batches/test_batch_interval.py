@@ -173,22 +173,6 @@ def test_a_drain_takes_what_waits_for_its_time_first(bench: Bench) -> None:
     assert bench.sink.rows(0) == [0, 1, 2], "it has drained"
 
 
-def test_a_drain_gathers_what_came_during_the_rest(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun(bench)
-    waits = bench.clock.sleep
-    gathered: list[tuple[float, int]] = []
-
-    def fetches(ms: float) -> None:
-        gathered.append((ms, len(bench.consumer.paused)))
-        bench.produce(1, "v1")
-        waits(ms)
-
-    monkeypatch.setattr(bench.clock, "sleep", fetches)
-    bench.delivery.drain(15_000)
-    assert gathered[0] == (50, 0), "nothing is paused while the client fetches"
-    assert bench.sink.rows(1) == [0, 1]
-
-
 def test_a_worker_that_is_held_takes_nothing_in_a_drain(bench: Bench) -> None:
     begun(bench)
     bench.delivery.hold()
