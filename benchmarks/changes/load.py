@@ -51,15 +51,19 @@ def changes(rows: int, count: int, *, latest: bool) -> Iterator[tuple[int, int, 
             yield rng.randrange(first, added), version, kind < 0.2
 
 
-def fill(bootstrap: str, topic: str, rows: int, count: int, *, latest: bool) -> None:
-    """Makes the topic with the changes, each in the partition of its key."""
+def fill(
+    bootstrap: str, topic: str, rows: int, count: int, *, latest: bool, tombstones: bool = False
+) -> None:
+    """Makes the topic with the changes, each in the partition of its key. ``tombstones``: a change that
+    deletes has no value, in place of an operation."""
     create(bootstrap, topic)
     producer = KafkaProducer(
         bootstrap_servers=bootstrap, compression_type="lz4", batch_size=500_000, linger_ms=200
     )
     for key, version, deletes in changes(rows, count, latest=latest):
         value = dict(zip(COLUMNS, row(key, version), strict=True))
-        content = json.dumps({"_op": "delete" if deletes else "upsert", **value}).encode()
+        operation = "delete" if deletes else "upsert"
+        content = None if deletes and tombstones else json.dumps({"_op": operation, **value}).encode()
         producer.send(topic, key=b"%d" % key, value=content, partition=key % PARTITIONS)
     producer.flush()
     producer.close()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.changes.connect import JdbcSink
 from benchmarks.changes.load import SCHEMA, fill, result
 from benchmarks.changes.tables import Target, target
 from benchmarks.pipeline.ours import config, worker
@@ -18,6 +19,9 @@ from tests.support.kafka import LONG_LIVED, KafkaCluster
 
 OURS = ("delta", "iceberg", "postgres")
 STREAMING = ("streaming", "streaming-dv")
+CONNECT = "connect-jdbc"
+TOMBSTONES = "changes-by-tombstones"
+TASKS = 2
 HEAD = (
     f"{'':<14}{'changes/s':>10} {'CPU s/100k':>11} {'RSS MB':>7} {'batches':>8} {'ms p50':>7} {'ms max':>7}"
 )
@@ -25,7 +29,7 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """One way. ``batches``: the times of all but the first, in ms."""
+    """One way. ``batches``: the times of all but the first, in ms; none: not known."""
 
     changes: int
     seconds: float
@@ -35,10 +39,13 @@ class Outcome:
 
     def row(self, name: str) -> str:
         times = sorted(self.batches)
-        return (
+        row = (
             f"{name:<14}{self.changes / self.seconds:>10,.0f} {self.cpu_s / self.changes * 1e5:>11.1f} "
-            f"{self.most_mb:>7.0f} {len(times) + 1:>8} {times[len(times) // 2]:>7.0f} {times[-1]:>7.0f}"
+            f"{self.most_mb:>7.0f}"
         )
+        if not times:
+            return row
+        return f"{row} {len(times) + 1:>8} {times[len(times) // 2]:>7.0f} {times[-1]:>7.0f}"
 
 
 def ours(bootstrap: str, total: int, size: int, folder: Path, table: Target) -> Outcome:
@@ -69,9 +76,18 @@ def streaming(name: str, bootstrap: str, total: int, size: int, folder: Path, ta
     return Outcome(total, ended - began, watch.cpu_s(began, ended), watch.most_mb, times)
 
 
+def connect(bootstrap: str, total: int, size: int, folder: Path, table: Target) -> Outcome:
+    """Kafka Connect with Debezium's JDBC sink, the same."""
+    with JdbcSink(folder, bootstrap, TOMBSTONES, size, table.sink["options"], TASKS) as sink:
+        began = sink.await_members()
+        ended = sink.await_committed(total)
+        time.sleep(0.3)  # the next sample of the CPU time
+        return Outcome(total, ended - began, sink.watch.cpu_s(began, ended), sink.watch.most_mb, ())
+
+
 def main(arguments: Sequence[str]) -> int:
     """Runs it with these arguments. Returns the exit code."""
-    names = [*STREAMING, *OURS]
+    names = [*STREAMING, *OURS, CONNECT]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.changes")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the table at first")
     parser.add_argument("--changes", type=int, default=200_000)
@@ -85,6 +101,11 @@ def main(arguments: Sequence[str]) -> int:
     expected = result(options.rows, options.changes, latest=options.latest)
     with KafkaCluster(java_options=LONG_LIVED) as cluster:
         fill(cluster.bootstrap, "changes", options.rows, options.changes, latest=options.latest)
+        if CONNECT in chosen:
+            fill(
+                cluster.bootstrap, TOMBSTONES, options.rows, options.changes,
+                latest=options.latest, tombstones=True,
+            )  # fmt: skip
         print(HEAD, flush=True)
         for name in chosen:
             with (
@@ -92,7 +113,10 @@ def main(arguments: Sequence[str]) -> int:
                 target(name, Path(scratch), options.rows) as table,
             ):
                 given = cluster.bootstrap, options.changes, options.batch, Path(scratch), table
-                outcome = ours(*given) if name in OURS else streaming(name, *given)
+                if name == CONNECT:
+                    outcome = connect(*given)
+                else:
+                    outcome = ours(*given) if name in OURS else streaming(name, *given)
                 if name != "streaming-dv":  # deltalake reads no deletion vectors
                     _check(table, expected)
                 print(outcome.row(name), flush=True)

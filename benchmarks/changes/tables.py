@@ -81,7 +81,7 @@ class PostgresTarget:
 @contextmanager
 def target(name: str, folder: Path, rows: int) -> Iterator[Target]:
     """The table of the way ``name``, until the block ends."""
-    if name == "postgres":
+    if name in ("postgres", "connect-jdbc"):
         from tests.support.postgres import PostgresServer
 
         with PostgresServer() as server, server.database() as database:

@@ -1,5 +1,5 @@
 """Five tables of a database under load, followed by one group into Iceberg, Delta, PostgreSQL and Parquet,
-while its workers are killed and replaced: each table is its source.
+while its workers are killed and replaced, and the group is rewound: each table is its source.
 
 Length and seed: SLACKWATER_CHAOS_SECONDS=600 SLACKWATER_CHAOS_SEED=7. By itself:
 ``python -m pytest tests/chaos/test_change_data.py -m long -s``.
@@ -8,7 +8,6 @@ Length and seed: SLACKWATER_CHAOS_SECONDS=600 SLACKWATER_CHAOS_SEED=7. By itself
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import threading
@@ -176,13 +175,20 @@ def place(folder: Path) -> Iterator[tuple[KafkaCluster, ApicurioServer, Postgres
             yield kafka, registry, source, target
 
 
-async def disturb(run: LocalRun, rng: random.Random, source: PostgresDatabase) -> Counter[str]:
-    """Kills and takeovers, and a change of two tables in the middle."""
+async def disturb(
+    run: LocalRun, rng: random.Random, source: PostgresDatabase, resource: dict[str, Any]
+) -> Counter[str]:
+    """Kills and takeovers, a change of two tables in the middle, and later a rewind of all topics."""
     done: Counter[str] = Counter()
     began, changed = time.monotonic(), False
     while time.monotonic() - began < SECONDS:
         await asyncio.sleep(rng.uniform(0.5, 4))
-        if not changed and time.monotonic() - began > SECONDS / 2:
+        if not done["rewind"] and time.monotonic() - began > SECONDS * 0.7:
+            done["rewind"] = 1
+            starts = " ".join(f"{PREFIX}.public.{table}:start" for table in TABLES)
+            annotations = {"slackwater.dev/rewind": starts}
+            await run.apply({**resource, "metadata": {**resource["metadata"], "annotations": annotations}})
+        elif not changed and time.monotonic() - began > SECONDS / 2:
             changed = True
             await asyncio.to_thread(
                 source.execute,
@@ -235,10 +241,9 @@ def test_each_table_is_its_source(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     with place(tmp_path) as (kafka, registry, source, target), Load(source, seed) as load:
-        file = tmp_path / "group.yaml"
-        file.write_text(json.dumps(group(kafka.bootstrap, registry.url, out, target, protocol)))
+        resource = group(kafka.bootstrap, registry.url, out, target, protocol)
         done = asyncio.run(
-            follow(file, tmp_path / "work", rng, load, source, lambda: differences(out, source, target))
+            follow(resource, tmp_path / "work", rng, load, source, lambda: differences(out, source, target))
         )
         assert differences(out, source, target) == {}
         print(f"{load.transactions} transactions, {dict(done)}, rows: {rows_of(source)}")
@@ -247,8 +252,7 @@ def test_each_table_is_its_source(tmp_path: Path) -> None:
             assert dead.end_offsets(dead.assignment() or [TopicPartition("shop.dlq", 0)]) == {
                 TopicPartition("shop.dlq", 0): 0
             }
-    assert done["kill"]
-    assert done["takeover"]
+    assert done.keys() == {"kill", "takeover", "rewind"}
 
 
 def rows_of(source: PostgresDatabase) -> dict[str, int]:
@@ -256,11 +260,16 @@ def rows_of(source: PostgresDatabase) -> dict[str, int]:
 
 
 async def follow(
-    file: Path, workdir: Path, rng: random.Random, load: Load, source: PostgresDatabase, differ: Any
+    resource: dict[str, Any],
+    workdir: Path,
+    rng: random.Random,
+    load: Load,
+    source: PostgresDatabase,
+    differ: Any,
 ) -> Counter[str]:
-    async with Launch(file, workdir=workdir) as run:
+    async with Launch(resource, workdir=workdir) as run:
         await run.wait_until_stable()
-        done = await disturb(run, rng, source)
+        done = await disturb(run, rng, source, resource)
         await asyncio.to_thread(load.stop)
         assert load.error is None
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from slackwater.pipeline.sinks import deleted_keys
-from slackwater.runtime.errors import HandlerError, RecordsError
-from slackwater.runtime.interfaces import Range, Sink
+from slackwater.runtime.errors import HandlerError, RecordsError, SinkError
+from slackwater.runtime.interfaces import Range, Sink, SinkFencedError
 from tests.support.sinks import OLD, A, B, TableCases, marks, put, rows
 
 HOUR_MS = 3_600_000
@@ -132,6 +132,20 @@ class ChangesCases(TableCases):
         assert self.values() == {2: "B"}
         put(self.made(**REMEMBERS), changes((None, 1, "new", 5), (None, 3, "new", 6), start=at), at)
         assert self.values() == {1: "new", 2: "B", 3: "new"}
+
+    def test_a_rewind_has_changes_applied_again(self) -> None:
+        sink, former = self.made(**REMEMBERS), self.made(**REMEMBERS)
+        put(former, changes((None, 1, "a", 1), (None, 2, "b", 1)), 0)
+        put(former, changes(("delete", 1, None, 2), start=2), 2)
+        assert sink.rewind({A: (OLD, 0)}) == 0
+        assert self.values() == {2: "b"}
+        assert marks(sink)[A] == 0
+        with pytest.raises(SinkFencedError):
+            former.stage(changes((None, 3, "c", 1), start=3), {A: Range(OLD, 3, 4, 3)}).publish()
+        put(sink, changes((None, 1, "a", 1), (None, 2, "corrected", 1), ("delete", 1, None, 2)), 0)
+        assert self.values() == {2: "corrected"}
+        with pytest.raises(SinkError, match=r"sink\.version"):
+            self.made().rewind({A: (OLD, 0)})
 
     @pytest.mark.parametrize("remembers", [False, True])
     def test_any_batches_leave_the_newest_of_each_key(self, remembers: bool) -> None:

@@ -175,7 +175,8 @@ class Sink(Protocol):
         """
 
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
-        """Removes rows so that they are written again, and lowers the marks, in one commit.
+        """Removes rows so that they are written again, and lowers the marks, in one commit. A table keeps
+        rows whose second write leaves it as it is.
 
         ``starts``: by partition, the topic id and the offset from which on. A mark that is lower already
         stays as it is. Returns how many rows were removed. For a group without members: a worker that is at

@@ -65,6 +65,11 @@ class WriteMode:
         """Whether rows can delete others, so that each says what it does."""
         return self.name == "changes"
 
+    @property
+    def applies_again(self) -> bool:
+        """Whether rows that are written once more leave the table as it is: no older one counts."""
+        return self.deletes and bool(self.version)
+
     def check(self, rows: pa.Table) -> None:
         """Raises RecordsError where a row has no value in a column of the key, or no version."""
         if not rows.num_rows:
@@ -98,12 +103,14 @@ class WriteMode:
                 raise ConfigError("cannot be a count: choose another name", field=f"sink.aggregates.{name}")
 
     def refuse_rewind(self, table: str, setting: str) -> None:
-        """Raises SinkError if rows change others. ``setting``: of the configuration that names ``table``."""
-        if self.key:
+        """Raises SinkError if rows change others, and cannot be applied again. ``setting``: of the
+        configuration that names ``table``."""
+        if self.key and not self.applies_again:
             raise SinkError(
                 f"the sink cannot remove rows from {table}: in mode {self.name} records change rows of "
                 f"others, which are not kept. Start the group with another {setting}, and let it read all "
                 "records again"
+                + (", or set sink.version, with which records can be applied again" if self.deletes else "")
             )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from slackwater.pipeline.sinks.marks import GroupMarks, MarkKey, ends_of, lowered
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.runtime.errors import ConfigError, RecordsError, SinkError, WorkerError
+from slackwater.runtime.interfaces import PLACE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,12 +168,17 @@ class TableSink:
 
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         """Deletes the rows and lowers the marks. Rows don't tell their group and topic id, so it raises
-        SinkError if those of another one would be deleted, too. Raises SinkError, ConfigError."""
-        self._target.mode.refuse_rewind(self._place.address, self._target.setting)
+        SinkError if those of another one would be deleted, too. Where changes can be applied again, no row is
+        deleted. Raises SinkError, ConfigError."""
+        mode = self._target.mode
+        mode.refuse_rewind(self._place.address, self._target.setting)
 
         def attempt(commit: str) -> int:
             ends = lowered(self._own_marks, starts)
             if not ends:
+                return 0
+            if mode.applies_again:
+                self._target.write(self._no_rows(), ends, commit)
                 return 0
             self._marks.check_alone(self._table.marks, ends)
             places = {(key.topic, key.partition): end for key, end in ends.items()}
@@ -211,6 +217,13 @@ class TableSink:
             self._check(staged, self._target.fitted(staged))
             raise
         self._suspects = False
+
+    def _no_rows(self) -> pa.Table:
+        """As the target writes them."""
+        from slackwater.kafka.records import ARROW_SCHEMA
+
+        typed = self._target.typed(ARROW_SCHEMA.empty_table().select(PLACE_COLUMNS))
+        return self._target.fitted(StagedRows(self.commit, typed, {}, typed.column_names))
 
     @property
     def _own_marks(self) -> Mapping[MarkKey, int]:

@@ -201,7 +201,8 @@ class PostgresSink:
 
     def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> int:
         """Deletes the rows and lowers the marks. Rows don't tell their group and topic id, so it raises
-        SinkError if those of another one would be deleted, too. Raises SinkError, ConfigError."""
+        SinkError if those of another one would be deleted, too. Where changes can be applied again, no row is
+        deleted. Raises SinkError, ConfigError."""
         self._mode.refuse_rewind(str(self._name), "sink.table")
         by, removed = uuid.uuid4().hex, 0
 
@@ -213,10 +214,11 @@ class PostgresSink:
             if any(commit == by for _, commit in saved.values()):
                 return False
             ends = lowered({key: end for key, (end, _) in saved.items()}, starts)
-            if ends:
+            removes = not self._mode.applies_again
+            if ends and removes:
                 self._group.check_alone(self._marks.read(cursor, {tp.topic for tp in starts}), ends)
             removed = 0
-            if self._target is not None:
+            if self._target is not None and removes:
                 removed = sum(self._delete(cursor, key, start) for key, start in ends.items())
             self._marks.move(cursor, ends, by)
             return True
