@@ -25,6 +25,7 @@ from tests.support.processes import reserve_ports
 WALKS = {
     "developer": "docs/tutorials/first-consumer.md",
     "data-engineer": "docs/tutorials/first-pipeline.md",
+    "database": "docs/tutorials/first-table-of-changes.md",
     "adopter": "README.md",
 }
 """Reader -> page."""

@@ -1,5 +1,6 @@
-"""Changes into a table of a million rows: our worker into Delta, Iceberg and PostgreSQL, and Structured
-Streaming with `foreachBatch` and MERGE into Delta, in one run.
+"""Changes into a table of a million rows: our worker into Delta, Iceberg and PostgreSQL, Structured Streaming
+with `foreachBatch` and MERGE into Delta, and Kafka Connect with Debezium's JDBC sink into PostgreSQL, in one
+run.
 
 A real Apache Kafka on this machine holds changes in JSON (about 110 bytes) in six partitions by key: 80 of
 a hundred replace a row, 10 add one and 10 delete one, at keys all over the table or among the latest. Each
@@ -10,6 +11,8 @@ table is compared with what the changes make, row by row.
 - Structured Streaming: `format("kafka")`, `from_json`, the last change of each key by a window, MERGE with
   the version as a condition. `streaming-dv`: with Delta's deletion vectors, so that a merge writes no file
   anew.
+
+- Kafka Connect: as `connect.py` says; its topic has tombstones in place of changes that delete.
 
 Prints changes a second from the first batch's begin to the last commit, CPU seconds for 100,000 changes (the
 process with its children, without the broker and PostgreSQL's server), the most memory, and a batch's time.

@@ -8,6 +8,7 @@ Length and seed: SLACKWATER_CHAOS_SECONDS=600 SLACKWATER_CHAOS_SEED=7. By itself
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import threading
@@ -25,6 +26,7 @@ from slackwater.kafka import KafkaAdmin, KafkaConsumer, TopicPartition
 from slackwater.kafka.admin import NewTopic
 from slackwater_operator.local.launch import Launch
 from slackwater_operator.local.run import LocalRun
+from slackwater_operator.local.source import read_source
 from tests.support.apicurio import ApicurioServer
 from tests.support.debezium.connect import PREFIX, DebeziumConnect
 from tests.support.delta import DeltaFolder
@@ -175,9 +177,7 @@ def place(folder: Path) -> Iterator[tuple[KafkaCluster, ApicurioServer, Postgres
             yield kafka, registry, source, target
 
 
-async def disturb(
-    run: LocalRun, rng: random.Random, source: PostgresDatabase, resource: dict[str, Any]
-) -> Counter[str]:
+async def disturb(run: LocalRun, rng: random.Random, source: PostgresDatabase, file: Path) -> Counter[str]:
     """Kills and takeovers, a change of two tables in the middle, and later a rewind of all topics."""
     done: Counter[str] = Counter()
     began, changed = time.monotonic(), False
@@ -186,8 +186,10 @@ async def disturb(
         if not done["rewind"] and time.monotonic() - began > SECONDS * 0.7:
             done["rewind"] = 1
             starts = " ".join(f"{PREFIX}.public.{table}:start" for table in TABLES)
-            annotations = {"slackwater.dev/rewind": starts}
-            await run.apply({**resource, "metadata": {**resource["metadata"], "annotations": annotations}})
+            resource = json.loads(file.read_text())
+            resource["metadata"]["annotations"] = {"slackwater.dev/rewind": starts}
+            file.write_text(json.dumps(resource))
+            assert (await run.apply(read_source(file, file.parent))).outcome == "done"
         elif not changed and time.monotonic() - began > SECONDS / 2:
             changed = True
             await asyncio.to_thread(
@@ -241,9 +243,10 @@ def test_each_table_is_its_source(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     with place(tmp_path) as (kafka, registry, source, target), Load(source, seed) as load:
-        resource = group(kafka.bootstrap, registry.url, out, target, protocol)
+        file = tmp_path / "group.yaml"
+        file.write_text(json.dumps(group(kafka.bootstrap, registry.url, out, target, protocol)))
         done = asyncio.run(
-            follow(resource, tmp_path / "work", rng, load, source, lambda: differences(out, source, target))
+            follow(file, tmp_path / "work", rng, load, source, lambda: differences(out, source, target))
         )
         assert differences(out, source, target) == {}
         print(f"{load.transactions} transactions, {dict(done)}, rows: {rows_of(source)}")
@@ -260,16 +263,11 @@ def rows_of(source: PostgresDatabase) -> dict[str, int]:
 
 
 async def follow(
-    resource: dict[str, Any],
-    workdir: Path,
-    rng: random.Random,
-    load: Load,
-    source: PostgresDatabase,
-    differ: Any,
+    file: Path, workdir: Path, rng: random.Random, load: Load, source: PostgresDatabase, differ: Any
 ) -> Counter[str]:
-    async with Launch(resource, workdir=workdir) as run:
+    async with Launch(file, workdir=workdir) as run:
         await run.wait_until_stable()
-        done = await disturb(run, rng, source, resource)
+        done = await disturb(run, rng, source, file)
         await asyncio.to_thread(load.stop)
         assert load.error is None
 

@@ -15,6 +15,7 @@ SCRIPTS = (
     "docs/reference/devbroker.md",
     "docs/tutorials/first-consumer.md",
     "docs/tutorials/first-pipeline.md",
+    "docs/tutorials/first-table-of-changes.md",
 )
 """They run in tests/project/integration/docs."""
 

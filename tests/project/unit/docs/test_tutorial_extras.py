@@ -27,7 +27,11 @@ def page(name: str, old: str = "", new: str = "") -> list[Block]:
 
 
 def test_the_tutorials_without_a_cluster_install_what_they_need() -> None:
-    assert TUTORIALS == ["docs/tutorials/first-consumer.md", "docs/tutorials/first-pipeline.md"]
+    assert TUTORIALS == [
+        "docs/tutorials/first-consumer.md",
+        "docs/tutorials/first-pipeline.md",
+        "docs/tutorials/first-table-of-changes.md",
+    ]
 
 
 @pytest.mark.parametrize("name", TUTORIALS)
