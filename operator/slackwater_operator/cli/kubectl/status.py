@@ -17,6 +17,7 @@ from rich.tree import Tree
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka.structs import TopicPartition
 from slackwater.times import age, ago
+from slackwater_operator.api.times import time_ms
 from slackwater_operator.cli.kubectl.cluster import (
     POLL_EVERY_S,
     Cluster,
@@ -27,7 +28,6 @@ from slackwater_operator.cli.kubectl.cluster import (
 )
 from slackwater_operator.kubernetes.errors import KubeUnavailable
 from slackwater_operator.model import names
-from slackwater_operator.model.times import time_ms
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.policies.conditions import WELL
 from slackwater_operator.policies.explanations import terms_by_spec, unconfirmed

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 
 from slackwater.cli import main
@@ -21,6 +22,7 @@ from slackwater.pipeline.maintenance import maintenance_of
 from slackwater.pipeline.sinks.compaction import LEAST_FILES, Maintained, groups_of
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
 from slackwater.runtime.interfaces import Sink, SinkFencedError
+from slackwater.runtime.telemetry.events import PATH_VARIABLE
 from tests.support import sinks
 from tests.support.delta import DeltaFolder
 from tests.support.iceberg.reader import IcebergFiles
@@ -245,3 +247,31 @@ def test_the_command_maintains_what_it_can_and_names_the_rest(
     assert f"{place.settings['path']}: 0 files have become 0, " in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["maintain", "--config", str(file), "--expire-after", "1m"])
+
+
+def test_a_run_for_one_table_reports_it_where_the_operator_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, file, said = Place(tmp_path, "delta"), tmp_path / "worker.yaml", tmp_path / "termination-log"
+    monkeypatch.setenv(PATH_VARIABLE, str(said))
+    away = {
+        "format": "iceberg",
+        "table": "lake.a",
+        "options": {"uri": "sqlite:////no/folder", "warehouse": "/no"},
+    }
+    routes = [{"when": "kind = 'a'", "sink": away}]
+    document = {"groupId": "g", "bootstrapServers": "localhost:1", "topics": ["flights"], "handler": "m:f"}
+    file.write_text(yaml.dump({**document, "engine": "arrow", "sink": place.settings, "routes": routes}))
+    sinks.write_all(place.sink(), random.Random(1), records=HALF)
+
+    def run(table: str) -> int:
+        return main(["maintain", "--config", str(file), f"--table={table}"])
+
+    assert run(place.settings["path"]) == 0
+    report = json.loads(said.read_text())
+    assert (report["written"], report["expired"]) == (1, 0)
+    assert "lake.a" not in capsys.readouterr().out
+    assert run("lake.a") == 4
+    assert said.read_text().startswith("the sink cannot connect to the catalog")
+    assert run("lake.b") == 2
+    assert f"its tables: {place.settings['path']}, lake.a" in capsys.readouterr().err
