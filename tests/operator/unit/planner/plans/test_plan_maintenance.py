@@ -139,21 +139,24 @@ async def test_a_suspended_group_is_not_maintained() -> None:
 
 
 async def test_a_rewind_does_not_begin_beside_maintenance() -> None:
+    """The pod's node is lost: it is being deleted and does not go."""
     simulation, operator = await started(pipeline=delta(), maintenance=[ENTRY])
     rewinds = SimulatedRewinds(simulation)
     rewinds_runs = simulation.runs_job
     jobs = SimulatedMaintenance(simulation)
     simulation.runs_job = lambda pod: rewinds_runs(pod) or jobs.runs(pod)
-
-    def apart(_: Simulation) -> None:
-        assert not (jobs.pods and [pod for pod in rewinds.pods if "-check" not in pod])
-
-    simulation.each_tick.append(apart)
     jobs.hangs = True
     simulation.annotate(maintain="1")
     await operator.run(lambda: jobs.pods)
+    (pod,) = jobs.pods
+    simulation.lost.add(pod)
     simulation.annotate(rewind="flights:1:40")
-    await operator.run(lambda: simulation.status.get("rewind", {}).get("phase") == "Done")
+    await operator.pass_time(60_000)
+    assert (jobs.jobs, jobs.pods) == ([], [pod])
+    assert f"waits for the end of {pod}" in simulation.condition("Rewound")["message"]
+    assert len(simulation.running) == 3
+    simulation.gone("Pod", pod)
+    await operator.run(lambda: simulation.status["rewind"]["phase"] == "Done")
     assert simulation.status["rewind"]["result"] == "Rewound"
 
 
