@@ -141,7 +141,7 @@ async def test_a_suspended_group_is_not_maintained() -> None:
 async def test_a_rewind_does_not_begin_beside_maintenance() -> None:
     """The pod's node is lost: it is being deleted and does not go."""
     simulation, operator = await started(pipeline=delta(), maintenance=[ENTRY])
-    rewinds = SimulatedRewinds(simulation)
+    SimulatedRewinds(simulation)
     rewinds_runs = simulation.runs_job
     jobs = SimulatedMaintenance(simulation)
     simulation.runs_job = lambda pod: rewinds_runs(pod) or jobs.runs(pod)
