@@ -39,6 +39,7 @@ def maintenance_job(
         f"--table={table}",
         f"--target-file-size={_size(entry.compact_to)}",
         f"--expire-after={_duration(entry.expire_after_ms)}",
+        *(f"--cluster-by={column}" for column in entry.cluster_by),
     ]
     pod = job_template(group, template, app=names.MAINTENANCE_APP, command=command)
     if entry.resources:

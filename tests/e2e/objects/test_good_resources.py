@@ -31,6 +31,7 @@ GOOD: dict[str, dict[str, Any]] = {
                 "every": "7h",
                 "compactTo": "1Gi",
                 "expireAfter": "1h",
+                "clusterBy": ["carrier", "day"],
                 "resources": {"limits": {"memory": "2Gi"}},
             },
         ],

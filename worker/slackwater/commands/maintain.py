@@ -49,6 +49,13 @@ def register(subparsers: Any) -> None:
         "takes",
     )
     parser.add_argument(
+        "--cluster-by",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="a column that queries filter by, so that near values come to the same file; may be repeated",
+    )
+    parser.add_argument(
         "--output",
         choices=("text", "json"),
         default="text",
@@ -93,7 +100,9 @@ def run(arguments: argparse.Namespace) -> int:
             report["nothing"] = maintenance
         else:
             try:
-                report |= asdict(maintenance.run(arguments.target_file_size, arguments.expire_after))
+                report |= asdict(
+                    maintenance.run(arguments.target_file_size, arguments.expire_after, arguments.cluster_by)
+                )
             except WorkerError as exc:
                 report["error"] = str(exc)
                 code = code or exc.exit_code

@@ -50,6 +50,13 @@ class Maintenance:
         "the longest query.",
         default="168h",
     )
+    cluster_by: tuple[str, ...] = spec(
+        "clusterBy",
+        fields.text_list(fields.text(pattern=r"\S(.*\S)?", example="carrier", max_length=255), at_most=4),
+        "Columns that queries filter by: what is put together is written in their order (format iceberg) or "
+        "their Z-order (format delta), so that queries skip files.",
+        absent=(),
+    )
     resources: dict[str, Any] = spec(
         "resources",
         fields.anything(),

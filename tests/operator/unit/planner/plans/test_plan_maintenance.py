@@ -16,7 +16,7 @@ from tests.operator.unit.planner.simulation.simulated_operator import SimulatedO
 from tests.operator.unit.planner.simulation.simulated_rewind import SimulatedRewinds
 
 TABLE = "/data/flights"
-ENTRY = {"every": "10m", "compactTo": "64Mi", "expireAfter": "24h30m"}
+ENTRY = {"every": "10m", "compactTo": "64Mi", "expireAfter": "24h30m", "clusterBy": ["carrier", "day"]}
 EVERY_MS = 600_000
 TWICE_MS = 2 * EVERY_MS
 
@@ -62,6 +62,7 @@ async def test_a_table_is_maintained_when_it_is_due_and_no_worker_notices() -> N
         [
             *("slackwater", "maintain", "--config", "/etc/slackwater/worker.yaml", "--output", "json"),
             *(f"--table={TABLE}", "--target-file-size=64Mi", "--expire-after=24h1800000ms"),
+            *("--cluster-by=carrier", "--cluster-by=day"),
         ]
     ]
     await operator.run(lambda: not jobs.jobs and not jobs.pods)
