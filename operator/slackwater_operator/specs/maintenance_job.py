@@ -12,6 +12,9 @@ from slackwater_operator.specs.job_template import job_template
 
 COMMAND = ["slackwater", "maintain", "--config", names.CONFIG_FILE, "--output", "json"]
 
+_GRACE_S = 5
+"""There is nothing to drain: what is not committed is of no use, and a rewind may wait for the pod's end."""
+
 
 def maintenance_job(
     group: ConsumerGroup,
@@ -42,6 +45,7 @@ def maintenance_job(
         *(f"--cluster-by={column}" for column in entry.cluster_by),
     ]
     pod = job_template(group, template, app=names.MAINTENANCE_APP, command=command)
+    pod["spec"]["terminationGracePeriodSeconds"] = _GRACE_S
     if entry.resources:
         (worker,) = pod["spec"]["containers"]
         worker["resources"] = entry.resources

@@ -53,7 +53,7 @@ def test_many_small_files_become_few_while_the_group_writes(
         partitions=2,
         replicas=2,
         pipeline={"sink": {"format": "delta"}},
-        maintenance=[{"every": "24h", "resources": {"limits": {"memory": "1Gi"}}}],
+        maintenance=[{"every": "24h", "clusterBy": ["offset"], "resources": {"limits": {"memory": "1Gi"}}}],
     )
     group.await_settled(2)
     since, uids = now_ms(), group.uids()

@@ -33,8 +33,8 @@ class Maintenance:
     every_ms: int = required(
         "every",
         fields.duration("10m", "8760h"),
-        "How often it is maintained (1h, 24h). The group's name determines the minute, so that groups do not "
-        "start at the same time.",
+        "How often it is maintained (1h, 24h). Each table has its own minute, so that groups do not start at "
+        "the same time.",
     )
     compact_to: int = spec(
         "compactTo",

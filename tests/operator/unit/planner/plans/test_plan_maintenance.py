@@ -82,6 +82,7 @@ async def test_the_job_is_a_workers_pod_with_resources_of_its_own_that_nothing_c
     assert pod["spec"]["volumes"] == statefulset["spec"]["volumes"], "the same configuration and Secrets"
     assert pod["spec"]["containers"][0]["image"] == "slackwater/worker:v1"
     assert pod["spec"]["containers"][0]["resources"] == resources
+    assert pod["spec"]["terminationGracePeriodSeconds"] < 30, "there is nothing to drain"
     assert pod["metadata"]["labels"]["app.kubernetes.io/name"] == "slackwater-maintenance"
     assert simulation.status["replicas"] == 3
 

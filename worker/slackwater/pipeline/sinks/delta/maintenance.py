@@ -63,16 +63,19 @@ def _clustered(table: DeltaTable, target_bytes: int, columns: Sequence[str]) -> 
 
     actions = pa.table(table.get_add_actions()).select(["path", "size_bytes"]).to_pylist()
     sizes = {action["path"].rpartition("/")[2]: action["size_bytes"] for action in actions}
+
+    def small(partition: Any) -> bool:
+        names = (uri.rpartition("/")[2] for uri in table.file_uris(file_pruning_predicate=partition))
+        return bool(groups_of([(name, sizes[name]) for name in names], target_bytes))
+
+    partitions = [
+        [(column, "=", value or "") for column, value in values.items()] or None
+        for values in table.partitions() or [{}]
+    ]
     compacted = written = 0
-    for partition in table.partitions() or [{}]:
-        of_partition = [(column, "=", value or "") for column, value in partition.items()]
-        names = [
-            uri.rpartition("/")[2] for uri in table.file_uris(file_pruning_predicate=of_partition or None)
-        ]
-        if not groups_of([(name, sizes[name]) for name in names], target_bytes):
-            continue
+    for partition in [*filter(small, partitions)]:  # before the first changes the table's files
         zorder = partial(
-            table.optimize.z_order, columns, partition_filters=of_partition or None, target_size=target_bytes
+            table.optimize.z_order, columns, partition_filters=partition, target_size=target_bytes
         )
         old, new = _optimized(table, zorder)
         compacted, written = compacted + old, written + new
