@@ -176,7 +176,7 @@ async def test_a_table_that_is_not_maintained_any_more_has_neither_job_nor_row()
 
 async def test_a_job_that_does_not_start_is_given_up() -> None:
     simulation, operator, jobs = await maintained({"every": "24h"})
-    simulation.job_blocked = True
+    simulation.job_blocked = "exceeded quota"
     simulation.annotate(maintain="1")
     await operator.run(lambda: jobs.row().get("phase") == "Failed", timeout_ms=2_400_000)
     assert "its pod did not start within 30 min" in jobs.row()["message"]
