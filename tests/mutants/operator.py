@@ -112,4 +112,18 @@ FAULTS = (
             f"{_UNIT}/planner/plans/test_plan_rewind.py::test_workers_wait_for_a_pod_that_may_still_remove_rows",
         ),
     ),
+    Fault(
+        "rewind-beside-the-maintenance-of-a-table",
+        f"{_PLANNER}/rewind/steps.py",
+        "    if context.snapshot.maintenance_pods:",
+        "    if len(context.snapshot.maintenance_pods) > 1:",
+        (f"{_UNIT}/planner/plans/test_plan_maintenance.py::test_a_rewind_does_not_begin_beside_maintenance",),
+    ),
+    Fault(
+        "maintenance-of-a-suspended-group",
+        f"{_PLANNER}/maintenance/steps.py",
+        "or context.snapshot.group.spec.suspend or rewinds",
+        "or rewinds",
+        (f"{_UNIT}/planner/plans/test_plan_maintenance.py::test_a_suspended_group_is_not_maintained",),
+    ),
 )

@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from slackwater_operator.api.times import time_ms
 from slackwater_operator.api.v1alpha1.status.declaration import parse
+from slackwater_operator.api.v1alpha1.status.group_status import parse_status
 from slackwater_operator.api.v1alpha1.status.rewind import RewindStatus
 from slackwater_operator.api.v1alpha1.status.rollout import StepState
 from slackwater_operator.api.v1alpha1.status.values import mapping, whole
 from slackwater_operator.controller.session import Session
-from slackwater_operator.model.times import time_ms
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.snapshot import GroupSnapshot
@@ -32,6 +33,7 @@ def figures(session: Session, snapshot: GroupSnapshot, plan: Plan) -> GroupFigur
     rollout = mapping(status.get("rollout"))
     step = parse(StepState, rollout.get("step"))
     steps = snapshot.group.spec.rollout.steps if snapshot.group is not None and step is not None else None
+    tables = parse_status({"maintenance": status.get("maintenance")}).maintenance
     return GroupFigures(
         lag_records={partition: float(value) for partition, value in lag.items() if value is not None},
         lag_seconds={partition: value for partition, value in seconds.items() if value is not None},
@@ -70,6 +72,8 @@ def figures(session: Session, snapshot: GroupSnapshot, plan: Plan) -> GroupFigur
         rollout_steps=len(steps) if steps is not None else None,
         rollout_steps_completed=step.index if step is not None else None,
         rollout_analysis=last_result(step) if step is not None else "",
+        maintenance_successes={row.table: row.succeeded_ms / 1000 for row in tables if row.succeeded_ms},
+        maintenance_failures={row.table: float(row.failures) for row in tables},
         conditions={
             condition["type"]: condition["status"]
             for condition in status.get("conditions") or []

@@ -94,9 +94,13 @@ class Source:
         kept = {name: given[name] for name in ("name", "labels", "annotations") if given.get(name)}
         pipeline = made["spec"]["pipeline"]
         pipeline["handlerPath"] = self.handler_path
+        paths = {}
         for holder in (pipeline, *(pipeline.get("routes") or ())):
-            if holder["sink"].get("path"):
-                holder["sink"]["path"] = self.resolved(holder["sink"]["path"])
+            if path := holder["sink"].get("path"):
+                holder["sink"]["path"] = paths[path] = self.resolved(path)
+        for entry in made["spec"].get("maintenance") or ():
+            if entry.get("table") in paths:
+                entry["table"] = paths[entry["table"]]
         for column in ("value", "key"):
             value = pipeline.get(column) or {}
             if value.get("schemaFile"):

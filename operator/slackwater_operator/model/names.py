@@ -20,6 +20,7 @@ MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 WORKER_APP = "slackwater-worker"
 PREFLIGHT_APP = "slackwater-preflight"
 REWIND_APP = "slackwater-rewind"
+MAINTENANCE_APP = "slackwater-maintenance"
 MANAGER = "slackwater-operator"
 
 RESTARTED_AT = f"{DOMAIN}/restartedAt"
@@ -27,9 +28,9 @@ RESTARTED_AT = f"{DOMAIN}/restartedAt"
 PAUSED = f"{DOMAIN}/paused"
 """Annotation of a ConsumerGroup: "true" has the effect of spec.rollout.paused."""
 RETRY = f"{DOMAIN}/retry"
+"""Annotation of a ConsumerGroup: a new value retries a failed revision."""
 ADOPTED_FROM = f"{DOMAIN}/adopted-from"
 """Of a StatefulSet: the uid of the deleted ConsumerGroup whose it was, which workers of then tell Kafka."""
-"""Annotation of a ConsumerGroup: a new value retries a failed revision."""
 REVISION_NUMBER = f"{DOMAIN}/revision-number"
 """Annotation of the ConfigMap that keeps a revision's spec: a later revision has a larger number."""
 PROMOTE = f"{DOMAIN}/promote"
@@ -39,6 +40,8 @@ ABORT = f"{DOMAIN}/abort"
 """Annotation of a ConsumerGroup: the revision that is not to be rolled out; its rollout goes back."""
 REWIND = f"{DOMAIN}/rewind"
 """Annotation of a ConsumerGroup: from where its records are written again."""
+MAINTAIN = f"{DOMAIN}/maintain"
+"""Annotation of a ConsumerGroup: a new value maintains all tables of spec.maintenance now."""
 TAKEOVER = f"{DOMAIN}/takeover"
 """Annotation of a worker's pod: "true" if its template has the key for takeovers, so that it can
 hand over."""
@@ -173,6 +176,17 @@ def rewind_job(name: str, request: str, *, check: bool = False) -> str:
     return name[: _MAX_LABEL - len(ending)].rstrip("-") + ending
 
 
+def maintenance_job(name: str, key: str) -> str:
+    """The Job that maintains a table once.
+
+    Args:
+        name: the group's name, which is cut where the whole is too long for a label.
+        key: identifies the run: a hash of the table and the time.
+    """
+    ending = f"-maintenance-{key}"
+    return name[: _MAX_LABEL - len(ending)].rstrip("-") + ending
+
+
 def pod(name: str, ordinal: int, suffix: str = "") -> str:
     """The pod of that ordinal in the set `suffix` of the group `name`."""
     return f"{statefulset(name, suffix)}-{ordinal}"
@@ -238,7 +252,7 @@ def labels(name: str, *, app: str = WORKER_APP) -> dict[str, str]:
 
     Args:
         name: the group's name.
-        app: `PREFLIGHT_APP` or `REWIND_APP` for the pod of such a Job, which no selector may match.
+        app: another one than `WORKER_APP` for the pod of a Job, which no selector may match.
     """
     return {
         NAME_LABEL: app,

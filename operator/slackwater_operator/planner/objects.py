@@ -161,6 +161,16 @@ def key_for(context: PlanningContext, template: Mapping[str, Any]) -> list[Actio
     return [CreateSecret(names.takeover_secret(context.snapshot.name))] if needed else []
 
 
+def workers_template(snapshot: GroupSnapshot) -> Mapping[str, Any]:
+    """The template of the workers that have written the tables: a newer one may name other tables."""
+    there, revision = snapshot.statefulset, snapshot.revision
+    assert revision is not None
+    if there is None or there.template == revision.hash:
+        return revision.template
+    template: Mapping[str, Any] = there.manifest["spec"]["template"]
+    return template
+
+
 def restore_secret(context: PlanningContext) -> None:
     """Creates the takeover Secret again where it was deleted: a worker's or preflight's pod that starts
     without it hangs."""
@@ -187,9 +197,12 @@ def clean_up(context: PlanningContext) -> None:
     """Deletes ConfigMaps that no revision in use names.
 
     A pod of an earlier revision that returns reads the earlier ConfigMap. Nothing is therefore deleted until
-    all pods have the newest revision and no earlier one is needed for a rollback.
+    all pods have the newest revision and no earlier one is needed for a rollback. So does the pod of a Job
+    that has not started.
     """
     snapshot = context.snapshot
+    if any(not job.started and not job.view.failed for job in snapshot.maintenance_jobs):
+        return
     assert snapshot.revision is not None
     there = snapshot.statefulset
     if there is None or not there.update_revision or context.template_changes or len(snapshot.sets) > 1:

@@ -9,6 +9,7 @@ from slackwater_operator.planner.actions import Action, EmitEvent, Plan, SetFina
 from slackwater_operator.planner.deletion import end, wanted_finalizers
 from slackwater_operator.planner.derived_state import derive
 from slackwater_operator.planner.lost_log import report_lost_records
+from slackwater_operator.planner.maintenance.steps import maintain
 from slackwater_operator.planner.membership import announce_step, note_group_id, open_gates, remove_orphans
 from slackwater_operator.planner.objects import (
     apply_sets,
@@ -108,6 +109,7 @@ def _work(context: PlanningContext) -> None:
     open_gates(context)
     clean_up(context)
     fill_replicas(context)
+    maintain(context)
 
 
 def _plan(context: PlanningContext) -> Plan:

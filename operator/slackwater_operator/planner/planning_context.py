@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slackwater_operator.api.v1alpha1.status.group_status import DecisionRecord, Skip
+from slackwater_operator.api.v1alpha1.status.maintenance import TableStatus
 from slackwater_operator.api.v1alpha1.status.rewind import RewindStatus
 from slackwater_operator.api.v1alpha1.status.rollout import RolloutStatus
 from slackwater_operator.model.statefulsets import Ordinals
@@ -44,6 +45,8 @@ class PlanningContext:
         rewind: status.rewind as it will be written; None without one.
         rewinding: whether the workers are stopped now for a rewind.
         rewind_waits: what the rewind waits for, in words; "" for nothing in particular.
+        maintenance: status.maintenance as it will be written.
+        maintenance_troubles: problems of the maintenance that need a person; the workers have none by them.
         hindered: whether another ConsumerGroup has the group.id, so that nothing is started.
         gives_way: whether that one keeps it, so that this group's workers are stopped.
         template_changes: whether the target StatefulSet (or the only one) gets another template now.
@@ -75,6 +78,8 @@ class PlanningContext:
     rewind: RewindStatus | None = None
     rewinding: bool = False
     rewind_waits: str = ""
+    maintenance: tuple[TableStatus, ...] = ()
+    maintenance_troubles: list[Trouble] = field(default_factory=list)
     hindered: bool = False
     gives_way: bool = False
     template_changes: bool = False
@@ -98,6 +103,7 @@ class PlanningContext:
             decisions=memory.decisions,
             skipped=memory.skipped,
             rewind=memory.rewind,
+            maintenance=memory.maintenance,
             spans={suffix: statefulset.span for suffix, statefulset in snapshot.sets.items()},
         )
 

@@ -27,9 +27,9 @@ from slackwater_operator.model.statefulsets import (
     members,
 )
 from slackwater_operator.model.worker_status import WorkerStatus
+from slackwater_operator.policies.job_runs import JobRun
 from slackwater_operator.policies.membership.group_id import Contest, Sharing
 from slackwater_operator.policies.resource_policies import rollout_policy
-from slackwater_operator.policies.rewind import RewindJob
 from slackwater_operator.policies.rollout.analysis import Measurement
 from slackwater_operator.policies.rollout.preflight import PreflightView
 from slackwater_operator.policies.rollout.restarts import RolloutPolicy
@@ -234,6 +234,8 @@ class GroupSnapshot:
         jobs: its preflight Jobs.
         rewind_jobs: its Jobs of rewinds.
         rewind_pods: the names of the pods of these that have not ended, also where the Job is gone.
+        maintenance_jobs: its Jobs of maintenance.
+        maintenance_pods: as `rewind_pods`, of these.
         configmaps: the names and uids of its workers' ConfigMaps.
         revisions: the ConfigMaps that keep its revisions.
         workers: by pod name, the workers' last status; None or absent without a response.
@@ -279,8 +281,10 @@ class GroupSnapshot:
     pods: tuple[PodSnapshot, ...] = ()
     not_created: Mapping[str, str] = field(default_factory=dict)
     jobs: tuple[JobSnapshot, ...] = ()
-    rewind_jobs: tuple[RewindJob, ...] = ()
+    rewind_jobs: tuple[JobRun, ...] = ()
     rewind_pods: tuple[str, ...] = ()
+    maintenance_jobs: tuple[JobRun, ...] = ()
+    maintenance_pods: tuple[str, ...] = ()
     configmaps: Mapping[str, str] = field(default_factory=dict)
     revisions: tuple[RevisionRecord, ...] = ()
     workers: Mapping[str, WorkerStatus | None] = field(default_factory=dict)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
+from slackwater_operator.api.times import time_ms, to_text
 from slackwater_operator.api.v1alpha1.status.declaration import dump
 from slackwater_operator.api.v1alpha1.status.group_status import GroupStatus, KafkaStatus
 from slackwater_operator.api.v1alpha1.status.rewind import CHECKING, DONE, REWINDING, STARTING, STOPPING
 from slackwater_operator.api.v1alpha1.status.scaling import ScalingStatus
 from slackwater_operator.api.v1alpha1.status.values import two_digits
 from slackwater_operator.model import names
-from slackwater_operator.model.times import time_ms
 from slackwater_operator.planner.connection import remembered
 from slackwater_operator.planner.lost_log import skipped_troubles, stopped_partitions, stopped_troubles
 from slackwater_operator.planner.planning_context import PlanningContext
@@ -75,6 +74,7 @@ def status_of(context: PlanningContext, observed: ConditionsInput) -> dict[str, 
             scaling=_scaling(context),
             kafka=_kafka(context),
             rewind=context.rewind,
+            maintenance=context.maintenance,
             restart_gaps_ms=context.gaps_ms,
             decisions=context.decisions,
             skipped=context.skipped,
@@ -107,8 +107,7 @@ def to_write(snapshot: GroupSnapshot, status: Mapping[str, Any]) -> dict[str, An
     recent = confirmed_ms is not None and 0 <= snapshot.now_ms - confirmed_ms < CONFIRM_EVERY_MS
     if recent and {**status, "lastConfirmedTime": before} == snapshot.status:
         return None
-    now = datetime.fromtimestamp(snapshot.now_ms // 1000, UTC)
-    return {**status, "lastConfirmedTime": now.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    return {**status, "lastConfirmedTime": to_text(snapshot.now_ms)}
 
 
 def status_of_trouble(snapshot: GroupSnapshot, trouble: Trouble) -> dict[str, Any]:
@@ -252,6 +251,7 @@ def conditions_input(context: PlanningContext) -> ConditionsInput:
         stalls=measured.stalls,
         stopped=tuple(str(partition.partition) for partition in stopped_partitions(snapshot)),
         troubles=troubles(context),
+        maintenance=tuple(context.maintenance_troubles),
         unplanned=(*measured.unplanned, *([context.unplanned] if context.unplanned else [])),
     )
 

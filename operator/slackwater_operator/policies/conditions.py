@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from slackwater_operator.api.times import to_text
 from slackwater_operator.model.group import GROUP_UNKNOWN, GroupView
 from slackwater_operator.policies.scaling.types import AWAITS_REVISION, ScalingDecision
 from slackwater_operator.policies.stalls import HOT, IDLE, MARKERS, SPARE, STUCK, UNASSIGNED, Stall
@@ -131,6 +131,8 @@ class ConditionsInput:
         stalls: lack of progress.
         stopped: the partitions that are not read until a person decides where to continue.
         troubles: the problems that need a person, the most serious first.
+        maintenance: problems of the tables' maintenance, which leave the workers and the spec alone: only
+            `Degraded` shows them.
         unplanned: the causes of recent unplanned rebalances; empty without any.
         rewind: the last rewind; None where none was asked for.
     """
@@ -154,6 +156,7 @@ class ConditionsInput:
     stalls: tuple[Stall, ...] = ()
     stopped: tuple[str, ...] = ()
     troubles: tuple[Trouble, ...] = ()
+    maintenance: tuple[Trouble, ...] = ()
     unplanned: tuple[str, ...] = ()
     rewind: RewindView | None = None
 
@@ -184,7 +187,7 @@ def conditions(
         _suspended,
         _rewound,
     )
-    now = datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = to_text(now_ms)
     result = []
     for kind, make in zip(TYPES, makers, strict=True):
         verdict = make(observed)
@@ -377,7 +380,7 @@ def _stuck(observed: ConditionsInput) -> _Verdict:
 
 
 def _degraded(observed: ConditionsInput) -> _Verdict:
-    troubles = all_troubles(observed)
+    troubles = [*all_troubles(observed), *observed.maintenance]
     if not troubles:
         return _Verdict(_FALSE, "AsExpected", "no action is needed")
     message = "; ".join(trouble.message for trouble in troubles)

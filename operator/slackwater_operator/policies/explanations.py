@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater.times import age, duration
+from slackwater_operator.api.times import time_ms
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.api.v1alpha1.spec.rollout_steps import Step
 from slackwater_operator.api.v1alpha1.status.values import mapping, number, objects
 from slackwater_operator.api.v1alpha1.yaml_file import ResourceError
 from slackwater_operator.model.group import Terms, terms
-from slackwater_operator.model.times import time_ms
 from slackwater_operator.policies.conditions import WELL
 from slackwater_operator.policies.resource_policies import scaling_policy
 from slackwater_operator.policies.scaling.types import AWAITS_REVISION

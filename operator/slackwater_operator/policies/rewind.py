@@ -1,15 +1,12 @@
-"""Reads a request to rewind, and what its Jobs show of how it goes."""
+"""Reads a request to rewind."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.times import duration
 from slackwater.tools.starts import Start, rewind_start_of
-from slackwater_operator.policies.rollout.preflight import PreflightView, failure_of
 
 CHECK_MS = 300_000
 """How long the check of a rewind may take, including the image pull."""
@@ -17,33 +14,10 @@ START_MS = 300_000
 """How long the rewind's pod may take to start, while no worker runs."""
 RUN_MS = 3_600_000
 """How long a rewind may take: it may write large files anew."""
-GRACE_MS = 60_000
-"""Beyond the Job's own limit (activeDeadlineSeconds): for a Job that the Job controller does not process."""
 
 
 class RequestError(ValueError):
     """A request that cannot be carried out. The message says what is wrong."""
-
-
-@dataclass(frozen=True)
-class RewindJob:
-    """A Job of a rewind, as it was observed.
-
-    Attributes:
-        name: its name.
-        uid: its uid.
-        view: its progress or outcome.
-        output: what a successful one has reported; "" without that.
-        started: whether its container runs, or has run.
-        deleting: whether it has a deletionTimestamp.
-    """
-
-    name: str
-    uid: str
-    view: PreflightView
-    output: str = ""
-    started: bool = False
-    deleting: bool = False
 
 
 def arguments_of(request: str) -> tuple[str, ...]:
@@ -104,26 +78,3 @@ def _partitions(start: Start, by_topic: Mapping[str, set[int]]) -> list[TopicPar
             f"{start.topic}-{start.partition} does not exist: the topic has {len(numbers)} partitions"
         )
     return [TopicPartition(start.topic, start.partition)]
-
-
-def overdue(job: RewindJob, *, now_ms: int, limit_ms: int, start_ms: int = START_MS) -> str:
-    """Why a Job that has not ended is given up; "" while it is not.
-
-    Args:
-        job: the Job.
-        now_ms: wall clock.
-        limit_ms: its own time limit.
-        start_ms: how long its pod may take to start.
-    """
-    took_ms = now_ms - (job.view.created_ms or 0)
-    if took_ms > limit_ms + GRACE_MS:
-        return f"it took more than {duration(limit_ms)}"
-    if not job.started and took_ms > start_ms:
-        waiting = job.view.waiting or "its pod was not created"
-        return f"its pod did not start within {duration(start_ms)}: {waiting}"
-    return ""
-
-
-def why_failed(job: RewindJob) -> str:
-    """Why a Job has failed."""
-    return failure_of(job.view).removeprefix("slackwater rewind: error: ")

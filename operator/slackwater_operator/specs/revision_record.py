@@ -17,7 +17,7 @@ KEY = "revision.json"
 """Its key: a JSON object of `spec` and `restartedAt`."""
 HISTORY_LIMIT = 10
 """So many revisions are kept, as a StatefulSet keeps them by revisionHistoryLimit."""
-NOT_PART = ("replicas", "scaling", "rollout", "suspend", "deletionPolicy")
+NOT_PART = ("replicas", "scaling", "rollout", "maintenance", "suspend", "deletionPolicy")
 """Fields of the spec that are not part of a revision, except for rollout.strategy."""
 
 

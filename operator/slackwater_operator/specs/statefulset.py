@@ -55,8 +55,8 @@ def read_resource(resource: Mapping[str, Any], *, worker_image: str) -> tuple[Co
 def revision(group: ConsumerGroup, *, worker_image: str) -> Revision:
     """The revision that the spec asks for.
 
-    Fields that take effect without a restart (spec.replicas, scaling, rollout, suspend, deletionPolicy) are
-    not part of it; rollout.strategy is, since Takeover adds a key and an annotation to the pods.
+    Fields that take effect without a restart (`revision_record.NOT_PART`) are not part of it;
+    rollout.strategy is, since Takeover adds a key and an annotation to the pods.
 
     Args:
         group: the resource.

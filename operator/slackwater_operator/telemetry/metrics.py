@@ -65,6 +65,8 @@ class GroupFigures:
         rollout_steps_completed: how many of them are complete.
         rollout_analysis: result of the present step's last measurement: `successful`, `failed`,
             `inconclusive`; empty: none.
+        maintenance_successes: by table: when its last successful maintenance ended, in s since 1970.
+        maintenance_failures: by table: how many runs have failed since then.
         conditions: type -> `True`, `False` or `Unknown`.
         condition_transitions: (type, status, reason) -> when the status last changed, in s since 1970.
     """
@@ -94,6 +96,8 @@ class GroupFigures:
     rollout_steps: int | None = None
     rollout_steps_completed: int | None = None
     rollout_analysis: str = ""
+    maintenance_successes: Mapping[str, float] = field(default_factory=dict)
+    maintenance_failures: Mapping[str, float] = field(default_factory=dict)
     conditions: Mapping[str, str] = field(default_factory=dict)
     condition_transitions: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
 
@@ -128,6 +132,11 @@ _GAUGES: dict[str, tuple[str, Labels]] = {
     "rollout_steps": ("Steps of spec.rollout.steps, while a rollout is at them.", ()),
     "rollout_steps_completed": ("Steps of spec.rollout.steps that are complete.", ()),
     "rollout_analysis": ("1 for the result of the analysis's last measurement.", ("result",)),
+    "maintenance_last_success_time_seconds": (
+        "Unix time of each table's last successful maintenance.",
+        ("table",),
+    ),
+    "maintenance_failures": ("Runs of each table's maintenance that have failed since then.", ("table",)),
     "condition": ("1 for the status of each condition.", ("type", "status")),
     "condition_transition_time_seconds": (
         "Unix time of the last change of each condition's status.",
@@ -436,6 +445,8 @@ def samples(figures: GroupFigures) -> Iterator[tuple[str, Labels, float]]:
         ("operator_takeover_pause_seconds", figures.takeover_pause_seconds),
         ("rollout_pods", figures.rollout_pods),
         ("rollout_phase_transition_time_seconds", figures.rollout_phase_transitions),
+        ("maintenance_last_success_time_seconds", figures.maintenance_successes),
+        ("maintenance_failures", figures.maintenance_failures),
     ):
         for label, value in by_label.items():
             yield name, (label,), value

@@ -18,7 +18,7 @@ from slackwater.runtime.telemetry.html import (
     table,
 )
 from slackwater.times import ago, duration
-from slackwater_operator.model.times import time_ms
+from slackwater_operator.api.times import time_ms
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.policies.conditions import WELL
 from slackwater_operator.policies.explanations import explain, terms_by_spec

@@ -185,6 +185,14 @@ def test_fields_of_the_resource(
     control_plane.api.patch(path_of(*GROUPS, namespace, "flights"), patch)
     assert "spec.scaling.lagPerReplica" in plugin.refused("scale", "flights", "--replicas", "2")
     assert "spec.rollout.paused is true" in plugin.refused("resume", "flights")
+    assert "spec.maintenance" in plugin.refused("maintain", "flights")
+    delta = {"sink": {"format": "delta", "path": "/data/flights"}}
+    control_plane.api.patch(
+        path_of(*GROUPS, namespace, "flights"),
+        {"spec": {"pipeline": delta, "maintenance": [{"every": "1h"}]}},
+    )
+    plugin("maintain", "flights")
+    assert resource()["metadata"]["annotations"]["slackwater.dev/maintain"]
 
 
 @pytest.mark.long

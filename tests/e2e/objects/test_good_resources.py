@@ -22,6 +22,20 @@ GOOD: dict[str, dict[str, Any]] = {
     "a pattern": {"spec/topics": GONE, "spec/topicPattern": r"orders\..*"},
     "several brokers": {"spec/kafka/bootstrapServers": "a:9092, b:9092,c:9092"},
     "no workers at all": {"spec/scaling": GONE, "spec/replicas": 0},
+    "maintenance": {
+        "spec/pipeline/sink": {"format": "iceberg", "table": "lake.flights"},
+        "spec/maintenance": [
+            {"every": "10m"},
+            {
+                "table": "lake.flights",
+                "every": "7h",
+                "compactTo": "1Gi",
+                "expireAfter": "1h",
+                "clusterBy": ["carrier", "day"],
+                "resources": {"limits": {"memory": "2Gi"}},
+            },
+        ],
+    },
     "down to none": {"spec/scaling": {"minReplicas": 0, "lagPerReplica": 1000, "idleAfter": "1m"}},
     "both targets": {"spec/scaling/lagPerReplica": 50_000, "spec/scaling/catchUp": "1m30s"},
     "a behavior": {

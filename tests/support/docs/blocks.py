@@ -57,7 +57,6 @@ NOT_RUN = (
     NotRun("how-to/install/gitops.md", "kind: Kustomization", "a resource of Flux's own"),
     NotRun("tutorials/first-group.md", "docker build", "tests/node/test_node_tutorial.py runs it"),
     NotRun("how-to/repair/backfill.md", "spark-submit", "needs Spark on Kubernetes; the page says so"),
-    NotRun("how-to/tables/compact.md", "kind: CronJob", "a resource of Kubernetes' own; the page says so"),
     NotRun("how-to/pipeline/decode-values.md", "df.select", "a line for each engine, not a program"),
     NotRun("how-to/pipeline/run-locally.md", "Launch(", "commands/test_local_run_story.py makes the calls"),
     NotRun("how-to/pipeline/write-a-handler.md", "engine: spark", "three signatures, not a program"),

@@ -97,6 +97,10 @@ def _route(condition: str = "kind = 'a'", **sink: Any) -> dict[str, Any]:
     return {"spec/pipeline/routes": [{"when": condition, "sink": sink}]}
 
 
+def _maintained(*entries: dict[str, Any], sink_format: str = "delta") -> dict[str, Any]:
+    return {"spec/pipeline/sink/format": sink_format, "spec/maintenance": list(entries)}
+
+
 def _sink(**fields: Any) -> dict[str, Any]:
     return {"spec/pipeline/sink": {"path": "/data/flights", **fields}}
 
@@ -160,6 +164,7 @@ _POLICY = {"type": "Pods", "value": 2, "period": "1m"}
 _SCHEDULE = "spec.scaling.schedules[0]"
 _PIPELINE = "spec.pipeline"
 _SINK = f"{_PIPELINE}.sink"
+_MAINTENANCE = "spec.maintenance"
 _ROUTE = f"{_PIPELINE}.routes[0]"
 _VALUE = f"{_PIPELINE}.value"
 _REGISTRY = f"{_VALUE}.registry"
@@ -540,6 +545,11 @@ REFUSED = [
         "more than 0% and at most 100%"),
     Bad("a preflight in no time", {"spec/rollout/preflight/timeout": "1s"}, "spec.rollout.preflight.timeout",
         "between 5s and 1h"),
+    Bad("maintenance that is too frequent", _maintained({"every": "5m"}), f"{_MAINTENANCE}[0].every",
+        "between 10m and 8760h"),
+    Bad("maintenance without a time", _maintained({}), f"{_MAINTENANCE}[0].every", "Required"),
+    Bad("history that expires at once", _maintained({"every": "1h", "expireAfter": "1m"}),
+        f"{_MAINTENANCE}[0].expireAfter", "between 1h and"),
     Bad("a step that does two things", {"spec/rollout/steps": [{"setWorkers": 1, "pause": {}}]},
         "spec.rollout.steps[0]", "exactly one of setWorkers, pause and analysis"),
     Bad("a step that does nothing", {"spec/rollout/steps": [{}]}, "spec.rollout.steps[0]", "exactly one of"),
@@ -643,6 +653,20 @@ UNREADABLE = [
         "would consume its own output"),
     Bad("a pattern that RE2 does not have", _sink(path="/data/{a}", tables={"allow": "(?=a)"}),
         f"{_SINK}.tables.allow", "is not a regular expression"),
+    Bad("maintenance of a table of others", _maintained({"every": "1h", "table": "/data/others"}),
+        f"{_MAINTENANCE}[0].table", "is no table of the group; name one of /data/flights"),
+    Bad("two maintenances of a table", _maintained({"every": "1h"}, {"every": "2h"}),
+        f"{_MAINTENANCE}[0].table", "two entries are for every table"),
+    Bad("maintenance of a table that has none",
+        _maintained({"every": "1h", "table": "/data/flights"}, sink_format="parquet"),
+        f"{_MAINTENANCE}[0].table", "format parquet has no maintenance"),
+    Bad("maintenance of nothing", _maintained({"every": "1h"}, sink_format="parquet"), f"{_MAINTENANCE}[0]",
+        "the group has no table to maintain"),
+    Bad("resources of no kind", _maintained({"every": "1h", "resources": {"memory": "1Gi"}}),
+        f"{_MAINTENANCE}[0].resources.memory", "use requests and limits"),
+    Bad("memory for maintenance in a unit that is none",
+        _maintained({"every": "1h", "resources": {"limits": {"memory": "1GB"}}}),
+        f"{_MAINTENANCE}[0].resources.limits.memory", "no quantity"),
     Bad("a cron expression for the 99th minute", _schedule(start="99 8 * * *"), f"{_SCHEDULE}.start",
         "such as \"0 8 * * MON-FRI\""),
     Bad("a window on the 31st of February", _schedule(start="0 8 31 2 *"), f"{_SCHEDULE}.start",

@@ -43,7 +43,7 @@ def operator_text() -> str:
         takeover_phase_seconds={("p", "join"): 1}, takeover_pause_seconds={"p": 1},
         rollout_pods={"r": 1}, rollout_phase="Idle", conditions={"Ready": "True"},
         rollout_phase_transitions={"Idle": 1.0}, rollout_steps=2, rollout_steps_completed=1,
-        rollout_analysis="successful",
+        rollout_analysis="successful", maintenance_successes={"t": 1.0}, maintenance_failures={"t": 0.0},
         condition_transitions={("Ready", "True", "Settled"): 1.0},
     ))  # fmt: skip
     metrics.rebalanced(group, "scale", 1.0)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from slackwater_operator.api.v1alpha1.status import group_status, rewind, rollout
+from slackwater_operator.api.v1alpha1.status import group_status, maintenance, rewind, rollout
 
 _CHOICES = {
     "status.rollout.phase": rollout.ROLLING,
     "status.rollout.moving.by": rollout.RESTART,
+    "status.maintenance.phase": maintenance.SUCCEEDED,
     "status.rewind.phase": rewind.DONE,
     "status.rewind.result": rewind.REWOUND,
 }

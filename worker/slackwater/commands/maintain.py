@@ -1,10 +1,11 @@
 """``slackwater maintain``: compacts a group's tables and expires their history while the group writes.
-To be run by a CronJob, or by hand."""
+The operator runs it for ``spec.maintenance``, a table at a time."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 from dataclasses import asdict
 from typing import Any
 
@@ -26,6 +27,12 @@ def register(subparsers: Any) -> None:
     )
     add_options(parser)
     parser.add_argument(
+        "--table",
+        default="",
+        metavar="NAME",
+        help="the table, by its name or path: sink.table or sink.path (default: all tables of the group)",
+    )
+    parser.add_argument(
         "--target-file-size",
         default=TARGET_FILE_SIZE,
         type=_size,
@@ -40,6 +47,13 @@ def register(subparsers: Any) -> None:
         metavar="DURATION",
         help=f"how long versions are kept, 1h or longer (default: {EXPIRE_AFTER}); longer than any query "
         "takes",
+    )
+    parser.add_argument(
+        "--cluster-by",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="a column that queries filter by, so that near values come to the same file; may be repeated",
     )
     parser.add_argument(
         "--output",
@@ -69,20 +83,33 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns the exit code: that of the first table that fails; the others are maintained all the same.
     Raises ConfigError."""
     from slackwater.pipeline.maintenance import maintenance_of
-    from slackwater.runtime.errors import EXIT_OK, WorkerError
+    from slackwater.runtime.errors import EXIT_OK, ConfigError, WorkerError
+    from slackwater.runtime.telemetry.events import write_termination_message
 
-    code = EXIT_OK
-    for name, maintenance in maintenance_of(config_of(arguments)).items():
+    code, tables = EXIT_OK, maintenance_of(config_of(arguments))
+    if arguments.table and arguments.table not in tables:
+        raise ConfigError(
+            f"--table: {arguments.table!r} is no table of the group; its tables: {', '.join(tables)}"
+        )
+    said = []
+    for name, maintenance in tables.items():
+        if arguments.table not in ("", name):
+            continue
         report: dict[str, object] = {"table": name}
         if isinstance(maintenance, str):
             report["nothing"] = maintenance
         else:
             try:
-                report |= asdict(maintenance.run(arguments.target_file_size, arguments.expire_after))
+                report |= asdict(
+                    maintenance.run(arguments.target_file_size, arguments.expire_after, arguments.cluster_by)
+                )
             except WorkerError as exc:
                 report["error"] = str(exc)
                 code = code or exc.exit_code
         print(json.dumps(report) if arguments.output == "json" else _text(report), flush=True)
+        done = {key: value for key, value in report.items() if key != "table"}
+        said.append(str(report["error"]) if "error" in report else json.dumps(done))
+    write_termination_message("\n".join(said), os.environ)
     return code
 
 

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from slackwater.runtime.config.maintained_tables import why_not_maintained
 from slackwater.runtime.config.pipeline_config import sinks_of, table_names
 
 if TYPE_CHECKING:
     from slackwater.pipeline.sinks.compaction import TableMaintenance
     from slackwater.runtime.config.sink_config import SinkConfig
     from slackwater.runtime.config.worker_config import WorkerConfig
-
-_NONE = {
-    "parquet": "the log of a folder names its files; write larger ones (sink.maxAge), or a Delta table",
-    "postgres": "autovacuum does what is needed",
-    "kafka": "it is a topic",
-    "spark": "Spark writes it; use the means of its format",
-    "custom": "only its sink knows it",
-}
 
 
 def maintenance_of(config: WorkerConfig) -> dict[str, TableMaintenance | str]:
@@ -26,18 +19,14 @@ def maintenance_of(config: WorkerConfig) -> dict[str, TableMaintenance | str]:
     Raises ConfigError for a table that cannot be used.
     """
     sinks, names = sinks_of(config), table_names(config)
-    return {names[path]: _of(sink) for path, sink in sinks.items()}
+    return {names[path]: why_not_maintained(sink) or _of(sink) for path, sink in sinks.items()}
 
 
-def _of(sink: SinkConfig) -> TableMaintenance | str:
-    if sink.tables is not None:
-        return "rows name the tables; give a configuration that names each"
+def _of(sink: SinkConfig) -> TableMaintenance:
     if sink.format == "delta":
         from slackwater.pipeline.sinks.delta.maintenance import DeltaMaintenance
 
         return DeltaMaintenance(sink.path, sink.options)
-    if sink.format == "iceberg":
-        from slackwater.pipeline.sinks.iceberg.maintenance import IcebergMaintenance
+    from slackwater.pipeline.sinks.iceberg.maintenance import IcebergMaintenance
 
-        return IcebergMaintenance(sink.table, sink.options)
-    return f"format {sink.format} has no maintenance: {_NONE[sink.format]}"
+    return IcebergMaintenance(sink.table, sink.options)

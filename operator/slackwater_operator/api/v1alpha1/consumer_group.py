@@ -21,6 +21,7 @@ from slackwater.runtime.config.worker_config import BACKFILL
 from slackwater.tracing.settings import TelemetryConfig
 from slackwater_operator.api.v1alpha1 import validation, yaml_file as yamlfile
 from slackwater_operator.api.v1alpha1.spec.kafka import Kafka, Security, check_security
+from slackwater_operator.api.v1alpha1.spec.maintenance import MAX_ENTRIES, Maintenance, check_maintenance
 from slackwater_operator.api.v1alpha1.spec.pipeline import Pipeline, Registry, Value, check_sink, check_value
 from slackwater_operator.api.v1alpha1.spec.rollout import Preflight, Rollout, Takeover
 from slackwater_operator.api.v1alpha1.spec.rollout_steps import check_steps
@@ -210,6 +211,13 @@ class ConsumerGroupSpec:
         "scaling", fields.nested(Scaling), "The allowed number of workers, and what determines it."
     )
     rollout: Rollout = spec("rollout", fields.nested(Rollout), "How workers are restarted.", default={})
+    maintenance: tuple[Maintenance, ...] = spec(
+        "maintenance",
+        fields.object_sequence(Maintenance, at_most=MAX_ENTRIES),
+        "How often which Delta and Iceberg tables are compacted and their history expires, by Jobs of their "
+        "own, one at a time. By default, nothing is maintained.",
+        absent=(),
+    )
     suspend: bool = spec(
         "suspend",
         fields.flag(),
@@ -379,6 +387,7 @@ def _check(group: ConsumerGroup) -> None:
     _check_topics(wanted)
     check_security(wanted.kafka.security)
     _check_pipeline(wanted)
+    check_maintenance(wanted.maintenance, wanted.pipeline)
     check_steps(wanted.rollout.steps, wanted.rollout.analysis)
     if wanted.scaling is not None:
         check_scaling(wanted.scaling)

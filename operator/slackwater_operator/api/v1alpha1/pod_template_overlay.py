@@ -182,7 +182,7 @@ def check(template: Mapping[str, Any]) -> None:
             )
     for name in ("imagePullSecrets", "hostAliases"):
         _entries(pod, name, f"{PATH}.spec")
-    _check_quantities(pod, f"{PATH}.spec")
+    check_quantities(pod, f"{PATH}.spec")
 
 
 def _check_worker(container: Mapping[str, Any], path: str) -> None:
@@ -215,12 +215,20 @@ def _check_worker(container: Mapping[str, Any], path: str) -> None:
                 )
 
 
-def _check_quantities(value: Any, path: str) -> None:
-    """The API server's error of an invalid quantity names neither the field nor the value."""
+def check_quantities(value: Any, path: str) -> None:
+    """Refuses quantities that the API server would: its error names neither the field nor the value.
+
+    Args:
+        value: a part of a pod template.
+        path: its path.
+
+    Raises:
+        FieldError: names the field.
+    """
     if isinstance(value, list):
         for index, item in enumerate(value):
             name = item.get("name", index) if isinstance(item, Mapping) else index
-            _check_quantities(item, f"{path}[{name}]")
+            check_quantities(item, f"{path}[{name}]")
     if not isinstance(value, Mapping):
         return
     for name, item in value.items():
@@ -231,7 +239,7 @@ def _check_quantities(value: Any, path: str) -> None:
         elif name in _ONE_QUANTITY:
             _check_quantity(item, where)
         else:
-            _check_quantities(item, where)
+            check_quantities(item, where)
 
 
 def _check_quantity(value: Any, path: str) -> None:

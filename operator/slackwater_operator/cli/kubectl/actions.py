@@ -54,6 +54,13 @@ async def _retry(cluster: Cluster, group: Object, args: argparse.Namespace) -> s
     return "tries its revision again"
 
 
+async def _maintain(cluster: Cluster, group: Object, args: argparse.Namespace) -> str:
+    if not group["spec"].get("maintenance"):
+        raise CommandError("spec.maintenance says of no table how it is maintained; set it")
+    await cluster.annotate(args.group, maintain=now_text())
+    return f"maintains its tables now; kubectl slackwater status {args.group} shows the result"
+
+
 async def _promote(cluster: Cluster, group: Object, args: argparse.Namespace) -> str:
     step, steps = _rollout(group).get("step"), (group["spec"].get("rollout") or {}).get("steps") or []
     index = step.get("index") if isinstance(step, dict) else None
@@ -123,6 +130,7 @@ ACTIONS = {
     "pause": Action("pause a rollout: no further worker is restarted", _pause),
     "resume": Action("go on with a paused rollout", _resume),
     "retry": Action("try a failed revision again", _retry),
+    "maintain": Action("maintain the tables of spec.maintenance now, not when they are due", _maintain),
     "promote": Action("go on after the present step of a rollout", _promote),
     "abort": Action("stop a rollout, and go back to the revision before", _abort),
     "rewind": Action("remove rows from an offset on, and write them again", _rewind),

@@ -12,10 +12,10 @@ from rich.table import Table
 
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.times import ago
+from slackwater_operator.api.times import time_ms
 from slackwater_operator.cli.kubectl.cluster import Object, add_group, connected
 from slackwater_operator.cli.kubectl.undo import KeptRevision, kept
 from slackwater_operator.model import names
-from slackwater_operator.model.times import time_ms
 from slackwater_operator.specs.statefulset import template_hash
 
 

@@ -17,6 +17,9 @@ from rich.tree import Tree
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka.structs import TopicPartition
 from slackwater.times import age, ago
+from slackwater_operator.api.times import time_ms
+from slackwater_operator.api.v1alpha1.status.group_status import parse_status
+from slackwater_operator.api.v1alpha1.status.maintenance import TableStatus
 from slackwater_operator.cli.kubectl.cluster import (
     POLL_EVERY_S,
     Cluster,
@@ -27,7 +30,6 @@ from slackwater_operator.cli.kubectl.cluster import (
 )
 from slackwater_operator.kubernetes.errors import KubeUnavailable
 from slackwater_operator.model import names
-from slackwater_operator.model.times import time_ms
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.policies.conditions import WELL
 from slackwater_operator.policies.explanations import terms_by_spec, unconfirmed
@@ -119,6 +121,8 @@ def tree(observed: Observed, now_ms: int) -> Tree:
             continue  # Degraded has its message
         if condition["type"] == "Ready" or going_on or _is_trouble(condition):
             root.add(_condition(condition, now_ms))
+    for table in parse_status(status).maintenance:
+        root.add(_maintenance(table, now_ms))
     for stateful_set in sorted(observed.sets, key=lambda each: str(each["metadata"]["name"])):
         branch = root.add(_set_line(stateful_set, status))
         uid = stateful_set["metadata"]["uid"]
@@ -168,6 +172,23 @@ def _condition(condition: Mapping[str, Any], now_ms: int) -> Text:
     style = _BAD if _is_trouble(condition) else _WELL if good else _BUSY
     head = f"{condition['type']}={condition['status']}{since}: "
     return Text(head, style) + Text(str(condition["message"]), "default")
+
+
+def _maintenance(table: TableStatus, now_ms: int) -> Text:
+    parts = []
+    if table.running:
+        parts.append(f"running for {age(table.started_ms, now_ms)}")
+    if table.succeeded_ms:
+        parts.append(
+            f"{table.compacted} files became {table.written} {ago(table.succeeded_ms, now_ms)}"
+            if table.compacted
+            else f"nothing to compact {ago(table.succeeded_ms, now_ms)}"
+        )
+    if table.failures:
+        parts.append(f"{table.failures} failed since: {table.message}")
+    if not table.running:
+        parts.append(f"next in {age(now_ms, table.next_ms)}")
+    return _line(f"Maintenance {table.table}", ", ".join(parts), _BAD if table.failures else "default")
 
 
 def _set_line(stateful_set: Object, group_status: Mapping[str, Any]) -> Text:

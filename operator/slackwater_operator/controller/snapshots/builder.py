@@ -9,6 +9,7 @@ from typing import Any
 
 from slackwater.clock import Clock
 from slackwater.fields import FieldError
+from slackwater_operator.api.times import time_ms
 from slackwater_operator.api.v1alpha1.consumer_group import (
     API_VERSION,
     KIND,
@@ -28,12 +29,12 @@ from slackwater_operator.controller.snapshots.group_id_claims import Claims, clu
 from slackwater_operator.controller.snapshots.object_events import ObjectEvents
 from slackwater_operator.controller.snapshots.object_parsing import (
     good_template,
-    is_of_rewind,
     is_worker,
+    of_app,
     pod_snapshot,
     revision_of,
-    rewind_pods,
     statefulset_snapshot,
+    unfinished,
 )
 from slackwater_operator.controller.snapshots.observation_changes import take_observation
 from slackwater_operator.kafka.clusters import Clusters, GroupWanted
@@ -42,7 +43,6 @@ from slackwater_operator.kubernetes.object_api import ObjectApi
 from slackwater_operator.kubernetes.store import Key, Store, owns_spec
 from slackwater_operator.model import names
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
-from slackwater_operator.model.times import time_ms
 from slackwater_operator.planner.connection import in_force
 from slackwater_operator.planner.objects import CONFIG_MAP, STATEFULSET, makes_set, wanted_names
 from slackwater_operator.planner.scaling import replicas_now
@@ -305,13 +305,15 @@ class SnapshotBuilder:
             sets=sets,
             pods=pods,
             not_created=await self._events.not_created(session, [*sets.values()], pods, now_ms=now_ms),
-            jobs=await self._events.jobs(
-                session, [job for job in jobs if not is_of_rewind(job)], all_pods, now_ms=now_ms
+            jobs=await self._events.jobs(session, of_app(jobs, names.PREFLIGHT_APP), all_pods, now_ms=now_ms),
+            rewind_jobs=await self._events.job_runs(
+                session, of_app(jobs, names.REWIND_APP), all_pods, now_ms=now_ms
             ),
-            rewind_jobs=await self._events.rewind_jobs(
-                session, [job for job in jobs if is_of_rewind(job)], all_pods, now_ms=now_ms
+            rewind_pods=unfinished(of_app(all_pods, names.REWIND_APP)),
+            maintenance_jobs=await self._events.job_runs(
+                session, of_app(jobs, names.MAINTENANCE_APP), all_pods, now_ms=now_ms
             ),
-            rewind_pods=rewind_pods(all_pods),
+            maintenance_pods=unfinished(of_app(all_pods, names.MAINTENANCE_APP)),
             configmaps={
                 configmap["metadata"]["name"]: configmap["metadata"]["uid"]
                 for configmap in configmaps

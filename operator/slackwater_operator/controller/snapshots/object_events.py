@@ -9,21 +9,21 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from slackwater_operator.api.times import time_ms
 from slackwater_operator.controller.session import Session
 from slackwater_operator.controller.snapshots.object_parsing import (
     event_seen,
+    job_run,
     job_snapshot,
     pod_of_job,
-    rewind_job,
 )
 from slackwater_operator.kubernetes.errors import KubeError, KubeForbidden
 from slackwater_operator.kubernetes.events import API_VERSION, KIND
 from slackwater_operator.kubernetes.object_api import ObjectApi
 from slackwater_operator.model.statefulsets import StatefulSetSnapshot
-from slackwater_operator.model.times import time_ms
 from slackwater_operator.planner.snapshot import JobSnapshot, Manifest, PodSnapshot
+from slackwater_operator.policies.job_runs import JobRun
 from slackwater_operator.policies.object_events import ObjectEvent, job_pod, pod_not_created
-from slackwater_operator.policies.rewind import RewindJob
 from slackwater_operator.policies.rollout.preflight import PreflightView
 
 log = logging.getLogger(__name__)
@@ -54,16 +54,14 @@ class ObjectEvents:
         """The preflight Jobs, each with what the Events say of why it does not run."""
         return tuple([await self._job(session, job, pods, now_ms) for job in jobs])
 
-    async def rewind_jobs(
+    async def job_runs(
         self, session: Session, jobs: list[Manifest], pods: list[Manifest], *, now_ms: int
-    ) -> tuple[RewindJob, ...]:
-        """The same for the Jobs of rewinds."""
+    ) -> tuple[JobRun, ...]:
+        """The same for the Jobs of rewinds and of maintenance."""
         result = []
         for job in jobs:
-            of_job, of_pod = await self._causes(session, job, pods, rewind_job(job, pods).view, now_ms)
-            result.append(
-                rewind_job(job, pods, job_events=of_job, pod_events=of_pod, since_ms=session.began_ms)
-            )
+            of_job, of_pod = await self._causes(session, job, pods, job_run(job, pods).view, now_ms)
+            result.append(job_run(job, pods, job_events=of_job, pod_events=of_pod, since_ms=session.began_ms))
         return tuple(result)
 
     async def not_created(

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from slackwater.kafka.untrusted import one_line
+from slackwater_operator.api.times import time_ms
 from slackwater_operator.model import names
-from slackwater_operator.model.times import time_ms
 from slackwater_operator.planner.snapshot import (
     STATEFULSET_REVISION_LABEL,
     JobSnapshot,
@@ -16,8 +16,8 @@ from slackwater_operator.planner.snapshot import (
     RevisionRecord,
     StatefulSetSnapshot,
 )
+from slackwater_operator.policies.job_runs import JobRun
 from slackwater_operator.policies.object_events import ObjectEvent, not_pulled, outlived_by, pod_rejected
-from slackwater_operator.policies.rewind import RewindJob
 from slackwater_operator.policies.rollout.preflight import preflight_view
 from slackwater_operator.specs.preflight_job import ATTEMPT, FAILURE
 from slackwater_operator.specs.statefulset import template_hash
@@ -218,35 +218,33 @@ def job_snapshot(
     )
 
 
-def is_of_rewind(obj: Mapping[str, Any]) -> bool:
-    """Whether a Job or pod is a rewind's."""
-    return _labels(obj).get(names.NAME_LABEL) == names.REWIND_APP
+def of_app(objects: Iterable[Manifest], app: str) -> list[Manifest]:
+    """The Jobs or pods with that name label, such as `names.REWIND_APP`."""
+    return [obj for obj in objects if _labels(obj).get(names.NAME_LABEL) == app]
 
 
-def rewind_pods(pods: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The names of the pods of rewinds whose container `worker` has not ended."""
+def unfinished(pods: Iterable[Manifest]) -> tuple[str, ...]:
+    """The names of those pods of Jobs whose container `worker` has not ended."""
     ended = ("Succeeded", "Failed")
     return tuple(
         sorted(
             pod["metadata"]["name"]
             for pod in pods
-            if is_of_rewind(pod)
-            and (pod.get("status") or {}).get("phase") not in ended
-            and not outlived_by(pod)
+            if (pod.get("status") or {}).get("phase") not in ended and not outlived_by(pod)
         )
     )
 
 
-def rewind_job(
+def job_run(
     job: Manifest,
     pods: Iterable[Mapping[str, Any]],
     *,
     job_events: Sequence[ObjectEvent] = (),
     pod_events: Sequence[ObjectEvent] = (),
     since_ms: int = 0,
-) -> RewindJob:
-    """A Job of a rewind, with its pod if that is there, and the Events about both; `since_ms` as of
-    `preflight_view`."""
+) -> JobRun:
+    """A Job of a rewind or of maintenance, with its pod if that is there, and the Events about both;
+    `since_ms` as of `preflight_view`."""
     metadata, pod = job["metadata"], pod_of_job(job, pods)
     states = [
         container.get("state") or {}
@@ -254,7 +252,7 @@ def rewind_job(
         if container.get("name") == names.CONTAINER
     ]
     said = [str((state.get("terminated") or {}).get("message") or "") for state in states]
-    return RewindJob(
+    return JobRun(
         name=metadata["name"],
         uid=metadata["uid"],
         view=preflight_view(job, pod, job_events=job_events, pod_events=pod_events, since_ms=since_ms),

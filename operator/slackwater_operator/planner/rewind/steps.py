@@ -12,9 +12,7 @@ spec.suspend keeps its effect before, during and after.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from slackwater.times import duration
 from slackwater_operator.api.v1alpha1.status.rewind import (
@@ -32,21 +30,19 @@ from slackwater_operator.api.v1alpha1.status.rewind import (
 from slackwater_operator.model import names
 from slackwater_operator.model.names import short_hash
 from slackwater_operator.planner.actions import ApplyObject, DeleteObject
-from slackwater_operator.planner.objects import key_for, with_applied_hash
+from slackwater_operator.planner.objects import key_for, with_applied_hash, workers_template
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.rollout.revision import leaves_kafka
 from slackwater_operator.planner.snapshot import GroupSnapshot
+from slackwater_operator.policies.job_runs import JobRun, overdue, why_failed
 from slackwater_operator.policies.membership.ownership import listed
 from slackwater_operator.policies.rewind import (
     CHECK_MS,
     RUN_MS,
     START_MS,
     RequestError,
-    RewindJob,
     arguments_of,
     check_request,
-    overdue,
-    why_failed,
 )
 from slackwater_operator.specs.rewind_job import rewind_job
 from slackwater_operator.specs.statefulset import termination_grace_ms
@@ -158,6 +154,8 @@ def _held(context: PlanningContext) -> str:
         return "the rollout by takeover is completed first"
     if rollout.under_way:
         return f"{', '.join(restart.name for restart in rollout.under_way)} is restarting"
+    if context.snapshot.maintenance_pods:  # it would commit to the table beside the rewind
+        return f"waits for the end of {', '.join(context.snapshot.maintenance_pods)}"
     return ""
 
 
@@ -221,7 +219,7 @@ def _run(context: PlanningContext, rewind: RewindStatus) -> None:
         _run_again(context, rewind, job)
     elif job.view.failed:
         _end(context, rewind, FAILED, why_failed(job))
-    elif given_up := overdue(job, now_ms=now_ms, limit_ms=RUN_MS):
+    elif given_up := overdue(job, now_ms=now_ms, limit_ms=RUN_MS, start_ms=START_MS):
         context.rewind = replace(rewind, message=f"Job {job.name} was given up: {given_up}")
         context.acts.append(DeleteObject("batch/v1", "Job", job.name, job.uid))
     else:
@@ -267,7 +265,7 @@ def _note_problem(context: PlanningContext, rewind: RewindStatus) -> None:
         context.needs_attention("RewindFailed", message)
 
 
-def _job(snapshot: GroupSnapshot, rewind: RewindStatus, *, check: bool) -> RewindJob | None:
+def _job(snapshot: GroupSnapshot, rewind: RewindStatus, *, check: bool) -> JobRun | None:
     name = names.rewind_job(snapshot.name, _key(snapshot, rewind), check=check)
     return next((job for job in snapshot.rewind_jobs if job.name == name), None)
 
@@ -277,7 +275,7 @@ def _key(snapshot: GroupSnapshot, rewind: RewindStatus) -> str:
     return short_hash([snapshot.uid, rewind.request, rewind.accepted_ms])
 
 
-def _drop_jobs(context: PlanningContext, *, but: RewindJob | None) -> None:
+def _drop_jobs(context: PlanningContext, *, but: JobRun | None) -> None:
     """Deletes the Jobs that are not needed any more: their outcome is in the status."""
     for job in context.snapshot.rewind_jobs:
         if job is not but and not job.deleting:
@@ -287,7 +285,7 @@ def _drop_jobs(context: PlanningContext, *, but: RewindJob | None) -> None:
 def _start_job(context: PlanningContext, rewind: RewindStatus, *, limit_ms: int, check: bool) -> None:
     snapshot = context.snapshot
     assert snapshot.group is not None
-    template = _template(snapshot)
+    template = workers_template(snapshot)
     context.acts += key_for(context, template)  # its pod mounts the key as well
     manifest = rewind_job(
         snapshot.group,
@@ -300,22 +298,12 @@ def _start_job(context: PlanningContext, rewind: RewindStatus, *, limit_ms: int,
     context.acts.append(ApplyObject(with_applied_hash(manifest)))
 
 
-def _run_again(context: PlanningContext, rewind: RewindStatus, job: RewindJob) -> None:
+def _run_again(context: PlanningContext, rewind: RewindStatus, job: JobRun) -> None:
     """Deletes a Job whose outcome is not known, so that another one is made: running it twice is safe."""
     context.rewind_waits = f"Job {job.name} is run again: {job.view.last_line}"
     if not job.deleting:
         context.rewind = replace(rewind, since_ms=context.snapshot.now_ms)
         context.acts.append(DeleteObject("batch/v1", "Job", job.name, job.uid))
-
-
-def _template(snapshot: GroupSnapshot) -> Mapping[str, Any]:
-    """The template of the workers that have written the table: a newer one may name another table."""
-    there, revision = snapshot.statefulset, snapshot.revision
-    assert revision is not None
-    if there is None or there.template == revision.hash:
-        return revision.template
-    template: Mapping[str, Any] = there.manifest["spec"]["template"]
-    return template
 
 
 def _value(snapshot: GroupSnapshot) -> str:

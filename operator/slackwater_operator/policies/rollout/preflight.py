@@ -18,9 +18,9 @@ from typing import Any
 
 from slackwater.kafka.untrusted import json_object, one_line
 from slackwater.times import duration
+from slackwater_operator.api.times import time_ms
 from slackwater_operator.api.v1alpha1.status.values import mapping, objects
 from slackwater_operator.model import names
-from slackwater_operator.model.times import time_ms
 from slackwater_operator.policies.backoff import delay_ms
 from slackwater_operator.policies.object_events import (
     ObjectEvent,

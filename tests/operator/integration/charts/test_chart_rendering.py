@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from slackwater_operator.cli.operator_options import parse
+from slackwater_operator.model import names
 from tests.support.operator import chart
 from tools import chart as generated
 
@@ -479,6 +480,13 @@ def test_the_policy_allows_the_connections_of_the_operator() -> None:
     (peer,) = health["to"]
     assert peer["namespaceSelector"] == {}
     assert peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "slackwater-worker"}
+
+
+def test_the_workers_policy_is_for_the_pods_of_all_jobs_too() -> None:
+    policy = chart.only_manifest(chart.template(ALL_ON), "NetworkPolicy", "sw-slackwater-workers")["spec"]
+    (selected,) = policy["podSelector"]["matchExpressions"]
+    apps = {names.WORKER_APP, names.PREFLIGHT_APP, names.REWIND_APP, names.MAINTENANCE_APP}
+    assert set(selected["values"]) == apps
 
 
 def test_limited_metrics_are_open_to_the_test_and_the_operator() -> None:

@@ -11,6 +11,7 @@ import pytest
 from slackwater import fields
 from slackwater.runtime.config.pipeline_config import RouteConfig
 from slackwater_operator.api.v1alpha1 import consumer_group as resources
+from slackwater_operator.api.v1alpha1.spec.maintenance import Maintenance
 
 
 def leaves(schema: dict[str, Any], path: str) -> list[str]:
@@ -57,7 +58,10 @@ def test_every_field_is_in_the_page() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize(("what", "declared"), [("schedule", resources.Schedule), ("route", RouteConfig)])
+@pytest.mark.parametrize(
+    ("what", "declared"),
+    [("schedule", resources.Schedule), ("route", RouteConfig), ("maintenance", Maintenance)],
+)
 def test_every_field_of_an_entry_is_in_the_page(what: str, declared: type) -> None:
     page = (Path(__file__).parents[4] / "docs" / "reference" / "consumergroup.md").read_text(encoding="utf-8")
     table = page[page.index(f"| field of a {what}") :].split("\n\n")[0]

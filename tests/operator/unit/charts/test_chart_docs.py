@@ -103,6 +103,6 @@ def test_every_metric_of_the_operator_is_listed_and_no_other() -> None:
 
 def test_the_pages_name_the_annotations_of_the_code() -> None:
     page = text(DOCS / "how-to" / "operate" / "operate.md")
-    for annotation in (names.RESTARTED_AT, names.PAUSED, names.RETRY, names.REWIND):
+    for annotation in (names.RESTARTED_AT, names.PAUSED, names.RETRY, names.REWIND, names.MAINTAIN):
         assert annotation in page
     assert names.FINALIZER in text(DOCS / "how-to" / "install" / "uninstall.md")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from slackwater_operator.api.times import time_ms
 from slackwater_operator.controller.session import Session, new_session
 from slackwater_operator.controller.snapshots.object_events import EVENTS_KEPT, OBJECTS_KEPT, ObjectEvents
 from slackwater_operator.kubernetes.errors import KubeError, KubeUnavailable, from_answer
 from slackwater_operator.model.statefulsets import StatefulSetSnapshot
-from slackwater_operator.model.times import time_ms
 from tests.operator.unit.planner.simulation.simulated_cluster import BEGIN_MS, stamp
 
 EVERY_MS = 5_000

@@ -10,8 +10,8 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.controller.snapshots.object_parsing import (
     good_template,
     pod_snapshot,
-    rewind_pods,
     statefulset_snapshot,
+    unfinished,
 )
 from slackwater_operator.model.worker_status import StandbyStatus, TakeoverStatus, WorkerStatus
 
@@ -186,10 +186,9 @@ def test_a_container_that_outlives_a_worker_is_named() -> None:
 @pytest.mark.parametrize(
     ("state", "names"), [({"running": {}}, ("flights-1",)), ({"terminated": {"exitCode": 0}}, ())]
 )
-def test_a_rewind_has_ended_when_its_worker_has(state: Json, names: tuple[str, ...]) -> None:
+def test_the_pod_of_a_job_has_ended_when_its_worker_has(state: Json, names: tuple[str, ...]) -> None:
     raw = pod(**with_proxy({"state": state}))
-    raw["metadata"]["labels"]["app.kubernetes.io/name"] = "slackwater-rewind"
-    assert rewind_pods([raw]) == names
+    assert unfinished([raw]) == names
 
 
 def statefulset(observed: int) -> Json:

@@ -58,6 +58,8 @@ FULL = GroupFigures(
     rollout_steps=3,
     rollout_steps_completed=1,
     rollout_analysis="successful",
+    maintenance_successes={"lake.orders": 1_700_000_200.0},
+    maintenance_failures={"lake.orders": 2.0},
     conditions={"Ready": "True", "Degraded": "Unknown"},
     condition_transitions={("Ready", "True", "Settled"): 1_700_000_000.0},
 )
@@ -93,6 +95,8 @@ def test_every_figure_has_its_series() -> None:
         "rollout_steps": {"": 3},
         "rollout_steps_completed": {"": 1},
         "rollout_analysis": {"successful": 1},
+        "maintenance_last_success_time_seconds": {"lake.orders": 1_700_000_200},
+        "maintenance_failures": {"lake.orders": 2},
         "condition": {"True/Ready": 1, "Unknown/Degraded": 1},
         "condition_transition_time_seconds": {"Settled/True/Ready": 1_700_000_000},
     }
@@ -219,6 +223,6 @@ def test_each_metric_family_appears_once_with_its_type() -> None:
     metrics.show(("ns", "other"), FULL)
     types = [line.split()[2:] for line in metrics.text().decode().splitlines() if line.startswith("# TYPE")]
     names = [name for name, _ in types]
-    assert len(names) == len(set(names)) == 46
+    assert len(names) == len(set(names)) == 48
     assert ["slackwater_group_rebalances_total", "counter"] in types
     assert ["slackwater_group_rebalance_seconds", "histogram"] in types

@@ -118,6 +118,20 @@ def test_a_status_that_no_operator_confirms_is_said_to_be_old() -> None:
     assert lines(Observed(resource(lastConfirmedTime=STARTED), [], [], {}))[1:] == ["└── no pods"]
 
 
+def test_the_maintenance_of_each_table() -> None:
+    done = {"phase": "Succeeded", "compacted": 412, "written": 3, "lastSuccessfulTime": STARTED}
+    soon = {"nextScheduleTime": "2023-11-14T23:14:20Z"}
+    failed = {"phase": "Failed", "failures": 2, "message": "no lock", **soon}
+    rows = [{"table": "lake.a", **done, **soon}, {"table": "lake.b", **failed}]
+    rows.append({"table": "lake.c", "phase": "Running", "lastScheduleTime": STARTED})
+    shown = lines(Observed(resource(maintenance=rows), [], [], {}))
+    assert [line[4:] for line in shown if "Maintenance" in line] == [
+        "Maintenance lake.a  412 files became 3 1 min ago, next in 1 h",
+        "Maintenance lake.b  2 failed since: no lock, next in 1 h",
+        "Maintenance lake.c  running for 1 min",
+    ]
+
+
 def test_two_sets_of_a_takeover_with_a_standby_and_the_revision_that_is_wanted() -> None:
     standby = WorkerStatus("standby", standby=StandbyStatus(since_ms=1, prefetched_partitions=4))
     observed = Observed(

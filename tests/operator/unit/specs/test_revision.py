@@ -279,6 +279,13 @@ STAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "serverName",
         )
     },
+    "spec.maintenance": (
+        {"spec/pipeline/sink": {"format": "delta", "path": "/data/flights"}},
+        {
+            "spec/pipeline/sink": {"format": "delta", "path": "/data/flights"},
+            "spec/maintenance": [{"every": "1h"}],
+        },
+    ),
     "spec.suspend": (NONE, {"spec/suspend": True}),
     "spec.deletionPolicy": (NONE, {"spec/deletionPolicy": "Delete"}),
     "metadata.labels": (NONE, {"metadata/labels": {"team": "lake"}}),

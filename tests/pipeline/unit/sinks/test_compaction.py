@@ -6,13 +6,15 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 
 from slackwater.cli import main
@@ -20,7 +22,9 @@ from slackwater.pipeline import make_sink
 from slackwater.pipeline.maintenance import maintenance_of
 from slackwater.pipeline.sinks.compaction import LEAST_FILES, Maintained, groups_of
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
+from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import Sink, SinkFencedError
+from slackwater.runtime.telemetry.events import PATH_VARIABLE
 from tests.support import sinks
 from tests.support.delta import DeltaFolder
 from tests.support.iceberg.reader import IcebergFiles
@@ -55,16 +59,21 @@ class Place:
     def sink(self, **more: Any) -> Sink:
         return make_sink(self.config(**more))
 
-    def maintain(self, expire_after_ms: int = DAY_MS) -> Maintained:
+    def maintain(self, expire_after_ms: int = DAY_MS, cluster_by: Sequence[str] = ()) -> Maintained:
         (maintenance,) = maintenance_of(self.config()).values()
         assert not isinstance(maintenance, str)
-        return maintenance.run(LARGE, expire_after_ms)
+        return maintenance.run(LARGE, expire_after_ms, cluster_by)
 
     def places(self) -> Counter[tuple[int, int]]:
         """Of all rows, by a reader that knows nothing of the sink."""
         if self._delta:
             return DeltaFolder(self.folder / "table").places()
         return IcebergFiles(self.folder / "catalog.db", "lake.flights").places()
+
+    def tables(self) -> list[pa.Table]:
+        """The rows of each data file in the storage, of whichever version."""
+        paths = [path for path in self.folder.rglob("*.parquet") if "_delta_log" not in path.parts]
+        return [pq.ParquetFile(path).read() for path in paths]
 
     def files(self, ends: str = ".parquet") -> int:
         """How many files there are in the storage, of whichever version."""
@@ -125,6 +134,26 @@ def test_an_iceberg_table_is_compacted_by_partition_and_only_what_is_expired_goe
     assert place.files() == 3
     assert place.files(".avro") == lists - (done.removed - 2 * LEAST_FILES)
     assert place.places() == Counter({(0, at): 1 for at in range(2 * LEAST_FILES + 1)})
+
+
+def test_what_is_put_together_is_clustered_and_other_partitions_are_left_alone(place: Place) -> None:
+    worker, few = place.sink(partitionBy=["day"]), LEAST_FILES - 1
+    delays = random.Random(1).sample(range(100), LEAST_FILES)
+    for at, delay in enumerate(delays):
+        put(worker, rows([at], day=pa.array([None], pa.int64()), delay=pa.array([delay])), at)
+    for at in range(LEAST_FILES, LEAST_FILES + few):
+        put(worker, rows([at], day=day(7), delay=pa.array([at])), at)
+    done = place.maintain(cluster_by=["delay"])
+    assert (done.compacted, done.written) == (LEAST_FILES, 1)
+    (made,) = [table for table in place.tables() if table.num_rows > 1]
+    assert made["delay"].to_pylist() == sorted(delays)
+    put(worker, rows([LEAST_FILES + few], day=day(7), delay=pa.array([3])), LEAST_FILES + few)
+    assert place.maintain(cluster_by=["delay"]).compacted == LEAST_FILES, "by now they are enough"
+    assert place.places() == Counter({(0, at): 1 for at in range(LEAST_FILES + few + 1)})
+    for at in range(LEAST_FILES + few + 1, 2 * LEAST_FILES + few + 1):
+        put(worker, rows([at], day=day(8), delay=pa.array([at])), at)
+    with pytest.raises(SinkError, match="nope"):
+        place.maintain(cluster_by=["nope"])
 
 
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
@@ -245,3 +274,31 @@ def test_the_command_maintains_what_it_can_and_names_the_rest(
     assert f"{place.settings['path']}: 0 files have become 0, " in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["maintain", "--config", str(file), "--expire-after", "1m"])
+
+
+def test_a_run_for_one_table_reports_it_where_the_operator_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, file, said = Place(tmp_path, "delta"), tmp_path / "worker.yaml", tmp_path / "termination-log"
+    monkeypatch.setenv(PATH_VARIABLE, str(said))
+    away = {
+        "format": "iceberg",
+        "table": "lake.a",
+        "options": {"uri": "sqlite:////no/folder", "warehouse": "/no"},
+    }
+    routes = [{"when": "kind = 'a'", "sink": away}]
+    document = {"groupId": "g", "bootstrapServers": "localhost:1", "topics": ["flights"], "handler": "m:f"}
+    file.write_text(yaml.dump({**document, "engine": "arrow", "sink": place.settings, "routes": routes}))
+    sinks.write_all(place.sink(), random.Random(1), records=HALF)
+
+    def run(table: str) -> int:
+        return main(["maintain", "--config", str(file), f"--table={table}"])
+
+    assert run(place.settings["path"]) == 0
+    report = json.loads(said.read_text())
+    assert (report["written"], report["expired"]) == (1, 0)
+    assert "lake.a" not in capsys.readouterr().out
+    assert run("lake.a") == 4
+    assert said.read_text().startswith("the sink cannot connect to the catalog")
+    assert run("lake.b") == 2
+    assert f"its tables: {place.settings['path']}, lake.a" in capsys.readouterr().err

@@ -28,9 +28,10 @@ class Maintained:
 class TableMaintenance(Protocol):
     """The maintenance of one table, while workers write to it. Raises SinkError, ConfigError."""
 
-    def run(self, target_bytes: int, expire_after_ms: int) -> Maintained:
-        """Makes files of about ``target_bytes`` of smaller ones, and removes versions that are older than
-        ``expire_after_ms`` with the files that only they have. A table that is not there is left alone."""
+    def run(self, target_bytes: int, expire_after_ms: int, cluster_by: Sequence[str] = ()) -> Maintained:
+        """Makes files of about ``target_bytes`` of smaller ones, clustered by the columns ``cluster_by``,
+        and removes versions that are older than ``expire_after_ms`` with the files that only they have. A
+        table that is not there is left alone."""
 
 
 F = TypeVar("F")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from slackwater.fields import camel_case
+from slackwater_operator.api.times import time_ms, to_text
 from slackwater_operator.api.v1alpha1.status import values
 
 T = TypeVar("T")
@@ -141,6 +142,19 @@ COUNT = StatusKind(WHOLE.schema, lambda value: values.whole(value, 0))
 """A whole number of at least 0."""
 NUMBER = StatusKind({"type": "number", "nullable": True}, lambda value: values.number(value, 0))
 """A number of at least 0."""
+
+
+def _time(value: object) -> int | None:
+    ms = time_ms(value)
+    return ms // 1000 * 1000 if ms is not None else None
+
+
+TIME = StatusKind(
+    {"type": "string", "format": "date-time", "nullable": True},
+    _time,
+    lambda ms: to_text(ms) if ms else None,
+)
+"""A time in whole seconds, as Kubernetes writes it; in Python in ms since 1970, and 0 without one."""
 FLAG = StatusKind({"type": "boolean", "nullable": True}, lambda value: True if value is True else None)
 
 

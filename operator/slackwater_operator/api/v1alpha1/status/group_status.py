@@ -8,6 +8,7 @@ from typing import Any
 
 from slackwater import fields
 from slackwater_operator.api.v1alpha1.spec.kafka import Security
+from slackwater_operator.api.v1alpha1.spec.maintenance import MAX_ENTRIES
 from slackwater_operator.api.v1alpha1.status import values
 from slackwater_operator.api.v1alpha1.status.declaration import (
     COUNT,
@@ -24,6 +25,7 @@ from slackwater_operator.api.v1alpha1.status.declaration import (
     stored,
     texts,
 )
+from slackwater_operator.api.v1alpha1.status.maintenance import TableStatus
 from slackwater_operator.api.v1alpha1.status.rewind import RewindStatus
 from slackwater_operator.api.v1alpha1.status.rollout import RolloutStatus
 from slackwater_operator.api.v1alpha1.status.scaling import ScalingStatus
@@ -235,6 +237,11 @@ class GroupStatus:
         one(RewindStatus),
         "The last rewind, which the annotation slackwater.dev/rewind has asked for.",
         default=None,
+    )
+    maintenance: tuple[TableStatus, ...] = stored(
+        many(one(TableStatus), MAX_ENTRIES, "A table."),
+        "The maintenance of each table that spec.maintenance is for.",
+        default=(),
     )
     restart_gaps_ms: tuple[int, ...] = stored(
         many(COUNT, GAPS_KEPT),

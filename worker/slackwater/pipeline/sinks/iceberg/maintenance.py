@@ -35,12 +35,13 @@ class IcebergMaintenance:
             raise ConfigError(problem, field="sink.format")
         self._catalog = IcebergCatalog(table, options)
 
-    def run(self, target_bytes: int, expire_after_ms: int) -> Maintained:
-        """Writes small files anew, expires snapshots, and removes the files that only those have."""
+    def run(self, target_bytes: int, expire_after_ms: int, cluster_by: Sequence[str] = ()) -> Maintained:
+        """Writes small files anew, sorted by ``cluster_by``, expires snapshots, and removes the files that
+        only those have."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         try:
-            compacted, written = self._compact(target_bytes)
+            compacted, written = self._compact(target_bytes, cluster_by)
             expired, removed = self._expire(expire_after_ms)
         except (NoSuchTableError, NoSuchNamespaceError):
             return Maintained()
@@ -55,9 +56,11 @@ class IcebergMaintenance:
 
     # ---- data files
 
-    def _compact(self, target_bytes: int) -> tuple[int, int]:
+    def _compact(self, target_bytes: int, cluster_by: Sequence[str]) -> tuple[int, int]:
         """How many files have become how many."""
         table = self._table()
+        for column in cluster_by:
+            table.schema().find_field(column)  # raises ValueError where there is none
         by_partition: dict[object, list[tuple[FileScanTask, int]]] = {}
         for task in table.scan().plan_files():
             if not task.delete_files:  # what others delete by positions names the file
@@ -66,7 +69,7 @@ class IcebergMaintenance:
         compacted = written = 0
         groups = [group for files in by_partition.values() for group in groups_of(files, target_bytes)]
         for at in range(0, len(groups), _GROUPS_OF_A_COMMIT):
-            made = [_written(table, group) for group in groups[at : at + _GROUPS_OF_A_COMMIT]]
+            made = [_written(table, group, cluster_by) for group in groups[at : at + _GROUPS_OF_A_COMMIT]]
             done = self._commit(made, table)
             compacted += sum(len(each.old) for each in done)
             written += sum(len(each.new) for each in done)
@@ -152,13 +155,15 @@ class _Rewritten:
         return bool(self.new) and all(file.file_path in paths for file in self.new)
 
 
-def _written(table: Table, group: Sequence[FileScanTask]) -> _Rewritten:
+def _written(table: Table, group: Sequence[FileScanTask], sorted_by: Sequence[str]) -> _Rewritten:
     """The rows of a group in new files, not committed."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 
     metadata = table.metadata
     rows = ArrowScan(metadata, table.io, metadata.schema(), AlwaysTrue()).to_table(group)
+    if sorted_by:
+        rows = rows.sort_by([(column, "ascending") for column in sorted_by])
     new = partitions.write(metadata, table.io, rows)
     return _Rewritten({task.file.file_path: task.file for task in group}, new)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 
 def time_ms(text: object) -> int | None:
@@ -13,3 +13,8 @@ def time_ms(text: object) -> int | None:
         return round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
     except ValueError:
         return None
+
+
+def to_text(ms: int) -> str:
+    """A time, in ms since 1970, as Kubernetes writes it: in UTC and whole seconds."""
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,1 @@
+"""The maintenance of tables that spec.maintenance asks for."""
