@@ -27,6 +27,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, IntegerType, LongType, NestedField, StringType
 from sqlalchemy import make_url
 
+from slackwater import extras
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_sink
 from slackwater.pipeline.sinks.iceberg import marks as iceberg_marks
@@ -669,7 +670,14 @@ def test_names_that_name_no_table_are_refused(table: str) -> None:
     [
         ({}, "uri", "is missing: give the catalog's address, here or as PYICEBERG_CATALOG__DEFAULT__URI"),
         ({"name": "lake"}, "uri", "PYICEBERG_CATALOG__LAKE__URI"),
-        ({"type": "hive", "uri": "thrift://h:1"}, "type", "must be rest or sql, not hive"),
+        (
+            {"type": "hive", "uri": "thrift://h:1"},
+            "type",
+            "must be rest, sql, glue, not hive: a commit of pyic",
+        ),
+        ({"type": "dynamodb"}, "type", "not dynamodb: whether it refuses the second of two commits"),
+        ({"type": "in-memory", "uri": "x"}, "type", "must be rest, sql, glue, not in-memory$"),
+        ({"type": "glue"}, "type", r"glue needs boto3, .*: pip install 'slackwater\[glue\]'"),
         ({"uri": "thrift://h:1"}, "uri", "is no URL of a database"),
         ({"type": "sql", "uri": "nonsense"}, "uri", "is no URL of a database"),
         ({"py-catalog-impl": "a.B", "uri": "sqlite://"}, "py-catalog-impl", "must not be set; set type"),
@@ -679,6 +687,24 @@ def test_catalogs_that_cannot_be_used_are_named(options: dict[str, str], field: 
     with pytest.raises(ConfigError, match=said) as caught:
         iceberg_sink("g", "lake.flights", options=options).marks([A])
     assert caught.value.field == f"sink.options.{field}"
+
+
+@pytest.mark.parametrize("table", ["lake.raw.flights", "lake.Flights"])
+def test_names_that_name_no_table_of_glue_are_refused(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "GLUE", extras.ICEBERG)
+    IcebergCatalog("lake.flights", {"type": "glue"})
+    with pytest.raises(ConfigError, match=r"sink\.table: .*give DATABASE.TABLE in lower case"):
+        IcebergCatalog(table, {"type": "glue"})
+
+
+def test_a_token_for_which_pyiceberg_waits_without_a_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".pyiceberg.yaml").write_text("catalog: {default: {auth: {type: oauth2}}}")
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="set credential, oauth2-server-uri and scope") as caught:
+        iceberg_sink("g", "lake.flights", options={"uri": "http://127.0.0.1:1"})
+    assert caught.value.field == "sink.options.auth.type"
 
 
 def test_properties_come_from_the_environment_too(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
