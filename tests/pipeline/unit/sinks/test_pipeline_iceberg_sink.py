@@ -700,7 +700,7 @@ def test_names_that_name_no_table_of_glue_are_refused(table: str, monkeypatch: p
 def test_a_token_for_which_pyiceberg_waits_without_a_limit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / ".pyiceberg.yaml").write_text("catalog: {default: {auth: {type: oauth2}}}")
+    (tmp_path / ".pyiceberg.yaml").write_text("catalog:\n  default:\n    auth:\n      type: oauth2\n")
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="set credential, oauth2-server-uri and scope") as caught:
         iceberg_sink("g", "lake.flights", options={"uri": "http://127.0.0.1:1"})
