@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import decimal
+import http.server
+import json
 import random
 import re
 import sys
@@ -51,6 +53,7 @@ from tests.support.iceberg.others import (
 )
 from tests.support.processes import reserve_ports
 from tests.support.sinks import OLD, A, B, marks, put, rows
+from tests.support.stores.gate import HttpThread
 from tests.support.sweeps import ALL, RECORDS
 
 stage, write_all = partial(sinks.stage, records=RECORDS), partial(sinks.write_all, records=RECORDS)
@@ -673,7 +676,7 @@ def test_names_that_name_no_table_are_refused(table: str) -> None:
         (
             {"type": "hive", "uri": "thrift://h:1"},
             "type",
-            "must be rest, sql, glue, not hive: a commit of pyic",
+            "must be rest, sql, glue, not hive: pyiceberg's lock",
         ),
         ({"type": "dynamodb"}, "type", "not dynamodb: whether it refuses the second of two commits"),
         ({"type": "in-memory", "uri": "x"}, "type", "must be rest, sql, glue, not in-memory$"),
@@ -745,6 +748,30 @@ def test_a_catalog_that_is_away_is_named() -> None:
             text = failing(call)
             assert "cannot connect to the catalog of the Iceberg table lake.flights: " in text
             assert "; check that the catalog and the store can be reached from here" in text
+
+
+def test_a_catalog_that_takes_no_commits_is_named_before_the_first_batch() -> None:
+    """As a catalog that others read by Iceberg's protocol, and that makes the commits itself."""
+    config = json.dumps({
+        "defaults": {}, "overrides": {},
+        "endpoints": ["GET /v1/{prefix}/namespaces/{namespace}/tables/{table}"],
+    }).encode()  # fmt: skip
+
+    def answer(client: http.server.BaseHTTPRequestHandler) -> None:
+        client.send_response_only(200)
+        client.send_header("Content-Length", str(len(config)))
+        client.end_headers()
+        client.wfile.write(config)
+
+    server = HttpThread(answer)
+    try:
+        sink = iceberg_sink("g", "lake.flights", options={"uri": f"http://127.0.0.1:{server.port}"})
+        text = failing(sink.probe)
+    finally:
+        server.close()
+    assert re.search(
+        r"not support endpoint: POST /v1/.*; the catalog takes no commits by this protocol", text
+    )
 
 
 def test_a_warehouse_that_is_missing_or_cannot_be_written_is_named(lake: Catalog, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TYPES = ("rest", "sql", "glue")
 """The catalogs that refuse a commit whose requirements do not hold any more, as the tests show."""
 _REFUSED = {
-    "hive": "a commit of pyiceberg may undo one that came while its lock of the metastore ran out",
+    "hive": "pyiceberg's lock in the metastore may end before its commit, which then undoes another",
     "dynamodb": "whether it refuses the second of two commits is not tested",
     "bigquery": "whether it refuses the second of two commits is not tested",
 }
@@ -41,6 +41,7 @@ _ADVICE = (
         r"Permission denied|Read-only file system|Operation not permitted",
         "give this user the right to write there",
     ),
+    (r"does not support endpoint", "the catalog takes no commits by this protocol; set uri to one that does"),
     (r"must specify a region", "set client.region in sink.options"),
     (r"NoSuchBucket|bucket does not exist|does not exist", "create what is missing, or correct sink.options"),
     (
@@ -81,8 +82,8 @@ class IcebergCatalog:
             self._properties["uri"] = _database(self._properties["uri"])
         if self._type == "glue":
             self._check_glue()
-        auth: Any = self._properties.get("auth") or {}
-        if auth.get("type") == "oauth2":
+        auth = self._properties.get("auth")
+        if isinstance(auth, Mapping) and auth.get("type") == "oauth2":
             # pyiceberg asks for its token without a limit on waiting.
             raise ConfigError(
                 "must not be oauth2; set credential, oauth2-server-uri and scope",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest import Capability, RestCatalog
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 from requests import Session
@@ -14,7 +14,11 @@ CONNECT_S, ANSWER_S = 5.0, 30.0
 
 class BoundedRestCatalog(RestCatalog):
     """A request fails if the server takes no connection, or says nothing for some time; so do those for a
-    token. A token that the server refuses is asked for anew, once, with ``credential``."""
+    token. Raises NotImplementedError for a server that says it makes no commits."""
+
+    def __init__(self, name: str, **properties: str) -> None:
+        super().__init__(name, **properties)
+        self._check_endpoint(Capability.V1_UPDATE_TABLE)
 
     def _config_headers(self, session: Session) -> None:
         # Called for a new session before its first request. Not an adapter: with signed requests
