@@ -9,8 +9,8 @@ import itertools
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 import pyarrow as pa
 
@@ -87,6 +87,20 @@ def die_at_each_step(
     return turn
 
 
+class _NotUndone:
+    """A sink whose marks must be at ``ends``, once there are any."""
+
+    def __init__(self, sink: Sink, ends: Sequence[int]) -> None:
+        self._sink, self._ends, self.stage = sink, ends, sink.stage
+
+    def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Mapping[str, int]]:
+        ends = list(self._ends)
+        read = self._sink.marks(partitions)
+        undone = [tp for tp in partitions if ends and read.get(tp, {}).get(OLD) not in ends]
+        assert not undone, f"the successor's commits were undone: {read}"
+        return read
+
+
 def go_on_after_a_successor(
     table: Table[Places],
     calls: Sequence[tuple[Any, str]],
@@ -97,20 +111,25 @@ def go_on_after_a_successor(
     stopped: Callable[[], object] = lambda: None,
 ) -> tuple[int, int]:
     """A writer stops before or after each of its ``calls`` while another one writes all. Returns how many
-    there were, and how often the first one was refused. ``stopped``: called while the first one is."""
+    there were, and how often the first one was refused. ``stopped``: called while the first one is.
+
+    The rows in the end do not show a commit that has undone the successor's: marks go with rows, and the
+    first writer would write the rows again. So the marks that it reads must be the successor's.
+    """
     fenced = 0
     for turn in itertools.count(1):
         table.begin()
-        rng = random.Random(turn)
+        rng, ends = random.Random(turn), list[int]()
 
-        def succeed(_: Steps, rng: random.Random = rng) -> None:
+        def succeed(_: Steps, rng: random.Random = rng, ends: list[int] = ends) -> None:
             stopped()
             write_all(table.sink(), rng, records=records, make=make)
+            ends.append(records)
 
         steps = Steps(turn, succeed, after=after)
         try:
             with steps.watching(calls):
-                write_all(table.sink(), rng, records=records, make=make)
+                write_all(cast(Sink, _NotUndone(table.sink(), ends)), rng, records=records, make=make)
         except SinkFencedError:
             fenced += 1
         if steps.count < turn:

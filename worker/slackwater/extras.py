@@ -59,10 +59,11 @@ AVRO = Extra("slackwater[avro]", ("fastavro",))
 PROTOBUF = Extra("slackwater[protobuf]", ("google.protobuf",))
 DELTA = Extra("slackwater[delta]", ("deltalake",))
 ICEBERG = Extra("slackwater[iceberg]", ("pyiceberg", "sqlalchemy"))
+GLUE = Extra("slackwater[glue]", (*ICEBERG.modules, "boto3"))
 OBJECT_STORES = Extra("slackwater[object-stores]", ("obstore",))
 POSTGRES = Extra("slackwater[postgres]", ("psycopg",))
 
-ALL = (ARROW, CLI, WORKER, SPARK, OTEL, AVRO, PROTOBUF, DELTA, ICEBERG, OBJECT_STORES, POSTGRES)
+ALL = (ARROW, CLI, WORKER, SPARK, OTEL, AVRO, PROTOBUF, DELTA, ICEBERG, GLUE, OBJECT_STORES, POSTGRES)
 """Of ``slackwater``; in the order in which :func:`explained` looks."""
 
 

@@ -28,12 +28,16 @@ _numbers = itertools.count(1)
 
 
 class Catalog:
-    """A catalog whose SQLite ``database`` can be read. ``options``: those of the sink."""
+    """A catalog. ``place``: its SQLite database, or what gives the file of a table's metadata. ``options``:
+    those of the sink."""
 
     def __init__(
-        self, database: Path, options: Mapping[str, str], read: Callable[[str], bytes] = read_local
+        self,
+        place: Path | Callable[[str], str],
+        options: Mapping[str, str],
+        read: Callable[[str], bytes] = read_local,
     ) -> None:
-        self._database, self.options, self._read = database, dict(options), read
+        self._place, self.options, self._read = place, dict(options), read
         self.begin()
 
     def begin(self) -> None:
@@ -46,7 +50,7 @@ class Catalog:
 
     def read(self) -> IcebergFiles:
         """What is in the table."""
-        return IcebergFiles(self._database, self.table, self._read)
+        return IcebergFiles(self._place, self.table, self._read)
 
     def other(self) -> Table:
         """The table as another process has it, which knows nothing of Slackwater."""

@@ -1,5 +1,5 @@
 """A reader of Iceberg tables after the specification's text, for tests: JSON, Avro and Parquet, nothing of
-pyiceberg. It finds the table's metadata in the database of a SQL catalog, as every JDBC catalog has it."""
+pyiceberg."""
 
 from __future__ import annotations
 
@@ -25,11 +25,26 @@ def read_local(path: str) -> bytes:
     return Path(path.removeprefix("file://").removeprefix("file:")).read_bytes()
 
 
+def in_database(database: Path, table: str) -> str:
+    """The file of a table's metadata, as the SQLite ``database`` of a SQL catalog has it, as every JDBC
+    catalog does."""
+    namespace, _, name = table.rpartition(".")
+    with sqlite3.connect(database) as connection:
+        found = connection.execute(
+            "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?",
+            (namespace, name),
+        ).fetchall()
+    connection.close()
+    assert len(found) == 1, f"{table} is there once: {found}"
+    return str(found[0][0])
+
+
 @dataclass
 class IcebergFiles:
-    """The current snapshot of ``table`` (NAMESPACE.TABLE) in the catalog's SQLite ``database``."""
+    """The current snapshot of ``table`` (NAMESPACE.TABLE). ``catalog``: the SQLite database of its catalog,
+    or what gives the file of its metadata."""
 
-    database: Path
+    catalog: Path | Callable[[str], str]
     table: str
     read: Callable[[str], bytes] = read_local
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -38,15 +53,9 @@ class IcebergFiles:
     manifests: int = 0
 
     def __post_init__(self) -> None:
-        namespace, _, name = self.table.rpartition(".")
-        with sqlite3.connect(self.database) as connection:
-            found = connection.execute(
-                "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?",
-                (namespace, name),
-            ).fetchall()
-        connection.close()
-        assert len(found) == 1, f"{self.table} is there once: {found}"
-        self.metadata = json.loads(self.read(found[0][0]))
+        catalog = self.catalog
+        location = in_database(catalog, self.table) if isinstance(catalog, Path) else catalog(self.table)
+        self.metadata = json.loads(self.read(location))
         if (snapshot := self.snapshot) is None:
             return
         for manifest in self._avro(snapshot["manifest-list"]):

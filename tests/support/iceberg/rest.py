@@ -11,6 +11,8 @@ from types import TracebackType
 from tests.support.java.programs import classpath_of
 from tests.support.kafka.jars import QUICK_JAVA, find_java
 from tests.support.processes import ServerProcess, reserve_ports
+from tests.support.stores.gate import BUCKET
+from tests.support.stores.s3 import S3Server
 
 _FOLDER = Path(__file__).parent
 _PROGRAM, _POM = _FOLDER / "IcebergRest.java", _FOLDER / "pom.xml"
@@ -27,11 +29,13 @@ def classpath() -> str:
 class RestCatalogServer:
     """The server on a port of 127.0.0.1, until the block ends or the test process does.
 
-    ``folder`` gets its database, ``catalog.db``, and the tables.
+    ``folder`` gets its database, ``catalog.db``, and the tables, unless they are in ``store``.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.database, self._warehouse = folder / "catalog.db", folder / "warehouse"
+    def __init__(self, folder: Path, store: S3Server | None = None) -> None:
+        self.database = folder / "catalog.db"
+        self._warehouse = f"s3://{BUCKET}/rest" if store else f"file://{folder}/warehouse"
+        self._store = [f"-Ds3={store.url}"] if store else []
 
     def __enter__(self) -> RestCatalogServer:
         (self.port,) = reserve_ports(1)
@@ -40,8 +44,8 @@ class RestCatalogServer:
             "Iceberg's REST catalog",
             [
                 str(find_java()), "-Xmx128m", *QUICK_JAVA, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-                "-cp", classpath(), "IcebergRest",
-                str(self.port), str(self.database), str(self._warehouse), TOKEN,
+                *self._store, "-cp", classpath(), "IcebergRest",
+                str(self.port), str(self.database), self._warehouse, TOKEN,
             ],
         )  # fmt: skip
         self._process.await_ready(self._answers)

@@ -59,8 +59,16 @@ class HttpThread:
 
 
 def request_body(client: http.server.BaseHTTPRequestHandler) -> bytes:
-    """The body of a request."""
-    return client.rfile.read(int(client.headers.get("Content-Length") or 0))
+    """The body of a request; one in chunks becomes one that has a length."""
+    if client.headers.get("Transfer-Encoding") != "chunked":
+        return client.rfile.read(int(client.headers.get("Content-Length") or 0))
+    del client.headers["Transfer-Encoding"]
+    body = b""
+    while length := int(client.rfile.readline(), 16):
+        body += client.rfile.read(length)
+        client.rfile.readline()
+    client.rfile.readline()
+    return body
 
 
 def ask(

@@ -143,3 +143,18 @@ def interrupted(path: str, turn: int, *, after: bool, goes_on: bool) -> str:
 def at_once(path: str, records: int) -> None:
     """Three workers write the same partitions."""
     write_at_once(lambda: sink(path), lambda made, rng: write_all(made, rng, records=records))
+
+
+def make_with_deletion_vectors(path: str, mapping: str) -> None:
+    """A table with the keys 0 to 9, of which deletion vectors have deleted 3 and 4. ``mapping``: its
+    ``delta.columnMapping.mode``."""
+    columns = "topic string, partition int, offset bigint, k bigint, carrier string"
+    properties = f"'delta.enableDeletionVectors' = 'true', 'delta.columnMapping.mode' = '{mapping}'"
+    session().sql(f"CREATE TABLE delta.`{path}` ({columns}) USING delta TBLPROPERTIES ({properties})")
+    session().sql(f"INSERT INTO delta.`{path}` SELECT 'x', 9, id, id, 'spark' FROM range(10)")
+    session().sql(f"DELETE FROM delta.`{path}` WHERE k IN (3, 4)")
+
+
+def carriers(path: str) -> list[tuple[int, str]]:
+    """The keys of such a table, each with its carrier, as Spark reads them."""
+    return sorted((row.k, row.carrier) for row in session().read.format("delta").load(path).collect())

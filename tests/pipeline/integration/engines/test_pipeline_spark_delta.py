@@ -10,7 +10,9 @@ import pytest
 from deltalake import DeltaTable
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater.pipeline.sinks.delta.maintenance import DeltaMaintenance
 from slackwater.pipeline.sinks.delta.sink import delta_sink
+from slackwater.runtime.errors import SinkError
 from slackwater.runtime.interfaces import Range
 from tests.pipeline.integration.engines import backfill_host, spark_delta_host as host
 from tests.pipeline.integration.engines.backfill_site import HANDLER, PARTITIONS, topic_id, write
@@ -154,6 +156,34 @@ def test_columns_that_the_table_lacks_are_an_error_without_mergeschema(
     assert spark.run(host.put, str(tmp_path), [{1: (0, 1)}]).startswith("RecordsError")
     assert spark.run(_merging, str(tmp_path)) == ""
     assert set(DeltaFolder(tmp_path).columns) == {"topic", "partition", "offset", "n", "carrier"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mapping", ["none", "name"])
+@pytest.mark.parametrize("mode", ["append", "upsert", "changes", "merge"])
+def test_rows_that_deletion_vectors_have_deleted_stay_deleted(
+    spark: SparkProcess, tmp_path: Path, mode: str, mapping: str
+) -> None:
+    """deltalake writes rows with the keys 3, which was deleted, and 5, which is there; and compacts."""
+    path = str(tmp_path)
+    spark.run(host.make_with_deletion_vectors, path, mapping)
+    deleted = [each for file in (tmp_path / "_delta_log").glob("*.json") for each in file.open()]
+    assert any('"deletionVector":{' in each for each in deleted), "Spark has written one"
+    settings: dict[str, Any] = {} if mode == "append" else {"mode": mode, "key": ["k"]}
+    if mode == "merge":
+        settings["aggregates"] = dict.fromkeys(["topic", "partition", "offset", "carrier"], "min")
+    put(delta_sink("g", path, **settings), rows([0, 1], k=[3, 5], carrier=["new", "new"]), 0)
+    left = [(key, "spark") for key in (0, 1, 2, 6, 7, 8, 9)]
+    former = [(5, "spark")] if mode == "append" else []
+    expected = sorted([*left, *former, (3, "new"), (5, "new")])
+    assert spark.run(host.carriers, path) == expected
+    if mapping == "name":
+        with pytest.raises(SinkError, match="Column mapping is not supported .*OPTIMIZE"):
+            DeltaMaintenance(path, {}).run(1 << 20, 0)
+        return
+    for target_bytes in (1, 1 << 20):  # too small for the files that are there, and not
+        DeltaMaintenance(path, {}).run(target_bytes, 0)
+        assert spark.run(host.carriers, path) == expected
 
 
 @pytest.mark.long

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import decimal
+import http.server
+import json
 import random
 import re
 import sys
@@ -27,6 +29,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, IntegerType, LongType, NestedField, StringType
 from sqlalchemy import make_url
 
+from slackwater import extras
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import make_sink
 from slackwater.pipeline.sinks.iceberg import marks as iceberg_marks
@@ -50,6 +53,7 @@ from tests.support.iceberg.others import (
 )
 from tests.support.processes import reserve_ports
 from tests.support.sinks import OLD, A, B, marks, put, rows
+from tests.support.stores.gate import HttpThread
 from tests.support.sweeps import ALL, RECORDS
 
 stage, write_all = partial(sinks.stage, records=RECORDS), partial(sinks.write_all, records=RECORDS)
@@ -669,7 +673,14 @@ def test_names_that_name_no_table_are_refused(table: str) -> None:
     [
         ({}, "uri", "is missing: give the catalog's address, here or as PYICEBERG_CATALOG__DEFAULT__URI"),
         ({"name": "lake"}, "uri", "PYICEBERG_CATALOG__LAKE__URI"),
-        ({"type": "hive", "uri": "thrift://h:1"}, "type", "must be rest or sql, not hive"),
+        (
+            {"type": "hive", "uri": "thrift://h:1"},
+            "type",
+            "must be rest, sql, glue, not hive: pyiceberg's lock",
+        ),
+        ({"type": "dynamodb"}, "type", "not dynamodb: whether it refuses the second of two commits"),
+        ({"type": "in-memory", "uri": "x"}, "type", "must be rest, sql, glue, not in-memory$"),
+        ({"type": "glue"}, "type", r"glue needs boto3, .*: pip install 'slackwater\[glue\]'"),
         ({"uri": "thrift://h:1"}, "uri", "is no URL of a database"),
         ({"type": "sql", "uri": "nonsense"}, "uri", "is no URL of a database"),
         ({"py-catalog-impl": "a.B", "uri": "sqlite://"}, "py-catalog-impl", "must not be set; set type"),
@@ -679,6 +690,24 @@ def test_catalogs_that_cannot_be_used_are_named(options: dict[str, str], field: 
     with pytest.raises(ConfigError, match=said) as caught:
         iceberg_sink("g", "lake.flights", options=options).marks([A])
     assert caught.value.field == f"sink.options.{field}"
+
+
+@pytest.mark.parametrize("table", ["lake.raw.flights", "lake.Flights"])
+def test_names_that_name_no_table_of_glue_are_refused(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "GLUE", extras.ICEBERG)
+    IcebergCatalog("lake.flights", {"type": "glue"})
+    with pytest.raises(ConfigError, match=r"sink\.table: .*give DATABASE.TABLE in lower case"):
+        IcebergCatalog(table, {"type": "glue"})
+
+
+def test_a_token_for_which_pyiceberg_waits_without_a_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".pyiceberg.yaml").write_text("catalog:\n  default:\n    auth:\n      type: oauth2\n")
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="set credential, oauth2-server-uri and scope") as caught:
+        iceberg_sink("g", "lake.flights", options={"uri": "http://127.0.0.1:1"})
+    assert caught.value.field == "sink.options.auth.type"
 
 
 def test_properties_come_from_the_environment_too(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -719,6 +748,30 @@ def test_a_catalog_that_is_away_is_named() -> None:
             text = failing(call)
             assert "cannot connect to the catalog of the Iceberg table lake.flights: " in text
             assert "; check that the catalog and the store can be reached from here" in text
+
+
+def test_a_catalog_that_takes_no_commits_is_named_before_the_first_batch() -> None:
+    """As a catalog that others read by Iceberg's protocol, and that makes the commits itself."""
+    config = json.dumps({
+        "defaults": {}, "overrides": {},
+        "endpoints": ["GET /v1/{prefix}/namespaces/{namespace}/tables/{table}"],
+    }).encode()  # fmt: skip
+
+    def answer(client: http.server.BaseHTTPRequestHandler) -> None:
+        client.send_response_only(200)
+        client.send_header("Content-Length", str(len(config)))
+        client.end_headers()
+        client.wfile.write(config)
+
+    server = HttpThread(answer)
+    try:
+        sink = iceberg_sink("g", "lake.flights", options={"uri": f"http://127.0.0.1:{server.port}"})
+        text = failing(sink.probe)
+    finally:
+        server.close()
+    assert re.search(
+        r"not support endpoint: POST /v1/.*; the catalog takes no commits by this protocol", text
+    )
 
 
 def test_a_warehouse_that_is_missing_or_cannot_be_written_is_named(lake: Catalog, tmp_path: Path) -> None:

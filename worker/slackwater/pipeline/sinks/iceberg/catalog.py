@@ -6,14 +6,21 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from slackwater import extras
 from slackwater.pipeline.sinks.reasons import advice_of, reason_of
 from slackwater.runtime.errors import ConfigError, SinkError, WorkerError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-TYPES = ("rest", "sql")
+TYPES = ("rest", "sql", "glue")
 """The catalogs that refuse a commit whose requirements do not hold any more, as the tests show."""
+_REFUSED = {
+    "hive": "pyiceberg's lock in the metastore may end before its commit, which then undoes another",
+    "dynamodb": "whether it refuses the second of two commits is not tested",
+    "bigquery": "whether it refuses the second of two commits is not tested",
+}
+"""Catalogs of pyiceberg that would not keep each record once, or may not, and why."""
 DEFAULTS = {
     "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
     "s3.connect-timeout": "5",
@@ -34,11 +41,14 @@ _ADVICE = (
         r"Permission denied|Read-only file system|Operation not permitted",
         "give this user the right to write there",
     ),
+    (r"does not support endpoint", "the catalog takes no commits by this protocol; set uri to one that does"),
+    (r"must specify a region", "set client.region in sink.options"),
     (r"NoSuchBucket|bucket does not exist|does not exist", "create what is missing, or correct sink.options"),
     (
         r"(?<![\w./-])40[13](?![\w/-]|\.\d)|"
         r"AccessDenied|ACCESS_DENIED|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|"
-        r"unauthorized|Not ?Authorized|password authentication|invalid_client|credentials",
+        r"unauthorized|Not ?Authorized|password authentication|invalid_(client|scope)|credentials|"
+        r"ExpiredToken|security token",
         "check the credentials (environment or sink.options) and their rights",
     ),
     (
@@ -70,6 +80,15 @@ class IcebergCatalog:
         self._type = self._type_of()
         if self.is_sql:
             self._properties["uri"] = _database(self._properties["uri"])
+        if self._type == "glue":
+            self._check_glue()
+        auth = self._properties.get("auth")
+        if isinstance(auth, Mapping) and auth.get("type") == "oauth2":
+            # pyiceberg asks for its token without a limit on waiting.
+            raise ConfigError(
+                "must not be oauth2; set credential, oauth2-server-uri and scope",
+                field="sink.options.auth.type",
+            )
         self._secrets = _secrets(self._properties)
         self._catalog: Catalog | None = None
 
@@ -86,8 +105,9 @@ class IcebergCatalog:
         uri = str(self._properties.get("uri") or "")
         kind = str(self._properties.get("type") or ("rest" if uri.startswith("http") else "sql")).lower()
         if kind not in TYPES:
-            raise ConfigError(f"must be {' or '.join(TYPES)}, not {kind}", field="sink.options.type")
-        if not uri:
+            why = f": {_REFUSED[kind]}" if kind in _REFUSED else ""
+            raise ConfigError(f"must be {', '.join(TYPES)}, not {kind}{why}", field="sink.options.type")
+        if not uri and kind != "glue":
             raise ConfigError(
                 f"is missing: give the catalog's address, here or as PYICEBERG_CATALOG__"
                 f"{self._name.upper()}__URI",
@@ -95,10 +115,24 @@ class IcebergCatalog:
             )
         return kind
 
+    def _check_glue(self) -> None:
+        if problem := extras.GLUE.problem("glue"):
+            raise ConfigError(problem, field="sink.options.type")
+        if len(self.identifier) != 2 or self.address != self.address.lower():
+            raise ConfigError(
+                f"{self.address!r} names no table of Glue: give DATABASE.TABLE in lower case",
+                field="sink.table",
+            )
+
     @property
     def is_sql(self) -> bool:
-        """Whether the catalog is a database's table, and so does not say itself where files go."""
+        """Whether the catalog is tables of a database."""
         return self._type == "sql"
+
+    @property
+    def is_rest(self) -> bool:
+        """Whether the catalog is a server that says itself where files go."""
+        return self._type == "rest"
 
     def connected(self) -> Catalog:
         """The catalog; connects the first time. Raises SinkError, ConfigError."""
@@ -119,10 +153,14 @@ class IcebergCatalog:
         return self._catalog
 
     def _connect(self) -> Catalog:
-        if not self.is_sql:
+        if self.is_rest:
             from slackwater.pipeline.sinks.iceberg.rest import BoundedRestCatalog
 
             return BoundedRestCatalog(self._name, **self._properties)
+        if self._type == "glue":
+            from slackwater.pipeline.sinks.iceberg.glue import BoundedGlueCatalog
+
+            return BoundedGlueCatalog(self._name, **self._properties)
         from pyiceberg.catalog.sql import SqlCatalog
 
         return SqlCatalog(self._name, **self._properties)

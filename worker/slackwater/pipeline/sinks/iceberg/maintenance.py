@@ -69,6 +69,8 @@ class IcebergMaintenance:
         compacted = written = 0
         groups = [group for files in by_partition.values() for group in groups_of(files, target_bytes)]
         for at in range(0, len(groups), _GROUPS_OF_A_COMMIT):
+            # A catalog's credentials for the store may end meanwhile.
+            table.io = self._table().io
             made = [_written(table, group, cluster_by) for group in groups[at : at + _GROUPS_OF_A_COMMIT]]
             done = self._commit(made, table)
             compacted += sum(len(each.old) for each in done)

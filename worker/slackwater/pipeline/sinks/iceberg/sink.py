@@ -255,7 +255,7 @@ def _place_to_be(catalog: IcebergCatalog) -> tuple[str, FileIO] | None:
         staged = connected.create_table_transaction(catalog.identifier, columns)._table
         return staged.location(), staged.io
     except NoSuchNamespaceError:
-        if not catalog.is_sql:
+        if catalog.is_rest:
             return None
     warehouse = connected.properties.get("warehouse")
     if not warehouse:
