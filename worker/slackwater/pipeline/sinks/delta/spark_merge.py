@@ -120,7 +120,7 @@ class SparkMerge:
             return transaction.commit(None, versions)
         view = f"_slackwater_source_{next(_numbers)}"
         if self._only_deletes(rows):
-            frame = frame.select(*rows.last.column_names)
+            frame = frame.select(*map(quoted, rows.last.column_names))
         frame.createOrReplaceTempView(view)
         try:
             return transaction.merge(self._statement(view, frame.columns, transaction.schema()), versions)

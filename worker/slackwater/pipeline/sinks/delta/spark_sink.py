@@ -68,6 +68,11 @@ class SparkDeltaSink:
         self._group_id, self._session, self._path = group_id, session, path
         self._options, self._by = dict(options), list(partition_by)
         self._marks = GroupMarks(group_id, path, "path")
+        self._advice = (
+            "use fewer workers or a longer delivery.batchInterval, and stop what writes to it besides"
+            if mode.key
+            else "stop what changes its schema or deletes rows"
+        )
         self._suspects = False
         """Whether the table has refused rows since a batch was published."""
 
@@ -100,9 +105,14 @@ class SparkDeltaSink:
 
         table = self._table(self._open())
         try:
-            self._write(
-                table, keyed_rows(table.spark, frame, self._mode) if self._mode.key else frame, ranges
-            )
+            if not self._mode.key:
+                self._write(table, frame, ranges)
+                return
+            kept = frame.persist()  # checked, and then read by the merge
+            try:
+                self._write(table, keyed_rows(table.spark, kept, self._mode), ranges)
+            finally:
+                kept.unpersist()
         except AnalysisException as exc:  # of the writer: the query of the rows was analysed before
             raise table.error("write to", exc) from exc
 
@@ -185,7 +195,7 @@ class SparkDeltaSink:
                 return
         raise SinkError(
             f"the sink cannot write to the Delta table {self._path} by Spark: other commits came first "
-            f"{_TRIES} times; stop what changes its schema or deletes rows"
+            f"{_TRIES} times; {self._advice}"
         )
 
     def _merged(
