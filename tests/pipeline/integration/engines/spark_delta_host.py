@@ -64,6 +64,20 @@ def put_keyed(
         raise
 
 
+def searched(path: str, settings: Mapping[str, Any], rows: Any) -> list[str]:
+    """Writes three rows, of which the table does not take the second, as the search for records does:
+    the errors of the batch, of each row as a part of it, and of the other two in the end."""
+    made, ranges = keyed(path, settings), {A: Range(OLD, 1, 4, 1)}
+    calls: list[Callable[[], object]] = [
+        lambda: made.stage(rows, ranges).publish(),
+        lambda: made.stage(rows.slice(0, 1), ranges).discard(),
+        lambda: made.stage(rows.slice(1, 1), ranges).discard(),
+        lambda: made.stage(rows.slice(2, 1), ranges).discard(),
+        lambda: made.stage(rows.take([0, 2]), ranges).publish(),
+    ]
+    return [_error(call) for call in calls]
+
+
 def marks_in(path: str, partitions: Sequence[Any]) -> Any:
     return sink(path).marks(partitions)
 

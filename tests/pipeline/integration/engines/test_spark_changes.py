@@ -71,6 +71,14 @@ class TestChanges(ChangesCases):
             put(self.made(), changes((None, 2, None), start=at), at)
         assert self.values() == {1: "a"}
 
+    def test_the_rows_that_the_table_does_not_take_are_found_and_others_are_cast(self) -> None:
+        put(delta_sink("g", str(self.path)), changes((None, 1, 1)).drop_columns("_op"), 0)
+        given = changes((None, 2, "2"), (None, 3, "no number"), (None, 4, "4"), start=1)
+        errors = self.spark.run(host.searched, str(self.path), {"mode": "changes", "key": ["id"]}, given)
+        assert [error.partition(":")[0] for error in errors] == ["RecordsError", "", "RecordsError", "", ""]
+        assert "CAST_INVALID_INPUT" in errors[2]
+        assert self.values() == {1: 1, 2: 2, 4: 4}
+
     def test_the_sink_delta_has_the_same_marks_and_the_same_deleted_keys(self) -> None:
         at = put(self.made(**REMEMBERS), changes((None, 1, "a", 1), ("delete", 2, None, 5)), 0)
         other = delta_sink("g", str(self.path), mode="changes", key=["id"], **REMEMBERS)

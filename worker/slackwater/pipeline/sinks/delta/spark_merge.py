@@ -7,10 +7,10 @@ notes deleted keys, by the code of the sink ``delta``: so both have the same not
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from slackwater.pipeline.engines.kept_rows import SparkRows
 from slackwater.pipeline.sinks import changes
@@ -31,6 +31,7 @@ _COMPUTED = ("delta.generationExpression", "delta.identity.start")
 _AT = "_slackwater_at"
 _SOURCE, _TARGET = "source", "target"
 _numbers = count(1)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,13 @@ class SparkMerge:
     ) -> None:
         self._table, self._mode, self._deleted, self._adds = table, mode, deleted, adds
 
-    def added(self, rows: KeyedRows) -> DataFrame:
-        """The rows that an empty table would get."""
-        return self._upserts(self._folded(rows.frame))
+    def tried(self, transaction: Transaction, rows: KeyedRows) -> None:
+        """Writes files as a merge of ``rows`` would, which no commit names. Raises what that raises."""
+        frame = self._folded(rows.frame)
+        if transaction.is_first:
+            transaction.written(self._upserts(frame))
+        else:
+            self._merge(frame, rows, transaction, transaction.merged)
 
     def prepare(self, rows: KeyedRows) -> bool:
         """Adds columns that the table lacks to it, in a commit of its own. Returns whether there were any.
@@ -113,17 +118,22 @@ class SparkMerge:
         written, too."""
         frame = self._current(rows)
         if transaction.is_first:
-            return transaction.commit(
-                self.added(rows).limit(0) if frame is None else self._upserts(frame), versions
-            )
+            none = self._folded(rows.frame).limit(0)
+            return transaction.commit(self._upserts(none if frame is None else frame), versions)
         if frame is None:
             return transaction.commit(None, versions)
+        return self._merge(frame, rows, transaction, lambda text: transaction.merge(text, versions))
+
+    def _merge(
+        self, frame: DataFrame, rows: KeyedRows, transaction: Transaction, call: Callable[[str], T]
+    ) -> T:
+        """``call`` of the statement that merges ``frame``, the last row of each key."""
         view = f"_slackwater_source_{next(_numbers)}"
         if self._only_deletes(rows):
             frame = frame.select(*map(quoted, rows.last.column_names))
         frame.createOrReplaceTempView(view)
         try:
-            return transaction.merge(self._statement(view, frame.columns, transaction.schema()), versions)
+            return call(self._statement(view, frame.columns, transaction.schema()))
         finally:
             self._table.spark.catalog.dropTempView(view)
 

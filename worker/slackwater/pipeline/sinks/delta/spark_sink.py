@@ -92,7 +92,7 @@ class SparkDeltaSink:
         if self._mode.key and rows.num_rows:
             staged.prepared = self._keyed(rows)
         if self._suspects and rows.num_rows:
-            self._write_rows(staged, lambda table, given: table.begin().written(self._added(table, given)))
+            self._write_rows(staged, self._try)
         return staged
 
     def append(self, frame: DataFrame, ranges: Mapping[TopicPartition, Range]) -> None:
@@ -169,9 +169,15 @@ class SparkDeltaSink:
         except Exception as exc:
             raise self._table(spark).error("check rows for", exc) from exc
 
-    def _added(self, table: SparkTable, given: DataFrame | KeyedRows | None) -> DataFrame | None:
-        """The rows that ``given`` would add to an empty table."""
-        return self._merge(table).added(given) if isinstance(given, KeyedRows) else given
+    def _try(self, table: SparkTable, given: DataFrame | KeyedRows | None) -> None:
+        """Has Spark write files that no commit names."""
+        if not isinstance(given, KeyedRows):
+            table.begin().written(given)
+            return
+        merge, transaction = self._merge(table), table.begin()
+        if not transaction.is_first and merge.prepare(given):
+            transaction = table.begin()
+        merge.tried(transaction, given)
 
     def _write(
         self,
