@@ -87,9 +87,9 @@ def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
         yield made
 
 
-def command(site: GroupSite, cluster: SparkCluster, engine: str) -> Command:
+def command(site: GroupSite, cluster: SparkCluster, engine: str, **spark: int) -> Command:
     config = site.folder / "worker.yaml"
-    document = site.config(engine=engine, handler=f"orders.transform:{engine}")
+    document = site.config(engine=engine, handler=f"orders.transform:{engine}", spark=spark or None)
     config.write_text(yaml.safe_dump(document))
     settings = [f"--conf={name}={value}" for name, value in cluster.conf.items()]
     words = [sys.executable, "-m", "slackwater"]
@@ -114,3 +114,14 @@ def test_each_record_is_written_once_though_a_process_of_the_cluster_is_killed(
     assert plan["sent"]["modules"] == ["common", "orders"]
     assert plan["sent"]["files"] == 5
     assert ids(site) == [number for number in range(RECORDS) if number % PARTITIONS or number >= 30]
+
+
+def test_a_cluster_without_workers_ends_the_command(site: GroupSite, tmp_path: Path) -> None:
+    write(site, range(60))
+    with SparkCluster(tmp_path / "cluster", workers=0) as cluster:
+        run = command(site, cluster, "spark", startTimeoutMs=15_000)
+        try:
+            assert run.process.wait(START_S) == 1, run.text()
+        finally:
+            run.process.kill()
+    assert f"the Spark application on {cluster.master} got no executor within 15 s: see that" in run.text()
