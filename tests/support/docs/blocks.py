@@ -56,6 +56,12 @@ NOT_RUN = (
     NotRun("how-to/install/gitops.md", "argocd.argoproj.io", "annotations of Argo CD's own"),
     NotRun("how-to/install/gitops.md", "kind: Kustomization", "a resource of Flux's own"),
     NotRun("tutorials/first-group.md", "docker build", "tests/node/test_node_tutorial.py runs it"),
+    NotRun(
+        "how-to/repair/backfill.md", "--master", "test_backfill_cluster.py runs it on a cluster of its own"
+    ),
+    NotRun(
+        "how-to/repair/backfill.md", "--allow-overlap", "test_backfill_changes.py does, on a site of its own"
+    ),
     NotRun("how-to/repair/backfill.md", "spark-submit", "needs Spark on Kubernetes; the page says so"),
     NotRun("how-to/pipeline/decode-values.md", "df.select", "a line for each engine, not a program"),
     NotRun("how-to/pipeline/run-locally.md", "Launch(", "commands/test_local_run_story.py makes the calls"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from slackwater.backfill.handler_files import HandlerFiles
     from slackwater.handler import OffsetRange
     from slackwater.kafka.structs import TopicPartition
     from slackwater.runtime.config.worker_config import WorkerConfig
@@ -51,8 +52,7 @@ class BackfillCluster:
         session: SparkSession | None = None,
     ) -> None:
         self._config, self._ids, self._tasks = config, topic_ids, tasks
-        spark = config.spark
-        self._session = Session(spark.remote, spark.conf, config.handler_path, session)
+        self._session = Session(config.spark, config.handler, config.handler_path, session)
         self._spark: SparkSession | None = None
         self._engine: AnyEngine | None = None
         self._originals: Originals | None = None
@@ -78,6 +78,11 @@ class BackfillCluster:
         if self._originals is not None:
             self._originals.close()
         self._session.close()
+
+    @property
+    def sent(self) -> HandlerFiles:
+        """What of the handler is sent to the executors. Raises ConfigError."""
+        return self._session.sent
 
     @property
     def spark(self) -> SparkSession:

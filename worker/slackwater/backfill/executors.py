@@ -11,7 +11,6 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -49,8 +48,9 @@ class ExecutorHandler:
         """``run_id``: another one for each run of the command: processes keep the handler for a run."""
         self._spark, self._reader = spark, reader
         self._empty = ARROW_SCHEMA.empty_table().select(PLACE_COLUMNS if config.by_record else ())
-        # The executors write to no table, and need none of its secrets.
-        self._task = HandlerTask(replace(config, sink=SinkConfig("parquet", path="none")), run_id)
+        # The executors write to no table, and need none of its secrets. They have the handler on their path.
+        needed = replace(config, sink=SinkConfig("parquet", path="none"), handler_path=())
+        self._task = HandlerTask(needed, run_id)
 
     def run(
         self, part: Mapping[TopicPartition, OffsetRange]
@@ -94,10 +94,8 @@ class _Opened:
     """The engine of a process."""
 
     def __init__(self, config: WorkerConfig) -> None:
-        # A folder that is not on this machine was sent with the session.
-        path = tuple(folder for folder in config.handler_path if Path(folder).is_dir())
-        self._config = replace(config, handler_path=path)
-        self._engine: AnyEngine = make_engine(self._config)
+        self._config = config
+        self._engine: AnyEngine = make_engine(config)
         self._engine.start()
         warm_up(self._engine, config.handler)
         self._fresh_ms = SYSTEM_CLOCK.mono_ms()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from slackwater.backfill.handler_files import HandlerFiles
     from slackwater.handler import OffsetRange
     from slackwater.kafka.structs import TopicPartition
 
@@ -17,7 +18,7 @@ class Plan:
     """What a run is about to do.
 
     ``group``: whose marks the backfill has. ``place``: of the sink's table. ``ranges``: what the backfill
-    reads in all its runs. ``positions``: where an earlier run has ended.
+    reads in all its runs. ``positions``: where an earlier run has ended. ``sent``: to the executors.
     """
 
     group: str
@@ -26,6 +27,7 @@ class Plan:
     place: str
     ranges: Mapping[TopicPartition, OffsetRange]
     positions: Mapping[TopicPartition, int]
+    sent: HandlerFiles
 
     def position(self, tp: TopicPartition) -> int:
         """Where this run is in ``tp``; below the range if an earlier run has ended there."""
@@ -94,6 +96,9 @@ class TextReport:
             if at < span.start:
                 more = f"; {at} up to {span.start} are left out: an earlier run ended before --from, at {at}"
             self._say(f"{tp}: from {span.start} up to {span.end} (not included){more}")
+        if sent := plan.sent.contents:
+            names = ", ".join(plan.sent.modules)
+            self._say(f"sends {names} to the executors ({len(sent)} files, {plan.sent.total_bytes:,} bytes)")
 
     def nothing(self, why: str) -> None:
         self._say(why)
@@ -132,7 +137,12 @@ class JsonReport:
             for tp, span in plan.ranges.items()
         ]
         sink = {"format": plan.sink_format, "place": plan.place}
-        self._event("plan", group=plan.group, handler=plan.handler, sink=sink, ranges=ranges)
+        sent = {
+            "modules": list(plan.sent.modules),
+            "files": len(plan.sent.contents),
+            "bytes": plan.sent.total_bytes,
+        }
+        self._event("plan", group=plan.group, handler=plan.handler, sink=sink, ranges=ranges, sent=sent)
 
     def nothing(self, why: str) -> None:
         self._event("nothing", why=why)

@@ -97,7 +97,8 @@ def backfill(
         if not options.allow_overlap and target.same_target(config.sink, live.sink):
             written = _live_marks(live, ids, ranges, cluster)
             target.check_overlap(config.sink, work.left, written, live.group_id)
-        report.plan(Plan(group, config.handler, config.sink.format, name_of(config.sink), ranges, positions))
+        place = name_of(config.sink)
+        report.plan(Plan(group, config.handler, config.sink.format, place, ranges, positions, cluster.sent))
         if options.dry_run or work.done == work.total:
             report.nothing("nothing is written" if options.dry_run else "nothing is left to do")
             return BackfillCounts()

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import os
 import shutil
+import socket
 import tempfile
-import zipfile
 from collections.abc import Mapping, Sequence
-from functools import cache
+from contextlib import closing
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slackwater.backfill.handler_files import HandlerFiles, handler_files
 from slackwater.pipeline.engines.spark_session import (
     TUNED,
     Backend,
     ConnectBackend,
     GivenSession,
     LocalBackend,
+    prepare_java,
     summary,
 )
-from slackwater.runtime.errors import ConfigError, StartError
+from slackwater.runtime.call_threads import ThreadRunner
+from slackwater.runtime.errors import StartError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from slackwater.runtime.config.pipeline_config import SparkConfig
 
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """The environment variable by which spark-submit says where its Java process listens."""
@@ -35,39 +40,48 @@ BULK = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
 }
 """Settings of a local session."""
-MAX_SHIPPED_BYTES = 64 * 1024 * 1024
+MASTER = "spark.master"
+_PYTHON = "spark.pyspark.python"
+_CONNECT_TIMEOUT_S = 5.0
 
 
 class Session:
-    """A session with the data source, and the handler's folders on its executors.
+    """A session with the data source, and the handler's files on its executors.
 
-    ``remote``: a Connect server; "": spark-submit's session where there is one, else one with the
-    ``spark.master`` of ``conf``, which is local if that has none. ``conf``: the user's settings.
-    ``handler_path``: folders from which the handler is imported. ``given``: a session of the caller's to use
-    instead; it is left open.
+    ``spark``: the settings; a Connect server where they have ``remote``; else spark-submit's session where
+    there is one, or one with their ``spark.master``, which is local if they have none. ``handler``,
+    ``handler_path``: as the configuration has them. ``given``: a session of the caller's to use instead; it
+    is left open.
     """
 
     def __init__(
         self,
-        remote: str,
-        conf: Mapping[str, str],
+        spark: SparkConfig,
+        handler: str,
         handler_path: Sequence[str],
         given: SparkSession | None = None,
     ) -> None:
         self._path = [str(Path(folder).resolve()) for folder in handler_path]
-        is_own = given is None and not remote and SUBMITTED not in os.environ
-        self._is_local = is_own and conf.get("spark.master", "local").startswith("local")
+        is_own = given is None and not spark.remote and SUBMITTED not in os.environ
+        self._is_local = is_own and spark.conf.get(MASTER, "local").startswith("local")
+        self._handler = handler
         self._backend: Backend
         if given is not None:
             self._backend = GivenSession(given)
-        elif remote:
-            self._backend = ConnectBackend(remote, conf)
+        elif spark.remote:
+            self._backend = ConnectBackend(spark.remote, spark.conf)
         elif self._is_local:
-            self._backend = LocalBackend({**BULK, **conf})
+            self._backend = LocalBackend({**BULK, **spark.conf})
         else:
-            self._backend = _Application(conf)
+            self._backend = _Application(spark.conf, spark.start_timeout_ms)
         self.parallelism: int | None = None
         """How many tasks run at once; None: the server knows."""
+
+    @cached_property
+    def sent(self) -> HandlerFiles:
+        """What :meth:`open` sends to the executors: nothing to those of a local session, which read the
+        handler's folders. Raises ConfigError."""
+        return HandlerFiles() if self._is_local else handler_files(self._handler, self._path)
 
     def open(self) -> SparkSession:
         """Raises StartError, ConfigError."""
@@ -80,19 +94,17 @@ class Session:
         spark = self._backend.open()
         self.parallelism = self._backend.parallelism
         register(spark)
-        if not self._is_local:
-            self._ship(spark)
+        if self.sent.contents:
+            self._send(spark)
         return spark
 
-    def _ship(self, spark: SparkSession) -> None:
-        """Sends the handler's folders to the executors, as --py-files does."""
-        for path in self._path:
-            archive = zipped(Path(path), _folder())
-            try:
-                spark.addArtifacts(str(archive), pyfile=True)
-            except Exception as exc:
-                what = f"Spark does not take the handler's folder {path}"
-                raise StartError(f"{what}: {summary(exc)}") from exc
+    def _send(self, spark: SparkSession) -> None:
+        """As --py-files does."""
+        try:
+            spark.addArtifacts(str(self.sent.archive(_folder())), pyfile=True)
+        except Exception as exc:
+            what = f"Spark does not take the handler's modules {', '.join(self.sent.modules)}"
+            raise StartError(f"{what}: {summary(exc)}") from exc
 
     def close(self) -> None:
         """Ends the session, if it is the command's own."""
@@ -105,27 +117,46 @@ class _Application:
 
     files = None
 
-    def __init__(self, conf: Mapping[str, str]) -> None:
-        self._conf = {**TUNED, **conf}
+    def __init__(self, conf: Mapping[str, str], start_timeout_ms: int) -> None:
+        self._conf, self._timeout_ms = {**TUNED, **conf}, start_timeout_ms
         self._spark: SparkSession | None = None
 
     def __str__(self) -> str:
-        return "the Spark application"
+        return f"the Spark application on {self._conf.get(MASTER, 'the master of spark-submit')}"
 
     @property
     def parallelism(self) -> int | None:
         return self._spark.sparkContext.defaultParallelism if self._spark is not None else None
 
     def open(self) -> SparkSession:
+        if SUBMITTED not in os.environ:
+            check_master(self._conf.get(MASTER, ""))
+            prepare_java()
+            if python := self._conf.get(_PYTHON):
+                os.environ["PYSPARK_PYTHON"] = python  # only spark-submit reads the setting
+        # A master that is away, or has no executor to give, keeps Spark waiting; some for ever.
+        task = ThreadRunner("spark-start").submit(self._start)
+        if not task.wait(self._timeout_ms):
+            what = "has no session" if self._spark is None else "got no executor"
+            raise StartError(
+                f"{self} {what} within {self._timeout_ms / 1000:g} s: see that the master runs, and that its "
+                "workers have free cores and memory (spark.cores.max, spark.executor.memory), or wait longer "
+                "(spec.pipeline.spark.startTimeout)"
+            )
+        try:
+            spark: SparkSession = task.result()
+        except Exception as exc:
+            raise StartError(f"{self} has no session: {summary(exc)}") from exc
+        return spark
+
+    def _start(self) -> SparkSession:
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.appName("slackwater backfill")
         for name, value in self._conf.items():
             builder = builder.config(name, value)
-        try:
-            self._spark = builder.getOrCreate()
-        except Exception as exc:
-            raise StartError(f"{self} has no session: {summary(exc)}") from exc
+        self._spark = builder.getOrCreate()
+        self._spark.range(1).count()
         return self._spark
 
     def alive(self) -> bool:
@@ -140,34 +171,25 @@ class _Application:
             self._spark.stop()
 
 
+def check_master(master: str) -> None:
+    """Raises StartError where nothing listens at a standalone ``master`` (``spark://HOST:PORT,...``). Spark
+    would try for a minute."""
+    if not master.startswith("spark://"):
+        return
+    reason = ""
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            with closing(socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S)):
+                return
+        except (OSError, ValueError, OverflowError) as exc:
+            reason = f"{address}: {getattr(exc, 'strerror', None) or exc}"
+    raise StartError(f"no Spark master answers at {master} ({reason}): start it, or correct --master")
+
+
 @cache
 def _folder() -> Path:
     """For archives. Executors that come later ask for them, so it stays as long as this process."""
     folder = tempfile.mkdtemp(prefix="slackwater-backfill-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
-
-
-def zipped(folder: Path, target: Path) -> Path:
-    """An archive in ``target`` of what is in ``folder``. Its name is made of its content: Spark takes a name
-    only once. Raises ConfigError where there is too much."""
-    files, size = [], 0
-    for file in sorted(folder.rglob("*")):
-        inner = file.relative_to(folder)
-        hidden = any(part.startswith(".") or part == "__pycache__" for part in inner.parts)
-        if hidden or not file.is_file():
-            continue
-        size += file.stat().st_size
-        if size > MAX_SHIPPED_BYTES:
-            raise ConfigError(
-                f"{folder} has more than {MAX_SHIPPED_BYTES >> 20} MiB, too much to send to the executors; "
-                "put the handler into a folder of its own",
-                field="handlerPath",
-            )
-        files.append((str(inner), file.read_bytes()))
-    digest = hashlib.sha256(b"".join(name.encode() + b"\0" + content for name, content in files))
-    archive = target / f"handler-{digest.hexdigest()[:16]}.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
-        for name, content in files:
-            out.writestr(zipfile.ZipInfo(name), content)
-    return archive

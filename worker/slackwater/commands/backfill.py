@@ -6,17 +6,21 @@ It joins no group and commits no offset of the group's; the table has marks of t
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slackwater.backfill.bounds import SYNTAX, bound_of
 from slackwater.backfill.slices import DEFAULT_MOST
 from slackwater.commands.arguments import whole_number
 from slackwater.commands.display import ProgressLines
-from slackwater.runtime.errors import EXIT_OK
+from slackwater.runtime.errors import EXIT_OK, ConfigError
 from slackwater.tools.group_config import add_options, config_of
+
+if TYPE_CHECKING:
+    from slackwater.runtime.config.pipeline_config import SparkConfig
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
@@ -66,7 +70,22 @@ def register(subparsers: Any) -> None:
         "default for those that no route takes",
     )
     parser.add_argument("--handler", default="", metavar="MODULE:FUNCTION", help="instead of the group's")
-    parser.add_argument("--remote", default=None, metavar="sc://HOST:PORT", help="a Spark Connect server")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--remote", default=None, metavar="sc://HOST:PORT", help="a Spark Connect server")
+    where.add_argument(
+        "--master",
+        metavar="MASTER",
+        help="a Spark cluster, such as spark://HOST:7077, or local[4]; the command is the driver",
+    )
+    parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        type=_setting,
+        help="a Spark configuration property, also for engines arrow and python; several times for several. "
+        "Takes precedence over spec.pipeline.spark.conf",
+    )
     parser.add_argument(
         "--name",
         type=_name,
@@ -114,6 +133,27 @@ def _name(text: str) -> str:
     return text
 
 
+def _setting(text: str) -> tuple[str, str]:
+    name, is_given, value = text.partition("=")
+    if not is_given or not name.startswith("spark."):
+        raise argparse.ArgumentTypeError(f"must be spark.NAME=VALUE, not {text!r}")
+    return name, value
+
+
+def _spark(given: SparkConfig, arguments: argparse.Namespace) -> SparkConfig:
+    """The settings with those of the command line. Raises ConfigError."""
+    from slackwater.backfill.session import MASTER, SUBMITTED
+
+    conf = {**given.conf, **dict(arguments.conf)}
+    if arguments.master is None:
+        return replace(
+            given, conf=conf, remote=given.remote if arguments.remote is None else arguments.remote
+        )
+    if SUBMITTED in os.environ:
+        raise ConfigError("--master: spark-submit has chosen the master; give it --master, before submit.py")
+    return replace(given, conf={**conf, MASTER: arguments.master}, remote="")
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Returns the exit code. Raises WorkerError with the code of a worker for the same error, KafkaError."""
     from slackwater.backfill.report import BackfillReport, JsonReport, TextReport
@@ -122,8 +162,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     live = config_of(arguments)
     config = config_for(one_table(live, arguments.route)[0], sink=arguments.sink, handler=arguments.handler)
-    if arguments.remote is not None:
-        config = replace(config, spark=replace(config.spark, remote=arguments.remote))
+    config = replace(config, spark=_spark(config.spark, arguments))
     options = Options(
         begins=arguments.begins,
         ends=arguments.ends,

@@ -346,9 +346,19 @@ def test_a_format_of_spark_has_options_and_columns_of_folders() -> None:
     assert made.partition_by == ("day",)
 
 
+def test_rows_replace_others_in_a_delta_table_of_spark() -> None:
+    made = on_spark(sparkFormat="Delta", mode="changes", key=["id"], version="lsn", deletedFor="1h")
+    assert (made.mode, made.key, made.version, made.deleted_for_ms) == ("changes", ("id",), "lsn", 3_600_000)
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
+        ({"mode": "upsert", "key": ["id"]}, r"\.mode: must be append with format spark, or upsert"),
+        (
+            {"sparkFormat": "delta", "mode": "merge", "key": ["id"], "aggregates": {"n": "sum"}},
+            r"\.mode: must be append with format spark, or upsert",
+        ),
         ({"sparkFormat": "a b"}, r"\.sparkFormat: 'a b' has an invalid format"),
         ({"options": {"password": "hush"}}, r"\.options\[password\]: must not be set here"),
     ],

@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from slackwater.pipeline.engines.kept_rows import keep
 from slackwater.pipeline.sinks.delta.spark_sink import SparkDeltaSink
 from slackwater.pipeline.sinks.delta.spark_table import SparkTable, Transaction
+from slackwater.pipeline.sinks.modes import WriteMode
+from slackwater.runtime.errors import WorkerError
 from slackwater.runtime.interfaces import PLACE_COLUMNS, Range, SinkFencedError
 from tests.pipeline.integration.engines.spark_process import session
 from tests.support.sinks import (
+    MODES,
     OLD,
     A,
     B,
@@ -20,6 +24,7 @@ from tests.support.sinks import (
     Steps,
     die,
     marks as marks_by_partition,
+    mode_rows,
     rows,
     stage,
     write_all,
@@ -31,10 +36,50 @@ STEPS: list[tuple[Any, str]] = [
     (SparkTable, "begin"), (Transaction, "versions"), (Transaction, "written"), (Transaction, "_commit"),
 ]  # fmt: skip
 """What a publish consists of, in order."""
+MERGE_STEPS = [*STEPS, (Transaction, "merged")]
+"""The same in mode changes, where the first batch is written and others are merged."""
 
 
 def sink(path: str, group: str = "g", **options: str) -> SparkDeltaSink:
     return SparkDeltaSink(group, session, path, options={"path": path, **options})
+
+
+def keyed(path: str, settings: Mapping[str, Any]) -> SparkDeltaSink:
+    """A sink of a mode with a key, which adds columns."""
+    mode = {"aggregates": None, "version": "", "deleted_for_ms": 0, **settings}
+    mode["name"] = mode.pop("mode")
+    options = {"path": path, "mergeSchema": "true"}
+    return SparkDeltaSink("g", session, path, options=options, mode=WriteMode.of(**mode))
+
+
+def put_keyed(
+    path: str, settings: Mapping[str, Any], rows: Any, ranges: Mapping[Any, Range], in_spark: bool
+) -> None:
+    """Writes a batch by :func:`keyed`. ``in_spark``: its rows are there already."""
+    given = keep(session(), session().createDataFrame(rows), rows) if in_spark and rows.num_rows else rows
+    try:
+        keyed(path, settings).stage(cast(Any, given), ranges).publish()
+    except WorkerError as exc:
+        exc.__cause__ = None  # that of Spark's cannot be pickled
+        raise
+
+
+def searched(path: str, settings: Mapping[str, Any], rows: Any) -> list[str]:
+    """Writes three rows, of which the table does not take the second, as the search for records does:
+    the errors of the batch, of each row as a part of it, and of the other two in the end."""
+    made, ranges = keyed(path, settings), {A: Range(OLD, 1, 4, 1)}
+    calls: list[Callable[[], object]] = [
+        lambda: made.stage(rows, ranges).publish(),
+        lambda: made.stage(rows.slice(0, 1), ranges).discard(),
+        lambda: made.stage(rows.slice(1, 1), ranges).discard(),
+        lambda: made.stage(rows.slice(2, 1), ranges).discard(),
+        lambda: made.stage(rows.take([0, 2]), ranges).publish(),
+    ]
+    return [_error(call) for call in calls]
+
+
+def marks_in(path: str, partitions: Sequence[Any]) -> Any:
+    return sink(path).marks(partitions)
 
 
 def refused(path: str, bad: dict[str, Any]) -> list[str]:
@@ -116,33 +161,40 @@ def repeat(path: str, ranges: dict[int, tuple[int, int, int | None]]) -> str:
     return ""
 
 
-def _heir(path: str) -> Callable[[Steps], None]:
-    return lambda _: write_all(sink(path), random.Random(3), records=RECORDS)
+def _of(mode: str, path: str) -> SparkDeltaSink:
+    return keyed(path, MODES[mode]) if MODES[mode] else sink(path)
 
 
-def interrupted(path: str, turn: int, *, after: bool, goes_on: bool) -> str:
+def _write_all(mode: str, path: str, seed: int) -> None:
+    make = partial(mode_rows, mode=mode)
+    write_all(_of(mode, path), random.Random(seed), records=RECORDS, make=make)
+
+
+def interrupted(path: str, turn: int, *, after: bool, goes_on: bool, mode: str = "append") -> str:
     """A worker writes all batches. At call number ``turn`` it dies, or is suspended while its heir writes
     all; afterwards a worker writes what is missing. Returns how the first one ended; "": it makes fewer
     calls."""
-    steps = Steps(turn, _heir(path) if goes_on else die, after=after)
-    first, ended = sink(path), "done"
-    with steps.watching(STEPS):
+    steps = Steps(turn, (lambda _: _write_all(mode, path, 3)) if goes_on else die, after=after)
+    first, ended = _of(mode, path), "done"
+    with steps.watching(MERGE_STEPS if MODES[mode] else STEPS):
         try:
             at = marks_by_partition(first)
             while any(start < RECORDS for start in at.values()):
-                stage(first, at, 5, records=RECORDS).publish()
+                make = partial(mode_rows, mode=mode)
+                stage(first, at, 5, records=RECORDS, make=make).publish()
                 at = {tp: min(start + 5, RECORDS) for tp, start in at.items()}
         except (Died, SinkFencedError) as exc:
             ended = type(exc).__name__
     if steps.count < turn:
         return ""
-    write_all(sink(path), random.Random(5), records=RECORDS)
+    _write_all(mode, path, 5)
     return ended
 
 
-def at_once(path: str, records: int) -> None:
+def at_once(path: str, records: int, mode: str = "append") -> None:
     """Three workers write the same partitions."""
-    write_at_once(lambda: sink(path), lambda made, rng: write_all(made, rng, records=records))
+    make = partial(mode_rows, mode=mode)
+    write_at_once(lambda: _of(mode, path), lambda made, rng: write_all(made, rng, records=records, make=make))
 
 
 def make_with_deletion_vectors(path: str, mapping: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -21,7 +22,7 @@ from slackwater.pipeline.sinks.delta.spark_sink import SparkDeltaSink
 from slackwater.pipeline.sinks.delta.spark_table import Transaction
 from slackwater.pipeline.sinks.unmarked import UnmarkedSink
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
-from slackwater.runtime.errors import SinkError
+from slackwater.runtime.errors import ConfigError, SinkError
 from slackwater.runtime.handler_output import checked_kept
 from slackwater.runtime.interfaces import AnyEngine, Range, Sink
 from slackwater.tools.marks import has_marks
@@ -224,6 +225,14 @@ def test_without_a_session_nothing_is_written(other: AnyEngine | None) -> None:
     with pytest.raises(SinkError, match="^the sink cannot remove rows from Spark's format orc: it does not"):
         made.rewind({A: (OLD, 0)})
     assert made.probe() == "Spark's format orc, which is not checked before there are rows"
+
+
+@pytest.mark.parametrize("fields", [{"options": {}}, {"remote": "sc://spark:15002"}])
+def test_rows_replace_no_others_where_the_table_can_have_no_marks(fields: dict[str, Any]) -> None:
+    remote = fields.pop("remote", "")
+    config = configured(sparkFormat="delta", mode="upsert", key=["id"], **fields)
+    with pytest.raises(ConfigError, match=r"sink\.mode: is upsert, which needs marks in the table"):
+        make_sink(replace(config, spark=replace(config.spark, remote=remote)))
 
 
 def delta(path: object, **more: Any) -> WorkerConfig:

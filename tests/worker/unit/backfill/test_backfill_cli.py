@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from slackwater import cli
 from slackwater.backfill import run as backfill_run
+from slackwater.backfill.handler_files import HandlerFiles
 from slackwater.backfill.report import BackfillCounts, BackfillReport, Plan, Progress
 from slackwater.backfill.run import Options
 from slackwater.handler import OffsetRange
@@ -35,7 +37,8 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[tuple[WorkerConfig, WorkerCon
     ) -> BackfillCounts:
         calls.append((config, live, options))
         tp, counts = TopicPartition("orders", 0), BackfillCounts(offsets=6, batches=2, rows=5, letters=1)
-        report.plan(Plan("g", "m:f", "delta", "/lake", {tp: OffsetRange(3, 9)}, {tp: 4}))
+        sent = HandlerFiles(("common", "orders"), {"common.py": b"1234", "orders.py": b"1" * 1000})
+        report.plan(Plan("g", "m:f", "delta", "/lake", {tp: OffsetRange(3, 9)}, {tp: 4}, sent))
         report.failed(6, "bad")
         report.progress(Progress(6, 8, counts, 2_000))
         report.nothing("nothing is left to do")
@@ -62,6 +65,7 @@ def test_all_options(tmp_path: Path, given: list[Any], capsys: pytest.CaptureFix
     assert capsys.readouterr().out.splitlines() == [
         "backfill g with m:f to delta /lake",
         "orders-0: from 3 up to 9 (not included), goes on at 4",
+        "sends common, orders to the executors (2 files, 1,004 bytes)",
         "a batch of 6 records failed; it is tried in smaller parts: bad",
         " 75%  6 of 8 records, rows: 5, dead letters: 1, 3 records/s",
         "nothing is left to do",
@@ -84,6 +88,7 @@ def test_json_is_an_object_a_line(
         {
             "event": "plan", "group": "g", "handler": "m:f",
             "sink": {"format": "delta", "place": "/lake"}, "ranges": [orders],
+            "sent": {"modules": ["common", "orders"], "files": 2, "bytes": 1004},
         },
         {"event": "failed", "records": 6, "why": "bad"},
         {
@@ -101,11 +106,43 @@ def test_defaults(tmp_path: Path, given: list[Any]) -> None:
     assert (options.dead_letters, options.allow_overlap, options.dry_run) == ("topic", False, False)
 
 
+def test_a_master_and_settings_go_before_those_of_the_file(
+    tmp_path: Path, given: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "worker.yaml"
+    settings = {"spark.master": "local[1]", "spark.a": "file", "spark.b": "file"}
+    document = {**yaml.safe_load(CONFIG), "spark": {"remote": "sc://spark:15002", "conf": settings}}
+    file.write_text(yaml.safe_dump(document))
+    arguments = ["--from", "earliest", "--conf", "spark.a=x=y", "--conf", "spark.c="]
+    assert cli.main(["backfill", "--config", str(file), *arguments, "--master", "spark://m:7077"]) == 0
+    assert cli.main(["backfill", "--config", str(file), *arguments]) == 0
+    (on_master, _, _), (on_server, _, _) = given
+    changed = {"spark.a": "x=y", "spark.b": "file", "spark.c": ""}
+    assert (on_master.spark.remote, on_master.spark.conf) == (
+        "", {**changed, "spark.master": "spark://m:7077"},
+    )  # fmt: skip
+    assert (on_server.spark.remote, on_server.spark.conf) == (
+        "sc://spark:15002", {**changed, "spark.master": "local[1]"},
+    )  # fmt: skip
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert cli.main(["backfill", "--config", str(file), *arguments, "--master", "local"]) == 2
+
+
+def test_settings_are_for_engines_other_than_spark_too(tmp_path: Path, given: list[Any]) -> None:
+    file = tmp_path / "worker.yaml"
+    file.write_text(f"{CONFIG}engine: python\n")
+    settings = ["--master", "spark://m:7077", "--conf", "spark.cores.max=4"]
+    assert cli.main(["backfill", "--config", str(file), "--from", "earliest", *settings]) == 0
+    assert given[0][0].spark.conf == {"spark.master": "spark://m:7077", "spark.cores.max": "4"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ([], "the following arguments are required: --from"),
         (["--from", "orders:0:"], "argument --from: 'orders:0:' has a partition and no offset"),
+        (["--from", "earliest", "--conf", "cores=4"], "argument --conf: must be spark.NAME=VALUE"),
+        (["--from", "earliest", "--remote", "sc://s:1", "--master", "local"], "not allowed with argument"),
         (["--from", "earliest", "--name", "a b"], "argument --name: must be letters, digits"),
         (
             ["--from", "earliest", "--batch-rows", "0"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,10 @@ import pytest
 
 from slackwater.backfill.executors import HandlerTask, partitions_of, rows_together
 from slackwater.backfill.frames import LogReader
-from slackwater.backfill.session import zipped
 from slackwater.handler import OffsetRange
 from slackwater.kafka.records import ARROW_SCHEMA
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.config.worker_config import WorkerConfig, parse
-from slackwater.runtime.errors import ConfigError
 
 HANDLER = """
 import json
@@ -52,7 +49,7 @@ def config(folder: Path, **more: Any) -> WorkerConfig:
             "bootstrapServers": "kafka:9092",
             "topics": ["orders"],
             "handler": "executor_handler:table",
-            "handlerPath": [str(folder), str(folder / "not-on-this-machine")],
+            "handlerPath": [str(folder)],
             "engine": "arrow",
             "sink": {"format": "parquet", "path": "none"},
             **more,
@@ -187,27 +184,3 @@ def test_the_options_of_the_data_source(tmp_path: Path, decoded: bool) -> None:
     assert [column for column, _ in options.decoded] == (["value", "key"] if decoded else [])
     assert list(fake.columns[:6]) == list(ARROW_SCHEMA.names[:6])
     assert ("_error" in fake.columns) is decoded
-
-
-def test_the_archive_of_a_handlers_folder_has_a_name_of_its_content(tmp_path: Path) -> None:
-    folder = tmp_path / "handlers"
-    (folder / "package" / "__pycache__").mkdir(parents=True)
-    (folder / "package" / "__init__.py").write_text("a = 1")
-    (folder / "package" / "__pycache__" / "x.pyc").write_text("")
-    (folder / ".git").write_text("")
-    first = zipped(folder, tmp_path)
-    content = first.read_bytes()
-    assert zipped(folder, tmp_path) == first
-    assert first.read_bytes() == content
-    import zipfile
-
-    assert zipfile.ZipFile(first).namelist() == ["package/__init__.py"]
-    (folder / "package" / "__init__.py").write_text("a = 2")
-    assert zipped(folder, tmp_path) != first
-
-
-def test_a_folder_that_is_too_large_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slackwater.backfill.session.MAX_SHIPPED_BYTES", 3)
-    (tmp_path / "data.txt").write_text(json.dumps("text"))
-    with pytest.raises(ConfigError, match="handlerPath: .* too much to send to the executors"):
-        zipped(tmp_path, tmp_path)

@@ -314,7 +314,14 @@ def job_label(spark: SparkSession, trace_id: str) -> Iterator[None]:
 
 
 def prepare_environment() -> java.Java:
-    """Sets the environment in which Spark's scripts find Java, Python, the loopback address and a user.
+    """As :func:`prepare_java`, for a session on this machine: with its Python and the loopback address."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return prepare_java()
+
+
+def prepare_java() -> java.Java:
+    """Sets the environment in which Spark's scripts find Java and a user.
 
     Raises StartError where there is no usable Java, or the user has no name.
     """
@@ -323,8 +330,6 @@ def prepare_environment() -> java.Java:
     except java.JavaNotUsable as exc:
         raise StartError(f"Spark found no Java: {exc}") from None
     os.environ["JAVA_HOME"] = str(installed.home)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:

@@ -18,8 +18,9 @@ from uuid import uuid4
 from slackwater.pipeline.engines.kept_rows import SparkRows
 from slackwater.pipeline.engines.spark_session import summary
 from slackwater.pipeline.sinks.delta.spark_table import OF_RECORDS
+from slackwater.pipeline.sinks.modes import WriteMode
 from slackwater.pipeline.sinks.unmarked import UnmarkedSink
-from slackwater.runtime.errors import RecordsError, SinkError
+from slackwater.runtime.errors import ConfigError, RecordsError, SinkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,14 +104,22 @@ def _path(sink: SinkConfig) -> str:
 def spark_sink(config: WorkerConfig, session: Callable[[], Any]) -> UnmarkedSink | SparkDeltaSink:
     """The sink that appends with ``config.sink.spark_format``.
 
-    ``session``: that of the worker's engine, as it is now; raises RuntimeError if there is none.
+    ``session``: that of the worker's engine, as it is now; raises RuntimeError if there is none. Raises
+    ConfigError where rows are to replace others in a table that has no marks.
     """
     sink = config.sink
+    mode = WriteMode.of(sink.mode, sink.key, None, sink.version, sink.deleted_for_ms)
     if path := table_path(config):
         from slackwater.pipeline.sinks.delta.spark_sink import SparkDeltaSink
 
         return SparkDeltaSink(
-            config.group_id, session, path, options=sink.options, partition_by=sink.partition_by
+            config.group_id, session, path, options=sink.options, partition_by=sink.partition_by, mode=mode
+        )
+    if mode.key:
+        raise ConfigError(
+            f"is {mode.name}, which needs marks in the table: give sparkFormat delta an option path, and no "
+            "spark.remote, whose clients cannot add marks to a commit",
+            field="sink.mode",
         )
     spark_format = sink.spark_format
 

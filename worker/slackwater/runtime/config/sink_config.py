@@ -21,8 +21,8 @@ TABLES = ("iceberg", "postgres")
 """Formats whose output has a name."""
 FORMATS = (*FILES, *TABLES, "custom", "kafka", "spark")
 MODES = ("append", "upsert", "changes", "merge")
-KEYED = ("delta", "iceberg", "postgres")
-"""Formats whose rows can replace others."""
+KEYED = ("delta", "iceberg", "postgres", "spark")
+"""Formats whose rows can replace others; of ``spark``, Delta tables."""
 FUNCTIONS = ("sum", "min", "max", "count")
 """How a column can be added up."""
 
@@ -67,6 +67,9 @@ _OPTIONS_OF_FOLDER = "does not apply to format parquet with a folder; remove it,
 _PARTITION_NOT_IN_KEY = "has a column that key lacks, which mode merge needs; add it to key"
 _VERSION_IN_KEY = (
     "is in key, too, so that no two rows with the same key differ in it; remove it from one of them"
+)
+_MODE_OF_SPARK = (
+    "must be append with format spark, or upsert or changes with sparkFormat delta; change it, or format"
 )
 _NO_COLUMN = "requires a column in table or path, such as lake.{kind}; name one, or remove tables"
 _AGGREGATE_IN_KEY = "has a column that key has, too; remove it from one of them"
@@ -125,6 +128,12 @@ class SinkConfig:
             "self.mode != 'merge' || self.partitionBy.all(name, name in self.key)",
             _PARTITION_NOT_IN_KEY,
             ".partitionBy",
+        ),
+        Rule(
+            "self.format != 'spark' || self.mode == 'append' || (self.mode in ['upsert', 'changes'] && "
+            "has(self.sparkFormat) && self.sparkFormat.matches('^(?i:delta)$'))",
+            _MODE_OF_SPARK,
+            ".mode",
         ),
         Rule(
             r"!has(self.tables) || (has(self.table) && self.table.matches(r'\{[^{}]+\}')) || "
@@ -243,7 +252,8 @@ class SinkConfig:
         fields.text(choices=MODES),
         "What rows do to the table, for formats delta, iceberg and postgres: they are added (append), "
         "replace the row with the same key (upsert), replace or delete it, as their column _op says "
-        "(changes), or are added up by key (merge).",
+        "(changes), or are added up by key (merge). Upsert and changes also for format spark with "
+        "sparkFormat delta.",
         default="append",
         only_with=(OnlyWith("format", KEYED),),
     )
@@ -357,6 +367,9 @@ def sink_faults(sink: SinkConfig) -> Iterator[tuple[str, str]]:
         yield "version", _VERSION_IN_KEY
     if sink.mode == "merge" and not set(sink.partition_by) <= set(sink.key):
         yield "partitionBy", _PARTITION_NOT_IN_KEY
+    is_delta = sink.mode in ("upsert", "changes") and sink.spark_format.lower() == "delta"
+    if sink.format == "spark" and sink.mode != "append" and not is_delta:
+        yield "mode", _MODE_OF_SPARK
     if sink.tables is None:
         return
     if not re.search(r"\{[^{}]+\}", sink.table + sink.path):

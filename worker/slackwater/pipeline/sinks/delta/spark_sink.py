@@ -14,14 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from slackwater import extras
 from slackwater.pipeline.engines.kept_rows import SparkRows
+from slackwater.pipeline.sinks.deleted_keys import DeletedKeys
 from slackwater.pipeline.sinks.delta.marks import marks_of, versions_of
 from slackwater.pipeline.sinks.delta.sink import delta_sink
-from slackwater.pipeline.sinks.delta.spark_table import SparkTable, is_s3
+from slackwater.pipeline.sinks.delta.spark_merge import KeyedRows, SparkMerge, keyed_rows
+from slackwater.pipeline.sinks.delta.spark_table import SparkTable, Transaction, is_s3
 from slackwater.pipeline.sinks.marks import GroupMarks, ends_of
+from slackwater.pipeline.sinks.modes import WriteMode
 from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.pipeline.sinks.table_sink import TableSink
-from slackwater.runtime.errors import RecordsError, SinkError, WorkerError
+from slackwater.runtime.errors import ConfigError, RecordsError, SinkError, WorkerError
 from slackwater.runtime.interfaces import SinkFencedError
 
 if TYPE_CHECKING:
@@ -32,10 +36,11 @@ if TYPE_CHECKING:
     from slackwater.runtime.interfaces import Range
 
 _TRIES = 20
+APPEND = WriteMode()
 
 
 class SparkDeltaSink:
-    """Appends to the Delta table at ``path``, which the first batch creates.
+    """Writes to the Delta table at ``path``, which the first batch creates.
 
     Args:
         group_id: the consumer group; each group has marks of its own in the table.
@@ -43,6 +48,9 @@ class SparkDeltaSink:
         path: as Spark takes it.
         options: of Spark's writer, such as ``mergeSchema``.
         partition_by: columns of a table that is created.
+        mode: what rows do to the table: ``append``, ``upsert`` or ``changes``.
+
+    Raises ConfigError where deleted keys are to be remembered and deltalake is not installed.
     """
 
     def __init__(
@@ -53,10 +61,18 @@ class SparkDeltaSink:
         *,
         options: Mapping[str, str],
         partition_by: Sequence[str] = (),
+        mode: WriteMode = APPEND,
     ) -> None:
+        self._mode = mode
+        self._deleted = _deleted_keys(path, mode.deleted_for_ms) if mode.deleted_for_ms else None
         self._group_id, self._session, self._path = group_id, session, path
         self._options, self._by = dict(options), list(partition_by)
         self._marks = GroupMarks(group_id, path, "path")
+        self._advice = (
+            "use fewer workers or a longer delivery.batchInterval, and stop what writes to it besides"
+            if mode.key
+            else "stop what changes its schema or deletes rows"
+        )
         self._suspects = False
         """Whether the table has refused rows since a batch was published."""
 
@@ -70,21 +86,33 @@ class SparkDeltaSink:
 
     def stage(self, rows: pa.Table, ranges: Mapping[TopicPartition, Range]) -> StagedRows:
         """Keeps the rows. While records at fault are looked for, has Spark write them to files, too, which no
-        commit names: nothing else shows whether the table takes them. Raises RecordsError, SinkError."""
+        commit names: nothing else shows whether the table takes them. In modes with a key, checks keys,
+        versions and operations. Raises RecordsError, HandlerError, SinkError."""
+        staged = StagedRows(self._commit, rows, ranges)
+        if self._mode.key and rows.num_rows:
+            staged.prepared = self._keyed(rows)
         if self._suspects and rows.num_rows:
-            self._write_rows(rows, lambda table, frame: table.begin().written(frame))
-        return StagedRows(self._commit, rows, ranges)
+            self._write_rows(staged, self._try)
+        return staged
 
     def append(self, frame: DataFrame, ranges: Mapping[TopicPartition, Range]) -> None:
         """One commit: the rows of ``frame``, which Spark writes, and the marks of ``ranges``.
 
-        Raises SinkFencedError, SinkError, and what Spark raises where it cannot make the rows.
+        Raises SinkFencedError, SinkError, in modes with a key RecordsError and HandlerError, and what Spark
+        raises where it cannot make the rows.
         """
         from pyspark.errors import AnalysisException
 
         table = self._table(self._open())
         try:
-            self._write(table, frame, ranges)
+            if not self._mode.key:
+                self._write(table, frame, ranges)
+                return
+            kept = frame.persist()  # checked, and then read by the merge
+            try:
+                self._write(table, keyed_rows(table.spark, kept, self._mode), ranges)
+            finally:
+                kept.unpersist()
         except AnalysisException as exc:  # of the writer: the query of the rows was analysed before
             raise table.error("write to", exc) from exc
 
@@ -104,7 +132,7 @@ class SparkDeltaSink:
     def _commit(self, staged: StagedRows) -> None:
         rows: Any = staged.rows
         try:
-            self._write_rows(rows, lambda table, frame: self._write(table, frame, staged.ranges))
+            self._write_rows(staged, lambda table, given: self._write(table, given, staged.ranges))
         except RecordsError:
             self._suspects = True
             raise
@@ -112,38 +140,84 @@ class SparkDeltaSink:
         if isinstance(rows, SparkRows):
             rows.release()
 
-    def _write_rows(self, rows: Any, write: Callable[[SparkTable, DataFrame | None], object]) -> None:
-        """Calls ``write`` with the rows as a data frame. Raises SinkFencedError, RecordsError, SinkError."""
-        spark, frame = self._open(), None
+    def _write_rows(
+        self, staged: StagedRows, write: Callable[[SparkTable, DataFrame | KeyedRows | None], object]
+    ) -> None:
+        """Calls ``write`` with the rows. Raises SinkFencedError, RecordsError, HandlerError, SinkError."""
+        rows: Any = staged.rows
+        spark, given = self._open(), None
         table = self._table(spark)
         try:
-            if rows.num_rows:
+            if rows.num_rows and self._mode.key:
+                given = staged.prepared or keyed_rows(spark, rows, self._mode)
+            elif rows.num_rows:
                 # One task: Spark makes a file of each.
-                given = rows.frame if isinstance(rows, SparkRows) else spark.createDataFrame(rows)
-                frame = given.coalesce(1)
-            write(table, frame)
+                frame = rows.frame if isinstance(rows, SparkRows) else spark.createDataFrame(rows)
+                given = frame.coalesce(1)
+            write(table, given)
         except (WorkerError, SinkFencedError):
             raise
         except Exception as exc:
             raise table.error("write to", exc) from exc
 
+    def _keyed(self, rows: Any) -> KeyedRows:
+        spark = self._open()
+        try:
+            return keyed_rows(spark, rows, self._mode)
+        except WorkerError:
+            raise
+        except Exception as exc:
+            raise self._table(spark).error("check rows for", exc) from exc
+
+    def _try(self, table: SparkTable, given: DataFrame | KeyedRows | None) -> None:
+        """Has Spark write files that no commit names."""
+        if not isinstance(given, KeyedRows):
+            table.begin().written(given)
+            return
+        merge, transaction = self._merge(table), table.begin()
+        if not transaction.is_first and merge.prepare(given):
+            transaction = table.begin()
+        merge.tried(transaction, given)
+
     def _write(
-        self, table: SparkTable, frame: DataFrame | None, ranges: Mapping[TopicPartition, Range]
+        self,
+        table: SparkTable,
+        given: DataFrame | KeyedRows | None,
+        ranges: Mapping[TopicPartition, Range],
     ) -> None:
         ends = versions_of(self._group_id, ends_of(ranges))
         for _ in range(_TRIES):
             transaction = table.begin()
             saved = marks_of(transaction.versions(list(ends)))
             self._marks.check(saved.get(self._group_id, {}), ranges)
-            if frame is None and transaction.is_first:
+            if given is None and transaction.is_first:
                 self._marks.keep(ranges)
                 return
-            if transaction.commit(frame, ends):
+            if isinstance(given, KeyedRows):
+                is_written = self._merged(table, transaction, given, ends)
+            else:
+                is_written = transaction.commit(given, ends)
+            if is_written:
                 return
         raise SinkError(
             f"the sink cannot write to the Delta table {self._path} by Spark: other commits came first "
-            f"{_TRIES} times; stop what changes its schema or deletes rows"
+            f"{_TRIES} times; {self._advice}"
         )
+
+    def _merged(
+        self, table: SparkTable, transaction: Transaction, rows: KeyedRows, ends: Mapping[str, int]
+    ) -> bool:
+        """Whether a merge was committed."""
+        merge = self._merge(table)
+        if not transaction.is_first and merge.prepare(rows):
+            return False  # the table has another schema than the transaction
+        return merge.commit(transaction, rows, ends)
+
+    def _merge(self, table: SparkTable) -> SparkMerge:
+        adds = any(
+            name.lower() == "mergeschema" and value.lower() == "true" for name, value in self._options.items()
+        )
+        return SparkMerge(table, self._mode, self._deleted, adds=adds)
 
     def _open(self) -> SparkSession:
         try:
@@ -155,4 +229,15 @@ class SparkDeltaSink:
         return SparkTable(spark, self._path, self._options, self._by)
 
     def _without_spark(self) -> TableSink:
-        return delta_sink(self._group_id, self._path)
+        mode = self._mode
+        return delta_sink(self._group_id, self._path, mode=mode.name, key=mode.key, version=mode.version)
+
+
+def _deleted_keys(path: str, kept_ms: int) -> DeletedKeys:
+    from slackwater.pipeline.sinks.delta.notes import DeltaNotes
+    from slackwater.pipeline.sinks.delta.store import DeltaStore
+
+    if problem := extras.DELTA.problem("delta"):
+        raise ConfigError(problem, field="sink.deletedFor")
+    store = DeltaStore(path, {})
+    return DeletedKeys(store, DeltaNotes(store), kept_ms)

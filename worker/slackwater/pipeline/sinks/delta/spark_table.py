@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -68,10 +68,22 @@ class Transaction:
         Raises SinkError for a commit that fails or may have failed, and what Spark raises where it cannot
         write the rows, or not make them.
         """
+        return self._made(lambda: self.written(rows), versions, self._table.operation)
+
+    def merge(self, statement: str, versions: Mapping[str, int]) -> bool:
+        """The same of what ``statement``, a MERGE INTO the table, does."""
+        return self._made(lambda: self.merged(statement), versions, self._table.merge_operation)
+
+    def _made(
+        self,
+        write: Callable[[], tuple[Any, Any]],
+        versions: Mapping[str, int],
+        operation: Callable[[], Any],
+    ) -> bool:
         written = None
         try:
-            written = self.written(rows)
-            self._commit(*written, versions)
+            written = write()
+            self._commit(*written, versions, operation())
         except Exception as exc:
             if _is_conflict(exc) or self._is_outrun():
                 return False
@@ -79,6 +91,37 @@ class Transaction:
                 raise
             raise self._table.error("write to", exc) from exc
         return True
+
+    def schema(self) -> str:
+        """The table's columns, as JSON."""
+        return str(self._transaction.metadata().schemaString())
+
+    def merged(self, statement: str) -> tuple[Any, Any]:
+        """Writes the data files of a MERGE INTO the table, as :meth:`written`.
+
+        As ``MergeIntoCommand.runMerge`` does, whose transaction is its own. What the transaction reads has
+        Delta refuse it after any other commit that is not a mere append.
+        """
+        session, table = self._table.spark._jsparkSession, self._table
+        command = table.analysed(statement)
+        clauses = (command.condition(), command.matchedClauses(), command.notMatchedClauses())
+        command.prepareMergeSource(session, command.source(), *clauses, command.isInsertOnly())
+        try:
+            touched = command.findTouchedFiles(session, self._transaction)
+            files = touched._1()
+            if files.isEmpty():
+                written = command.writeOnlyInserts(
+                    session, self._transaction, False, "numSourceRowsInSecondScan"
+                )
+            else:
+                written = command.writeAllChanges(session, self._transaction, files, touched._2(), True)
+        finally:
+            self._transaction.registerSQLMetrics(session, command.metrics())
+            source = command.materializedSourceRDD()
+            if source.isDefined():
+                source.get().unpersist(False)
+        removed = table.seq([files.apply(at).remove() for at in range(files.size())])
+        return removed.appendedAll(written), table.map({})
 
     def _is_outrun(self) -> bool:
         """Whether the table was created since this transaction, which was to create it, began."""
@@ -94,11 +137,11 @@ class Transaction:
         )
         return written.actions(), written.tags()
 
-    def _commit(self, actions: Any, tags: Any, versions: Mapping[str, int]) -> None:
+    def _commit(self, actions: Any, tags: Any, versions: Mapping[str, int], operation: Any) -> None:
         now_ms = self._table.option(time.time_ns() // 1_000_000)
         for app_id, version in versions.items():
             self._transaction.updateSetTransaction(app_id, version, now_ms)
-        self._transaction.commit(actions, self._table.operation(), tags)
+        self._transaction.commit(actions, operation, tags)
 
 
 class SparkTable:
@@ -108,7 +151,7 @@ class SparkTable:
         self, spark: SparkSession, path: str, options: Mapping[str, str], partition_by: Sequence[str]
     ) -> None:
         """Raises SinkError for a session without delta-spark, and for a table that processes cannot share."""
-        self.spark, self._path, self._by = spark, path, list(partition_by)
+        self.spark, self.path, self._by = spark, path, list(partition_by)
         self._options = dict(options)
         if not hasattr(spark, "_jsparkSession"):
             raise SinkError(
@@ -129,7 +172,7 @@ class SparkTable:
             log = self._log()
             transaction = log.startTransaction(self.option(), self.option())
             if transaction.metadata().configuration().contains(FORGETS):
-                raise forgets(self._path)
+                raise forgets(self.path)
         except SinkError:
             raise
         except Exception as exc:
@@ -169,6 +212,29 @@ class SparkTable:
         write = self._delta("DeltaOperations").Write
         return write(self._append_mode(), by, *[self.option()] * 7)
 
+    def merge_operation(self) -> Any:
+        """The same of a commit that merges."""
+        none = self.seq([])
+        return self._delta("DeltaOperations").Merge(*[self.option()] * 4, none, none, none)
+
+    @property
+    def sql_name(self) -> str:
+        """In Spark's SQL."""
+        return f"delta.`{self.path.replace('`', '``')}`"
+
+    def column_names(self) -> set[str]:
+        """Of the table, which exists. Raises SinkError."""
+        try:
+            return set(self._log().update(False, self.option(), self.option()).schema().fieldNames())
+        except Exception as exc:
+            raise self.error("read", exc) from exc
+
+    def analysed(self, statement: str) -> Any:
+        """Delta's command for a statement, which is not run."""
+        state = self.spark._jsparkSession.sessionState()
+        skip = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+        return state.executePlan(state.sqlParser().parsePlan(statement), skip).analyzed()
+
     def option(self, value: Any = None) -> Any:
         """Scala's."""
         return self._jvm.scala.Option.apply(value)
@@ -186,14 +252,18 @@ class SparkTable:
         if match := OF_RECORDS.search(str(exc)):
             text = _ADVICE.sub("", str(exc)[match.start() :])
             reason = reason_of(ValueError(text), until=_END)
-            return RecordsError(f"the Delta table {self._path} does not take the rows: {reason}")
-        return SinkError(f"the sink cannot {what} the Delta table {self._path} by Spark: {summary(exc)}")
+            return self.refused(reason)
+        return SinkError(f"the sink cannot {what} the Delta table {self.path} by Spark: {summary(exc)}")
+
+    def refused(self, reason: str) -> RecordsError:
+        """What to raise for rows that the table does not take."""
+        return RecordsError(f"the Delta table {self.path} does not take the rows: {reason}")
 
     def _log(self) -> Any:
         session = self.spark._jsparkSession
         # Delta reads its settings from the session that is active in the thread.
         self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
-        path = self._jvm.org.apache.hadoop.fs.Path(self._path)
+        path = self._jvm.org.apache.hadoop.fs.Path(self.path)
         return self._delta("DeltaLog").forTable(session, path, self.map(self._options))
 
     def _delta(self, name: str) -> Any:
