@@ -36,7 +36,7 @@ class SinkContract:
     groups: Sequence[str] = ("g/flights", "g/flights/", "/", "G", "g ", "ü%2F", "'", '"', "%s")
     """Ids of other groups, whose marks are to be their own."""
     rewinds = True
-    """False: ``rewind`` always raises, as where rows change others."""
+    """False: ``rewind`` removes no rows: it raises, or has them applied again, as where rows change others."""
 
     def sink(self, group_id: str = "g") -> Sink:
         """A new sink of this group for the test's table, as another worker makes it."""

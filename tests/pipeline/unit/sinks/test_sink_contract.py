@@ -44,7 +44,7 @@ from slackwater.pipeline.sinks.staged import StagedRows
 from slackwater.pipeline.sinks.table_sink import TableSink
 from slackwater.runtime.interfaces import Sink
 from slackwater.testing import SinkContract
-from tests.support.contracts import QUICK, CommittedTable, KeyedTable, StoppedSink
+from tests.support.contracts import QUICK, CommittedTable, KeyedTable, SharedTable, StoppedSink
 from tests.support.delta import DeltaFolder
 from tests.support.iceberg.catalogs import SINK_CALLS, sql_catalog
 from tests.support.sink_changes import HOUR_MS
@@ -162,11 +162,12 @@ class TestIceberg(IcebergTables, CommittedTable):
     pass
 
 
-class TestIcebergChanges(IcebergTables, KeyedTable):
+class TestIcebergChanges(IcebergTables, SharedTable):
     settings: ClassVar[dict[str, Any]] = {
         "mode": "changes", "key": KEY, "version": "version", "deleted_for_ms": HOUR_MS,
     }  # fmt: skip
     quick = (("stopped_after", False),)
+    rewinds = False
 
     def rows(self, offsets: Sequence[int], partition: int = 0) -> pa.Table:
         made = super().rows(offsets, partition)
