@@ -36,7 +36,7 @@ class SinkContract:
     groups: Sequence[str] = ("g/flights", "g/flights/", "/", "G", "g ", "ü%2F", "'", '"', "%s")
     """Ids of other groups, whose marks are to be their own."""
     rewinds = True
-    """False: ``rewind`` removes no rows: it raises, or has them applied again, as where rows change others."""
+    """False: where rows change others, ``rewind`` removes none: it raises, or has them applied again."""
 
     def sink(self, group_id: str = "g") -> Sink:
         """A new sink of this group for the test's table, as another worker makes it."""
