@@ -146,6 +146,8 @@ def test_every_metric_is_shown_or_has_a_reason_not_to_be() -> None:
         "slackwater_operator_process_start_time_seconds": "a restart shows as a gap",
         "slackwater_operator_process_open_fds": "for a profile of one operator",
         "slackwater_operator_process_max_fds": "for a profile of one operator",
+        "slackwater_maintenance_failures": "the condition Degraded has them, and its alert",
+        "slackwater_maintenance_last_success_time_seconds": "Degraded says when a table is not maintained",
         "slackwater_unserved_seconds": "the operator's group_unowned_partition_seconds",
     }
     shown = {s.metric for a in chart.all_expressions() for s in chart.selectors(chart.substituted(a.expr))}
