@@ -32,7 +32,7 @@ FAULTS = (
     Fault(
         "batch-that-is-given-up-leaves-no-gap",
         f"{_KAFKA}/producer/queue.py",
-        "        if self._idempotent and numbered:",
+        "        if self._idempotent and numbered and not self._transactional:",
         "        if self._idempotent and numbered and batch.in_flight:",
         (f"{_UNIT}/producer/test_producer_queue.py",),
     ),

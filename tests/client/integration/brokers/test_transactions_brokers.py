@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -175,11 +174,8 @@ def test_a_cluster_that_has_aborted_by_its_time_limit_keeps_the_producer(kafka: 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_processes_that_are_killed_copy_each_record_once(
-    kafka: KafkaCluster, seed: int, protocol: str, tmp_path: Path
-) -> None:
+def test_processes_that_are_killed_copy_each_record_once(kafka: KafkaCluster, seed: int) -> None:
     """Each successor's init_transactions() ends what the one before has left open."""
     rng, records = random.Random(seed), 3_000
     source = make_topic(kafka.bootstrap, PARTITIONS, records)
@@ -190,7 +186,7 @@ def test_processes_that_are_killed_copy_each_record_once(
     kills = 0
     while len(committed(kafka, target)) < records:
         assert time.monotonic() < deadline
-        arguments = [kafka.bootstrap, source, target, group, str(rng.randrange(1000)), protocol]
+        arguments = [kafka.bootstrap, source, target, group, str(rng.randrange(1000))]
         process = OwnedProcess([*command, *arguments], env=environment, output=subprocess.DEVNULL)
         time.sleep(rng.uniform(1.5, 3.0))
         os.killpg(process.pid, 9)

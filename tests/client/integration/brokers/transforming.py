@@ -9,24 +9,19 @@ from slackwater.kafka import AbortableTransactionError, KafkaConsumer, KafkaProd
 
 
 def main() -> None:
-    """Arguments: bootstrap, source, target, group, a seed, the group's protocol."""
-    bootstrap, source, target, group, seed, protocol = sys.argv[1:]
+    """Arguments: bootstrap, source, target, group, a seed."""
+    bootstrap, source, target, group, seed = sys.argv[1:]
     rng = random.Random(int(seed))
-    options = {"session_timeout_ms": 6_000} if protocol == "classic" else {}
     consumer = KafkaConsumer(
         source,
         bootstrap_servers=bootstrap,
         group_id=group,
         group_instance_id="only",
-        group_protocol=protocol,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         isolation_level="read_committed",
         max_poll_records=20,
-        **options,
     )
-    if protocol == "consumer":
-        consumer.replace_member()
     producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=group, linger_ms=1)
     producer.init_transactions()
     print("ready", flush=True)

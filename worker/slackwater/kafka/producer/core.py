@@ -34,7 +34,7 @@ from slackwater.kafka.producer.metrics import ProducerMetrics
 from slackwater.kafka.producer.partitioner import next_sticky, partition_for_key
 from slackwater.kafka.producer.sender import Sender
 from slackwater.kafka.producer.transactions.manager import Transactions
-from slackwater.kafka.producer.transactions.states import Event, TransactionState
+from slackwater.kafka.producer.transactions.states import TransactionEvent, TransactionStatus
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.records import HEADER_BYTES, record_size
 from slackwater.kafka.serializers import SerializerLike
@@ -96,14 +96,14 @@ class ProducerCore:
             rng=rng,
         )
         self.cluster.on_metadata.append(self._metadata_changed)
-        state = None if config.transactional_id is None else TransactionState()
+        state = None if config.transactional_id is None else TransactionStatus()
         self.sender = Sender(self.cluster, self.accumulator, config, clock, rng, self.metrics, state)
         self._transactions: Transactions | None = None
         if state is not None:
             self._transactions = Transactions(
                 state, self.cluster, self.accumulator, self.sender, config, clock, rng
             )
-            self.accumulator.check_record = partial(state.check, Event.SEND)
+            self.accumulator.check_record = partial(state.check, TransactionEvent.SEND)
         self.topics: dict[str, TopicPartitions] = {}
         """Topics with known partitions; entries are replaced as a whole, so any thread may read."""
         self._sticky: dict[str, TopicPartition] = {}
@@ -209,7 +209,7 @@ class ProducerCore:
         """
         self._check_alive()
         if self._transactions is not None:
-            self._transactions.state.check(Event.SEND)
+            self._transactions.state.check(TransactionEvent.SEND)
         if timestamp_ms is not None and not 0 <= _integer("timestamp_ms", timestamp_ms) < 2**63:
             raise IllegalArgumentError(f"timestamp_ms must be 0 to 2**63 - 1, not {timestamp_ms}")
         size = record_size(key, value, headers) + HEADER_BYTES

@@ -27,7 +27,7 @@ from slackwater.kafka.producer.batch import ProducerBatch, ProducerIdAndEpoch
 from slackwater.kafka.producer.config import ProducerConfig
 from slackwater.kafka.producer.metrics import ProducerMetrics
 from slackwater.kafka.producer.queue import PartitionQueue
-from slackwater.kafka.producer.transactions.states import TransactionState
+from slackwater.kafka.producer.transactions.states import TransactionStatus
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.metadata import Broker
 from slackwater.kafka.structs import TopicPartition
@@ -65,7 +65,7 @@ class Sender:
         clock: Clock,
         rng: random.Random,
         metrics: ProducerMetrics,
-        transaction: TransactionState | None = None,
+        transaction: TransactionStatus | None = None,
     ) -> None:
         self._transaction = transaction
         """``None``: the producer has no transactional id."""

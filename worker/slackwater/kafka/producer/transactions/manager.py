@@ -35,7 +35,11 @@ from slackwater.kafka.producer.accumulator import Accumulator
 from slackwater.kafka.producer.batch import NO_IDENTITY, ProducerIdAndEpoch
 from slackwater.kafka.producer.config import ProducerConfig
 from slackwater.kafka.producer.sender import Sender
-from slackwater.kafka.producer.transactions.states import Event, State, TransactionState
+from slackwater.kafka.producer.transactions.states import (
+    TransactionEvent,
+    TransactionState,
+    TransactionStatus,
+)
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.offsets import BY_NAME, group_by_topic_id
 from slackwater.kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -62,7 +66,7 @@ class Transactions:
 
     def __init__(
         self,
-        state: TransactionState,
+        state: TransactionStatus,
         cluster: Cluster,
         accumulator: Accumulator,
         sender: Sender,
@@ -87,14 +91,14 @@ class Transactions:
     async def init(self) -> None:
         """Gets an id and an epoch, which fences earlier producers of the id and ends their transaction."""
         async with self._turn:
-            self.state.follow(Event.INIT)
+            self.state.follow(TransactionEvent.INIT)
             await self._init_producer_id(NO_IDENTITY)
             self.state.adds_partitions = self._level < _SECOND_FLOW
-            self.state.follow(Event.DONE)
+            self.state.follow(TransactionEvent.DONE)
 
     def begin(self) -> None:
         """Starts a transaction; the cluster learns of it later."""
-        self.state.follow(Event.BEGIN)
+        self.state.follow(TransactionEvent.BEGIN)
 
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
@@ -104,7 +108,7 @@ class Transactions:
             raise IllegalArgumentError(f"group_metadata: pass consumer.group_metadata(), not {group!r}")
         async with self._turn:
             await self._resolve()
-            self.state.check(Event.OFFSETS)
+            self.state.check(TransactionEvent.OFFSETS)
             try:
                 await self._send_offsets(offsets, group)
             except BaseException as exc:
@@ -113,7 +117,7 @@ class Transactions:
                 self._sender.transaction_failed(error)
                 if isinstance(exc, KafkaError):
                     await self._resolve()
-                    self.state.check(Event.OFFSETS)
+                    self.state.check(TransactionEvent.OFFSETS)
                 raise
 
     async def commit(self) -> None:
@@ -121,11 +125,11 @@ class Transactions:
         async with self._turn:
             await self._resolve()
             with self._accumulator.lock:
-                self.state.follow(Event.COMMIT)
+                self.state.follow(TransactionEvent.COMMIT)
             self._accumulator.incomplete()
             await self._sender.drained()
             await self._resolve()
-            self.state.check(Event.COMMIT)  # a record may have failed
+            self.state.check(TransactionEvent.COMMIT)  # a record may have failed
             if self.state.touched:
                 try:
                     await self._end(committed=True)
@@ -133,13 +137,13 @@ class Transactions:
                     self._sender.transaction_failed(exc)
                     await self._resolve()
                     raise
-            self.state.follow(Event.DONE)
+            self.state.follow(TransactionEvent.DONE)
 
     async def abort(self) -> None:
         """Discards records and offsets."""
         async with self._turn:
             with self._accumulator.lock:
-                self.state.follow(Event.ABORT)
+                self.state.follow(TransactionEvent.ABORT)
             self._sender.discard(TransactionAbortedError("the transaction of the record was aborted"))
             await self._sender.drained()
             if self.state.touched and not self.state.renew:
@@ -149,7 +153,7 @@ class Transactions:
                 except AbortableTransactionError:
                     self.state.renew = True  # nothing is open, or the epoch is in doubt
             await self._resolve()
-            self.state.follow(Event.DONE)
+            self.state.follow(TransactionEvent.DONE)
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -167,7 +171,7 @@ class Transactions:
     async def _resolve(self) -> None:
         """Renews the epoch if need be. That also says whether another producer has taken over: raises
         :class:`ProducerFencedError` then."""
-        if self.state.renew and self.state.state is not State.FATAL:
+        if self.state.renew and self.state.state is not TransactionState.FATAL:
             await self._sender.drained()
             await self._init_producer_id(self._identity)
 

@@ -18,7 +18,7 @@ from slackwater.kafka.errors import (
 from slackwater.kafka.structs import TopicPartition
 
 
-class State(Enum):
+class TransactionState(Enum):
     """What a transactional producer is doing. The value ends the sentence "the producer ..."."""
 
     NEW = "has no producer id yet: call init_transactions() first"
@@ -31,7 +31,7 @@ class State(Enum):
     FATAL = "has failed for good: close it"
 
 
-class Event(Enum):
+class TransactionEvent(Enum):
     """A call of the application, or what came of it. The value is what messages call it."""
 
     INIT = "init_transactions()"
@@ -45,8 +45,8 @@ class Event(Enum):
     DIE = "an error that the producer does not survive"
 
 
-_S, _E = State, Event
-TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
+_S, _E = TransactionState, TransactionEvent
+TRANSITIONS: Mapping[TransactionState, Mapping[TransactionEvent, TransactionState]] = {
     _S.NEW: {_E.INIT: _S.INITIALIZING, _E.DIE: _S.FATAL},
     # After a timeout the same call is repeated, here and in COMMITTING and ABORTING.
     _S.INITIALIZING: {_E.INIT: _S.INITIALIZING, _E.DONE: _S.READY, _E.DIE: _S.FATAL},
@@ -63,15 +63,15 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
 }  # fmt: skip
 """By state, what is possible there, and the state that follows. Any other call is refused."""
 
-SENDING = frozenset({State.OPEN, State.COMMITTING})
+SENDING = frozenset({TransactionState.OPEN, TransactionState.COMMITTING})
 """States in which batches are sent."""
 
 
-class TransactionState:
+class TransactionStatus:
     """The state, the error that has led to it, and what the cluster may know of the open transaction."""
 
     def __init__(self) -> None:
-        self.state = State.NEW
+        self.state = TransactionState.NEW
         self.error: KafkaError | None = None
         """What has failed, in FAILED; why the producer is of no use any more, in FATAL."""
         self.adds_partitions = True
@@ -93,8 +93,8 @@ class TransactionState:
 
     @property
     def abortable(self) -> bool:
-        """Whether :data:`Event.ABORT` is allowed now."""
-        return Event.ABORT in TRANSITIONS[self.state]
+        """Whether :data:`TransactionEvent.ABORT` is allowed now."""
+        return TransactionEvent.ABORT in TRANSITIONS[self.state]
 
     def takes(self, tp: TopicPartition) -> bool:
         """Whether batches of a partition may be sent now; it is in ``wanted`` then, if it has to be."""
@@ -109,14 +109,14 @@ class TransactionState:
         """The cluster knows of no open transaction of the producer."""
         self.partitions, self.wanted, self.touched = set(), set(), False
 
-    def follow(self, event: Event) -> None:
+    def follow(self, event: TransactionEvent) -> None:
         """Goes to the state that follows. Raises what :meth:`check` does, and changes nothing then."""
         self.check(event)
         self.state = TRANSITIONS[self.state][event]
-        if self.state is State.READY:
+        if self.state is TransactionState.READY:
             self.error = None
 
-    def check(self, event: Event) -> None:
+    def check(self, event: TransactionEvent) -> None:
         """Raises if a call is not allowed now.
 
         In FATAL a :class:`FatalTransactionError`; in FAILED an :class:`AbortableTransactionError`; else an
@@ -124,28 +124,28 @@ class TransactionState:
         """
         if event in TRANSITIONS[self.state]:
             return
-        if self.state is State.FATAL and self.error is not None:
+        if self.state is TransactionState.FATAL and self.error is not None:
             raise self.error
         text = f"{event.value}: the producer {self.state.value}"
-        if self.state is State.FAILED:
+        if self.state is TransactionState.FAILED:
             raise AbortableTransactionError(f"{text}; it has failed because of: {self.error}") from self.error
         raise IllegalStateError(text)
 
     def fail(self, error: KafkaError) -> None:
         """The transaction has to be aborted. The first error stays the reason; none where nothing is open."""
-        if Event.FAIL not in TRANSITIONS[self.state]:
+        if TransactionEvent.FAIL not in TRANSITIONS[self.state]:
             return
         if self.state in SENDING:
             self.error = error
-        self.follow(Event.FAIL)
+        self.follow(TransactionEvent.FAIL)
 
     def die(self, error: KafkaError) -> KafkaError:
         """The producer is of no use any more. Returns what all calls raise from now on."""
-        if self.state is not State.FATAL:
+        if self.state is not TransactionState.FATAL:
             if not isinstance(error, FatalTransactionError):
                 fatal = FatalTransactionError(f"the transactional producer has failed: {error}")
                 fatal.__cause__ = error
                 error = fatal
-            self.state, self.error = State.FATAL, error
+            self.state, self.error = TransactionState.FATAL, error
         assert self.error is not None
         return self.error
