@@ -51,6 +51,27 @@ FAULTS = (
         (f"{_UNIT}/producer/test_producer_sender.py",),
     ),
     Fault(
+        "batch-of-an-aborted-transaction-is-sent-again",
+        f"{_KAFKA}/producer/sender.py",
+        "return self._transaction is not None and not self._transaction.sending",
+        "return False",
+        (f"{_UNIT}/producer/test_transactions.py",),
+    ),
+    Fault(
+        "transaction-is-committed-without-its-offsets",
+        f"{_KAFKA}/producer/transactions/manager.py",
+        "                self._sender.transaction_failed(error)\n                if isinstance",
+        "                if isinstance",
+        (f"{_UNIT}/producer/test_transactions.py",),
+    ),
+    Fault(
+        "epoch-stays-after-an-abort-of-the-first-flow",
+        f"{_KAFKA}/producer/transactions/manager.py",
+        "self.state.renew = self.state.adds_partitions",
+        "pass",
+        (f"{_UNIT}/producer/test_transactions.py",),
+    ),
+    Fault(
         "commit-is-sent-after-a-later-one",
         f"{_KAFKA}/consumer/offsets/group_offsets.py",
         "        if latest > number:\n            raise OvertakenError(latest)\n",

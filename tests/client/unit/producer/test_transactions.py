@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator
@@ -48,6 +49,9 @@ class Coordinator:
         self.asked: list[tuple[str, Any, int]] = []
         """API, request and version of all but Metadata and FindCoordinator."""
         self.batches: list[BatchHeader] = []
+        self.answers_produce = asyncio.Event()
+        """Until it is set, a Produce has no answer."""
+        self.answers_produce.set()
 
     @property
     def apis(self) -> list[str]:
@@ -74,6 +78,8 @@ class Coordinator:
             answer = self.answer(body, code or 0)
             if code is None:
                 return
+            if api == "Produce":
+                await self.answers_produce.wait()
             await peer.answer(header, answer)
 
     def answer(self, body: Any, code: int) -> Any:
@@ -225,6 +231,23 @@ async def test_an_abort_discards_what_waits_and_goes_on_in_a_new_epoch(flow: int
             await producer.send("t", b"next")
     assert [request.committed for request in broker.requests("EndTxn")] == [False, True]
     assert [(b.producer_epoch, b.base_sequence) for b in broker.batches] == [(0, 0), (1, 0)]
+
+
+async def test_an_abort_waits_for_what_is_in_flight_and_sends_it_no_more() -> None:
+    async with transactional() as (producer, broker):
+        broker.answers_produce.clear()
+        broker.script = {"Produce": [E.NOT_ENOUGH_REPLICAS]}
+        await producer.begin_transaction()
+        sent = await producer.send("t", b"x")
+        while not broker.batches:
+            await asyncio.sleep(0)
+        aborting = asyncio.create_task(producer.abort_transaction())
+        await asyncio.sleep(0)
+        assert broker.requests("EndTxn") == []
+        broker.answers_produce.set()
+        await aborting
+        assert sent.exception() is not None
+    assert broker.apis == ["Produce", "EndTxn"]
 
 
 async def test_an_error_in_the_block_aborts() -> None:
