@@ -42,10 +42,9 @@ _LAST_VERSION_BY_NAME = 12
 _LAST_WITHOUT_ADDING = 11
 """Produce adds its partitions to the transaction from the next version on (KIP-890)."""
 
-_FATAL = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+_STALE_EPOCH = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+"""Fatal, but of a transactional producer: that asks whether its transaction has only timed out."""
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-_DOUBT = _FATAL
-"""Of a transactional producer: the transaction may have timed out, or another producer has taken over."""
 _IDLE_S = 30.0
 _ADD_PARTITIONS = "partitions of the transaction"
 _NOT_ANSWERED = ErrorCode.NETWORK_EXCEPTION
@@ -405,7 +404,7 @@ class Sender:
                 if batch.finished.is_set():
                     self._accumulator.done(batch)
                 return
-        if code in _FATAL and self._config.enable_idempotence and self._transaction is None:
+        if code in _STALE_EPOCH and self._config.enable_idempotence and self._transaction is None:
             self.fail_all(error)
             return
         leader = outcome.current_leader
@@ -481,7 +480,7 @@ class Sender:
         """The transaction, if there is one, has to be aborted. Nothing more of it is sent."""
         if self._transaction is None:
             return
-        self._transaction.renew |= isinstance(error, BrokerError) and error.code in _DOUBT
+        self._transaction.renew |= isinstance(error, BrokerError) and error.code in _STALE_EPOCH
         self._transaction.fail(error)
         self.discard(TransactionAbortedError(f"the transaction of the record has failed: {error}"))
 

@@ -267,7 +267,8 @@ TABLE: dict[type[Request[Any]], _Row] = {
         E.TOPIC_AUTHORIZATION_FAILED: Action.ABORT,
     },
     m.AddOffsetsToTxnRequest: {**_TRANSACTION, E.GROUP_AUTHORIZATION_FAILED: Action.ABORT},
-    m.EndTxnRequest: _TRANSACTION,
+    # Whether it is committed is not known then, so its work must not be done again.
+    m.EndTxnRequest: {**_TRANSACTION, E.UNKNOWN_SERVER_ERROR: Action.FATAL},
     # A broker would commit a transaction without the offsets that it has refused: each refusal aborts.
     m.TxnOffsetCommitRequest: {
         **_TRANSACTION,

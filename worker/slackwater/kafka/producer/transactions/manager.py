@@ -41,7 +41,7 @@ from slackwater.kafka.producer.transactions.states import (
     TransactionStatus,
 )
 from slackwater.kafka.protocol.actions import Action, action_for
-from slackwater.kafka.protocol.offsets import BY_NAME, group_by_topic_id
+from slackwater.kafka.protocol.offsets import group_by_topic
 from slackwater.kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
@@ -258,7 +258,7 @@ class Transactions:
                         for number in numbers
                     ],
                 )
-                for topic, _, numbers in group_by_topic_id(offsets, BY_NAME)
+                for topic, numbers in group_by_topic(offsets)
             ],
         )
         await self._ask(request, group=group.group_id, cap=_OFFSETS_FIRST if first else _OFFSETS_SECOND)
