@@ -45,6 +45,8 @@ class Coordinator:
     def __init__(self, flow: int) -> None:
         self.port, self.flow = 0, flow
         self.epoch = 0
+        self.lacks = -1
+        """The key of an API that it does not have."""
         self.script: dict[str, list[int | None]] = {}
         self.asked: list[tuple[str, Any, int]] = []
         """API, request and version of all but Metadata and FindCoordinator."""
@@ -67,6 +69,7 @@ class Coordinator:
             name="transaction.version", max_version_level=self.flow, min_version_level=self.flow
         )
         versions.finalized_features = [feature]
+        versions.api_keys = [api for api in versions.api_keys if api.api_key != self.lacks]
         await peer.answer(header, versions)
         while True:
             header, body = await peer.receive()
@@ -132,9 +135,10 @@ class Coordinator:
 
 @contextlib.asynccontextmanager
 async def transactional(
-    flow: int = SECOND, *, init: bool = True, **options: Any
+    flow: int = SECOND, *, init: bool = True, lacks: int = -1, **options: Any
 ) -> AsyncIterator[tuple[AsyncProducer, Coordinator]]:
     broker = Coordinator(flow)
+    broker.lacks = lacks
     async with scripted_broker(broker.serve) as port:
         broker.port = port
         options = {"linger_ms": 0, "retry_backoff_ms": 2, "reconnect_backoff_ms": 2} | options
@@ -438,6 +442,12 @@ async def test_no_right_to_the_id_is_fatal() -> None:
     async with transactional(init=False) as (producer, broker):
         broker.script = {"InitProducerId": [E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]}
         with pytest.raises(FatalTransactionError, match="Write on the TransactionalId"):
+            await producer.init_transactions()
+
+
+async def test_a_broker_without_transactions_is_named() -> None:
+    async with transactional(init=False, lacks=m.InitProducerIdRequest.api_key) as (producer, _):
+        with pytest.raises(FatalTransactionError, match=r"127\.0\.0\.1:\d+ does not support InitProducerId"):
             await producer.init_transactions()
 
 
